@@ -1,0 +1,276 @@
+"""What a tool may ask of the host, what each costs, and the shapes that cross that line.
+
+A tool declares its `needs`; it gets a runtime with those and nothing else. The implementations live in
+`runtime/` and `stores/`; this file knows no operating system.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import BinaryIO, Literal, NewType, Protocol, TypeVar
+
+T = TypeVar("T")
+
+CanonicalPath = NewType("CanonicalPath", str)
+"""A path in the one spelling that rules match and capabilities take: `/`-separated, links resolved, relative
+to the first root, or absolute when it lies in another root. Made by the host, never by a tool."""
+
+
+class Permission(IntEnum):
+    """How much a call may change, in ascending order."""
+
+    READ_ONLY = 0
+    WORKSPACE_WRITE = 1
+    DANGER_FULL_ACCESS = 2
+
+    @property
+    def flag(self) -> str:
+        """The spelling on the command line: `read-only`, `workspace-write` or `danger-full-access`."""
+        return self.name.lower().replace("_", "-")
+
+
+class Capability(Enum):
+    """One thing a tool may need from the host."""
+
+    FS_READ = "fs_read"
+    FS_WRITE = "fs_write"
+    SEARCH = "search"
+    PROCESS = "process"
+    JOBS = "jobs"
+
+
+Prices = Mapping[Capability, Permission]
+
+PRICES: Prices = {
+    Capability.FS_READ: Permission.READ_ONLY,
+    Capability.FS_WRITE: Permission.WORKSPACE_WRITE,
+    Capability.SEARCH: Permission.READ_ONLY,
+    Capability.PROCESS: Permission.DANGER_FULL_ACCESS,
+    Capability.JOBS: Permission.READ_ONLY,
+}
+"""What each capability costs where nothing but this process enforces it. A host that confines processes in
+the kernel lowers the price of `PROCESS`; a host on which no job can start raises that of `JOBS`."""
+
+
+# --- files -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """What a write did."""
+
+    created: bool
+    before: bytes
+    """The content before; empty when the file was created."""
+    after: bytes
+    sha256: str
+    """Of `after`, in hexadecimal."""
+    links: int
+    """Hard links the old file had. Above 1, the other names keep the old content."""
+
+
+class Files(Protocol):
+    """Files inside the roots. Every path is opened beneath a root by the kernel; a link cannot lead out.
+
+    All methods raise `NotFound`, `Denied` (outside the roots, or hidden by a rule), `InvalidInput` (not a
+    regular file) and never hang on a FIFO or a device.
+    """
+
+    async def read(self, path: CanonicalPath, reader: Callable[[BinaryIO, int], T]) -> T:
+        """Give the open regular file and its size in bytes to `reader`, in a worker thread."""
+        ...
+
+    async def write(
+        self, path: CanonicalPath, content: bytes, *, expected_sha256: str | None = None
+    ) -> Written:
+        """Create or replace a file atomically, with its parents; mode bits are kept.
+
+        Raises:
+            Conflict: `expected_sha256` is given and the file is gone or has other content.
+        """
+        ...
+
+    async def update(
+        self, path: CanonicalPath, change: Callable[[bytes], bytes], *, expected_sha256: str | None = None
+    ) -> Written:
+        """Replace a file's content by `change(content)`, atomically and serially with other changes of it.
+
+        Raises:
+            Conflict: as for `write`, or somebody else changed the file meanwhile.
+        """
+        ...
+
+
+# --- search ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileQuery:
+    """Which files to list."""
+
+    pattern: str
+    path: CanonicalPath
+    hidden: bool = False
+    ignored: bool = False
+    """Also list what .gitignore and its kin exclude."""
+    limit: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundFiles:
+    """Files by time of change, newest first; equal times by path."""
+
+    files: tuple[str, ...]
+    total: int
+    """How many matched, listed or not."""
+    errors: tuple[str, ...] = ()
+    """Places that could not be read, each with the reason."""
+
+
+SearchMode = Literal["files_with_matches", "content", "count"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineQuery:
+    """Which lines to find. The pattern is a Rust regular expression."""
+
+    pattern: str
+    path: CanonicalPath
+    mode: SearchMode
+    glob: str | None = None
+    type: str | None = None
+    before: int = 0
+    after: int = 0
+    ignore_case: bool = False
+    multiline: bool = False
+    line_numbers: bool = True
+    hidden: bool = False
+    ignored: bool = False
+    limit: int
+    """Entries to give: files, matching lines or counts, by `mode`; 0 is no limit."""
+    offset: int = 0
+    """Entries to skip first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundLines:
+    """What a line query found, ready to show, in path order."""
+
+    text: str
+    """One entry a line; in content mode `path:line:text`, context as `path-line-text`."""
+    shown: int
+    """Entries in `text`."""
+    total: int
+    """Entries that matched in all."""
+    complete: bool
+    """Whether `total` is exact; false when the search ended early."""
+    files: int
+    """Files with at least one match."""
+    matches: int
+    """Matching lines in all (count mode: the sum of the counts)."""
+    errors: tuple[str, ...] = ()
+
+
+class Search(Protocol):
+    """Searching inside the roots; links are not followed."""
+
+    async def files(self, query: FileQuery) -> FoundFiles:
+        """Raises: InvalidInput: a pattern that leaves the folder or explodes."""
+        ...
+
+    async def lines(self, query: LineQuery) -> FoundLines:
+        """Raises: InvalidInput: a pattern that does not compile; the text says where."""
+        ...
+
+
+# --- processes -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command for the shell."""
+
+    script: str
+    cwd: CanonicalPath
+    timeout: float | None
+    """Seconds until it is killed; None is no limit (background only)."""
+    background: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobState:
+    """A command, running or ended, and what it has printed so far."""
+
+    handle: str
+    """Unguessable; empty for a command that ended in the foreground."""
+    text: str
+    """The output asked for, stdout and stderr in the order written, decoded."""
+    start: int
+    """Byte offset of `text` in the whole output."""
+    next_offset: int
+    """Where to go on reading."""
+    total: int
+    """Bytes printed so far."""
+    running: bool
+    exit_status: int | None
+    """0-255, or 128 + signal; None while it runs."""
+    reason: Literal["running", "exited", "timed out", "stopped", "lost"]
+    seconds: float
+    spill: "Spill | None" = None
+    omitted: int = 0
+    """Bytes left out between `text` and `tail`, when the whole is too long to show."""
+    tail: str = ""
+    """The end of the output after what was left out."""
+
+
+class Processes(Protocol):
+    """Starting commands. Nothing a command starts outlives it."""
+
+    async def run(self, command: Command, report: "Report") -> JobState:
+        """Run to the end, or hand over to the background when it takes too long for a client to wait.
+
+        Raises:
+            Unavailable: commands cannot be started here, or too many run already.
+        """
+        ...
+
+
+class Jobs(Protocol):
+    """Commands that run in the background, by handle."""
+
+    async def output(self, handle: str, *, offset: int, limit: int, wait: float) -> JobState:
+        """Output from byte `offset`; waits up to `wait` seconds for more or for the end.
+
+        Raises:
+            NotFound: no such handle, or its record has expired.
+        """
+        ...
+
+    async def stop(self, handle: str) -> JobState:
+        """Kill the command with all it started.
+
+        Raises:
+            NotFound: as for `output`.
+            Conflict: it has already ended.
+        """
+        ...
+
+
+# --- every call ------------------------------------------------------------------------------------------
+
+
+class Report(Protocol):
+    """Tells the client how a long call is going; does nothing when nobody listens."""
+
+    async def __call__(self, message: str) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spill:
+    """A result too long to send, kept for the caller in the server's private folder."""
+
+    handle: str
+    path: str
+    """Absolute; `read_file` reads it."""
+    size: int
+    """Bytes."""

@@ -1,0 +1,1 @@
+"""The commands beside `serve`: they print for people and end."""

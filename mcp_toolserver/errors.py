@@ -1,0 +1,72 @@
+"""What can go wrong, one class per thing the reader should do differently.
+
+    ToolError                   shown to the model; `str(error)` is written for it
+    ├── InvalidInput            fix the arguments and call again
+    ├── NotFound                look elsewhere
+    ├── Conflict                read again, then retry
+    ├── Denied                  do not retry
+    ├── Unavailable             this server cannot do it here
+    └── TimedOut                smaller or later
+    UnknownTool                 a protocol error (JSON-RPC -32602), the client's mistake
+    RegistrationError           the programmer's mistake, stops start-up
+    SettingsError               the operator's mistake, stops start-up with exit status 2
+
+The text of a `ToolError` names the offender, then says what to do. It never holds another exception's text,
+a traceback or the value of an argument that may be secret.
+"""
+
+from typing import ClassVar
+
+
+class ToolError(Exception):
+    """A failure that the model is told about."""
+
+    kind: ClassVar[str] = "internal"
+
+
+class InvalidInput(ToolError):
+    """The arguments cannot be used; the text says how to mend them."""
+
+    kind = "invalid_input"
+
+
+class NotFound(ToolError):
+    """What the call names is not there."""
+
+    kind = "not_found"
+
+
+class Conflict(ToolError):
+    """The world is not as the call assumed; nothing was changed."""
+
+    kind = "conflict"
+
+
+class Denied(ToolError):
+    """The policy, the ceiling or the user said no."""
+
+    kind = "denied"
+
+
+class Unavailable(ToolError):
+    """Something the call needs is missing on this host."""
+
+    kind = "unavailable"
+
+
+class TimedOut(ToolError):
+    """The call took longer than its deadline."""
+
+    kind = "timed_out"
+
+
+class UnknownTool(LookupError):
+    """No tool has that name under any of its spellings."""
+
+
+class RegistrationError(RuntimeError):
+    """A tool or the catalogue is wrong; found at start, never at a call."""
+
+
+class SettingsError(ValueError):
+    """A flag, environment variable or config key is wrong; the text lists the choices."""

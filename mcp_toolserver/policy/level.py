@@ -1,0 +1,22 @@
+"""How much a tool may change on this host."""
+
+from collections.abc import Collection
+
+from mcp_toolserver.capabilities import PRICES, Capability, Permission, Prices
+from mcp_toolserver.tool import ToolSpec
+
+
+def missing(needs: Collection[Capability], prices: Prices) -> list[str]:
+    """What of `needs` this host does not have at any price."""
+    return sorted(need.value for need in needs if need not in prices)
+
+
+def level(spec: ToolSpec, prices: Prices) -> Permission:
+    """The permission a call of `spec` needs where capabilities cost `prices`.
+
+    It is the tool's own permission, except that a tool which is dear only for what it needs gets cheaper, or
+    dearer, with its needs.
+    """
+    here = max((prices[need] for need in spec.needs if need in prices), default=Permission.READ_ONLY)
+    declared = max((PRICES[need] for need in spec.needs), default=Permission.READ_ONLY)
+    return here if spec.permission == declared else max(here, spec.permission)

@@ -1,0 +1,177 @@
+"""Who may do what: the ceiling, and the operator's deny, ask and allow rules.
+
+A call is decided in this order, and the first that applies wins:
+
+    deny rule → refuse;  above the ceiling → refuse;  ask rule → ask;  within `granted` → run;
+    allow rule → run;  else → ask
+
+An allow rule spares a question; it never raises a right. A deny or ask rule applies when any subject of the
+call matches; an allow rule only when every subject does.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.text.glob import matcher, wildcard
+
+Subject = tuple[str, ...]
+"""One thing a call touches, in each spelling that a rule may use for it."""
+
+READER = "read_file"
+"""A deny rule on this tool hides the file from every tool that reads or writes files."""
+
+_RULE = re.compile(r"(?P<tool>\*|[A-Za-z_][\w-]*)(?:\((?P<pattern>.*)\))?", re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A validated call, as rules see it."""
+
+    tool: str
+    """The canonical name."""
+    level: Permission
+    """What the call needs on this host."""
+    subjects: tuple[Subject, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The decision on a call."""
+
+    action: Literal["run", "ask", "refuse"]
+    reason: str = ""
+    """For `ask` and `refuse`: why, as a sentence for the model."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A parsed `Tool(pattern)`."""
+
+    text: str
+    tool: str
+    """The canonical name, or `*` for every tool."""
+    matches: Callable[[str], bool]
+
+    def covers(self, tool: str) -> bool:
+        """Whether the rule is about `tool` at all."""
+        return self.tool in ("*", tool)
+
+    def touches(self, subject: Subject) -> bool:
+        """Whether any spelling of the subject matches."""
+        return any(self.matches(spelling) for spelling in subject)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """What a rule may name."""
+
+    canonical: Callable[[str], str]
+    """Any name of a tool → its canonical name; raises LookupError."""
+    commands: frozenset[str]
+    """Tools whose subjects are commands, not paths."""
+
+
+def parse(text: str, words: Vocabulary) -> Rule:
+    """Parse one rule.
+
+    `Tool`, `Tool()` and `Tool(*)` match every call of the tool; `*` instead of a name means every tool. For a
+    tool that runs commands, `*` in the pattern stands for any text and a last `:*` means "and anything after
+    these words". For all others the pattern is a glob on paths; without `/` it matches at any depth.
+
+    Raises:
+        SettingsError: no such tool, or not of this form.
+    """
+    found = _RULE.fullmatch(text.strip())
+    if found is None:
+        raise SettingsError(f"rule {text!r} is not of the form Tool or Tool(pattern)")
+    tool = found["tool"]
+    if tool != "*":
+        try:
+            tool = words.canonical(tool)
+        except LookupError:
+            raise SettingsError(f"rule {text!r} names a tool that does not exist") from None
+    pattern = found["pattern"] or "*"
+    try:
+        return Rule(text, tool, _matcher(pattern, is_command=tool in words.commands))
+    except ValueError as error:
+        raise SettingsError(f"rule {text!r}: {error}") from None
+
+
+def _matcher(pattern: str, *, is_command: bool) -> Callable[[str], bool]:
+    if pattern == "*":
+        return lambda _: True
+    if not is_command:
+        return matcher(pattern)
+    if not pattern.endswith(":*"):
+        return wildcard(pattern)
+    words = pattern.removesuffix(":*")
+    alone, followed = wildcard(words), wildcard(f"{words} *")
+    return lambda subject: alone(subject) or followed(subject)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """The decision maker: constant for the life of the process."""
+
+    ceiling: Permission
+    granted: Permission
+    """Up to here calls run without a question."""
+    deny: tuple[Rule, ...] = ()
+    ask: tuple[Rule, ...] = ()
+    allow: tuple[Rule, ...] = ()
+
+    def decide(self, request: Request) -> Verdict:
+        """Decide on one call; see the order in the module docstring."""
+        if denied := _any(self.deny, request):
+            return Verdict(
+                action="refuse", reason=f"{request.tool} is denied here by the rule {denied.text}."
+            )
+        if request.level > self.ceiling:
+            return Verdict(action="refuse", reason=self._above(request))
+        if asked := _any(self.ask, request):
+            return Verdict(action="ask", reason=f"The rule {asked.text} wants it approved.")
+        if request.level <= self.granted or _all(self.allow, request):
+            return Verdict(action="run")
+        return Verdict(
+            action="ask",
+            reason=f"It needs {request.level.flag}; only {self.granted.flag} is granted unasked.",
+        )
+
+    def hides(self, spellings: Subject) -> bool:
+        """Whether a deny rule on reading covers this path, so that no file tool may show or change it."""
+        return any(rule.covers(READER) and rule.touches(spellings) for rule in self.deny)
+
+    @property
+    def hides_anything(self) -> bool:
+        """False spares a search the question per file."""
+        return any(rule.covers(READER) for rule in self.deny)
+
+    def _above(self, request: Request) -> str:
+        return (
+            f"{request.tool} requires {request.level.flag} permission; this server runs with "
+            f"--permission-mode {self.ceiling.flag}, and nothing in a call can raise that. "
+            f"The operator can restart it with --permission-mode {request.level.flag}."
+        )
+
+
+def _any(rules: Iterable[Rule], request: Request) -> Rule | None:
+    """A rule for everything a tool does applies even when a call names no subject."""
+    subjects = request.subjects or (("",),)
+    return next(
+        (
+            rule
+            for rule in rules
+            if rule.covers(request.tool) and any(rule.touches(subject) for subject in subjects)
+        ),
+        None,
+    )
+
+
+def _all(rules: Sequence[Rule], request: Request) -> bool:
+    mine = [rule for rule in rules if rule.covers(request.tool)]
+    subjects = request.subjects or (("",),)
+    return all(any(rule.touches(subject) for rule in mine) for subject in subjects)

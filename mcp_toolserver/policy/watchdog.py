@@ -1,0 +1,48 @@
+"""A last look at every allowed call. It can object; it can never permit.
+
+The objections to commands are a safety backstop against accidents, not a boundary: a command can hide what
+it does from any reader of its words. The boundary is the permission mode.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+
+from mcp_toolserver.policy.rules import Request
+
+Objection = Callable[[Request], str | None]
+"""Says what is wrong with a call, or None."""
+
+_CATASTROPHES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    (
+        "removes a whole system or home folder",
+        re.compile(
+            r"(sudo +)?rm +(?=.*(-\w*[rR]|--recursive))(-\S+ +)*"
+            r"(--no-preserve-root|/\*?|~/?\*?|\$HOME/?\*?)( .*)?"
+        ),
+    ),
+    ("makes a file system over a device", re.compile(r"(sudo +)?mkfs(\.\w+)? .*")),
+    ("writes straight to a disk", re.compile(r"(sudo +)?dd +.*\bof=/dev/(sd|nvme|vd|hd|disk|mmcblk)\w*.*")),
+    ("stops the machine", re.compile(r"(sudo +)?(shutdown|reboot|halt|poweroff)( .*)?")),
+    ("kills every process", re.compile(r"(sudo +)?kill +(-\w+ +)*-1")),
+)
+
+
+def commands(tools: frozenset[str]) -> Objection:
+    """Objects to commands that are catastrophes in any workspace, in calls of `tools`."""
+
+    def objection(request: Request) -> str | None:
+        if request.tool not in tools:
+            return None
+        parts = (spelling.strip() for subject in request.subjects for spelling in subject)
+        what = next((what for part in parts for what, form in _CATASTROPHES if form.fullmatch(part)), None)
+        return (
+            what
+            and f"This command {what}; the safety check stopped it. Do not retry it; take a narrower step."
+        )
+
+    return objection
+
+
+def watch(objections: Iterable[Objection], request: Request) -> str | None:
+    """The first objection, if any."""
+    return next((why for objection in objections if (why := objection(request)) is not None), None)

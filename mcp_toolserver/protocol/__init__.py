@@ -1,0 +1,1 @@
+"""The only folder that speaks MCP: translation, handlers and transports."""

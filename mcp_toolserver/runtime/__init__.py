@@ -1,0 +1,1 @@
+"""The only folder that touches the operating system; it implements the capabilities."""

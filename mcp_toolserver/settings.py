@@ -1,0 +1,388 @@
+"""What the operator decides: flags win over environment variables, those over the config file.
+
+Nothing here is ever guessed: an unknown word or key stops start-up. This module uses the standard library
+only, because it runs before the broker is forked and before anything else is imported.
+"""
+
+import argparse
+import os
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, NoReturn
+
+from mcp_toolserver import __version__
+from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.errors import SettingsError
+
+PREFIX = "MCP_TOOLSERVER_"
+
+Raw = str | int | float | bool | list[str] | dict[str, list[str]]
+"""A value as a flag, a variable or a TOML file gives it."""
+
+Value = str | int | float | Permission | tuple[str, ...] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Constant for the life of the process."""
+
+    permission_mode: Permission = Permission.READ_ONLY
+    root: tuple[str, ...] = ()
+    transport: str = "stdio"
+    host: str = "127.0.0.1"
+    port: int = 8765
+    token_file: str | None = None
+    toolsets: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    exclude_tools: tuple[str, ...] = ()
+    sandbox: str = "auto"
+    network: str = "fetch"
+    git: str = "protected"
+    state_dir: str | None = None
+    log_level: str = "warning"
+    granted: Permission | None = None
+    """Up to here calls run unasked; None is up to the mode."""
+    deny: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    ask_seconds: float = 45.0
+    foreground_seconds: float = 45.0
+    command_environment: tuple[str, ...] = ()
+    max_body: int = 4 * 1024 * 1024
+    max_calls: int = 64
+    max_sessions: int = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One setting: its spelling is the same as a flag, a config key and, in capitals, a variable."""
+
+    name: str
+    read: Callable[[Raw], Value]
+    help: str
+    flag: bool = True
+    """Also a flag and a variable; the others are for the config file alone."""
+    metavar: str | None = None
+    repeatable: bool = False
+
+    @property
+    def attribute(self) -> str:
+        """Its name in `Settings`."""
+        return self.name.replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return PREFIX + self.attribute.upper()
+
+
+def _one_of(*choices: str) -> Callable[[Raw], str]:
+    def read(raw: Raw) -> str:
+        if raw not in choices:
+            raise ValueError(f"{raw!r} is none of {', '.join(choices)}")
+        return str(raw)
+
+    return read
+
+
+def _permission(raw: Raw) -> Permission:
+    name = _one_of(*(permission.flag for permission in Permission))(raw)
+    return next(permission for permission in Permission if permission.flag == name)
+
+
+def _text(raw: Raw) -> str:
+    if not isinstance(raw, str) or not raw:
+        raise ValueError("it must be text that is not empty")
+    return raw
+
+
+def _words(raw: Raw) -> tuple[str, ...]:
+    """A comma-separated text, or a list of texts."""
+    parts = raw.split(",") if isinstance(raw, str) else raw
+    if not isinstance(parts, list):
+        raise ValueError("it must be a list of texts")
+    return tuple(part for part in (_text(part).strip() for part in parts) if part)
+
+
+def _paths(raw: Raw) -> tuple[str, ...]:
+    """One path, or a list of paths; commas are part of a path."""
+    return tuple(_text(part) for part in (raw if isinstance(raw, list) else [raw]))
+
+
+def _texts(raw: Raw) -> tuple[str, ...]:
+    if not isinstance(raw, list):
+        raise ValueError("it must be a list of texts")
+    return _paths(raw)
+
+
+def _whole(low: int, high: int) -> Callable[[Raw], int]:
+    def read(raw: Raw) -> int:
+        number = int(raw) if isinstance(raw, str) and raw.isascii() and raw.isdigit() else raw
+        if not isinstance(number, int) or isinstance(number, bool) or not low <= number <= high:
+            raise ValueError(f"it must be a whole number from {low} to {high}")
+        return number
+
+    return read
+
+
+def _seconds(raw: Raw) -> float:
+    if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not 0 < raw <= 3600:
+        raise ValueError("it must be a number of seconds above 0, at most 3600")
+    return float(raw)
+
+
+_LEVELS = ("debug", "info", "warning", "error")
+
+OPTIONS = (
+    Option(
+        name="permission-mode",
+        read=_permission,
+        metavar="MODE",
+        help="ceiling: read-only (default), workspace-write, danger-full-access",
+    ),
+    Option(
+        name="root", read=_paths, metavar="DIR", repeatable=True, help="folder the tools work in; repeatable"
+    ),
+    Option(
+        name="transport",
+        read=_one_of("stdio", "http", "sse"),
+        metavar="T",
+        help="stdio (default), http or sse",
+    ),
+    Option(name="host", read=_text, metavar="ADDR", help="address to listen on (default 127.0.0.1)"),
+    Option(name="port", read=_whole(0, 65535), metavar="N", help="port to listen on (default 8765; 0 = any)"),
+    Option(name="token-file", read=_text, metavar="FILE", help="file with the bearer token, mode 0600"),
+    Option(name="toolsets", read=_words, metavar="A,B", help="toolsets, or lean, default (default), all"),
+    Option(name="tools", read=_words, metavar="A,B", help="single tools, beside the toolsets"),
+    Option(name="exclude-tools", read=_words, metavar="A,B", help="tools to leave out; wins over all else"),
+    Option(
+        name="sandbox",
+        read=_one_of("auto", "required", "off"),
+        metavar="S",
+        help="confinement of commands: auto (default), required, off",
+    ),
+    Option(
+        name="network",
+        read=_one_of("none", "fetch", "commands"),
+        metavar="N",
+        help="who may reach the network: none, fetch (default), commands",
+    ),
+    Option(
+        name="git",
+        read=_one_of("protected", "writable"),
+        metavar="G",
+        help="the .git folder for confined commands: protected (default), writable",
+    ),
+    Option(name="state-dir", read=_text, metavar="DIR", help="private folder of the server"),
+    Option(name="log-level", read=_one_of(*_LEVELS), metavar="L", help=f"on stderr: {', '.join(_LEVELS)}"),
+    Option(name="granted", read=_permission, flag=False, help="level up to which calls run unasked"),
+    Option(name="ask-seconds", read=_seconds, flag=False, help="how long a question waits for an answer"),
+    Option(
+        name="foreground-seconds",
+        read=_seconds,
+        flag=False,
+        help="after how long a command moves to the background",
+    ),
+    Option(
+        name="command-environment",
+        read=_texts,
+        flag=False,
+        help="names of more environment variables that commands may see",
+    ),
+    Option(name="max-body", read=_whole(1024, 2**30), flag=False, help="bytes of one HTTP request"),
+    Option(name="max-calls", read=_whole(1, 10_000), flag=False, help="HTTP requests at the same time"),
+    Option(name="max-sessions", read=_whole(1, 10_000), flag=False, help="HTTP sessions at the same time"),
+)
+
+RULES = tuple(
+    Option(name=name, read=_texts, flag=False, help=text)
+    for name, text in (
+        ("deny", "calls that are refused"),
+        ("ask", "calls that need a human's yes"),
+        ("allow", "calls that are spared the question"),
+    )
+)
+"""The lists of the `[rules]` table in the config file."""
+
+Action = Literal["serve", "tools", "call", "doctor", "demo"]
+
+ACTIONS: Mapping[Action, str] = {
+    "serve": "serve MCP (the default)",
+    "tools": "show what this configuration offers",
+    "call": "run one tool and print its result",
+    "doctor": "show what is enforced here and what is missing",
+    "demo": "watch a real client use a real server on a folder",
+}
+
+FORMATS = ("table", "json", "mcp", "anthropic", "openai", "acp")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invocation:
+    """A parsed command line."""
+
+    action: Action
+    settings: Settings
+    tool: str = ""
+    """`call`: the tool."""
+    arguments: str = "{}"
+    """`call`: its arguments as JSON."""
+    json: bool = False
+    format: str = "table"
+    """`tools`: how to print."""
+
+
+def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
+    """Read the command line, the environment and the config file they name.
+
+    Raises:
+        SettingsError: something is unknown or wrong; the text names it and the choices.
+        SystemExit: `--help` or `--version` was printed.
+    """
+    parsed = _parser().parse_args(_with_action(argv), namespace=_Parsed())
+    variables = _variables(environ)
+    config = parsed.config or variables.pop(PREFIX + "CONFIG", None)
+    values = {**_from_config(config), **_from_variables(variables), **_from_flags(parsed)}
+    settings = replace(Settings(), **values)
+    _check_places(settings, config)
+    return Invocation(
+        action=parsed.action,
+        settings=settings,
+        tool=parsed.tool,
+        arguments=parsed.arguments,
+        json=parsed.json,
+        format=parsed.format,
+    )
+
+
+class _Parsed(argparse.Namespace):
+    """What argparse found, with types."""
+
+    action: Action = "serve"
+    config: str | None = None
+    tool: str = ""
+    arguments: str = "{}"
+    json: bool = False
+    format: str = "table"
+
+    def given(self, option: Option) -> Raw | None:
+        """The value of a flag, None when it was not given."""
+        value: Raw | None = getattr(self, option.attribute, None)
+        return value
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise SettingsError(f"{message} (see {self.prog} --help)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    shared = _Parser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
+    for option in (option for option in OPTIONS if option.flag):
+        shared.add_argument(
+            f"--{option.name}",
+            metavar=option.metavar,
+            help=option.help,
+            action="append" if option.repeatable else "store",
+        )
+    shared.add_argument("--config", metavar="FILE", help="TOML file with the same settings, and rules")
+    parser = _Parser(
+        prog="mcp-toolserver",
+        description="A coding agent's tools over MCP, with a permission mode that the server enforces.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    actions = parser.add_subparsers(dest="action", metavar="COMMAND")
+    parsers = {
+        name: actions.add_parser(name, parents=[shared], help=text, description=text, allow_abbrev=False)
+        for name, text in ACTIONS.items()
+    }
+    parsers["tools"].add_argument("--format", choices=FORMATS, default="table", help="how to print")
+    parsers["call"].add_argument("tool", metavar="NAME", help="a tool, under any of its names")
+    parsers["call"].add_argument("arguments", metavar="JSON", nargs="?", default="{}", help="its arguments")
+    for name in ("call", "doctor"):
+        parsers[name].add_argument("--json", action="store_true", help="print the whole as JSON")
+    return parser
+
+
+def _with_action(argv: Sequence[str]) -> list[str]:
+    """`serve` is what happens when no command is named."""
+    named = argv[:1] and (argv[0] in ACTIONS or argv[0] in ("-h", "--help", "--version"))
+    return list(argv) if named else ["serve", *argv]
+
+
+def _from_flags(parsed: _Parsed) -> dict[str, Value]:
+    return {
+        option.attribute: _read(option, f"--{option.name}", raw)
+        for option in OPTIONS
+        if (raw := parsed.given(option)) is not None
+    }
+
+
+def _variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Our variables; an unknown one is a typing error that would otherwise go unseen. Empty is not set."""
+    ours = {name: value for name, value in environ.items() if name.startswith(PREFIX) and value}
+    known = {option.variable for option in OPTIONS if option.flag} | {PREFIX + "CONFIG"}
+    for name in ours:
+        if name not in known:
+            raise SettingsError(f"unknown environment variable {name}; known are {', '.join(sorted(known))}")
+    return ours
+
+
+def _from_variables(variables: Mapping[str, str]) -> dict[str, Value]:
+    return {
+        option.attribute: _read(option, option.variable, raw.split(os.pathsep) if option.repeatable else raw)
+        for option in OPTIONS
+        if (raw := variables.get(option.variable)) is not None
+    }
+
+
+def _from_config(path: str | None) -> dict[str, Value]:
+    if path is None:
+        return {}
+    try:
+        content: dict[str, Raw] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"cannot read the config file {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the config file {path} is not TOML: {error}") from None
+    rules = content.pop("rules", {})
+    if not isinstance(rules, dict):
+        raise SettingsError(f"{path}: rules must be a table, [rules]")
+    return {
+        **_known(path, content, {option.name: option for option in OPTIONS}),
+        **_known(f"{path} [rules]", rules, {option.name: option for option in RULES}),
+    }
+
+
+def _known(place: str, content: Mapping[str, Raw], options: Mapping[str, Option]) -> dict[str, Value]:
+    for key in content:
+        if key not in options:
+            raise SettingsError(f"{place}: unknown key {key!r}; choose from {', '.join(options)}")
+    return {
+        options[key].attribute: _read(options[key], f"{place}: {key}", raw) for key, raw in content.items()
+    }
+
+
+def _read(option: Option, source: str, raw: Raw) -> Value:
+    try:
+        return option.read(raw)
+    except ValueError as error:
+        raise SettingsError(f"{source}: {error}") from None
+
+
+def _check_places(settings: Settings, config: str | None) -> None:
+    """What decides over the tools must lie where no tool can change it."""
+    places = {
+        "config file": config,
+        "token file": settings.token_file,
+        "state folder": settings.state_dir,
+    }
+    for what, path in places.items():
+        for root in settings.root:
+            if path is not None and Path(path).resolve().is_relative_to(Path(root).resolve()):
+                raise SettingsError(
+                    f"the {what} {path} lies inside the root {root}, where tools could change it; move it out"
+                )

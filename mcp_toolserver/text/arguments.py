@@ -1,0 +1,83 @@
+"""Arguments as real clients send them, and what no tool should ever have to see."""
+
+import json
+import math
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+SAFE_INTEGER = 2**53 - 1
+"""The largest integer that every JSON implementation carries exactly (RFC 8259, section 6)."""
+
+MAX_DEPTH = 32
+
+
+def refusal(value: JsonValue, depth: int = 0) -> str | None:
+    """Why no tool may see `value`, or None.
+
+    Refused everywhere: numbers that are not finite or not exact, text that is no valid Unicode or holds NUL,
+    and nesting deeper than 32.
+    """
+    if depth > MAX_DEPTH:
+        return f"nested deeper than {MAX_DEPTH} levels"
+    match value:
+        case str():
+            return _text_refusal(value)
+        case bool() | None:
+            return None
+        case int():
+            return "an integer beyond 2^53" if abs(value) > SAFE_INTEGER else None
+        case float():
+            return None if math.isfinite(value) else "a number that is not finite"
+        case list():
+            return _first_refusal(value, depth)
+        case dict():
+            return _first_refusal([*value.keys(), *value.values()], depth)
+
+
+def _text_refusal(text: str) -> str | None:
+    if "\0" in text:
+        return "a NUL character"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "half of a surrogate pair"
+    return None
+
+
+def _first_refusal(items: list[JsonValue], depth: int) -> str | None:
+    return next((why for item in items if (why := refusal(item, depth + 1)) is not None), None)
+
+
+def lenient(arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Mend what real clients get wrong, by the tool's JSON Schema; everything else stays for validation.
+
+    A list or object sent as JSON text is parsed. An optional argument sent as null or "" counts as not sent,
+    unless its schema allows an empty string by name (`minLength: 0`).
+    """
+    properties = _mapping(schema.get("properties"))
+    required = schema.get("required")
+    optional = set(properties) - set(required if isinstance(required, list) else ())
+    return {
+        name: _parsed(value, _mapping(properties.get(name)).get("type"))
+        for name, value in arguments.items()
+        if not (name in optional and _is_unsent(value, _mapping(properties.get(name))))
+    }
+
+
+def _is_unsent(value: JsonValue, schema: Mapping[str, JsonValue]) -> bool:
+    return value is None or (value == "" and schema.get("minLength") != 0)
+
+
+def _mapping(value: JsonValue) -> Mapping[str, JsonValue]:
+    return value if isinstance(value, dict) else {}
+
+
+def _parsed(value: JsonValue, kind: JsonValue) -> JsonValue:
+    if not isinstance(value, str) or kind not in ("array", "object"):
+        return value
+    try:
+        parsed: JsonValue = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return parsed if isinstance(parsed, list if kind == "array" else dict) else value

@@ -1,0 +1,21 @@
+"""What can be refused of a path by looking at its letters alone. Containment is the kernel's to decide."""
+
+MAX_COMPONENT = 255
+"""Bytes; the limit of every common Linux file system."""
+
+
+def lexical(path: str) -> str:
+    """Give `path` back, or say why no file can have that name.
+
+    A path is taken as written: no URL decoding, no `~`, no Unicode folding.
+
+    Raises:
+        ValueError: control characters, lone surrogates, or a component over 255 bytes.
+    """
+    if any(ord(c) < 32 or ord(c) == 127 for c in path):
+        raise ValueError("a path cannot hold control characters; send the plain path")
+    if any(0xD800 <= ord(c) <= 0xDFFF for c in path):
+        raise ValueError("a path cannot hold half of a surrogate pair; send valid Unicode")
+    if any(len(part.encode()) > MAX_COMPONENT for part in path.split("/")):
+        raise ValueError(f"no part of a path may be over {MAX_COMPONENT} bytes")
+    return path

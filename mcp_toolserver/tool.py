@@ -1,0 +1,185 @@
+"""Everything needed to write a tool: `Args`, the runtime `rt`, `Output`, `ToolSpec`.
+
+A tool turns arguments into capability calls and what came back into text. It does not check paths, ask
+permission, set deadlines, cut output or catch `Exception`: the dispatcher and the capabilities do.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Annotated, Any, Literal, Protocol, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from mcp_toolserver.capabilities import (
+    CanonicalPath,
+    Capability,
+    Command,
+    FileQuery,
+    Files,
+    Jobs,
+    JobState,
+    LineQuery,
+    Permission,
+    Processes,
+    Report,
+    Search,
+    SearchMode,
+    Spill,
+    Written,
+)
+from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, TimedOut, ToolError, Unavailable
+from mcp_toolserver.text.paths import lexical
+
+__all__ = [
+    "Alias",
+    "Args",
+    "CanonicalPath",
+    "Capability",
+    "Command",
+    "Conflict",
+    "Denied",
+    "Field",
+    "FileQuery",
+    "Image",
+    "InvalidInput",
+    "JobState",
+    "Limits",
+    "LineQuery",
+    "NotFound",
+    "Output",
+    "Permission",
+    "Profile",
+    "Record",
+    "Runtime",
+    "SearchMode",
+    "Spill",
+    "TimedOut",
+    "ToolError",
+    "ToolSpec",
+    "Unavailable",
+    "WorkspacePath",
+    "Written",
+    "model_validator",
+]
+
+
+@dataclass(frozen=True)
+class PathMark:
+    """Marks an argument as a path, so that the dispatcher puts it in canonical spelling."""
+
+
+WorkspacePath = Annotated[
+    CanonicalPath, StringConstraints(min_length=1, max_length=4096), AfterValidator(lexical), PathMark()
+]
+"""A path argument: relative to the first root, or absolute in any root. Canonical when the tool sees it."""
+
+
+class Args(BaseModel):
+    """The arguments of a tool: frozen, strict about types, no unknown field."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Record(BaseModel):
+    """The structured result of a record-like tool (lists, statuses)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """A picture for the model."""
+
+    data: bytes
+    mime_type: str
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a tool gives back: text that stands alone, and beside it what only a program wants."""
+
+    text: str
+    data: Record | None = None
+    images: tuple[Image, ...] = ()
+    truncated: bool = False
+    """The text leaves something out, and says how to get it."""
+    spill: Spill | None = None
+    """Where the whole of it lies, when the tool itself kept it."""
+
+
+class Runtime(Protocol):
+    """What a running call may use: the capabilities that its tool declared. Others raise on access."""
+
+    @property
+    def fs(self) -> Files: ...
+    @property
+    def search(self) -> Search: ...
+    @property
+    def processes(self) -> Processes: ...
+    @property
+    def jobs(self) -> Jobs: ...
+    @property
+    def report(self) -> Report: ...
+
+
+class Profile(IntEnum):
+    """The smallest ready-made selection of tools that holds this one."""
+
+    LEAN = 0
+    DEFAULT = 1
+    ALL = 2
+
+
+@dataclass(frozen=True)
+class Alias:
+    """Another name of a tool, with the argument names and units that its users know.
+
+    An alias with the tool's own name adds spellings to the arguments of the tool itself.
+    """
+
+    name: str
+    renames: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Argument name there → argument name here."""
+    converts: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict[str, Callable[[Any], Any]])
+    """Argument name here → conversion of its value from the unit there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds of one call, applied by the dispatcher."""
+
+    deadline: float = 60.0
+    """Seconds."""
+    output_bytes: int = 200_000
+    """UTF-8 bytes of text sent; more is cut, and the whole kept beside."""
+
+
+A = TypeVar("A", bound=Args)
+
+Kind = Literal["read", "edit", "search", "execute", "fetch", "think", "other"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolSpec:
+    """A tool as a value: what the model reads, what it may do, and the function that does it."""
+
+    name: str
+    description: str
+    """The module docstring; at most 2,048 characters."""
+    permission: Permission
+    needs: frozenset[Capability]
+    args: type[Args]
+    run: Callable[[Any, Runtime], Awaitable[Output]]
+    kind: Kind
+    """The Agent Client Protocol's kind of tool."""
+    subjects: Callable[[Any], tuple[str, ...]]
+    """What a call touches: the text that rules match."""
+    output: type[Record] | None = None
+    destructive: bool = False
+    """May overwrite or delete what was there."""
+    idempotent: bool = False
+    """A second call with the same arguments changes nothing more."""
+    aliases: tuple[Alias, ...] = ()
+    limits: Limits = Limits()
+    profile: Profile = Profile.ALL

@@ -1,0 +1,1 @@
+"""Find files by name and lines by pattern."""

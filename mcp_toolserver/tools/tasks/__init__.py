@@ -1,0 +1,1 @@
+"""Follow and end background commands."""
