@@ -1,0 +1,88 @@
+"""Files that are made from the registry: a snapshot per tool of what clients are told, and docs/tools.md."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from mcp_toolserver.protocol import translate
+from mcp_toolserver.registry import Entry, discover
+
+HERE = Path(__file__).parent
+SNAPSHOTS = HERE / "snapshots"
+TOOLS_PAGE = HERE.parent / "docs" / "tools.md"
+
+ENTRIES = discover()
+
+
+def wire(entry: Entry) -> dict[str, JsonValue]:
+    """The tool as `tools/list` carries it on a host that confines nothing."""
+    return translate.tool(entry, entry.spec.permission).model_dump(
+        mode="json", by_alias=True, exclude_none=True
+    )
+
+
+def snapshot(entry: Entry) -> str:
+    """What clients are told, and under which other names the tool answers."""
+    aliases: dict[str, JsonValue] = {
+        alias.name: dict(alias.renames) | {own: f"{own} in other units" for own in alias.converts}
+        for alias in entry.spec.aliases
+    }
+    limits: dict[str, JsonValue] = {
+        "deadline": entry.spec.limits.deadline,
+        "outputBytes": entry.spec.limits.output_bytes,
+    }
+    shown = {"tool": wire(entry), "aliases": aliases, "limits": limits}
+    return json.dumps(shown, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def tools_page() -> str:
+    """docs/tools.md."""
+    return "\n".join(_page()) + "\n"
+
+
+def _page() -> Iterator[str]:
+    yield "# Tools"
+    yield ""
+    yield "Made from the code by `pytest --update`; do not edit."
+    yield ""
+    yield "| tool | toolset | permission | kind | also called |"
+    yield "|---|---|---|---|---|"
+    for entry in ENTRIES:
+        spec = entry.spec
+        names = ", ".join(f"`{alias.name}`" for alias in spec.aliases if alias.name != spec.name)
+        link = f"[`{spec.name}`](#{spec.name.lower()})"
+        yield f"| {link} | {entry.toolset} | {spec.permission.flag} | {spec.kind} | {names} |"
+    for entry in ENTRIES:
+        yield from _section(entry)
+
+
+def _section(entry: Entry) -> Iterator[str]:
+    spec = entry.spec
+    yield ""
+    yield f"## {spec.name}"
+    yield ""
+    yield spec.description.strip()
+    yield ""
+    yield "| argument | type | default | meaning |"
+    yield "|---|---|---|---|"
+    properties = entry.schema["properties"]
+    required = entry.schema.get("required", [])
+    assert isinstance(properties, dict)
+    assert isinstance(required, list)
+    for name, shape in properties.items():
+        assert isinstance(shape, dict)
+        default = (
+            "required" if name in required else json.dumps(shape["default"]) if "default" in shape else ""
+        )
+        yield f"| `{name}` | {_type(shape)} | {default} | {shape.get('description', '')} |"
+    yield ""
+    yield f"Ends after {spec.limits.deadline:g} s; sends at most {spec.limits.output_bytes:,} bytes of text."
+
+
+def _type(shape: dict[str, JsonValue]) -> str:
+    choices = shape.get("enum")
+    if isinstance(choices, list):
+        return " or ".join(f"`{choice}`" for choice in choices)
+    return str(shape.get("type", "object"))

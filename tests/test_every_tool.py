@@ -1,0 +1,153 @@
+"""What holds for every tool, whoever wrote it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from mcp_toolserver.capabilities import PRICES, Permission
+from mcp_toolserver.registry import Entry
+from mcp_toolserver.tool import Args, PathMark, Profile
+from tests.generated import ENTRIES, SNAPSHOTS, TOOLS_PAGE, snapshot, tools_page, wire
+
+BUDGETS = {Profile.LEAN: 5_000, Profile.DEFAULT: 16_000, Profile.ALL: 60_000}
+"""Characters of JSON that a `tools/list` may cost a model's context."""
+
+every_tool = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.spec.name)
+
+
+def snake(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
+
+
+def nodes(schema: Any) -> list[dict[str, Any]]:
+    if isinstance(schema, list):
+        return [found for item in schema for found in nodes(item)]
+    if isinstance(schema, dict):
+        return [schema, *(found for item in schema.values() for found in nodes(item))]
+    return []
+
+
+def test_the_six_core_tools_are_there() -> None:
+    names = {entry.spec.name for entry in ENTRIES}
+    assert names >= {"read_file", "write_file", "edit_file", "glob_search", "grep_search", "bash"}
+
+
+@every_tool
+def test_its_file_and_its_arguments_bear_its_name(entry: Entry) -> None:
+    module = entry.spec.run.__module__
+    assert module == f"mcp_toolserver.tools.{entry.toolset}.{snake(entry.spec.name)}"
+    assert entry.spec.args.__name__.lower() == entry.spec.name.replace("_", "").lower()
+
+
+@every_tool
+def test_its_name_suits_every_client(entry: Entry) -> None:
+    for name in (entry.spec.name, *(alias.name for alias in entry.spec.aliases)):
+        assert name.replace("_", "").isalnum()
+        assert name.isascii()
+        assert len(name) <= 30
+
+
+@every_tool
+def test_its_description_is_the_module_docstring_and_short_enough(entry: Entry) -> None:
+    module = __import__(entry.spec.run.__module__, fromlist=["TOOL"])
+    assert entry.spec.description == module.__doc__
+    assert 40 <= len(entry.spec.description) <= 2048
+
+
+@every_tool
+def test_every_argument_is_described(entry: Entry) -> None:
+    for node in nodes(entry.schema):
+        for name, shape in node.get("properties", {}).items():
+            assert shape.get("description"), name
+
+
+@every_tool
+def test_its_schemas_are_flat_objects_that_refuse_unknown_fields(entry: Entry) -> None:
+    for schema in (entry.schema, entry.output_schema or entry.schema):
+        assert schema["type"] == "object"
+        assert schema["additionalProperties"] is False
+        assert not any(
+            {"anyOf", "oneOf", "allOf", "title"} & node.keys() - {"properties"} for node in nodes(schema)
+        )
+
+
+@every_tool
+def test_its_arguments_are_frozen_and_strict(entry: Entry) -> None:
+    assert issubclass(entry.spec.args, Args)
+    assert entry.spec.args.model_config.get("frozen")
+    assert entry.spec.args.model_config.get("strict")
+    assert entry.spec.args.model_config.get("extra") == "forbid"
+
+
+@every_tool
+def test_it_needs_no_capability_that_is_dearer_than_its_permission(entry: Entry) -> None:
+    assert (
+        max((PRICES[need] for need in entry.spec.needs), default=Permission.READ_ONLY)
+        <= entry.spec.permission
+    )
+
+
+@every_tool
+def test_reading_is_neither_destructive_nor_reaching_out(entry: Entry) -> None:
+    hints = wire(entry)["annotations"]
+    assert isinstance(hints, dict)
+    assert {"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"} <= hints.keys()
+    if entry.spec.permission is Permission.READ_ONLY:
+        assert hints["readOnlyHint"] is True
+        assert hints["destructiveHint"] is False
+        assert not entry.spec.destructive
+    else:
+        assert hints["readOnlyHint"] is False
+
+
+@every_tool
+def test_an_argument_that_names_a_path_is_marked_as_one(entry: Entry) -> None:
+    for name, info in entry.spec.args.model_fields.items():
+        looks_like_one = name in ("path", "cwd", "file", "folder") or name.endswith(
+            ("_path", "_file", "_dir")
+        )
+        assert looks_like_one == any(isinstance(mark, PathMark) for mark in info.metadata), name
+
+
+@every_tool
+def test_a_path_is_among_its_subjects(entry: Entry) -> None:
+    if not entry.path_fields or entry.spec.kind == "execute":
+        return
+    sample = {name: "some/where" for name in entry.path_fields}
+    required = entry.schema.get("required", [])
+    assert isinstance(required, list)
+    args = entry.spec.args.model_construct(**{str(name): "x" for name in required} | sample)
+    assert "some/where" in entry.spec.subjects(args)
+
+
+@every_tool
+def test_its_permission_and_kind_are_told_in_meta(entry: Entry) -> None:
+    assert wire(entry)["_meta"] == {
+        "mcp-toolserver/permission": entry.spec.permission.flag,
+        "mcp-toolserver/kind": entry.spec.kind,
+    }
+
+
+@every_tool
+def test_its_snapshot_is_what_clients_are_told(entry: Entry, update: bool) -> None:
+    path = SNAPSHOTS / f"{entry.spec.name}.json"
+    if update:
+        path.write_text(snapshot(entry), encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == snapshot(entry), "review the change, then run pytest --update"
+
+
+def test_no_snapshot_is_left_over() -> None:
+    assert {path.stem for path in SNAPSHOTS.glob("*.json")} == {entry.spec.name for entry in ENTRIES}
+
+
+def test_the_tools_page_is_up_to_date(update: bool) -> None:
+    if update:
+        TOOLS_PAGE.write_text(tools_page(), encoding="utf-8")
+    assert TOOLS_PAGE.read_text(encoding="utf-8") == tools_page(), "run pytest --update"
+
+
+@pytest.mark.parametrize("profile", Profile, ids=lambda profile: profile.name.lower())
+def test_a_profile_keeps_its_budget(profile: Profile) -> None:
+    tools = [wire(entry) for entry in ENTRIES if entry.spec.profile <= profile]
+    assert len(json.dumps({"tools": tools}, separators=(",", ":"), ensure_ascii=False)) <= BUDGETS[profile]

@@ -1,0 +1,195 @@
+"""Rules, the ceiling and the watchdog: words decide, and the default is no."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_toolserver.capabilities import PRICES, Capability, Permission
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.policy.level import level
+from mcp_toolserver.policy.rules import Policy, Request, Rule, Vocabulary, parse
+from mcp_toolserver.policy.watchdog import commands, watch
+from mcp_toolserver.tool import Args, Output, Runtime, ToolSpec
+
+READ, WRITE, DANGER = Permission
+
+NAMES = {
+    "read_file": "read_file",
+    "Read": "read_file",
+    "write_file": "write_file",
+    "Write": "write_file",
+    "bash": "bash",
+}
+WORDS = Vocabulary(canonical=NAMES.__getitem__, commands=frozenset({"bash"}))
+
+
+def rules(*texts: str) -> tuple[Rule, ...]:
+    return tuple(parse(text, WORDS) for text in texts)
+
+
+def policy(
+    ceiling: Permission = DANGER,
+    granted: Permission | None = None,
+    deny: tuple[str, ...] = (),
+    ask: tuple[str, ...] = (),
+    allow: tuple[str, ...] = (),
+) -> Policy:
+    return Policy(
+        ceiling=ceiling,
+        granted=ceiling if granted is None else granted,
+        deny=rules(*deny),
+        ask=rules(*ask),
+        allow=rules(*allow),
+    )
+
+
+def request(tool: str, *subjects: str | tuple[str, ...], needs: Permission = WRITE) -> Request:
+    spelt = tuple((subject,) if isinstance(subject, str) else subject for subject in subjects)
+    return Request(tool=tool, level=needs, subjects=spelt)
+
+
+@pytest.mark.parametrize("needs", Permission)
+@pytest.mark.parametrize("ceiling", Permission)
+def test_a_call_runs_exactly_when_it_needs_no_more_than_the_ceiling(
+    ceiling: Permission, needs: Permission
+) -> None:
+    verdict = policy(ceiling).decide(request("bash", "x", needs=needs))
+    assert verdict.action == ("run" if needs <= ceiling else "refuse")
+
+
+def test_a_refusal_names_the_level_and_the_flag() -> None:
+    reason = policy(READ).decide(request("write_file", "a")).reason
+    assert "requires workspace-write permission" in reason
+    assert "--permission-mode workspace-write" in reason
+
+
+@given(st.sampled_from(Permission), st.sampled_from(Permission), st.sampled_from(Permission))
+def test_no_allow_rule_lifts_the_ceiling(ceiling: Permission, granted: Permission, needs: Permission) -> None:
+    decided = policy(ceiling, min(granted, ceiling), allow=("*", "bash", "bash(*)")).decide(
+        request("bash", "x", needs=needs)
+    )
+    assert decided.action == ("run" if needs <= ceiling else "refuse")
+
+
+def test_deny_beats_ask_and_ask_beats_allow_and_the_mode() -> None:
+    both = policy(deny=("bash(rm *)",), ask=("bash",), allow=("bash",))
+    assert both.decide(request("bash", "rm x")).action == "refuse"
+    assert both.decide(request("bash", "ls")).action == "ask"
+    assert policy(allow=("bash",)).decide(request("bash", "ls")).action == "run"
+
+
+def test_what_is_above_granted_is_asked_unless_a_rule_allows_it() -> None:
+    careful = policy(WRITE, READ, allow=("write_file(docs/**)",))
+    assert careful.decide(request("write_file", "docs/a")).action == "run"
+    assert careful.decide(request("write_file", "src/a")).action == "ask"
+    assert careful.decide(request("read_file", "src/a", needs=READ)).action == "run"
+
+
+def test_one_denied_subject_denies_the_call_and_one_unallowed_asks() -> None:
+    assert policy(deny=("bash(rm:*)",)).decide(request("bash", "ls", "rm -rf x")).action == "refuse"
+    careful = policy(DANGER, READ, allow=("bash(git:*)",))
+    assert careful.decide(request("bash", "git status", "rm -rf x")).action == "ask"
+    assert careful.decide(request("bash", "git status", "git log")).action == "run"
+
+
+def test_any_spelling_of_a_subject_matches() -> None:
+    denying = policy(deny=("write_file(/srv/data/**)",))
+    assert denying.decide(request("write_file", ("a.txt", "/srv/data/a.txt"))).action == "refuse"
+    assert denying.decide(request("write_file", ("a.txt", "/srv/other/a.txt"))).action == "run"
+
+
+def test_a_rule_on_a_whole_tool_applies_to_a_call_without_subjects() -> None:
+    assert policy(deny=("bash",)).decide(request("bash")).action == "refuse"
+    assert policy(DANGER, READ, allow=("bash",)).decide(request("bash")).action == "run"
+    assert policy(DANGER, READ).decide(request("bash")).action == "ask"
+
+
+@pytest.mark.parametrize(
+    ("rule", "subject", "expected"),
+    [
+        pytest.param("Write(docs/**)", "docs/a/b.md", True, id="alias"),
+        pytest.param("write_file(docs/**)", "src/docs/a", False, id="anchored"),
+        pytest.param("write_file(*.env)", "a/b/.env", True, id="any-depth"),
+        pytest.param("write_file()", "x", True, id="empty-is-any"),
+        pytest.param("write_file(*)", "a/b", True, id="star-is-any"),
+        pytest.param("*", "x", True, id="every-tool"),
+        pytest.param("*(secrets/**)", "secrets/k", True, id="every-tool-pattern"),
+        pytest.param("bash(git:*)", "git", True, id="prefix-alone"),
+        pytest.param("bash(git:*)", "git push origin/main", True, id="prefix-words"),
+        pytest.param("bash(git:*)", "gitevil", False, id="prefix-is-of-words"),
+        pytest.param("bash(cat /etc/*)", "cat /etc/a/b", True, id="star-crosses-slashes-in-commands"),
+        pytest.param("bash(ls)", "ls", True, id="exact"),
+        pytest.param("bash(ls)", "ls -l", False, id="exact-only"),
+        pytest.param("Read(x)", "x", False, id="other-tool"),
+    ],
+)
+def test_rules_match_what_they_say(rule: str, subject: str, expected: bool) -> None:
+    tool = "bash" if rule.startswith("bash") else "write_file"
+    assert (policy(deny=(rule,)).decide(request(tool, subject)).action == "refuse") is expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "Nope(x)", "write_file(x", "write_file x", "write_file(" + "{a,b}" * 12 + ")"],
+    ids=["empty", "unknown", "open", "no-parentheses", "explosive"],
+)
+def test_a_rule_that_cannot_be_understood_stops_the_start(text: str) -> None:
+    with pytest.raises(SettingsError, match="rule"):
+        parse(text, WORDS)
+
+
+def test_a_deny_rule_on_reading_hides_the_file() -> None:
+    hiding = policy(deny=("Read(secrets/**)",))
+    assert hiding.hides_anything
+    assert hiding.hides(("secrets/key", "/w/secrets/key"))
+    assert not hiding.hides(("src/key", "/w/src/key"))
+    assert not policy(deny=("bash",)).hides_anything
+    assert policy(deny=("*(secrets/**)",)).hides(("secrets/key",))
+
+
+async def _nothing(_args: Args, _rt: Runtime) -> Output:
+    return Output("")
+
+
+def spec(permission: Permission, *needs: Capability) -> ToolSpec:
+    return ToolSpec(
+        name="t", description="", permission=permission, needs=frozenset(needs), args=Args, run=_nothing,
+        kind="other", subjects=lambda _: (),
+    )  # fmt: skip
+
+
+def test_a_tool_gets_cheaper_or_dearer_with_what_it_needs() -> None:
+    confined = {**PRICES, Capability.PROCESS: READ}
+    unconfined = {**PRICES, Capability.JOBS: DANGER}
+    assert level(spec(DANGER, Capability.PROCESS), PRICES) is DANGER
+    assert level(spec(DANGER, Capability.PROCESS), confined) is READ
+    assert level(spec(READ, Capability.JOBS), unconfined) is DANGER
+    assert level(spec(READ), PRICES) is READ
+
+
+def test_a_tool_that_is_dearer_than_its_needs_stays_so() -> None:
+    confined = {**PRICES, Capability.PROCESS: READ}
+    assert level(spec(DANGER, Capability.FS_READ), confined) is DANGER
+    assert level(spec(WRITE), PRICES) is WRITE
+
+
+CATASTROPHES = [
+    "rm -rf /", "rm -rf /*", "sudo rm -rf --no-preserve-root /", "rm -r -f ~", "rm -fr $HOME/", "mkfs.ext4 /dev/sda1",
+    "dd if=/dev/zero of=/dev/sda bs=1M", "shutdown -h now", "reboot", "kill -9 -1",
+]  # fmt: skip
+HARMLESS = [
+    "rm -rf build", "rm -rf ./", "rm -rf /tmp/x", "rm -rf ~/x", "dd if=a of=b", "echo reboot", "kill -9 123",
+    "rm /", "git rm -r x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", CATASTROPHES)
+def test_the_watchdog_stops_catastrophes_in_any_part(command: str) -> None:
+    objections = (commands(frozenset({"bash"})),)
+    assert watch(objections, request("bash", f"cd x && {command}", command))
+    assert watch(objections, request("write_file", command)) is None
+
+
+@pytest.mark.parametrize("command", HARMLESS)
+def test_the_watchdog_lets_ordinary_commands_pass(command: str) -> None:
+    assert watch((commands(frozenset({"bash"})),), request("bash", command)) is None

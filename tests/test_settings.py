@@ -1,0 +1,131 @@
+"""Flags, environment and config file: who wins, and that nothing unknown passes."""
+
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.settings import OPTIONS, Invocation, Settings, load
+
+
+def read(*argv: str, config: str | None = None, where: Path | None = None, **environ: str) -> Invocation:
+    if config is not None:
+        assert where is not None
+        path = where / "config.toml"
+        path.write_text(config, encoding="utf-8")
+        argv = (*argv, "--config", str(path))
+    return load(argv, environ)
+
+
+def test_without_anything_it_serves_read_only_over_stdio() -> None:
+    invocation = read()
+    assert invocation.action == "serve"
+    assert invocation.settings == Settings()
+    assert invocation.settings.permission_mode is Permission.READ_ONLY
+
+
+def test_a_flag_beats_a_variable_and_a_variable_beats_the_config_file(tmp_path: Path) -> None:
+    config = 'port = 1\nhost = "127.0.0.3"\ntransport = "sse"'
+    found = read(
+        "--port", "3", config=config, where=tmp_path, MCP_TOOLSERVER_PORT="2", MCP_TOOLSERVER_TRANSPORT="http"
+    ).settings
+    assert (found.port, found.transport, found.host) == (3, "http", "127.0.0.3")
+
+
+def test_every_flag_has_an_environment_twin() -> None:
+    for option in OPTIONS:
+        if option.flag:
+            value = {"port": "9", "permission-mode": "read-only", "network": "none", "git": "writable"}.get(
+                option.name, {"transport": "sse", "sandbox": "off", "log-level": "info"}.get(option.name, "x")
+            )
+            by_flag = read(f"--{option.name}", value).settings
+            assert by_flag == read(**{option.variable: value}).settings
+
+
+def test_roots_are_repeatable_and_commas_belong_to_a_path() -> None:
+    assert read("--root", "/a,b", "--root", "/c").settings.root == ("/a,b", "/c")
+    assert read(MCP_TOOLSERVER_ROOT="/a:/b").settings.root == ("/a", "/b")
+
+
+def test_the_config_file_can_be_named_by_a_variable(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('[rules]\ndeny = ["bash"]\nask = ["Write(docs/**)"]\nallow = []', encoding="utf-8")
+    found = read(MCP_TOOLSERVER_CONFIG=str(path)).settings
+    assert (found.deny, found.ask, found.allow) == (("bash",), ("Write(docs/**)",), ())
+
+
+@pytest.mark.parametrize(
+    ("argv", "environ", "config", "says"),
+    [
+        pytest.param(["--permission-mode", "reed-only"], {}, None, "read-only, workspace-write", id="mode"),
+        pytest.param(["--permission", "read-only"], {}, None, "--permission", id="abbreviation"),
+        pytest.param(["serv"], {}, None, "serv", id="command"),
+        pytest.param(["tools", "--format", "xml"], {}, None, "anthropic", id="format"),
+        pytest.param(["--port", "70000"], {}, None, "65535", id="port"),
+        pytest.param(["--port", "-1"], {}, None, "65535", id="negative-port"),
+        pytest.param(["--host", ""], {}, None, "not empty", id="empty"),
+        pytest.param(
+            [], {"MCP_TOOLSERVER_PERMISSION_MODE": "full"}, None, "danger-full-access", id="variable"
+        ),
+        pytest.param([], {"MCP_TOOLSERVER_PERMISION_MODE": "x"}, None, "PERMISSION_MODE", id="variable-name"),
+        pytest.param([], {}, "colour = 1", "permission-mode", id="key"),
+        pytest.param([], {}, "permission-mode = 3", "read-only", id="key-type"),
+        pytest.param([], {}, "port = true", "whole number", id="bool-is-no-number"),
+        pytest.param([], {}, "port = 1.5", "whole number", id="float-is-no-port"),
+        pytest.param([], {}, "tools = 3", "list", id="list"),
+        pytest.param([], {}, "ask-seconds = 0", "seconds", id="seconds"),
+        pytest.param([], {}, "ask-seconds = true", "seconds", id="seconds-bool"),
+        pytest.param([], {}, "command-environment = 'A'", "list", id="texts"),
+        pytest.param([], {}, "[rules]\nforbid = []", "deny", id="rules-key"),
+        pytest.param([], {}, "[rules]\ndeny = 'bash'", "list", id="rules-type"),
+        pytest.param([], {}, "[rules]\ndeny = [1]", "text", id="rules-element"),
+        pytest.param([], {}, "rules = 1", "[rules]", id="rules-table"),
+        pytest.param([], {}, "port = ", "TOML", id="broken"),
+    ],
+)
+def test_what_is_unknown_or_wrong_stops_the_start(
+    argv: list[str], environ: dict[str, str], config: str | None, says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError) as failure:
+        read(*argv, config=config, where=tmp_path, **environ)
+    assert says in str(failure.value)
+
+
+def test_a_config_file_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot read"):
+        load(["--config", str(tmp_path / "none.toml")], {})
+
+
+@pytest.mark.parametrize("place", ["--config", "--token-file", "--state-dir"])
+def test_what_decides_over_the_tools_may_not_lie_inside_a_root(tmp_path: Path, place: str) -> None:
+    inside = tmp_path / "sub" / "x"
+    inside.parent.mkdir()
+    inside.write_text("", encoding="utf-8")
+    with pytest.raises(SettingsError, match="inside the root"):
+        load(["--root", str(tmp_path), place, str(inside)], {})
+    assert load(["--root", str(tmp_path / "other"), place, str(inside)], {}).action == "serve"
+
+
+def test_a_link_does_not_hide_that_the_config_lies_inside_a_root(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "c.toml").write_text("", encoding="utf-8")
+    (tmp_path / "link.toml").symlink_to(root / "c.toml")
+    with pytest.raises(SettingsError, match="inside the root"):
+        load(["--root", str(root), "--config", str(tmp_path / "link.toml")], {})
+
+
+def test_commands_take_their_own_arguments() -> None:
+    call = load(["call", "read_file", '{"path": "x"}', "--json", "--root", "/r"], {})
+    assert (call.action, call.tool, call.arguments, call.json) == ("call", "read_file", '{"path": "x"}', True)
+    assert load(["tools", "--format", "acp"], {}).format == "acp"
+    assert load(["doctor", "--json"], {}).json
+
+
+@pytest.mark.parametrize("flag", ["--help", "--version"])
+def test_help_and_version_end_with_success(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        load([flag], {})
+    assert end.value.code == 0
+    assert "mcp-toolserver" in capsys.readouterr().out
