@@ -1,0 +1,165 @@
+"""What a command printed: its start and its end in memory, all of it in a file when that is too little."""
+
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+from mcp_toolserver.capabilities import Spill
+from mcp_toolserver.text.utf8 import decode_page, without_cut_start
+
+WIDEST = 3
+"""UTF-8 bytes of U+FFFD, which may stand for a single byte of output."""
+
+
+class Sink(Protocol):
+    """Makes files for long output in the server's private folder."""
+
+    def create(self) -> tuple[str, str, int]:
+        """A new file: handle, absolute path, and a descriptor to read and write it, which the caller closes.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureLimits:
+    """How much output is kept, in bytes."""
+
+    head: int = 100_000
+    tail: int = 100_000
+    file: int = 512 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excerpt:
+    """Output as it is shown: whole, or its start and its end."""
+
+    text: str
+    omitted: int = 0
+    """Bytes left out between `text` and `tail`."""
+    tail: str = ""
+    end: int
+    """Byte offset of what follows in the whole output."""
+
+
+class Capture:
+    """The output of one command, given in pieces to `add`."""
+
+    def __init__(self, sink: Sink, limits: CaptureLimits) -> None:
+        self._sink = sink
+        self._limits = limits
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._file: _File | None = None
+        self._refused = False
+        self.total = 0
+        """Bytes so far, kept or not."""
+
+    @property
+    def spill(self) -> Spill | None:
+        """The file, if there is one."""
+        return self._file and Spill(handle=self._file.handle, path=self._file.path, size=self._file.size)
+
+    def add(self, data: bytes) -> None:
+        """Take the next piece."""
+        if self.total + len(data) > self._limits.head + self._limits.tail:
+            self.keep()
+        if self._file is not None:
+            self._file.append(data)
+        self.total += len(data)
+        room = max(self._limits.head - len(self._head), 0)
+        self._head += data[:room]
+        self._tail += data[max(room, len(data) - self._limits.tail) :]
+        del self._tail[: max(len(self._tail) - self._limits.tail, 0)]
+
+    def keep(self) -> None:
+        """Have a file from now on, with all that was printed before. Without room for one: nothing."""
+        if self._file is not None or self._refused:
+            return
+        try:
+            handle, path, descriptor = self._sink.create()
+        except OSError:
+            self._refused = True
+            return
+        self._file = _File(handle, path, descriptor, self._limits.file)
+        self._file.append(bytes(self._head + self._tail))
+
+    def read(self, offset: int, limit: int) -> tuple[int, bytes]:
+        """At most `limit` bytes from `offset`, or from the first byte after it that was kept."""
+        if self._file is not None and offset < self._file.size:
+            return offset, self._file.read(offset, limit)
+        if offset < len(self._head):
+            return offset, bytes(self._head[offset : offset + limit])
+        first = self.total - len(self._tail)
+        start = min(max(offset, first), self.total)
+        return start, bytes(self._tail[start - first : start - first + limit])
+
+    def excerpt(self, *, last: bool) -> Excerpt:
+        """All of it, or its start and its end when it is too long; `last` when no more will come."""
+        most = self._limits.head + self._limits.tail
+        kept = bytes(self._head + self._tail)
+        if self.total <= most:
+            text, used = decode_page(kept, last=last)
+            if len(text.encode()) <= most:
+                return Excerpt(text=text, end=used)
+            self.keep()
+            return self._ends(kept, WIDEST, last)
+        ends = self._ends(kept, 1, last)
+        fits = len(ends.text.encode()) + len(ends.tail.encode()) <= most
+        return ends if fits else self._ends(kept, WIDEST, last)
+
+    def _ends(self, kept: bytes, part: int, last: bool) -> Excerpt:
+        """The start and the end, each of one `part`-th of its limit."""
+        text, shown = decode_page(kept[: self._limits.head // part], last=False)
+        rest = without_cut_start(kept[len(kept) - self._limits.tail // part :])
+        tail, used = decode_page(rest, last=last)
+        start = self.total - len(rest)
+        return Excerpt(text=text, omitted=start - shown, tail=tail, end=start + used)
+
+    def settle(self) -> None:
+        """No more will come, and no excerpt is asked for: what the file holds need not be in memory."""
+        if self._file is not None and self._file.size == self.total:
+            self._head.clear()
+            self._tail.clear()
+
+    def close(self) -> None:
+        """Let go of all of it; the file stays where it is."""
+        self._head.clear()
+        self._tail.clear()
+        if self._file is not None:
+            self._file.close()
+
+
+class _File:
+    """A file that is only appended to, up to a limit."""
+
+    def __init__(self, handle: str, path: str, descriptor: int, limit: int) -> None:
+        self.handle = handle
+        self.path = path
+        self.size = 0
+        self._descriptor = descriptor
+        self._limit: int = limit
+
+    def append(self, data: bytes) -> None:
+        rest = memoryview(data)[: self._limit - self.size]
+        try:
+            while rest:
+                written = os.write(self._descriptor, rest)
+                self.size += written
+                rest = rest[written:]
+        except OSError:
+            # The disk is full: what is there stays, and what follows is counted only.
+            self._limit = self.size
+
+    def read(self, offset: int, limit: int) -> bytes:
+        try:
+            return os.pread(self._descriptor, min(limit, self.size - offset), offset)
+        except OSError:
+            return b""
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

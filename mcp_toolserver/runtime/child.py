@@ -1,0 +1,145 @@
+"""A program under its nanny, as the event loop sees it: what it prints, and how it ends."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Callable
+from typing import Literal, TypeGuard
+
+import anyio
+
+from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.runtime.launch import Exit
+from mcp_toolserver.runtime.sandbox.wire import is_object
+from mcp_toolserver.runtime.spawn import CHUNK
+
+LOST = Exit(status=None, reason="lost")
+
+
+class Drain:
+    """Reads a pipe whenever something is in it, hands that to `take`, and so never keeps its writer long."""
+
+    def __init__(self, pipe: int, take: Callable[[bytes], None]) -> None:
+        self._pipe = pipe
+        self._take = take
+        self._loop = asyncio.get_running_loop()
+        self._open = True
+        self._loop.add_reader(pipe, self._read)
+
+    def finish(self) -> None:
+        """Take what is still in the pipe, and close it. For when nobody writes any more."""
+        while self._open and self._read():
+            pass
+        self.close()
+
+    def close(self) -> None:
+        """Stop reading."""
+        if self._open:
+            self._open = False
+            self._loop.remove_reader(self._pipe)
+            os.close(self._pipe)
+
+    def _read(self) -> bool:
+        """Take one piece; false when there is none."""
+        try:
+            data = os.read(self._pipe, CHUNK)
+        except BlockingIOError:
+            return False
+        if data:
+            self._take(data)
+        else:
+            self.close()
+        return bool(data)
+
+
+class Child:
+    """What the nanny tells of its program. `ended` is called once, when all of it is gone."""
+
+    def __init__(self, control: socket.socket, ended: Callable[[], None]) -> None:
+        self._control = control
+        self._tell = ended
+        self._loop = asyncio.get_running_loop()
+        self._started = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._trouble: str | None = None
+        self.exit: Exit | None = None
+        """How it ended; None until then."""
+        self._loop.add_reader(control, self._receive)
+
+    async def started(self) -> None:
+        """Returns when the program runs (or has run).
+
+        Raises:
+            Unavailable: it cannot be started.
+        """
+        await self._started.wait()
+        if self._trouble is not None:
+            raise Unavailable(self._trouble)
+
+    async def wait(self) -> Exit:
+        """Returns when it, and all it started, is gone."""
+        await self._ended.wait()
+        return self.exit or LOST
+
+    def stop(self) -> None:
+        """Have the nanny kill it; `wait` tells when that is done."""
+        if self.exit is None:
+            with contextlib.suppress(OSError):
+                self._control.shutdown(socket.SHUT_WR)
+
+    async def end(self, seconds: float) -> None:
+        """Kill it and wait until it is gone, at most for `seconds`, even when the caller is cancelled."""
+        self.stop()
+        with anyio.move_on_after(seconds, shield=True):
+            await self._ended.wait()
+
+    def _receive(self) -> None:
+        try:
+            packet = self._control.recv(4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            packet = b""
+        message: object = json.loads(packet or b"{}")
+        if not is_object(message):
+            return
+        if "started" in message:
+            self._started.set()
+        else:
+            self._conclude(message)
+
+    def _conclude(self, message: dict[str, object]) -> None:
+        self._loop.remove_reader(self._control)
+        self._control.close()
+        self._trouble = _trouble(message) if not self._started.is_set() else None
+        self.exit = _exit(message)
+        try:
+            self._tell()
+        finally:
+            self._started.set()
+            self._ended.set()
+
+
+def _trouble(message: dict[str, object]) -> str:
+    match message:
+        case {"refused": str() as why}:
+            return f"The process broker refuses: {why}."
+        case {"failed": str() as why}:
+            return f"The program cannot be started: {why}."
+        case _:
+            return "The program cannot be started: its watcher ended. Try again later."
+
+
+def _exit(message: dict[str, object]) -> Exit:
+    status, reason = message.get("status"), message.get("reason")
+    return Exit(status=status, reason=reason) if _is_status(status) and _is_reason(reason) else LOST
+
+
+def _is_status(value: object) -> TypeGuard[int | None]:
+    return value is None or isinstance(value, int)
+
+
+def _is_reason(value: object) -> TypeGuard[Literal["exited", "timed out", "stopped", "lost"]]:
+    return value in ("exited", "timed out", "stopped", "lost")

@@ -1,0 +1,267 @@
+"""Commands from a model: in the foreground, in the background, and from the one to the other.
+
+Every command is a job from the start. A call in the foreground waits for its end; when that takes longer than
+clients wait, the job gets a handle and the call returns.
+"""
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import anyio
+
+from mcp_toolserver.capabilities import CanonicalPath, Command, JobState, Processes, Report
+from mcp_toolserver.errors import Conflict, NotFound, Unavailable
+from mcp_toolserver.runtime.broker import Broker
+from mcp_toolserver.runtime.capture import Capture, CaptureLimits, Sink
+from mcp_toolserver.runtime.child import Child, Drain
+from mcp_toolserver.runtime.sandbox.wire import Script
+from mcp_toolserver.runtime.spawn import Spawned, spawn
+from mcp_toolserver.text.utf8 import decode_page
+
+END_SECONDS = 8.0
+"""How long a kill is waited for: longer than the nanny's own patience."""
+
+
+class Folders(Protocol):
+    """The folders that commands may be started in."""
+
+    def folder(self, path: CanonicalPath) -> int:
+        """A folder, open; the caller closes it.
+
+        Raises:
+            NotFound, Denied, InvalidInput: it is none, or not one of these.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandLimits:
+    """Bounds of all commands together and of one."""
+
+    foreground_seconds: float = 45.0
+    """A call that takes longer moves to the background: many clients give up after a minute."""
+    progress_seconds: float = 2.0
+    """Time between two words on how a call is going."""
+    running: int = 32
+    """Commands at once."""
+    ended: int = 64
+    """Ended background commands whose output can still be read ..."""
+    ended_seconds: float = 3600.0
+    """... and for how long."""
+    capture: CaptureLimits = field(default_factory=CaptureLimits)
+
+
+class Commands:
+    """All commands of the server. Implements `Processes` and `Jobs`."""
+
+    def __init__(
+        self, broker: Broker, folders: Folders, sink: Sink, limits: CommandLimits | None = None
+    ) -> None:
+        self._broker = broker
+        self._folders = folders
+        self._sink = sink
+        self._limits = limits or CommandLimits()
+        self._running: set[Job] = set()
+        self._handles: dict[str, Job] = {}
+        self._closed = False
+
+    def within(self, folders: Folders) -> Processes:
+        """The same commands, started in `folders` only."""
+        return _Within(self, folders)
+
+    async def run(self, command: Command, report: Report) -> JobState:
+        """See `Processes.run`."""
+        return await self.run_in(self._folders, command, report)
+
+    async def output(self, handle: str, *, offset: int, limit: int, wait: float) -> JobState:
+        """See `Jobs.output`."""
+        job = self._find(handle)
+        await job.more(offset, wait)
+        return job.page(offset, limit)
+
+    async def stop(self, handle: str) -> JobState:
+        """See `Jobs.stop`."""
+        job = self._find(handle)
+        if job.child.exit is not None:
+            raise Conflict(f"{handle} has already ended. Its output can still be read.")
+        await job.child.end(END_SECONDS)
+        return job.page(job.capture.total, 0)
+
+    async def aclose(self) -> None:
+        """Kill every command, and start no more."""
+        self._closed = True
+        running = tuple(self._running)
+        for job in running:
+            job.child.stop()
+        for job in running:
+            await job.child.end(END_SECONDS)
+        for job in self._handles.values():
+            job.capture.close()
+
+    async def run_in(self, folders: Folders, command: Command, report: Report) -> JobState:
+        """`run` with other folders."""
+        job = self._start(folders, command)
+        try:
+            await job.child.started()
+            if not command.background:
+                await job.watch(report, self._limits)
+        except BaseException:
+            await job.child.end(END_SECONDS)
+            job.capture.close()
+            raise
+        if command.background or job.child.exit is None:
+            return self._publish(job)
+        state = job.whole()
+        job.capture.close()
+        return state
+
+    def _start(self, folders: Folders, command: Command) -> "Job":
+        if self._closed:
+            raise Unavailable("The server is shutting down; no command is started any more.")
+        if len(self._running) >= self._limits.running:
+            raise Unavailable(
+                f"{self._limits.running} commands run already, and no more may. Stop one with TaskStop, or "
+                "wait for one to end."
+            )
+        cwd = folders.folder(command.cwd)
+        try:
+            request = Script(script=command.script, timeout=command.timeout)
+            spawned = spawn(self._broker, request, cwd=cwd)
+        finally:
+            os.close(cwd)
+        job = Job(spawned, Capture(self._sink, self._limits.capture), self._ended)
+        self._running.add(job)
+        return job
+
+    def _publish(self, job: "Job") -> JobState:
+        """Give the job a handle, and the first page of its output with it."""
+        job.handle = f"bg_{secrets.token_hex(16)}"
+        job.capture.keep()
+        self._handles[job.handle] = job
+        state = job.whole()
+        if job.child.exit is not None:
+            self._ended(job)
+        return state
+
+    def _ended(self, job: "Job") -> None:
+        self._running.discard(job)
+        if job.handle:
+            # The dict is in the order of ending, as far as its jobs have ended.
+            self._handles[job.handle] = self._handles.pop(job.handle)
+            job.capture.settle()
+            self._forget()
+
+    def _forget(self) -> None:
+        """Drop the output of what has ended long ago."""
+        ended = [job for job in self._handles.values() if job.child.exit is not None]
+        surplus = len(ended) - self._limits.ended
+        for index, job in enumerate(ended):
+            if index < surplus or job.idle() > self._limits.ended_seconds:
+                del self._handles[job.handle]
+                job.capture.close()
+
+    def _find(self, handle: str) -> "Job":
+        self._forget()
+        if handle not in self._handles:
+            raise NotFound(
+                "No background command has this id; it was never given, or its output is no longer kept. "
+                "Use the id that bash returned."
+            )
+        return self._handles[handle]
+
+
+@dataclass(frozen=True)
+class _Within:
+    """Implements `Processes`."""
+
+    commands: Commands
+    folders: Folders
+
+    async def run(self, command: Command, report: Report) -> JobState:
+        return await self.commands.run_in(self.folders, command, report)
+
+
+class Job:
+    """A command, from its start until its output is forgotten. `ended` is called once, when it is gone."""
+
+    def __init__(self, spawned: Spawned, capture: Capture, ended: "Callable[[Job], None]") -> None:
+        self.handle = ""
+        """Empty as long as the job is in the foreground."""
+        self.capture = capture
+        self._tell = ended
+        self._began = time.monotonic()
+        self._end = 0.0
+        self._news = asyncio.Event()
+        self._drain = Drain(spawned.output, self._take)
+        self.child = Child(spawned.control, self._conclude)
+
+    async def watch(self, report: Report, limits: CommandLimits) -> None:
+        """Tell how it goes until it has ended, or belongs in the background."""
+        with anyio.move_on_after(limits.foreground_seconds):
+            while self.child.exit is None:
+                with anyio.move_on_after(limits.progress_seconds):
+                    await self.child.wait()
+                if self.child.exit is None:
+                    await report(f"running for {self.seconds():.0f} s, {self.capture.total} bytes of output")
+
+    async def more(self, offset: int, seconds: float) -> None:
+        """Wait until something follows `offset`, or nothing will, or the time is over."""
+        if self.capture.total <= offset and self.child.exit is None:
+            with anyio.move_on_after(seconds):
+                await self._news.wait()
+
+    def seconds(self) -> float:
+        """How long it ran, or has run so far."""
+        return (time.monotonic() if self.child.exit is None else self._end) - self._began
+
+    def idle(self) -> float:
+        """Seconds since it ended."""
+        return time.monotonic() - self._end
+
+    def whole(self) -> JobState:
+        """All that it printed, or the start and the end of it."""
+        excerpt = self.capture.excerpt(last=self.child.exit is not None)
+        shown = self._state(text=excerpt.text, start=0, next_offset=excerpt.end)
+        return replace(shown, omitted=excerpt.omitted, tail=excerpt.tail)
+
+    def page(self, offset: int, limit: int) -> JobState:
+        """At most `limit` bytes of what it printed."""
+        start, data = self.capture.read(offset, limit)
+        last = self.child.exit is not None and start + len(data) == self.capture.total
+        text, used = decode_page(data, last=last)
+        return self._state(text=text, start=start, next_offset=start + used)
+
+    def _state(self, *, text: str, start: int, next_offset: int) -> JobState:
+        end = self.child.exit
+        return JobState(
+            handle=self.handle,
+            text=text,
+            start=start,
+            next_offset=next_offset,
+            total=self.capture.total,
+            running=end is None,
+            exit_status=end and end.status,
+            reason="running" if end is None else end.reason,
+            seconds=self.seconds(),
+            spill=self.capture.spill,
+        )
+
+    def _take(self, data: bytes) -> None:
+        self.capture.add(data)
+        self._announce()
+
+    def _conclude(self) -> None:
+        self._end = time.monotonic()
+        # All writers are gone, so what is in the pipe now is the rest.
+        self._drain.finish()
+        self._announce()
+        self._tell(self)
+
+    def _announce(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()

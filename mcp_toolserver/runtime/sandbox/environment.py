@@ -1,0 +1,35 @@
+"""The environment of commands: an allow-list, so what loads code or holds a secret is never passed on."""
+
+from collections.abc import Mapping, Sequence
+
+LOCALE = (
+    *("LANG", "LANGUAGE", "LC_ALL", "LC_ADDRESS", "LC_COLLATE", "LC_CTYPE", "LC_IDENTIFICATION"),
+    *("LC_MEASUREMENT", "LC_MESSAGES", "LC_MONETARY", "LC_NAME", "LC_NUMERIC", "LC_PAPER"),
+    *("LC_TELEPHONE", "LC_TIME"),
+)
+
+PASSED = ("HOME", "USER", "LOGNAME", "TZ", "TERM", *LOCALE)
+"""Passed on as they are."""
+
+PASSED_PATHS = ("SHELL", "TMPDIR")
+"""Passed on when they hold an absolute path."""
+
+UNATTENDED = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+"""What makes programs neither page nor ask. Only `TERM` gives way to the server's own."""
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def command_environment(environ: Mapping[str, str], extra_names: Sequence[str] = ()) -> dict[str, str]:
+    """The variables of `environ` that a command gets, and our own.
+
+    `extra_names` are the operator's: they are passed on as they are, whatever they hold.
+    """
+    passed = {name: environ[name] for name in (*PASSED, *extra_names) if name in environ}
+    paths = {name: environ[name] for name in PASSED_PATHS if environ.get(name, "").startswith("/")}
+    return {**UNATTENDED, **paths, **passed, "PATH": trusted_path(environ.get("PATH", ""))}
+
+
+def trusted_path(path: str) -> str:
+    """`PATH` without the entries that mean "wherever the command runs": empty and relative ones."""
+    return ":".join(entry for entry in path.split(":") if entry.startswith("/")) or DEFAULT_PATH

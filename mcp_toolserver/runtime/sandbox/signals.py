@@ -1,0 +1,44 @@
+"""Signals: how the broker, a nanny and a command each take them.
+
+Python ignores SIGPIPE, and a server may have been started with more of them ignored; a program started from
+here must not inherit that. The broker puts everything back once, so that a fork has little left to do.
+"""
+
+import contextlib
+import os
+import signal
+
+POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def restore_defaults() -> None:
+    """Every signal acts as it does in a program started from a shell."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def ignore_polite() -> None:
+    """A nanny ends when its command has ended, not when somebody asks."""
+    for number in POLITE:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def heed_polite() -> None:
+    """Undo `ignore_polite`, which a program would inherit."""
+    for number in POLITE:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def wake_on_child_end() -> int:
+    """A descriptor that becomes readable when a child ends."""
+    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    return reading
+
+
+def drain(descriptor: int) -> None:
+    """Forget the wakes so far; what they tell of is looked for after this."""
+    with contextlib.suppress(BlockingIOError):
+        os.read(descriptor, 4096)

@@ -1,0 +1,67 @@
+"""Killing a process tree by looking for it, where the kernel has no signal scopes.
+
+It stops every descendant it sees until it sees no new one, then kills them all: a stopped process cannot
+fork. A chain of processes that each fork and exit at once can outrun it.
+"""
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+ROUNDS = 100
+
+
+def sweep(ancestor: int) -> None:
+    """Kill what descends from `ancestor`, which should be a subreaper or what it leaves escapes."""
+    stopped: set[int] = set()
+    for _ in range(ROUNDS):
+        fresh = descendants(ancestor) - stopped
+        if not fresh:
+            break
+        for pid in fresh:
+            _send(pid, signal.SIGSTOP)
+        stopped |= fresh
+    for pid in stopped | descendants(ancestor):
+        _send(pid, signal.SIGKILL)
+
+
+def children(parent: int) -> set[int]:
+    """Living processes whose parent is `parent`."""
+    return _living_children().get(parent, set())
+
+
+def descendants(ancestor: int) -> set[int]:
+    """Living processes that descend from `ancestor`, itself not among them."""
+    families = _living_children()
+    found: set[int] = set()
+    todo = [ancestor]
+    while todo:
+        fresh = families.get(todo.pop(), set()) - found
+        found |= fresh
+        todo += fresh
+    return found
+
+
+def _living_children() -> dict[int, set[int]]:
+    families: dict[int, set[int]] = {}
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdecimal()):
+        state, parent = _state_and_parent(pid)
+        if state not in "ZX":
+            families.setdefault(parent, set()).add(pid)
+    return families
+
+
+def _state_and_parent(pid: int) -> tuple[str, int]:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return "X", 0
+    # The name of the program comes before and may hold anything, `)` too.
+    state, parent = text.rpartition(")")[2].split()[:2]
+    return state, int(parent)
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)

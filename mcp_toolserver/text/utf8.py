@@ -1,0 +1,23 @@
+"""Bytes of a stream as text, in pieces that do not cut a character. What is no UTF-8 shows as U+FFFD."""
+
+from codecs import getincrementaldecoder
+
+_LONGEST = 4
+"""Bytes of one character."""
+
+
+def decode_page(data: bytes, *, last: bool) -> tuple[str, int]:
+    """`data` as text, and how many of its bytes that is.
+
+    A character whose end is missing is left for the next page, unless this is the `last`.
+    """
+    decoder = getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(data, final=last)
+    pending, _ = decoder.getstate()
+    return text, len(data) - len(pending)
+
+
+def without_cut_start(data: bytes) -> bytes:
+    """`data` without the end of a character whose start is missing."""
+    start = next((index for index, byte in enumerate(data[:_LONGEST]) if byte & 0xC0 != 0x80), 0)
+    return data[start:]

@@ -1,0 +1,61 @@
+"""Read what a background command has printed so far, running or ended. Start with offset 0 and go on with the
+next offset that the last line names. To wait for more output or for the end, set wait_ms. The output of an
+ended command can be read for about an hour.
+"""
+
+from mcp_toolserver.text.job import ending, lines
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    Capability,
+    Field,
+    JobState,
+    Output,
+    Permission,
+    Profile,
+    Runtime,
+    ToolSpec,
+)
+
+_PAGE = 60_000
+"""Bytes read at once. What is no UTF-8 becomes three times as long, and must fit in the answer."""
+
+
+class TaskOutput(Args):
+    task_id: str = Field(min_length=1, max_length=200, description="Id that bash returned")
+    offset: int = Field(default=0, ge=0, description="Bytes to skip")
+    wait_ms: int = Field(default=0, ge=0, le=30_000, description="Milliseconds to wait for something new")
+
+
+async def run(args: TaskOutput, rt: Runtime) -> Output:
+    state = await rt.jobs.output(args.task_id, offset=args.offset, limit=_PAGE, wait=args.wait_ms / 1000)
+    more = state.next_offset < state.total
+    return Output(f"{_gap(args.offset, state)}{lines(state.text)}[{_status(state, more)}]", truncated=more)
+
+
+def _gap(offset: int, state: JobState) -> str:
+    skipped = state.start - offset
+    return f"[{skipped} bytes from offset {offset} were not kept]\n" if skipped > 0 else ""
+
+
+def _status(state: JobState, more: bool) -> str:
+    rest = f"; {state.total - state.next_offset} bytes follow" if more else ""
+    return f"{ending(state)}; next offset {state.next_offset}{rest}"
+
+
+TOOL = ToolSpec(
+    name="TaskOutput",
+    description=__doc__ or "",
+    args=TaskOutput,
+    run=run,
+    permission=Permission.READ_ONLY,
+    needs=frozenset({Capability.JOBS}),
+    kind="other",
+    subjects=lambda args: (args.task_id,),
+    idempotent=True,
+    aliases=(
+        Alias("TaskOutput", {"id": "task_id", "handle": "task_id"}),
+        Alias("BashOutput", {"bash_id": "task_id"}),
+    ),
+    profile=Profile.DEFAULT,
+)
