@@ -1,0 +1,325 @@
+"""Opening paths beneath a folder so that nothing leads out of it, not even a link swapped in meanwhile.
+
+Two engines with the same results: `Openat2` lets the Linux kernel resolve the whole path, `Walk` opens one
+component at a time and never lets the kernel follow a link. Neither checks first and opens afterwards.
+"""
+
+import errno
+import os
+import stat
+from dataclasses import dataclass
+from functools import cache
+from typing import Protocol
+
+from mcp_toolserver.runtime.libc import openat2
+
+_MAX_LINKS = 40
+"""As many as the kernel follows in one path."""
+
+_MAX_DEPTH = 256
+"""Folders that one walk holds open; deeper trees would exhaust the descriptors."""
+
+_PATH_ONLY: int = getattr(os, "O_PATH", 0)
+"""Opens an object without reading it, so that a device or FIFO does not notice. Linux only."""
+
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+"""Flags to open a folder for listing, or for fsync."""
+
+HOLD = (_PATH_ONLY or os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+"""Flags to hold a folder that paths are opened beneath."""
+
+
+class Escape(Exception):
+    """The path leads out of the folder."""
+
+    def __init__(self, link: str = "", target: str = "") -> None:
+        super().__init__("the path leads out of the folder")
+        self.link = link
+        """The absolute link on the way, when there is one: such a link counts as leading out."""
+        self.target = target
+
+
+class Backwards(Exception):
+    """The path goes back with `..` from something that does not exist."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reached:
+    """An object beneath a folder. Whoever gets it closes `fd`."""
+
+    fd: int
+    inner: str
+    """Where it really lies, relative to the folder: no links, no `..`; `.` is the folder itself."""
+
+
+class Engine(Protocol):
+    """A way to open paths beneath a folder.
+
+    All methods raise `Escape` for a path that leads out, and `OSError` as `open` does.
+    """
+
+    def open(self, folder: int, path: str, flags: int, mode: int = 0) -> int:
+        """Open `path` relative to the folder open as `folder`; links inside the folder are followed."""
+        ...
+
+    def reach(self, folder: int, path: str) -> Reached:
+        """Find the object without disturbing it, and where it really lies."""
+        ...
+
+    def readable(self, fd: int) -> int:
+        """A second descriptor of the object that `reach` found, for reading; never waits for a writer."""
+        ...
+
+
+class Openat2:
+    """The kernel resolves (Linux 5.6 and later, with /proc mounted)."""
+
+    def open(self, folder: int, path: str, flags: int, mode: int = 0) -> int:
+        try:
+            return openat2(folder, path, flags, mode)
+        except OSError as error:
+            # A link of /proc that jumps gives ELOOP, before the kernel can see that it leads out.
+            if error.errno not in (errno.EXDEV, errno.ELOOP):
+                raise
+            reason = _escape(folder, path)
+            if reason is None and error.errno == errno.ELOOP:
+                raise
+        raise reason or Escape()
+
+    def reach(self, folder: int, path: str) -> Reached:
+        fd = self.open(folder, path, _PATH_ONLY)
+        try:
+            return Reached(fd=fd, inner=_inner(folder, fd))
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def readable(self, fd: int) -> int:
+        return os.open(f"/proc/self/fd/{fd}", _READ)
+
+
+class Walk:
+    """We resolve, one component at a time (any POSIX system)."""
+
+    def __init__(self, *, proc: bool | None = None) -> None:
+        self._proc = _has_proc() if proc is None else proc
+
+    def open(self, folder: int, path: str, flags: int, mode: int = 0) -> int:
+        with _Steps(folder, path) as steps:
+            return steps.run(flags, mode)
+
+    def reach(self, folder: int, path: str) -> Reached:
+        with _Steps(folder, path) as steps:
+            fd = steps.run(_PATH_ONLY if self._proc else _READ, 0)
+            return Reached(fd=fd, inner=_joined(steps.names))
+
+    def readable(self, fd: int) -> int:
+        # Without /proc a descriptor cannot be opened again, so there `reach` has already opened for reading.
+        return os.open(f"/proc/self/fd/{fd}", _READ) if self._proc else os.dup(fd)
+
+
+class _Steps:
+    """One walk: the folders on the way, and the components still to go.
+
+    A parent is one of the descriptors already held, so `..` cannot be led astray by a rename either.
+    """
+
+    def __init__(self, folder: int, path: str) -> None:
+        if path.startswith("/"):
+            raise Escape
+        if not path:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        self.names: list[str] = []
+        self.name = "."
+        """The component being opened."""
+        self.todo = _components(path)
+        self._links = 0
+        self._folders = [os.dup(folder)]
+
+    def __enter__(self) -> "_Steps":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for fd in self._folders:
+            os.close(fd)
+
+    def run(self, flags: int, mode: int) -> int:
+        follows_last = not (flags & os.O_NOFOLLOW or (flags & os.O_CREAT and flags & os.O_EXCL))
+        while self.todo:
+            self.name = self.todo.pop()
+            if self.name == "..":
+                self._up()
+            elif self.name == ".":
+                continue
+            elif (self.todo or follows_last) and (target := self._link()) is not None:
+                self._follow(target)
+            elif self.todo:
+                self._down()
+            else:
+                return self._last(flags, mode, follows=follows_last)
+        return os.open(".", flags | os.O_CLOEXEC, dir_fd=self._folders[-1])
+
+    def _link(self) -> str | None:
+        try:
+            return os.readlink(self.name, dir_fd=self._folders[-1])
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ENOENT):
+                return None
+            raise
+
+    def _up(self) -> None:
+        if not self.names:
+            raise Escape
+        self.names.pop()
+        os.close(self._folders.pop())
+
+    def _follow(self, target: str) -> None:
+        self._links += 1
+        if self._links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        if target.startswith("/"):
+            raise Escape(_joined([*self.names, self.name]), target)
+        self.todo += _components(target)
+
+    def _down(self) -> None:
+        if len(self._folders) > _MAX_DEPTH:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+        try:
+            folder = os.open(self.name, HOLD | os.O_NOFOLLOW, dir_fd=self._folders[-1])
+        except NotADirectoryError:
+            now = os.stat(self.name, dir_fd=self._folders[-1], follow_symlinks=False).st_mode
+            if stat.S_ISLNK(now) or stat.S_ISDIR(now):
+                raise _moved() from None
+            raise
+        self._folders.append(folder)
+        self.names.append(self.name)
+
+    def _last(self, flags: int, mode: int, *, follows: bool) -> int:
+        fd = os.open(self.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=self._folders[-1])
+        if follows and stat.S_ISLNK(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise _moved()
+        self.names.append(self.name)
+        return fd
+
+
+def locate(engine: Engine, folder: int, path: str) -> str:
+    """Where `path` leads, existing or not, relative to `folder`: no links, no `..`.
+
+    A dangling link leads to its target.
+
+    Raises:
+        Escape: out of the folder.
+        Backwards: through a `..` after something that does not exist.
+        OSError: as for `open`.
+    """
+    try:
+        found = engine.reach(folder, path)
+    except FileNotFoundError:
+        return _locate_missing(folder, path)
+    os.close(found.fd)
+    return found.inner
+
+
+def _locate_missing(folder: int, path: str) -> str:
+    with _Steps(folder, path) as steps:
+        try:
+            os.close(steps.run(_PATH_ONLY or _READ, 0))
+        except FileNotFoundError:
+            rest = [steps.name, *reversed(steps.todo)]
+            if ".." in rest:
+                raise Backwards from None
+            return _joined([*steps.names, *(name for name in rest if name != ".")])
+        return _joined(steps.names)
+
+
+@cache
+def best_engine() -> Engine:
+    """The fastest engine that works here, found by trying."""
+    if not _has_proc():
+        return Walk(proc=False)
+    top = os.open("/", HOLD)
+    try:
+        os.close(openat2(top, ".", _PATH_ONLY))
+    except OSError:
+        return Walk()
+    finally:
+        os.close(top)
+    return Openat2()
+
+
+def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
+    """Open `path` beneath the folder open as `root_fd`; the descriptor is closed on exec.
+
+    Raises:
+        Escape: the path leads out of the folder.
+    """
+    return best_engine().open(root_fd, path, flags, mode)
+
+
+def _escape(folder: int, path: str) -> Escape | None:
+    """What leads out, or None when that cannot be told (any more)."""
+    try:
+        os.close(Walk().open(folder, path, _PATH_ONLY))
+    except Escape as reason:
+        return reason
+    except OSError:
+        return None
+    return None
+
+
+def _inner(folder: int, fd: int) -> str:
+    top, real = os.readlink(f"/proc/self/fd/{folder}"), os.readlink(f"/proc/self/fd/{fd}")
+    if real.endswith(" (deleted)") and not _is_same(real, fd):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    inner = below(top, real)
+    if inner is None:
+        raise Escape
+    return inner
+
+
+def _is_same(path: str, fd: int) -> bool:
+    """Whether a file really has this name, which the kernel also gives to deleted ones."""
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(fd))
+    except OSError:
+        return False
+
+
+@cache
+def _has_proc() -> bool:
+    """Whether /proc/self/fd names what descriptors are open on."""
+    if not _PATH_ONLY:
+        return False
+    top = os.open("/", HOLD)
+    try:
+        return os.readlink(f"/proc/self/fd/{top}") == "/"
+    except OSError:
+        return False
+    finally:
+        os.close(top)
+
+
+def below(folder: str, path: str) -> str | None:
+    """`path` relative to `folder`, by letters alone: `.` for the folder itself, None when it is elsewhere."""
+    if path == folder:
+        return "."
+    start = folder if folder.endswith("/") else f"{folder}/"
+    return (path[len(start) :].lstrip("/") or ".") if path.startswith(start) else None
+
+
+def _moved() -> OSError:
+    """What was a folder a moment ago is a link now, or the other way round."""
+    return OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
+def _components(path: str) -> list[str]:
+    """Last first. A slash at the end counts as `.`, which only a folder has."""
+    *parts, last = path.split("/")
+    return [last or ".", *(part for part in reversed(parts) if part)]
+
+
+def _joined(names: list[str]) -> str:
+    return "/".join(names) or "."

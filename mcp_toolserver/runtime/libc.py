@@ -1,0 +1,112 @@
+"""System calls on files that Python does not offer, through the C library."""
+
+import ctypes
+import errno
+import os
+import struct
+import sys
+from functools import cache
+
+_OPENAT2 = 437
+"""The same number on every architecture that Python runs on."""
+
+_HOW = struct.Struct("=QQQ")
+"""`struct open_how`: flags, mode, resolve."""
+
+_RESOLVE_NO_MAGICLINKS, _RESOLVE_BENEATH = 0x02, 0x08
+
+_ATTEMPTS = 64
+"""The kernel answers EAGAIN when a rename races with a `..`; to try again is the documented way."""
+
+_RENAME_NOREPLACE = 1
+
+_STATFS_BYTES = 256
+"""More than `struct statfs` has anywhere; its first member is the type."""
+
+_SYNTHETIC = frozenset(
+    {
+        0x9FA0,  # proc
+        0x62656572,  # sysfs
+        0x64626720,  # debugfs
+        0x74726163,  # tracefs
+        0x73636673,  # securityfs
+        0x62656570,  # configfs
+        0x0027E0EB,  # cgroup
+        0x63677270,  # cgroup2
+        0xCAFE4A11,  # bpf
+        0x6165676C,  # pstore
+        0xDE5E81E4,  # efivarfs
+        0xF97CFF8C,  # selinuxfs
+        0x43415D53,  # smackfs
+        0x5A3C69F0,  # apparmorfs
+        0x42494E4D,  # binfmt_misc
+        0x65735543,  # fusectl
+        0x19800202,  # mqueue
+        0x1CD1,  # devpts
+        0x6E736673,  # nsfs
+    }
+)
+"""File systems whose files are made by the kernel as they are read: sizes lie, reads may wait or act."""
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def openat2(folder: int, path: str, flags: int, mode: int = 0) -> int:
+    """`openat` where neither `..` nor a link leads out of `folder`, and no link of /proc jumps.
+
+    Raises:
+        OSError: EXDEV when the path leads out, ENOSYS where the kernel does not have it.
+    """
+    resolve = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS
+    how = _HOW.pack(flags | os.O_CLOEXEC, mode if flags & os.O_CREAT else 0, resolve)
+    name = os.fsencode(path)
+    for _ in range(_ATTEMPTS):
+        fd: int = _libc().syscall(
+            ctypes.c_long(_OPENAT2), ctypes.c_int(folder), name, how, ctypes.c_size_t(_HOW.size)
+        )
+        if fd >= 0:
+            return fd
+        if ctypes.get_errno() not in (errno.EAGAIN, errno.EINTR):
+            break
+    raise _failed()
+
+
+def rename_new(folder: int, old: str, new: str) -> None:
+    """Rename within `folder`, and fail when `new` exists.
+
+    Raises:
+        FileExistsError: `new` exists.
+    """
+    if sys.platform == "linux" and hasattr(_libc(), "renameat2"):
+        code: int = _libc().renameat2(
+            folder, os.fsencode(old), folder, os.fsencode(new), ctypes.c_uint(_RENAME_NOREPLACE)
+        )
+        if code == 0:
+            return
+        if ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS):
+            raise _failed()
+    link_new(folder, old, new)
+
+
+def link_new(folder: int, old: str, new: str) -> None:
+    """`rename_new` in two steps, for any system: a hard link is refused where the name exists."""
+    os.link(old, new, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    os.unlink(old, dir_fd=folder)
+
+
+def is_synthetic(fd: int) -> bool:
+    """Whether the object lies on procfs, sysfs or another file system that the kernel makes up."""
+    if sys.platform != "linux":
+        return False
+    found = ctypes.create_string_buffer(_STATFS_BYTES)
+    if _libc().fstatfs(ctypes.c_int(fd), found) != 0:
+        raise _failed()
+    return ctypes.c_long.from_buffer(found).value & 0xFFFFFFFF in _SYNTHETIC
+
+
+def _failed() -> OSError:
+    code = ctypes.get_errno()
+    return OSError(code, os.strerror(code))

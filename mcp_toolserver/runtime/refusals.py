@@ -1,0 +1,121 @@
+"""Why the operating system would not, as errors that a model can act on."""
+
+import errno
+import stat
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+
+from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError, Unavailable
+from mcp_toolserver.runtime.beneath import Backwards, Escape
+from mcp_toolserver.runtime.libc import is_synthetic
+
+_REASONS: Mapping[int, tuple[type[ToolError], str]] = {
+    errno.ENOTDIR: (
+        InvalidInput,
+        "'{path}' cannot exist: a part of it is a file, not a folder. List the folder.",
+    ),
+    errno.EISDIR: (InvalidInput, "'{path}' is a folder, not a file. Name a file in it."),
+    errno.ELOOP: (
+        InvalidInput,
+        "'{path}' leads through too many links. Use the path they lead to.",
+    ),
+    errno.ENAMETOOLONG: (InvalidInput, "'{path}' is too long or too deep. Use a shorter path."),
+    errno.ENXIO: (InvalidInput, "'{path}' is not a regular file. Only regular files can be used."),
+    errno.EAGAIN: (Conflict, "'{path}' is being moved by somebody. Try again."),
+    errno.EEXIST: (Conflict, "'{path}' was created by somebody meanwhile. Read it, then retry."),
+    errno.EACCES: (
+        Denied,
+        "The server's user has no permission for '{path}'. Ask the user to change that, or use another path.",
+    ),
+    errno.EROFS: (Denied, "'{path}' lies on a read-only file system. Nothing was changed; use another path."),
+    errno.ENOSPC: (
+        Unavailable,
+        "The disk is full: '{path}' was not written. Tell the user.",
+    ),
+    errno.EFBIG: (Unavailable, "'{path}' was not written: the system does not allow a file of this size."),
+    errno.EMFILE: (
+        Unavailable,
+        "Too many files are open in the server. Retry with fewer calls at once.",
+    ),
+    errno.EIO: (Unavailable, "The disk that holds '{path}' reports an error. Tell the user."),
+}
+
+_SAME = {
+    errno.EPERM: errno.EACCES,
+    errno.EDQUOT: errno.ENOSPC,
+    errno.ENFILE: errno.EMFILE,
+    errno.ESTALE: errno.EAGAIN,
+}
+
+
+@contextmanager
+def explained(path: str, roots: Sequence[str] = ()) -> Generator[None]:
+    """Turn failures to open or change `path`, as the caller spells it, into a `ToolError`."""
+    try:
+        yield
+    except Escape as error:
+        raise _escaped(error, path, roots) from None
+    except Backwards:
+        raise InvalidInput(
+            f"'{path}' goes back with '..' from a folder that does not exist. Write the path without '..'."
+        ) from None
+    except FileNotFoundError:
+        start = f" in {roots[0]}" if roots and not path.startswith("/") else ""
+        raise NotFound(f"There is no '{path}'{start}.") from None
+    except OSError as error:
+        raise _because(error, path) from None
+
+
+def _because(error: OSError, path: str) -> ToolError:
+    code = error.errno or 0
+    code = _SAME.get(code, code)
+    if code in _REASONS:
+        kind, text = _REASONS[code]
+        return kind(text.format(path=path))
+    return Unavailable(
+        f"'{path}' cannot be used here: the system answers {errno.errorcode.get(code, 'an unknown error')}."
+    )
+
+
+def outside(path: str, roots: Sequence[str]) -> Denied:
+    """The refusal of a path that lies in no root."""
+    return Denied(f"'{path}' is outside the workspace. {_where(roots)}")
+
+
+def _escaped(error: Escape, path: str, roots: Sequence[str]) -> Denied:
+    if not error.link:
+        return outside(path, roots)
+    return Denied(
+        f"'{path}' goes through the link {error.link!r}, which is absolute, and absolute links are not "
+        f"followed. If its target {error.target!r} is inside the workspace, use that path. {_where(roots)}"
+    )
+
+
+def _where(roots: Sequence[str]) -> str:
+    if not roots:
+        return "No folder is shared with this server; the operator can start it with --root."
+    return f"Use a path inside {', '.join(roots)}; a relative path starts in {roots[0]}."
+
+
+def refuse_special(mode: int, path: str) -> None:
+    """Raises: InvalidInput: an object of this mode is no regular file."""
+    if stat.S_ISDIR(mode):
+        raise InvalidInput(f"'{path}' is a folder, not a file. List it with glob_search, pattern '*'.")
+    if not stat.S_ISREG(mode):
+        raise InvalidInput(
+            f"'{path}' is no regular file but a {_special(mode)}. Only regular files can be used."
+        )
+
+
+def _special(mode: int) -> str:
+    kinds = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
+    return kinds.get(stat.S_IFMT(mode), "special file")
+
+
+def refuse_synthetic(fd: int, path: str) -> None:
+    """Raises: Denied: what is open as `fd` is made up by the kernel."""
+    if is_synthetic(fd):
+        raise Denied(
+            f"'{path}' lies on a file system that the kernel makes up, such as /proc or /sys. Files there "
+            "cannot be used."
+        )

@@ -1,0 +1,201 @@
+"""A run of lines out of a text file of any size, in constant memory.
+
+Lines end at "\\n". The file is read once, to its end, because the number of lines is part of the answer.
+"""
+
+import codecs
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, Literal
+
+from mcp_toolserver.errors import InvalidInput
+from mcp_toolserver.text.encoding import UTF_8, Encoding, detect
+
+_CHUNK = 1024 * 1024
+_SAMPLE = 64 * 1024
+"""Bytes at the start of a file that tell its encoding."""
+
+LineEndings = Literal["LF", "CRLF", "mixed", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Some lines of a file."""
+
+    lines: tuple[str, ...]
+    """Without their line endings."""
+    first: int
+    """Number of the first of them, from 1."""
+    total: int
+    """Lines in the file."""
+    encoding: str
+    line_endings: LineEndings
+    """Of the lines of this page."""
+    cut_by_bytes: bool
+    """Whether more lines were asked for than fit."""
+    long_line: int | None
+    """The length in bytes of the only line, when even that did not fit whole."""
+
+    @property
+    def last(self) -> int:
+        """Number of the last line; one less than `first` when there are none."""
+        return self.first + len(self.lines) - 1
+
+    @property
+    def next_skip(self) -> int | None:
+        """How many lines to skip for the next page; None at the end of the file."""
+        return self.last if self.last < self.total else None
+
+
+def page(file: BinaryIO, size: int, *, skip: int, take: int, max_bytes: int) -> Page:
+    """The `take` lines after the first `skip`, or as many as fit `max_bytes` when numbered.
+
+    A line counts with its UTF-8 bytes, its number, a tab and a line feed. A first line that is too long alone
+    is cut.
+
+    Raises:
+        InvalidInput: the file is not text.
+    """
+    sample = file.read(_SAMPLE)
+    encoding = detect(sample, complete=size <= _SAMPLE)
+    if encoding is None:
+        raise InvalidInput("The file is binary, not text: it has no lines to show. Choose a text file.")
+    taken = _Taken(skip=skip, take=take, room=max_bytes)
+    for chunk in _utf_8(encoding, _chunks(sample, file)):
+        taken.feed(chunk)
+    taken.finish()
+    raw = b"\n".join(taken.lines)
+    shown, text = _decoded(raw, encoding)
+    lines = text.split("\n") if taken.lines else []
+    return Page(
+        lines=tuple(line.removesuffix("\r") for line in lines),
+        first=skip + 1,
+        total=taken.total,
+        encoding=shown.name,
+        line_endings=_line_endings(taken),
+        cut_by_bytes=taken.is_full,
+        long_line=taken.long_line,
+    )
+
+
+def _chunks(first: bytes, file: BinaryIO) -> Iterator[bytes]:
+    while first:
+        yield first
+        first = file.read(_CHUNK)
+
+
+def _utf_8(encoding: Encoding, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same text in UTF-8, where a line feed is one byte and no other character holds it."""
+    rest = encoding.bom
+    decoder = codecs.getincrementaldecoder(encoding.codec)(errors="replace")
+    for chunk in chunks:
+        body, rest = chunk.removeprefix(rest), b""
+        yield body if encoding.codec == UTF_8.codec else decoder.decode(body).encode()
+    yield decoder.decode(b"", final=True).encode()
+
+
+def _decoded(raw: bytes, encoding: Encoding) -> tuple[Encoding, str]:
+    """The lines as text. What looked like UTF-8 at the start of the file may be something else further on."""
+    try:
+        return encoding, raw.decode()
+    except UnicodeDecodeError:
+        other = detect(raw) or encoding
+        return other, raw.decode(other.codec, errors="replace")
+
+
+def _line_endings(taken: "_Taken") -> LineEndings:
+    if not taken.ended:
+        return "none"
+    crlf = sum(line.endswith(b"\r") for line in taken.lines[: taken.ended])
+    return "LF" if crlf == 0 else "CRLF" if crlf == taken.ended else "mixed"
+
+
+class _Taken:
+    """Collects lines out of a stream of UTF-8 in three stages: skip, take, and only count."""
+
+    def __init__(self, *, skip: int, take: int, room: int) -> None:
+        self.lines: list[bytes] = []
+        self.ended = 0
+        """How many of `lines` end with a line feed."""
+        self.is_full = False
+        self.long_line: int | None = None
+        self._skip = skip
+        self._take = take
+        self._room = room
+        self._line_feeds = 0
+        self._open = bytearray()
+        """The start of the line that has not ended yet, no longer than could be used."""
+        self._open_length = 0
+        self._ends_open = False
+
+    @property
+    def total(self) -> int:
+        return self._line_feeds + self._ends_open
+
+    def feed(self, chunk: bytes) -> None:
+        if not chunk:
+            return
+        self._ends_open = not chunk.endswith(b"\n")
+        place = self._skipped(chunk)
+        while place < len(chunk) and self._wants_more():
+            end = chunk.find(b"\n", place)
+            if end < 0:
+                self._extend(chunk[place:])
+                return
+            self._extend(chunk[place:end])
+            self._line_feeds += 1
+            self._close(ended=True)
+            place = end + 1
+        self._line_feeds += chunk.count(b"\n", place)
+
+    def finish(self) -> None:
+        if self._ends_open and self._line_feeds >= self._skip and self._wants_more():
+            self._close(ended=False)
+
+    def _wants_more(self) -> bool:
+        return len(self.lines) < self._take and not self.is_full
+
+    def _skipped(self, chunk: bytes) -> int:
+        """Where in `chunk` the lines to be taken begin or go on."""
+        missing = self._skip - self._line_feeds
+        if missing <= 0:
+            return 0
+        found = chunk.count(b"\n")
+        if found < missing:
+            self._line_feeds += found
+            return len(chunk)
+        place = 0
+        for _ in range(missing):
+            place = chunk.index(b"\n", place) + 1
+        self._line_feeds += missing
+        return place
+
+    def _extend(self, part: bytes) -> None:
+        self._open_length += len(part)
+        self._open += part[: max(0, self._room + 1 - len(self._open))]
+
+    def _close(self, *, ended: bool) -> None:
+        """Take the open line if there is room."""
+        room = self._room - len(str(self._skip + len(self.lines) + 1)) - 2
+        if self._open_length <= room:
+            self._room = room - self._open_length
+            self._add(bytes(self._open), ended=ended)
+        else:
+            self.is_full = True
+            if not self.lines:
+                self.long_line = self._open_length
+                self._add(_head(bytes(self._open), room), ended=False)
+        self._open.clear()
+        self._open_length = 0
+
+    def _add(self, line: bytes, *, ended: bool) -> None:
+        self.lines.append(line)
+        self.ended += ended
+
+
+def _head(line: bytes, limit: int) -> bytes:
+    """At most `limit` bytes, and no part of a character at the end."""
+    end = limit
+    while end > max(0, limit - 3) and line[end] & 0xC0 == 0x80:
+        end -= 1
+    return line[:end]

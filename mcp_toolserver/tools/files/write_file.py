@@ -1,0 +1,85 @@
+"""Create a file with its folders, or replace it whole, in UTF-8. To change a part use edit_file."""
+
+from mcp_toolserver.text.diff import unified
+from mcp_toolserver.text.encoding import detect
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    Capability,
+    Field,
+    Output,
+    Permission,
+    Profile,
+    Runtime,
+    ToolSpec,
+    WorkspacePath,
+    Written,
+)
+
+
+class WriteFile(Args):
+    path: WorkspacePath = Field(description="File")
+    content: str = Field(description="Its whole text")
+    expected_sha256: str | None = Field(
+        default=None, pattern="^[0-9a-fA-F]{64}$", description="Of the old content"
+    )
+
+
+async def run(args: WriteFile, rt: Runtime) -> Output:
+    written = await rt.fs.write(args.path, args.content.encode(), expected_sha256=args.expected_sha256)
+    about = f"{args.path} ({len(written.after)} bytes, sha256 {written.sha256})"
+    if written.created:
+        return Output(f"Created {about}.")
+    if written.after == written.before:
+        return Output(f"Unchanged: {about} has this content already.")
+    diff = await rt.compute(lambda: _diff(args, written))
+    return Output("\n".join((f"Updated {about}.", *_notes(written), diff)).rstrip("\n"))
+
+
+def _diff(args: WriteFile, written: Written) -> str:
+    encoding = detect(written.before)
+    if encoding is None:
+        return f"It replaced {len(written.before)} bytes that were not text."
+    return unified(encoding.decode(written.before), args.content, args.path)
+
+
+def _notes(written: Written) -> list[str]:
+    """What changed beside the text."""
+    old, new = detect(written.before), detect(written.after)
+    notes: list[str] = []
+    if old is not None and new is not None and written.before and old.name != new.name:
+        notes.append(f"The encoding was {old.name} and is now {new.name}.")
+    was, now = _line_endings(written.before), _line_endings(written.after)
+    if was and now and was != now:
+        notes.append(f"The line endings were {was} and are now {now}.")
+    if written.links > 1:
+        notes.append(f"The file had {written.links} hard links; the other names keep the old content.")
+    return notes
+
+
+def _line_endings(content: bytes) -> str:
+    """Empty when there are none."""
+    crlf, all_of_them = content.count(b"\r\n"), content.count(b"\n")
+    if not all_of_them:
+        return ""
+    return "LF" if not crlf else "CRLF" if crlf == all_of_them else "mixed"
+
+
+TOOL = ToolSpec(
+    name="write_file",
+    description=__doc__ or "",
+    permission=Permission.WORKSPACE_WRITE,
+    needs=frozenset({Capability.FS_WRITE}),
+    args=WriteFile,
+    run=run,
+    kind="edit",
+    subjects=lambda args: (args.path,),
+    destructive=True,
+    idempotent=True,
+    aliases=(
+        Alias("write_file", renames={"file_path": "path"}),
+        Alias("Write", renames={"file_path": "path"}),
+        Alias("write", renames={"file_path": "path"}),
+    ),
+    profile=Profile.LEAN,
+)

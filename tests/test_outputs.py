@@ -1,0 +1,209 @@
+"""Long results: private, unguessable, and gone when the server is."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from mcp_toolserver.capabilities import CanonicalPath
+from mcp_toolserver.errors import NotFound
+from mcp_toolserver.limits import fit
+from mcp_toolserver.runtime.fs import Workspace
+from mcp_toolserver.stores.outputs import Outputs
+from mcp_toolserver.tool import Output
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "made/when/needed"
+
+
+@pytest.fixture
+def outputs(state: Path) -> Iterator[Outputs]:
+    outputs = Outputs(str(state))
+    yield outputs
+    outputs.close()
+
+
+def sessions(state: Path) -> set[str]:
+    return set(os.listdir(state / "sessions"))
+
+
+async def test_nothing_is_created_before_the_first_use(outputs: Outputs, tmp_path: Path) -> None:
+    assert outputs.folder() is None
+    with pytest.raises(NotFound):
+        await outputs.read("0" * 32, 10)
+    outputs.close()
+    assert os.listdir(tmp_path) == []
+
+
+async def test_a_text_is_kept_whole_and_read_back_by_handle(outputs: Outputs) -> None:
+    spill = await outputs.spill("é\nlast")
+    assert spill.size == 7
+    assert Path(spill.path).read_text(encoding="utf-8") == "é\nlast"
+    assert await outputs.read(spill.handle, 7) == "é\nlast".encode()
+    with pytest.raises(NotFound):
+        await outputs.read(spill.handle, 6)
+
+
+async def test_everything_is_private_and_every_name_unguessable(outputs: Outputs, state: Path) -> None:
+    umask = os.umask(0)
+    try:
+        first, second = await outputs.spill("one"), await outputs.spill("two")
+    finally:
+        os.umask(umask)
+    assert first.handle != second.handle
+    assert len(bytes.fromhex(first.handle)) == 16
+    folder = Path(first.path).parent
+    assert outputs.folder() == str(folder)
+    assert len(bytes.fromhex(folder.parent.name)) == 16
+    for path in (folder, folder.parent, state / "sessions"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    for path in (Path(first.path), folder.parent / "lock"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+async def test_a_stream_is_written_through_its_descriptor(outputs: Outputs) -> None:
+    handle, path, fd = outputs.create()
+    assert not os.get_inheritable(fd)
+    os.write(fd, b"first ")
+    assert await outputs.read(handle, 100) == b"first "
+    os.write(fd, b"second")
+    os.close(fd)
+    assert Path(path).read_bytes() == b"first second"
+
+
+@pytest.mark.parametrize(
+    "handle", ["", "0" * 32, "../lock", "0" * 31 + "G", "0" * 33, f"../outputs/{'0' * 32}"]
+)
+async def test_only_real_handles_open_anything(outputs: Outputs, handle: str) -> None:
+    spill = await outputs.spill("text")
+    with pytest.raises(NotFound):
+        await outputs.read(handle, 100)
+    assert await outputs.read(spill.handle, 100) == b"text"
+
+
+async def test_a_link_in_place_of_a_text_is_not_followed(outputs: Outputs, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"secret")
+    spill = await outputs.spill("text")
+    Path(spill.path).unlink()
+    Path(spill.path).symlink_to(tmp_path / "secret")
+    with pytest.raises(NotFound):
+        await outputs.read(spill.handle, 100)
+
+
+async def test_closing_removes_everything_of_this_session_only(state: Path, outputs: Outputs) -> None:
+    other = Outputs(str(state))
+    mine, theirs = await outputs.spill("mine"), await other.spill("theirs")
+    outputs.close()
+    assert not Path(mine.path).exists()
+    assert await other.read(theirs.handle, 100) == b"theirs"
+    assert outputs.folder() is None
+    with pytest.raises(NotFound):
+        await outputs.read(mine.handle, 100)
+    with pytest.raises(OSError, match="closed"):
+        await outputs.spill("more")
+    outputs.close()
+    other.close()
+    assert sessions(state) == set()
+
+
+SERVER = """
+import anyio, sys, time
+from mcp_toolserver.stores.outputs import Outputs
+
+outputs = Outputs(sys.argv[1])
+print(anyio.run(outputs.spill, "text").path, flush=True)
+time.sleep(60)
+"""
+
+
+async def test_what_a_killed_server_left_is_removed_by_the_next_one(state: Path, outputs: Outputs) -> None:
+    with subprocess.Popen([sys.executable, "-c", SERVER, str(state)], stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        left = Path(server.stdout.readline().decode().strip())
+        living = Outputs(str(state))
+        await living.spill("a server that starts meanwhile")
+        assert left.exists()
+        server.send_signal(signal.SIGKILL)
+    assert left.exists()
+    await outputs.spill("the next server")
+    assert not left.exists()
+    assert len(sessions(state)) == 2
+    living.close()
+
+
+async def test_sweeping_removes_only_abandoned_sessions(
+    state: Path, outputs: Outputs, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "lock").touch()
+    folder = state / "sessions"
+    folder.mkdir(parents=True, mode=0o755)
+    (folder / ("1" * 32)).symlink_to(outside)
+    for name in ("2" * 32, "notes", f".new-{'3' * 32}", f".new-{'4' * 32}"):
+        (folder / name).mkdir()
+    (folder / ("2" * 32) / "link").symlink_to(outside)
+    (folder / "file").touch()
+    os.utime(folder / f".new-{'3' * 32}", (0, 0))
+    await outputs.spill("text")
+    assert sessions(state) >= {"1" * 32, "notes", f".new-{'4' * 32}", "file"}
+    assert not sessions(state) & {"2" * 32, f".new-{'3' * 32}"}
+    assert (outside / "lock").exists()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("place", ["", "sessions"])
+async def test_a_state_folder_that_is_a_link_is_refused(
+    state: Path, outputs: Outputs, tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (state / place).parent.mkdir(parents=True, exist_ok=True)
+    (state / place).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PermissionError, match="link"):
+        await outputs.spill("text")
+    assert os.listdir(tmp_path / "elsewhere") == []
+    (state / place).unlink()
+    assert (await outputs.spill("text")).size == 4
+
+
+@pytest.mark.parametrize("place", ["", "sessions"])
+async def test_a_state_folder_of_somebody_else_is_refused(state: Path, outputs: Outputs, place: str) -> None:
+    (state / "sessions").mkdir(parents=True)
+    mine, other = os.geteuid(), 65534
+    if mine == 0:
+        os.chown(state / place, other, other)
+    refused = outputs if mine == 0 else Outputs("/usr")  # only root can give a folder away
+    with pytest.raises(PermissionError, match="another user"):
+        await refused.spill("text")
+    os.chown(state / place, mine, -1)
+    assert (await outputs.spill("text")).size == 4
+
+
+async def test_parallel_first_uses_share_one_session(state: Path, outputs: Outputs) -> None:
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            for number in range(10):
+                tasks.start_soon(outputs.spill, str(number))
+    assert len(sessions(state)) == 1
+    folder = outputs.folder()
+    assert folder is not None
+    assert len(os.listdir(folder)) == 10
+
+
+async def test_a_cut_answer_names_a_file_that_the_workspace_lets_a_tool_read(
+    outputs: Outputs, tmp_path: Path
+) -> None:
+    workspace = Workspace([str(tmp_path)], readable=outputs.folder)
+    fitted = await fit(Output("x" * 1000), 100, outputs)
+    assert fitted.spill is not None
+    path = workspace.canonical(fitted.spill.path)
+    content = await workspace.files(write=False).read(CanonicalPath(path), lambda file, _: file.read())
+    assert content == b"x" * 1000

@@ -1,0 +1,211 @@
+"""Pages of text files: the right lines, the right counts, and constant memory."""
+
+import io
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_toolserver.errors import InvalidInput
+from mcp_toolserver.text import page as module
+from mcp_toolserver.text.page import Page, page
+
+PLENTY = 1_000_000
+
+
+def of(content: bytes, *, skip: int = 0, take: int = 2000, max_bytes: int = PLENTY) -> Page:
+    return page(io.BytesIO(content), len(content), skip=skip, take=take, max_bytes=max_bytes)
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        pytest.param(b"", (), id="empty"),
+        pytest.param(b"\n", ("",), id="one-empty-line"),
+        pytest.param(b"a", ("a",), id="no-line-feed"),
+        pytest.param(b"a\n", ("a",), id="one-line"),
+        pytest.param(b"a\nb", ("a", "b"), id="last-line-open"),
+        pytest.param(b"a\n\n", ("a", ""), id="empty-last-line"),
+        pytest.param(b"a\r\nb\r\n", ("a", "b"), id="crlf"),
+        pytest.param(b"a\rb\n", ("a\rb",), id="carriage-return-inside"),
+        pytest.param("a\u2028b\x0cc\x85d\n".encode(), ("a\u2028b\x0cc\x85d",), id="other-separators"),
+    ],
+)
+def test_lines_end_at_line_feeds_only(content: bytes, lines: tuple[str, ...]) -> None:
+    found = of(content)
+    assert (found.lines, found.total, found.first) == (lines, len(lines), 1)
+    assert found.next_skip is None
+    assert not found.cut_by_bytes
+
+
+@given(
+    text=st.text(st.sampled_from("ab\n\réx€😀"), max_size=60),
+    skip=st.integers(0, 8),
+    take=st.integers(1, 8),
+    chunk=st.integers(1, 7),
+    codec=st.sampled_from(
+        [("utf-8", b""), ("utf-8", b"\xef\xbb\xbf"), ("utf-16-le", b"\xff\xfe"), ("utf-16-be", b"\xfe\xff")]
+    ),
+)
+def test_a_page_is_a_slice_of_all_lines(
+    text: str, skip: int, take: int, chunk: int, codec: tuple[str, bytes]
+) -> None:
+    content = codec[1] + text.encode(codec[0])
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    lines = lines[:-1] if not text or text.endswith("\n") else lines
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_CHUNK", chunk)
+        found = of(content, skip=skip, take=take)
+    assert list(found.lines) == lines[skip : skip + take]
+    assert found.total == len(lines)
+    assert found.next_skip == (skip + take if skip + take < len(lines) else None) or not found.lines
+
+
+@given(
+    lengths=st.lists(st.integers(0, 30), min_size=1, max_size=20),
+    skip=st.integers(0, 5),
+    room=st.integers(10, 100),
+)
+def test_pages_joined_are_the_whole_file(lengths: list[int], skip: int, room: int) -> None:
+    lines = ["x" * length for length in lengths]
+    content = "".join(f"{line}\n" for line in lines).encode()
+    seen: list[str] = []
+    cut = False
+    following: int | None = min(skip, len(lines) - 1)
+    first = following
+    while following is not None:
+        found = of(content, skip=following, take=2000, max_bytes=room)
+        assert sum(len(f"{n}\t{line}\n") for n, line in enumerate(found.lines, found.first)) <= room
+        assert found.first == following + 1
+        assert found.lines, "a page that does not advance would be read for ever"
+        seen += found.lines
+        cut = cut or found.long_line is not None
+        following = found.next_skip
+    assert len(seen) == len(lines) - first
+    assert cut or seen == lines[first:]
+
+
+def test_a_page_is_cut_exactly_at_its_bytes() -> None:
+    content = b"aaaa\nbbbb\n"
+    whole = of(content, max_bytes=len("1\taaaa\n2\tbbbb\n"))
+    assert (whole.lines, whole.cut_by_bytes, whole.next_skip) == (("aaaa", "bbbb"), False, None)
+    cut = of(content, max_bytes=len("1\taaaa\n2\tbbbb\n") - 1)
+    assert (cut.lines, cut.cut_by_bytes, cut.next_skip) == (("aaaa",), True, 1)
+
+
+def test_an_offset_past_the_end_is_an_empty_page_with_the_count() -> None:
+    found = of(b"a\nb\n", skip=7)
+    assert (found.lines, found.total, found.next_skip, found.line_endings) == ((), 2, None, "none")
+    assert of(b"a\nb\n", skip=2).lines == ()
+    assert of(b"a\nb", skip=1).lines == ("b",)
+
+
+@pytest.mark.parametrize("line", ["x" * 1000, "é" * 500, "€" * 333, "😀" * 250])
+@pytest.mark.parametrize("room", range(100, 104))
+def test_a_line_longer_than_a_page_is_cut_between_characters(line: str, room: int) -> None:
+    found = of(f"short\n{line}\nlast\n".encode(), skip=1, max_bytes=room)
+    (shown,) = found.lines
+    assert line.startswith(shown)
+    assert room - 6 <= len(shown.encode()) <= room - 3
+    assert (found.long_line, found.cut_by_bytes) == (len(line.encode()), True)
+    assert found.next_skip == 2
+    assert of(f"short\n{line}\nlast\n".encode(), max_bytes=room).lines == ("short",)
+
+
+@pytest.mark.parametrize(
+    ("content", "endings"),
+    [
+        pytest.param(b"a\nb\n", "LF", id="lf"),
+        pytest.param(b"a\r\nb\r\n", "CRLF", id="crlf"),
+        pytest.param(b"a\r\nb", "CRLF", id="crlf-last-line-open"),
+        pytest.param(b"a\r\nb\n", "mixed", id="mixed"),
+        pytest.param(b"a", "none", id="none"),
+        pytest.param(b"", "none", id="empty"),
+        pytest.param(b"\xff\xfea\0\r\0\n\0", "CRLF", id="utf-16"),
+    ],
+)
+def test_line_endings_are_told(content: bytes, endings: str) -> None:
+    assert of(content).line_endings == endings
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "lines"),
+    [
+        pytest.param("é\n€".encode(), "utf-8", ("é", "€"), id="utf-8"),
+        pytest.param("é\n€".encode("utf-8-sig"), "utf-8 with BOM", ("é", "€"), id="utf-8-bom"),
+        pytest.param(
+            b"\xff\xfe" + "é\n€".encode("utf-16-le"), "utf-16-le with BOM", ("é", "€"), id="utf-16-le"
+        ),
+        pytest.param(
+            b"\xfe\xff" + "é\n€".encode("utf-16-be"), "utf-16-be with BOM", ("é", "€"), id="utf-16-be"
+        ),
+        pytest.param(b"caf\xe9\nna\xefve\n", "windows-1252", ("café", "naïve"), id="windows-1252"),
+        # U+0A0A holds the byte of a line feed twice, and is none.
+        pytest.param(
+            b"\xff\xfe" + "\u0a0a\n\u0a0a".encode("utf-16-le"),
+            "utf-16-le with BOM",
+            ("\u0a0a", "\u0a0a"),
+            id="gurmukhi",
+        ),
+    ],
+)
+def test_text_is_read_in_its_encoding(content: bytes, encoding: str, lines: tuple[str, ...]) -> None:
+    found = of(content)
+    assert (found.encoding, found.lines) == (encoding, lines)
+
+
+def test_what_starts_as_ascii_and_turns_out_to_be_latin_is_read_as_such() -> None:
+    content = b"ascii\n" * 20_000 + b"caf\xe9\n"
+    found = of(content, skip=20_000)
+    assert (found.lines, found.encoding) == (("café",), "windows-1252")
+    assert of(content, skip=0, take=3).encoding == "utf-8"
+
+
+def test_bytes_that_are_no_text_far_into_a_file_do_not_stop_the_reading() -> None:
+    found = of(b"ascii\n" * 20_000 + b"\0\xff\x81\n", skip=20_000)
+    assert len(found.lines) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"\x7fELF\x02\x01\x01\0\0\0", id="program"),
+        pytest.param(b"text\0text", id="nul"),
+        pytest.param(bytes(range(256)) * 10, id="all-bytes"),
+    ],
+)
+def test_binary_files_are_refused(content: bytes) -> None:
+    with pytest.raises(InvalidInput):
+        of(content)
+
+
+def test_a_character_split_between_chunks_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SAMPLE", 4)
+    monkeypatch.setattr(module, "_CHUNK", 1)
+    assert of("aé€😀\nb".encode()).lines == ("aé€😀", "b")
+    assert of("\ufeffaé€😀\nb".encode("utf-16-le")).lines == ("aé€😀", "b")
+
+
+def test_a_slice_of_a_huge_file_costs_constant_memory(tmp_path: Path) -> None:
+    path, gigabyte = tmp_path / "huge.log", 1024**3
+    with path.open("wb") as file:
+        file.write(b"head\n" * 20_000)
+        file.seek(gigabyte // 2)  # the holes read as one line of half a gigabyte each
+        file.write(b"\n" + b"".join(b"line %d\n" % number for number in range(1000)))
+        file.seek(gigabyte - 5)
+        file.write(b"\nend\n")
+    tracemalloc.start()
+    try:
+        with path.open("rb") as file:
+            found = page(file, gigabyte, skip=20_001 + 450, take=100, max_bytes=PLENTY)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+    assert found.lines == tuple(f"line {number}" for number in range(450, 550))
+    assert (found.first, found.last, found.total) == (20_452, 20_551, 21_003)
+    with path.open("rb") as file:
+        long = page(file, gigabyte, skip=20_000, take=1, max_bytes=1000)
+    assert long.long_line == gigabyte // 2 - 100_000
+    assert len(long.lines[0]) == 1000 - 7
