@@ -1,0 +1,29 @@
+"""Where two texts begin to differ, found at the speed of comparing memory."""
+
+from collections.abc import Callable
+
+
+def common_start(one: str, other: str) -> int:
+    """How many characters two texts have in common at their start."""
+    return _longest(min(len(one), len(other)), lambda start, end: one[start:end] == other[start:end])
+
+
+def common_end(one: str, other: str, *, limit: int) -> int:
+    """How many characters, up to `limit`, two texts have in common at their end."""
+
+    def same(start: int, end: int) -> bool:
+        return one[len(one) - end : len(one) - start] == other[len(other) - end : len(other) - start]
+
+    return _longest(min(len(one), len(other), limit), same)
+
+
+def _longest(limit: int, same: Callable[[int, int], bool]) -> int:
+    """By halving: each round compares half of what is left, `limit` characters in all."""
+    known, end = 0, limit + 1
+    while end - known > 1:
+        middle = (known + end) // 2
+        if same(known, middle):
+            known = middle
+        else:
+            end = middle
+    return known

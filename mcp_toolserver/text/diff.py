@@ -1,0 +1,190 @@
+"""The difference of two texts as a unified diff of bounded size, made in bounded time."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from mcp_toolserver.text.changes import Change, changes
+from mcp_toolserver.text.clip import head_bytes
+from mcp_toolserver.text.common import common_end, common_start
+
+_CONTEXT = 3
+_LINES = 300_000
+"""Old and new lines, from the first difference to the last, beyond which a diff only counts them."""
+_LINE_CHARACTERS = 1_000
+_LEAD_CHARACTERS = 200
+"""How much of a shortened line is shown before the place where it differs."""
+_NOTE_BYTES = 160
+"""Room for the last lines, which say what is not shown."""
+_GAP = "[…]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """The lines of two texts in which they differ, with context."""
+
+    first: int
+    """Lines before it, the same in both."""
+    old: Sequence[str]
+    new: Sequence[str]
+    """Both empty when they are too many to be shown."""
+    changes: Sequence[Change]
+    """Counted from the start of the part."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """One line of a diff."""
+
+    text: str
+    changed: bool = False
+    shortened: bool = False
+
+    @property
+    def size(self) -> int:
+        return len(self.text.encode(errors="surrogatepass"))
+
+
+def unified(before: str, after: str, path: str, *, limit: int = 20_000) -> str:
+    """A unified diff as `git diff` and `patch` know it, at most `limit` UTF-8 bytes; "" for equal texts.
+
+    Lines end at "\\n" only. Lines over 1,000 characters are shortened around the place where they differ. A
+    diff that is shortened or cut says so in its last lines, with the number of changed lines left out.
+    """
+    if before == after:
+        return ""
+    part = _part(before, after)
+    rows, whole = _fitting(_rows(part, path), limit)
+    if not whole or any(row.shortened for row in rows):
+        rows, _ = _fitting(rows, limit - _NOTE_BYTES)
+    missing = sum(change.size for change in part.changes) - sum(row.changed for row in rows)
+    notes = [f"[{missing} more changed lines are left out]\n"] * (missing > 0)
+    if any(row.shortened for row in rows):
+        notes.append(f"[lines over {_LINE_CHARACTERS} characters are shortened at {_GAP}]\n")
+    return head_bytes("".join([*(row.text for row in rows), *notes]), limit)
+
+
+def _part(before: str, after: str) -> _Part:
+    """The lines around all that differs; the rest of a large file is never split into lines."""
+    start = common_start(before, after)
+    tail = common_end(before, after, limit=min(len(before), len(after)) - start)
+    start = _context_start(before, start)
+    end = _context_end(before, len(before) - tail)
+    removed, added = before[start:end], after[start : len(after) - (len(before) - end)]
+    first = before.count("\n", 0, start)
+    old_count, new_count = _count(removed), _count(added)
+    if old_count + new_count > _LINES:
+        return _Part(first=first, old=(), new=(), changes=(Change(0, old_count, 0, new_count),))
+    old, new = _lines(removed), _lines(added)
+    return _Part(first=first, old=old, new=new, changes=tuple(changes(old, new)))
+
+
+def _context_start(text: str, place: int) -> int:
+    """The start of the line at `place`, and of the lines of context before it."""
+    for _ in range(_CONTEXT + 1):
+        place = text.rfind("\n", 0, place)
+        if place < 0:
+            return 0
+    return place + 1
+
+
+def _context_end(text: str, place: int) -> int:
+    """The end of the line at `place`, and of the lines of context after it."""
+    for _ in range(_CONTEXT + 1):
+        place = text.find("\n", place) + 1
+        if place == 0:
+            return len(text)
+    return place
+
+
+def _count(text: str) -> int:
+    return text.count("\n") + (text[-1:] not in ("", "\n"))
+
+
+def _lines(text: str) -> list[str]:
+    """Lines with their "\n"; a carriage return belongs to its line, as in every diff."""
+    *whole, last = text.split("\n")
+    return [f"{line}\n" for line in whole] + ([last] if last else [])
+
+
+def _fitting(rows: Iterable[_Row], limit: int) -> tuple[list[_Row], bool]:
+    """The first rows of at most `limit` bytes, and whether that is all of them."""
+    shown: list[_Row] = []
+    for row in rows:
+        limit -= row.size
+        if limit < 0:
+            return shown, False
+        shown.append(row)
+    return shown, True
+
+
+def _rows(part: _Part, path: str) -> Iterator[_Row]:
+    absolute = path.startswith("/")
+    yield _Row(text=f"--- {path}\n" if absolute else f"--- a/{path}\n")
+    yield _Row(text=f"+++ {path}\n" if absolute else f"+++ b/{path}\n")
+    for hunk in _hunks(part.changes):
+        yield from _hunk_rows(part, hunk)
+
+
+def _hunks(found: Sequence[Change]) -> Iterator[list[Change]]:
+    """Changes whose context would touch, together."""
+    hunk: list[Change] = []
+    for change in found:
+        if hunk and change.old_start - hunk[-1].old_end > 2 * _CONTEXT:
+            yield hunk
+            hunk = []
+        hunk.append(change)
+    yield hunk
+
+
+def _hunk_rows(part: _Part, hunk: Sequence[Change]) -> Iterator[_Row]:
+    start = max(0, hunk[0].old_start - _CONTEXT)
+    before = hunk[0].old_start - start
+    after = min(_CONTEXT, max(0, len(part.old) - hunk[-1].old_end))
+    old_range = _range(part.first + start, part.first + hunk[-1].old_end + after)
+    new_range = _range(part.first + hunk[0].new_start - before, part.first + hunk[-1].new_end + after)
+    yield _Row(text=f"@@ -{old_range} +{new_range} @@\n")
+    for change in hunk:
+        yield from _context_rows(part.old[start : change.old_start])
+        removed = part.old[change.old_start : change.old_end]
+        yield from _change_rows(removed, part.new[change.new_start : change.new_end])
+        start = change.old_end
+    yield from _context_rows(part.old[start : start + after])
+
+
+def _range(start: int, end: int) -> str:
+    """Lines as a hunk header counts them; an empty range is named by the line before it."""
+    match end - start:
+        case 0:
+            return f"{start},0"
+        case 1:
+            return f"{start + 1}"
+        case count:
+            return f"{start + 1},{count}"
+
+
+def _context_rows(lines: Sequence[str]) -> Iterator[_Row]:
+    return (_row(" ", line, 0) for line in lines)
+
+
+def _change_rows(removed: Sequence[str], added: Sequence[str]) -> Iterator[_Row]:
+    for line, other in zip_longest(removed, added[: len(removed)]):
+        yield _row("-", line, _first_difference(line, other))
+    for line, other in zip_longest(added, removed[: len(added)]):
+        yield _row("+", line, _first_difference(line, other))
+
+
+def _row(sign: str, line: str, place: int) -> _Row:
+    body = line.removesuffix("\n")
+    end = "\n" if body != line else "\n\\ No newline at end of file\n"
+    start = max(0, min(place - _LEAD_CHARACTERS, len(body) - _LINE_CHARACTERS))
+    window = body[start : start + _LINE_CHARACTERS]
+    head, tail = _GAP * (start > 0), _GAP * (start + len(window) < len(body))
+    return _Row(
+        text=f"{sign}{head}{window}{tail}{end}", changed=sign != " ", shortened=len(window) < len(body)
+    )
+
+
+def _first_difference(line: str, other: str | None) -> int:
+    """Where a long line departs from its counterpart."""
+    return 0 if other is None or len(line) <= _LINE_CHARACTERS else common_start(line, other)

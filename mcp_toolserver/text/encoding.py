@@ -1,0 +1,92 @@
+"""How the bytes of a text file stand for characters, and which bytes are no text at all."""
+
+import codecs
+from dataclasses import dataclass
+
+_TEXT_CONTROLS = frozenset({7, 8, 9, 10, 11, 12, 13, 0x1A, 0x1B})
+"""Control bytes that turn up in text: white space, bell, the end mark of DOS, the escape of terminals."""
+
+_CONTROLS = bytes(set(range(32)) - _TEXT_CONTROLS)
+_ASCII_TEXT = bytes({*_TEXT_CONTROLS, *range(32, 127)})
+
+_CONTROLS_PER_100 = 10
+"""More of these among valid UTF-8 is not something a person wrote."""
+
+_CONTROLS_PER_100_IN_BYTES = 2
+"""The same where every byte means some character, so that validity proves nothing."""
+
+_ASCII_PER_100_IN_LATIN_1 = 70
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """One way to read bytes as text. For bytes it was detected on, `encode(decode(raw)) == raw`."""
+
+    name: str
+    """What people call it."""
+    codec: str
+    """What Python calls it; knows nothing of the byte order mark."""
+    bom: bytes
+
+    def decode(self, raw: bytes) -> str:
+        """The text without the byte order mark.
+
+        Raises:
+            UnicodeDecodeError: `raw` is not what this encoding was detected on.
+        """
+        return raw.removeprefix(self.bom).decode(self.codec)
+
+    def encode(self, text: str) -> bytes:
+        """The bytes with the byte order mark.
+
+        Raises:
+            UnicodeEncodeError: a character that this encoding does not have.
+        """
+        return self.bom + text.encode(self.codec)
+
+
+UTF_8 = Encoding(name="utf-8", codec="utf-8", bom=b"")
+_UTF_8_BOM = Encoding(name="utf-8 with BOM", codec="utf-8", bom=codecs.BOM_UTF8)
+_UTF_16 = (
+    Encoding(name="utf-16-le with BOM", codec="utf-16-le", bom=codecs.BOM_UTF16_LE),
+    Encoding(name="utf-16-be with BOM", codec="utf-16-be", bom=codecs.BOM_UTF16_BE),
+)
+_WINDOWS_1252 = Encoding(name="windows-1252", codec="cp1252", bom=b"")
+_LATIN_1 = Encoding(name="latin-1", codec="latin-1", bom=b"")
+
+
+def detect(raw: bytes, *, complete: bool = True) -> Encoding | None:
+    """The encoding of a text file, or None for anything else.
+
+    With `complete` false, `raw` is the start of a file and may end within a character.
+    """
+    utf_16 = next((encoding for encoding in _UTF_16 if raw.startswith(encoding.bom)), None)
+    if utf_16 is not None:
+        text = _decoded(raw, utf_16, complete)
+        return utf_16 if text is not None and _is_text(text.encode(), _CONTROLS_PER_100) else None
+    utf_8 = _UTF_8_BOM if raw.startswith(codecs.BOM_UTF8) else UTF_8
+    if _decoded(raw, utf_8, complete) is not None:
+        return utf_8 if _is_text(raw, _CONTROLS_PER_100) else None
+    return _single_byte(raw)
+
+
+def _single_byte(raw: bytes) -> Encoding | None:
+    if not _is_text(raw, _CONTROLS_PER_100_IN_BYTES):
+        return None
+    if _decoded(raw, _WINDOWS_1252, complete=True) is not None:
+        return _WINDOWS_1252
+    ascii_bytes = len(raw) - len(raw.translate(None, _ASCII_TEXT))
+    return _LATIN_1 if ascii_bytes * 100 >= len(raw) * _ASCII_PER_100_IN_LATIN_1 else None
+
+
+def _decoded(raw: bytes, encoding: Encoding, complete: bool) -> str | None:
+    decoder = codecs.getincrementaldecoder(encoding.codec)()
+    try:
+        return decoder.decode(raw.removeprefix(encoding.bom), complete)
+    except UnicodeDecodeError:
+        return None
+
+
+def _is_text(raw: bytes, controls_per_100: int) -> bool:
+    controls = len(raw) - len(raw.translate(None, _CONTROLS))
+    return b"\0" not in raw and controls * 100 <= len(raw) * controls_per_100

@@ -1,0 +1,94 @@
+"""Where a text occurs in another, whatever line endings either uses: a model cannot see a carriage return."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+
+@dataclass(frozen=True, kw_only=True)
+class Occurrences:
+    """The places of `wanted` in `content`."""
+
+    content: str
+    text: str
+    """What is searched: `content`, or `content` with every "\\r\\n" as "\\n"."""
+    wanted: str
+    by_bytes: bool
+    """Matches are exactly what was asked for, line endings included."""
+
+    @property
+    def count(self) -> int:
+        """How many there are, from the start, none overlapping another."""
+        return self.text.count(self.wanted)
+
+    def first(self, limit: int) -> list[int]:
+        """The first places in `text`, also those that overlap."""
+        return list(islice(self._places(step=1), limit))
+
+    def lines(self, limit: int) -> tuple[int, ...]:
+        """The lines on which the first ones begin, each line once."""
+        return distinct_lines(self.text, self.first(limit))
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Start and end of each in `content`, none overlapping another."""
+        ends = (end for place in self._places(step=len(self.wanted)) for end in self._ends(place))
+        found = ends if self.by_bytes else _unfolded(self.content, self.text, ends)
+        return zip(found, found, strict=True)
+
+    def _ends(self, place: int) -> tuple[int, int]:
+        return place, place + len(self.wanted)
+
+    def _places(self, *, step: int) -> Iterator[int]:
+        place = self.text.find(self.wanted)
+        while place >= 0:
+            yield place
+            place = self.text.find(self.wanted, place + step)
+
+
+def occurrences(content: str, wanted: str) -> Occurrences:
+    """Every occurrence of `wanted`, which is not empty.
+
+    "\\n" in `wanted` also stands for "\\r\\n" in the content. "\\r\\n" in `wanted` stands for itself, and for
+    "\\n" where that occurs nowhere.
+    """
+    if "\n" not in wanted or "\r\n" not in content + wanted or ("\r" in wanted and wanted in content):
+        return Occurrences(content=content, text=content, wanted=wanted, by_bytes=True)
+    return Occurrences(content=content, text=folded(content), wanted=folded(wanted), by_bytes=False)
+
+
+def folded(text: str) -> str:
+    """`text` with "\\n" for every "\\r\\n"."""
+    return text.replace("\r\n", "\n")
+
+
+def distinct_lines(text: str, places: Iterable[int]) -> tuple[int, ...]:
+    """The 1-based numbers of the lines that hold these places (in ascending order), each once."""
+    numbers: dict[int, None] = {}
+    line, last = 1, 0
+    for place in places:
+        line += text.count("\n", last, place)
+        last = place
+        numbers[line] = None
+    return tuple(numbers)
+
+
+def named_lines(lines: tuple[int, ...], more: bool) -> str:
+    """`line 4`, `lines 4 and 9`, or `lines 4, 9, 12 and further ones`."""
+    *start, last = (*map(str, lines), "further ones") if more else map(str, lines)
+    return f"lines {', '.join(start)} and {last}" if start else f"line {last}"
+
+
+def _unfolded(content: str, plain: str, places: Iterable[int]) -> Iterator[int]:
+    """Ascending places in `plain`, the folded `content`, as places in `content`.
+
+    Both have the same lines, and a line differs only in whether a carriage return ends it.
+    """
+    line = plain_line = last = 0
+    for place in places:
+        crossed = plain.count("\n", last, place)
+        if crossed:
+            plain_line = plain.rindex("\n", last, place) + 1
+        for _ in range(crossed):
+            line = content.index("\n", line) + 1
+        last = place
+        yield line + place - plain_line

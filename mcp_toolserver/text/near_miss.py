@@ -1,0 +1,187 @@
+"""Why a text does not occur in another that was believed to hold it, told so that the next try succeeds.
+
+First come forms in which models send text by mistake, then differences that are hard to see, then the nearest
+lines. Every step is linear in the size of the file.
+"""
+
+import html
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from mcp_toolserver.text.matches import Occurrences, folded, named_lines
+from mcp_toolserver.text.nearest import fragment, nearest
+from mcp_toolserver.text.quoted import LOOKALIKES
+
+_LINES_NAMED = 10
+_FOLDED_CHARACTERS = 2_000_000
+"""Longer texts are not searched for differences that are hard to see: that takes many times their size."""
+_TELLING_CHARACTERS = 12
+"""A shorter new text may well stand elsewhere in the file by chance."""
+
+
+_NOTHING_LIKE_IT = (
+    "Nothing in the file is like it. Read the file again, or look for the text with grep_search."
+)
+
+
+@dataclass(frozen=True)
+class _Slip:
+    """A form in which text is sent by mistake."""
+
+    undo: Callable[[str], str]
+    message: str
+    """With `{where}` for the lines on which the corrected text was found."""
+
+
+@dataclass(frozen=True)
+class _Fold:
+    """A way to make two texts alike that differ only in `name`. Keeps the number of lines."""
+
+    name: str
+    fold: Callable[[str], str]
+
+
+def explain(content: str, old: str, new: str) -> str:
+    """What kept `old` from being found in `content`, where it nearly is, and what to send instead."""
+    if not content.strip():
+        return "There is no text in the file. Use write_file to give it content."
+    text, wanted = folded(content), folded(old)
+    return (
+        _slip(text, wanted)
+        or _lone_returns(text, wanted)
+        or _hardly_visible(text, wanted)
+        or f"{_made_before(text, folded(new))}{nearest(text, wanted) or _NOTHING_LIKE_IT}"
+    )
+
+
+def _slip(text: str, wanted: str) -> str | None:
+    for slip in _SLIPS:
+        meant = slip.undo(wanted)
+        if meant != wanted and meant.strip() and meant in text:
+            return slip.message.format(where=_where(text, meant))
+    return None
+
+
+def _where(text: str, wanted: str) -> str:
+    found = Occurrences(content=text, text=text, wanted=wanted, by_bytes=True)
+    return named_lines(found.lines(_LINES_NAMED), more=len(found.first(_LINES_NAMED + 1)) > _LINES_NAMED)
+
+
+def _without_numbers(text: str) -> str:
+    lines = text.split("\n")
+    numbered = re.compile(r" *\d+(?:\t|→|:|\| )")
+    if all(numbered.match(line) or not line.strip() for line in lines):
+        return "\n".join(numbered.sub("", line, count=1) for line in lines)
+    return text
+
+
+def _unescaped(text: str) -> str:
+    meanings = {"n": "\n", "t": "\t", "r": ""}
+    return re.sub(r"\\([nrt\"'\\])", lambda escape: meanings.get(escape[1], escape[1]), text)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _escaped_whole(text: str) -> str:
+    return _escaped(text.replace("\\", "\\\\").replace('"', '\\"'))
+
+
+_ESCAPES_IN_FILE = (
+    "It is on {where} with backslash escapes: the file has a backslash and a letter where old_string has a "
+    "line break, tab or quote. Send the backslashes themselves (in JSON, two for each)."
+)
+
+_SLIPS = (
+    _Slip(
+        _without_numbers,
+        "It holds the line numbers that read_file shows; they are not in the file. Without them it is on "
+        "{where}: send the text alone.",
+    ),
+    _Slip(
+        _unescaped,
+        "It holds backslash escapes (such as \\n) where the file, on {where}, has the characters themselves. "
+        "Send real line breaks, tabs and quotes.",
+    ),
+    _Slip(_escaped, _ESCAPES_IN_FILE),
+    _Slip(_escaped_whole, _ESCAPES_IN_FILE),
+    _Slip(
+        html.unescape,
+        "It holds HTML entities (such as &lt;) where the file, on {where}, has the characters themselves. "
+        "Send the characters.",
+    ),
+    _Slip(
+        lambda text: text.strip("\n"),
+        "Without the line breaks at its start and end it is on {where}. Send it without them.",
+    ),
+)
+
+
+def _lone_returns(text: str, wanted: str) -> str | None:
+    lines = text.replace("\r", "\n")
+    wanted_lines = wanted.replace("\r", "\n")
+    if "\r" not in text + wanted or wanted_lines not in lines:
+        return None
+    return (
+        f"It is on {_where(lines, wanted_lines)} but for carriage returns without a line feed. "
+        'Send "\\r" exactly where the file has it.'
+    )
+
+
+_FOLDS = (
+    _Fold("typographic characters (curly quotes, dashes, special spaces)", lambda t: t.translate(LOOKALIKES)),
+    _Fold("white space at the end of lines", lambda t: re.sub(r"(?<![ \t])[ \t]+(?=\n|\Z)", "", t)),
+    _Fold("indentation", lambda t: re.sub(r"(?m)^[ \t]+", "", t)),
+    _Fold("spaces or tabs within lines", lambda t: re.sub(r"[ \t]+", " ", t)),
+    _Fold("upper and lower case", str.casefold),
+)
+
+
+def _hardly_visible(text: str, wanted: str) -> str | None:
+    if len(text) > _FOLDED_CHARACTERS:
+        return None
+    folded_text, folded_wanted = text, wanted
+    for count, fold in enumerate(_FOLDS, 1):
+        folded_text, folded_wanted = fold.fold(folded_text), fold.fold(folded_wanted)
+        if not folded_wanted.strip():
+            return None
+        place = folded_text.find(folded_wanted)
+        if place >= 0:
+            lines = wanted.split("\n")
+            start = _line_start(text, folded_text.count("\n", 0, place))
+            part = fragment(text, start, 0, len(lines))
+            differences = _needed(_FOLDS[:count], "\n".join(line or "" for line in part.lines), wanted)
+            where = _where(folded_text, folded_wanted)
+            return (
+                f"It is on {where} but for {differences}. {part.differences(lines)} "
+                "Send the text exactly as the file has it."
+            )
+    return None
+
+
+def _line_start(text: str, number: int) -> int:
+    place = 0
+    for _ in range(number):
+        place = text.index("\n", place) + 1
+    return place
+
+
+def _needed(folds: Sequence[_Fold], part: str, wanted: str) -> str:
+    """The names of those folds without which the part and the wanted text stay different."""
+
+    def alike_without(fold: _Fold) -> bool:
+        others = [other.fold for other in folds if other is not fold]
+        one, two = (reduce(lambda text, change: change(text), others, text) for text in (part, wanted))
+        return two in one
+
+    *names, last = (fold.name for fold in folds if not alike_without(fold))
+    return f"{', '.join(names)} and {last}" if names else last
+
+
+def _made_before(text: str, new: str) -> str:
+    if len(new.strip()) < _TELLING_CHARACTERS or text.count(new) != 1:
+        return ""
+    return f"new_string is there already, on {_where(text, new)}: the edit may have been made before. "

@@ -1,0 +1,151 @@
+"""The lines of a file that are nearest to a text it does not hold, found by its rarest lines and words."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import islice
+
+from mcp_toolserver.text.common import common_start
+from mcp_toolserver.text.quoted import quoted
+
+_WORD = re.compile(r"\w{3,}")
+_SOUGHT = 50
+"""Lines, or words, of the wanted text that are looked for."""
+_PLACES = 20
+"""Places of one line or word that are compared."""
+_WORDS_COMPARED = 4
+_WORDS_READ = 20_000
+"""Characters of the wanted text from which words are taken."""
+_WINDOW = 80
+"""Characters on either side of a word that are compared; keeps the comparison, which is quadratic, short."""
+_MARGIN = 10
+"""How much more of the file's line is compared: something may have been added to it."""
+_ALIKE = 0.5
+_TOLD = 3
+"""Lines that are shown to differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fragment:
+    """Lines of a file that lie where the lines of a wanted text would."""
+
+    first: int
+    """Lines of the file before them; negative when the wanted text would begin before the file."""
+    lines: Sequence[str | None]
+    """None where the file has no line."""
+
+    def differences(self, wanted: Sequence[str]) -> str:
+        """A sentence for each of the first lines that differ, showing both."""
+        last = len(wanted) - 1
+        return " ".join(
+            islice(
+                (
+                    _told(self.first + index + 1, there, here)
+                    for index, (there, here) in enumerate(zip(self.lines, wanted, strict=True))
+                    if there is None or not _agrees(there, here, starts=index == 0, ends=index == last)
+                ),
+                _TOLD,
+            )
+        )
+
+    def alike(self, wanted: Sequence[str]) -> int:
+        """How many lines are the same but for white space around them."""
+        pairs = zip(self.lines, wanted, strict=True)
+        return sum(there is not None and there.strip() == here.strip() for there, here in pairs)
+
+
+def nearest(text: str, wanted: str) -> str | None:
+    """Where the text nearest to `wanted` is and how it differs, or None when nothing is like it."""
+    lines = wanted.split("\n")
+    return _by_lines(text, lines) or _by_words(text, lines, wanted[:_WORDS_READ])
+
+
+def fragment(text: str, place: int, above: int, count: int) -> Fragment:
+    """`count` lines, of which the one that holds `place` has `above` before it."""
+    start = text.rfind("\n", 0, place) + 1
+    number = text.count("\n", 0, start) - above
+    while above and start:
+        start = text.rfind("\n", 0, start - 1) + 1
+        above -= 1
+    found: list[str | None] = [None] * above
+    found += islice(_lines(text, start), count - above)
+    return Fragment(first=number, lines=found + [None] * (count - len(found)))
+
+
+def _lines(text: str, start: int) -> Iterator[str]:
+    while (end := text.find("\n", start)) >= 0:
+        yield text[start:end]
+        start = end + 1
+    yield text[start:]
+
+
+def _told(number: int, there: str | None, here: str) -> str:
+    if there is None:
+        return f"The file has no line there for {quoted(here, 0)}."
+    place = _parting(there, here)
+    return f"Line {number} of the file is {quoted(there, place)}, old_string has {quoted(here, place)}."
+
+
+def _agrees(there: str, here: str, *, starts: bool, ends: bool) -> bool:
+    """Whether a line holds its part of the wanted text, which may begin and end within a line."""
+    if starts:
+        return here in there if ends else there.endswith(here)
+    return there.startswith(here) if ends else there == here
+
+
+def _parting(there: str, here: str) -> int:
+    same = common_start(there, here)
+    word = _WORD.search(here)
+    return same if same or not word else max(0, there.find(word[0]))
+
+
+def _by_lines(text: str, lines: Sequence[str]) -> str | None:
+    telling = [index for index, line in enumerate(lines) if _WORD.search(line)]
+    longest = sorted(telling, key=lambda index: -len(lines[index]))[:_SOUGHT]
+    counts = {index: count for index in longest if (count := text.count(lines[index].strip()))}
+    if not counts:
+        return None
+    rarest = min(counts, key=lambda index: counts[index])
+    places = islice(_places(text, lines[rarest].strip()), _PLACES)
+    found = (fragment(text, place, rarest, len(lines)) for place in places)
+    best = max(found, key=lambda part: part.alike(lines))
+    return f"The nearest text begins on line {max(1, best.first + 1)}. {best.differences(lines)}".rstrip()
+
+
+def _by_words(text: str, lines: Sequence[str], wanted: str) -> str | None:
+    words = sorted({match[0] for match in _WORD.finditer(wanted)}, key=len)[-_SOUGHT:]
+    counts = {word: count for word in words if (count := text.count(word))}
+    rarest = sorted(counts, key=lambda word: (counts[word], word))[:_WORDS_COMPARED]
+    scored = [
+        (_likeness(wanted, wanted.index(word), text, place), place, wanted.count("\n", 0, wanted.index(word)))
+        for word in rarest
+        for place in islice(_places(text, word), _PLACES)
+    ]
+    score, place, index = max(scored, default=(0.0, 0, 0))
+    if score < _ALIKE:
+        return None
+    there, here = next(_lines(text, text.rfind("\n", 0, place) + 1)), lines[index]
+    parting = _parting(there, here)
+    number = text.count("\n", 0, place) + 1
+    return f"The nearest line is {number}, {quoted(there, parting)}; old_string has {quoted(here, parting)}."
+
+
+def _places(text: str, wanted: str) -> Iterator[int]:
+    place = text.find(wanted)
+    while place >= 0:
+        yield place
+        place = text.find(wanted, place + len(wanted))
+
+
+def _likeness(one: str, one_place: int, other: str, other_place: int) -> float:
+    """How alike the lines are on which a word stands in two texts, near to the word."""
+    before, after = _around(one, one_place, _WINDOW, _WINDOW)
+    other_sides = _around(other, other_place, len(before) + _MARGIN, len(after) + _MARGIN)
+    return SequenceMatcher(None, before + after, "".join(other_sides), autojunk=False).ratio()
+
+
+def _around(text: str, place: int, before: int, after: int) -> tuple[str, str]:
+    """What stands on the same line before and after `place`, up to so many characters."""
+    start, end = text[max(0, place - before) : place], text[place : place + after]
+    return start[start.rfind("\n") + 1 :], end.split("\n", 1)[0]

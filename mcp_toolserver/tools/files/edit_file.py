@@ -1,0 +1,143 @@
+"""Replace exact text, spaces included, without read_file's line numbers. `old_string` must occur once, or
+set `replace_all`. `edits` does several, all or none. Encoding and line endings stay.
+"""
+
+from mcp_toolserver.text.diff import unified
+from mcp_toolserver.text.edit import Edit, Edited, apply
+from mcp_toolserver.text.encoding import Encoding, detect
+from mcp_toolserver.text.matches import named_lines
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    Capability,
+    Field,
+    InvalidInput,
+    Output,
+    Permission,
+    Profile,
+    Runtime,
+    ToolSpec,
+    WorkspacePath,
+    Written,
+    model_validator,
+)
+
+
+class EditItem(Args):
+    old_string: str = Field(description="Old text")
+    new_string: str = Field(description="New text")
+    replace_all: bool = Field(default=False, description="Every one")
+
+
+class EditFile(Args):
+    path: WorkspacePath = Field(description="File")
+    old_string: str | None = Field(default=None, description="Old text")
+    new_string: str | None = Field(default=None, min_length=0, description="New text")
+    replace_all: bool = Field(default=False, description="Every one")
+    edits: tuple[EditItem, ...] = Field(
+        default=(),
+        strict=False,
+        max_length=100,
+        description="Several, instead",
+    )
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "EditFile":
+        pair = (self.old_string, self.new_string)
+        if self.edits and (self.replace_all or pair != (None, None)):
+            raise ValueError(
+                "give either edits, or old_string and new_string, not both; inside edits, replace_all is set "
+                "for each one"
+            )
+        if not self.edits and None in pair:
+            raise ValueError(
+                "give old_string (not empty) and new_string (which may be empty), or edits; to write a whole "
+                "file use write_file"
+            )
+        return self
+
+    def all_edits(self) -> tuple[Edit, ...]:
+        """The edits, in whichever form they were sent."""
+        sent = self.edits or (self,)
+        return tuple(
+            Edit(
+                old_string=item.old_string or "",
+                new_string=item.new_string or "",
+                replace_all=item.replace_all,
+            )
+            for item in sent
+        )
+
+
+async def run(args: EditFile, rt: Runtime) -> Output:
+    done: list[tuple[Edited, str]] = []
+
+    def change(raw: bytes) -> bytes:
+        encoding = _encoding(args.path, raw)
+        before = encoding.decode(raw)
+        edited = apply(before, args.all_edits())
+        done.append((edited, unified(before, edited.content, args.path)))
+        return _encoded(args.path, edited.content, encoding)
+
+    written = await rt.fs.update(args.path, change)
+    edited, diff = done[-1]
+    return Output(
+        "\n".join((_summary(args.path, edited, written), *_notes(edited, written), diff)).rstrip("\n")
+    )
+
+
+def _encoding(path: str, raw: bytes) -> Encoding:
+    encoding = detect(raw)
+    if encoding is None:
+        raise InvalidInput(
+            f"'{path}' is not a text file and cannot be edited; write_file can replace it whole."
+        )
+    return encoding
+
+
+def _encoded(path: str, text: str, encoding: Encoding) -> bytes:
+    try:
+        return encoding.encode(text)
+    except UnicodeEncodeError as error:
+        character = text[error.start]
+        raise InvalidInput(
+            f"The new text holds {character!r} (U+{ord(character):04X}), which {encoding.name}, the encoding "
+            f"of '{path}', does not have. Use other characters, or write the whole file anew with write_file."
+        ) from None
+
+
+def _summary(path: str, edited: Edited, written: Written) -> str:
+    count = f"{edited.count} replacement{'s' * (edited.count != 1)}"
+    where = f" at {named_lines(edited.lines, more=edited.more)}" if edited.lines else ""
+    return f"Edited {path}: {count}{where} ({len(written.after)} bytes, sha256 {written.sha256})."
+
+
+def _notes(edited: Edited, written: Written) -> list[str]:
+    notes: list[str] = []
+    if edited.flexible:
+        notes.append("The text was found with other line endings than were sent; the file keeps its own.")
+    if written.after == written.before:
+        notes.append("The content is the same as before.")
+    elif written.links > 1:
+        notes.append(f"The file had {written.links} hard links; the other names keep the old content.")
+    return notes
+
+
+TOOL = ToolSpec(
+    name="edit_file",
+    description=__doc__ or "",
+    permission=Permission.WORKSPACE_WRITE,
+    needs=frozenset({Capability.FS_WRITE}),
+    args=EditFile,
+    run=run,
+    kind="edit",
+    subjects=lambda args: (args.path,),
+    destructive=True,
+    aliases=(
+        Alias("edit_file", renames={"file_path": "path"}),
+        Alias("Edit", renames={"file_path": "path"}),
+        Alias("edit", renames={"file_path": "path"}),
+        Alias("MultiEdit", renames={"file_path": "path"}),
+    ),
+    profile=Profile.LEAN,
+)

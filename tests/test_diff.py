@@ -1,0 +1,144 @@
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_toolserver.text.changes import changes
+from mcp_toolserver.text.diff import unified
+
+LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "d\r\n", "x y\x0c\n"]), max_size=40)
+ENDS = st.sampled_from(["", "end", "end\r"])
+
+
+def patched(before: str, diff: str) -> str:
+    """Apply a unified diff strictly: every line of context and every removed line must be where it says."""
+    old = re.findall(r"[^\n]*\n|[^\n]+", before)
+    diff_lines = re.findall(r"[^\n]*\n|[^\n]+", diff)[2:]
+    result: list[str] = []
+    place = 0
+    for index, line in enumerate(diff_lines):
+        unfinished = diff_lines[index + 1 : index + 2] == ["\\ No newline at end of file\n"]
+        body = line[1:-1] if unfinished else line[1:]
+        if header := re.fullmatch(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@\n", line):
+            start = int(header[1]) - (header[2] != "0")
+            result += old[place:start]
+            place = start
+            assert len(result) == int(header[3]) - (header[4] != "0")
+        elif line[0] == "+":
+            result.append(body)
+        elif line[0] in " -":
+            assert old[place] == body
+            place += 1
+            result += [body] * (line[0] == " ")
+        else:
+            assert line == "\\ No newline at end of file\n"
+    return "".join(result + old[place:])
+
+
+@given(LINES, ENDS, LINES, ENDS)
+def test_a_diff_turns_the_old_text_into_the_new(
+    old: list[str], old_end: str, new: list[str], new_end: str
+) -> None:
+    before, after = "".join(old) + old_end, "".join(new) + new_end
+
+    assert patched(before, unified(before, after, "file")) == after
+
+
+@given(st.text(alphabet="ab\n", max_size=60), st.text(alphabet="ab\n", max_size=60), st.integers(0, 400))
+def test_a_diff_keeps_its_limit(before: str, after: str, limit: int) -> None:
+    assert len(unified(before, after, "naïve.txt", limit=limit).encode()) <= limit
+
+
+@given(LINES, LINES)
+def test_no_line_that_could_stay_is_shown_as_changed_at_either_end(old: list[str], new: list[str]) -> None:
+    found = changes(old, new)
+
+    for change in found:
+        removed, added = old[change.old_start : change.old_end], new[change.new_start : change.new_end]
+        assert change.size > 0
+        assert not (removed and added and removed[0] == added[0])
+
+
+def test_git_applies_a_diff(tmp_path: Path) -> None:
+    before = "".join(f"line {n}\n" for n in range(100)) + "no end"
+    after = before.replace("line 7\n", "").replace("line 50", "fifty\nand a half").replace("no end", "end\n")
+    (tmp_path / "file.txt").write_text(before, encoding="utf-8")
+    diff = unified(before, after, "file.txt")
+
+    subprocess.run(["git", "apply", "-"], input=diff.encode(), cwd=tmp_path, check=True, timeout=30)
+
+    assert (tmp_path / "file.txt").read_text(encoding="utf-8") == after
+
+
+def test_equal_texts_have_no_diff() -> None:
+    assert unified("same\n", "same\n", "file") == ""
+
+
+def test_a_diff_shows_three_lines_of_context() -> None:
+    before = "".join(f"{n}\n" for n in range(1, 21))
+
+    diff = unified(before, before.replace("10\n", "ten\n"), "dir/file")
+
+    assert diff == ("--- a/dir/file\n+++ b/dir/file\n@@ -7,7 +7,7 @@\n 7\n 8\n 9\n-10\n+ten\n 11\n 12\n 13\n")
+
+
+def test_an_absolute_path_stands_as_it_is() -> None:
+    assert unified("", "x\n", "/root/x").startswith("--- /root/x\n+++ /root/x\n@@ -0,0 +1 @@\n")
+
+
+def test_a_diff_of_exactly_the_limit_is_not_cut() -> None:
+    before, after = "a\n" * 100, "b\n" * 100
+    whole = unified(before, after, "file")
+
+    assert unified(before, after, "file", limit=len(whole)) == whole
+    assert unified(before, after, "file", limit=len(whole) - 1) != whole
+
+
+def test_a_cut_diff_counts_the_changed_lines_left_out() -> None:
+    diff = unified("old\n" * 1_000, "new\n" * 500, "file", limit=500)
+
+    shown = len(re.findall(r"(?m)^[-+](?![-+])", diff))
+    assert diff.endswith(f"[{1_500 - shown} more changed lines are left out]\n")
+
+
+def test_a_long_line_is_shown_around_the_place_where_it_differs() -> None:
+    diff = unified("x" * 9_000 + "OLD" + "y" * 9_000, "x" * 9_000 + "NEW" + "y" * 9_000, "file")
+
+    assert "xOLDy" in diff
+    assert "xNEWy" in diff
+    assert len(diff) < 3_000
+    assert diff.endswith("[lines over 1000 characters are shortened at […]]\n")
+
+
+HOSTILE = [
+    pytest.param("x" * 5_000_000 + "y", "x" * 4_999_999 + "zy", id="REDOS07"),
+    pytest.param("ab" * 2_500_000, "ba" * 2_500_000, id="REDOS07-shifted"),
+    pytest.param("\n" * 5_000_000, "\r\n" * 2_500_000, id="millions-of-empty-lines"),
+    pytest.param(
+        "".join(f"{n * n % 997}\n" for n in range(100_000)),
+        "".join(f"{n * n * n % 997}\n" for n in range(100_000)),
+        id="many-lines-in-another-order",
+    ),
+    pytest.param("x\ny\n" * 50_000, "y\nx\n" * 40_000, id="two-lines-again-and-again"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), HOSTILE)
+def test_hostile_texts_have_a_bounded_diff(before: str, after: str) -> None:
+    diff = unified(before, after, "file")
+
+    assert diff.startswith("--- a/file\n+++ b/file\n@@ -")
+    assert len(diff.encode()) <= 20_000
+
+
+def test_two_small_changes_far_apart_in_a_long_file_are_two_hunks() -> None:
+    before = "".join(f"line {n}\n" for n in range(100_000))
+    after = before.replace("line 10\n", "ten\n").replace("line 99990\n", "")
+
+    diff = unified(before, after, "file")
+
+    assert diff.count("@@ -") == 2
+    assert patched(before, diff) == after

@@ -1,0 +1,341 @@
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.dispatch import Dispatcher, Result
+from mcp_toolserver.registry import Entry
+from mcp_toolserver.text.encoding import detect
+from mcp_toolserver.tools.files.edit_file import TOOL
+from tests.workbench import Person, dispatcher, machine
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Dispatcher:
+    return dispatcher(machine(tmp_path), Entry(TOOL, toolset="files"), ceiling=Permission.WORKSPACE_WRITE)
+
+
+async def edit(server: Dispatcher, name: str = "edit_file", **arguments: Any) -> Result:
+    with anyio.fail_after(30):
+        return await server.call(name, arguments, Person())
+
+
+async def test_a_text_is_replaced_and_the_diff_shown(server: Dispatcher, root: Path) -> None:
+    (root / "a.py").write_bytes(b"one\ntwo\nthree\n")
+
+    result = await edit(server, path="a.py", old_string="two", new_string="2")
+
+    digest = hashlib.sha256(b"one\n2\nthree\n").hexdigest()
+    assert result.error is None
+    assert (root / "a.py").read_bytes() == b"one\n2\nthree\n"
+    assert result.text == (
+        f"Edited a.py: 1 replacement at line 2 (12 bytes, sha256 {digest}).\n"
+        "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three"
+    )
+
+
+async def test_every_occurrence_is_replaced_when_asked_for(server: Dispatcher, root: Path) -> None:
+    (root / "a").write_bytes(b"x\ny\nx x\n")
+
+    result = await edit(server, path="a", old_string="x", new_string="z", replace_all=True)
+
+    assert (root / "a").read_bytes() == b"z\ny\nz z\n"
+    assert result.text.startswith("Edited a: 3 replacements at lines 1 and 3")
+
+
+async def test_many_lines_are_named_up_to_the_tenth(server: Dispatcher, root: Path) -> None:
+    (root / "a").write_bytes(b"x\n" * 30)
+
+    result = await edit(server, path="a", old_string="x", new_string="z", replace_all=True)
+
+    assert "30 replacements at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and further ones" in result.text
+
+
+async def test_very_many_replacements_are_counted_only(server: Dispatcher, root: Path) -> None:
+    (root / "a").write_bytes(b"x\n" * 20_000)
+
+    result = await edit(server, path="a", old_string="x", new_string="z", replace_all=True)
+
+    assert result.text.startswith("Edited a: 20000 replacements (40000 bytes")
+
+
+async def test_an_empty_new_text_deletes(server: Dispatcher, root: Path) -> None:
+    (root / "a").write_bytes(b"keep drop keep")
+
+    result = await edit(server, path="a", old_string=" drop", new_string="")
+
+    assert result.error is None
+    assert (root / "a").read_bytes() == b"keep keep"
+
+
+async def test_several_edits_are_made_in_order(server: Dispatcher, root: Path) -> None:
+    (root / "a").write_bytes(b"one two")
+    edits = [
+        {"old_string": "one", "new_string": "two"},
+        {"old_string": "two", "new_string": "", "replace_all": True},
+    ]
+
+    result = await edit(server, path="a", edits=edits)
+
+    assert result.error is None
+    assert (root / "a").read_bytes() == b" "
+
+
+async def test_of_several_edits_all_or_none_are_made(server: Dispatcher, root: Path) -> None:
+    (root / "a").write_bytes(b"one two")
+    edits = [{"old_string": "one", "new_string": "1"}, {"old_string": "three", "new_string": "3"}]
+
+    result = await edit(server, path="a", edits=edits)
+
+    assert result.error == "conflict"
+    assert "edits[1]" in result.text
+    assert (root / "a").read_bytes() == b"one two"
+
+
+ANY_EDIT = st.fixed_dictionaries(
+    {
+        "old_string": st.text(alphabet="ab\n ", max_size=3),
+        "new_string": st.text(alphabet="ab\r\n 漢", max_size=3),
+        "replace_all": st.booleans(),
+    }
+)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    content=st.text(alphabet="ab \r\né", max_size=40),
+    codec=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "latin-1"]),
+    edits=st.lists(ANY_EDIT, min_size=1, max_size=3),
+)
+def test_a_refused_call_leaves_every_byte_and_a_made_one_the_encoding(
+    tmp_path: Path, content: str, codec: str, edits: list[dict[str, Any]]
+) -> None:
+    raw = content.encode(codec)
+    (tmp_path / "root").mkdir(exist_ok=True)
+    (tmp_path / "root" / "a").write_bytes(raw)
+    server = dispatcher(machine(tmp_path), Entry(TOOL, toolset="files"))
+
+    async def call() -> Result:
+        return await edit(server, path="a", edits=edits)
+
+    result = anyio.run(call)
+
+    after = (tmp_path / "root" / "a").read_bytes()
+    encoding = detect(raw)
+    assert encoding is not None
+    if result.error is None:
+        assert encoding.encode(encoding.decode(after)) == after
+        assert after.startswith(encoding.bom)
+    else:
+        assert result.error in ("conflict", "invalid_input")
+        assert after == raw
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(b"one\r\ntwo\nthree\r\n", b"one\r\n2\nthree\r\n", id="mixed-line-endings"),
+        pytest.param(b"\xef\xbb\xbfone\r\ntwo\r\n", b"\xef\xbb\xbfone\r\n2\r\n", id="utf-8-bom"),
+        pytest.param(
+            "\ufeffé\r\ntwo".encode("utf-16-le"), "\ufeffé\r\n2".encode("utf-16-le"), id="utf-16-le"
+        ),
+        pytest.param(
+            "\ufeffé\r\ntwo".encode("utf-16-be"), "\ufeffé\r\n2".encode("utf-16-be"), id="utf-16-be"
+        ),
+        pytest.param(b"caf\xe9 \x93two\x94\r\n", b"caf\xe9 \x932\x94\r\n", id="windows-1252"),
+        pytest.param(b"caf\xe9 with \x81, two and more\n", b"caf\xe9 with \x81, 2 and more\n", id="latin-1"),
+        pytest.param(b"no ending: two", b"no ending: 2", id="no-line-break-at-the-end"),
+    ],
+)
+async def test_bytes_outside_the_match_stay(
+    server: Dispatcher, root: Path, before: bytes, after: bytes
+) -> None:
+    (root / "a").write_bytes(before)
+
+    result = await edit(server, path="a", old_string="two", new_string="2")
+
+    assert result.error is None
+    assert (root / "a").read_bytes() == after
+
+
+async def test_a_match_with_other_line_endings_is_said(server: Dispatcher, root: Path) -> None:
+    (root / "a").write_bytes(b"one\r\ntwo\r\n")
+
+    result = await edit(server, path="a", old_string="one\ntwo\n", new_string="1\n2\n")
+
+    assert (root / "a").read_bytes() == b"1\r\n2\r\n"
+    assert "line endings" in result.text
+
+
+async def test_an_edit_that_comes_to_nothing_is_said(server: Dispatcher, root: Path) -> None:
+    (root / "a").write_bytes(b"one")
+    edits = [{"old_string": "one", "new_string": "two"}, {"old_string": "two", "new_string": "one"}]
+
+    result = await edit(server, path="a", edits=edits)
+
+    assert result.error is None
+    assert "the same as before" in result.text
+
+
+async def test_other_names_of_a_file_are_said_to_keep_the_old_content(server: Dispatcher, root: Path) -> None:
+    (root / "a").write_bytes(b"one")
+    os.link(root / "a", root / "b")
+
+    result = await edit(server, path="a", old_string="one", new_string="two")
+
+    assert "2 hard links" in result.text
+    assert (root / "b").read_bytes() == b"one"
+
+
+PAIR = {"old_string": "one", "new_string": "1"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param({**PAIR, "edits": [PAIR]}, id="JSON16"),
+        pytest.param({"replace_all": True, "edits": [PAIR]}, id="JSON16-half-a-pair"),
+        pytest.param({}, id="neither"),
+        pytest.param({"edits": []}, id="no-edits"),
+        pytest.param({"old_string": "one"}, id="no-new-text"),
+        pytest.param({"old_string": "one", "new_string": None}, id="null-for-the-new-text"),
+        pytest.param({"old_string": "", "new_string": "x"}, id="empty-old-text"),
+        pytest.param({"old_string": "one", "new_string": "one"}, id="no-change"),
+        pytest.param({"edits": [{"old_string": "", "new_string": "x"}]}, id="empty-old-text-among-edits"),
+        pytest.param({"edits": [{"old_string": "one"}]}, id="edit-without-new-text"),
+        pytest.param({"edits": [{**PAIR, "path": "b"}]}, id="unknown-in-an-edit"),
+        pytest.param({"edits": [PAIR] * 101}, id="too-many-edits"),
+        pytest.param({**PAIR, "expected_sha256": "abc"}, id="not-a-digest"),
+    ],
+)
+async def test_arguments_that_cannot_be_meant_are_refused(
+    server: Dispatcher, root: Path, arguments: dict[str, Any]
+) -> None:
+    (root / "a").write_bytes(b"one")
+
+    result = await edit(server, path="a", **arguments)
+
+    assert result.error == "invalid_input"
+    assert (root / "a").read_bytes() == b"one"
+
+
+async def test_either_form_alone_is_accepted(server: Dispatcher, root: Path) -> None:
+    """The control of JSON16."""
+    (root / "a").write_bytes(b"one")
+
+    pair = await edit(server, path="a", old_string="one", new_string="two", edits=[])
+    several = await edit(server, path="a", edits=[{"old_string": "two", "new_string": "three"}])
+
+    assert pair.error is None
+    assert several.error is None
+    assert (root / "a").read_bytes() == b"three"
+
+
+async def test_an_ambiguous_text_leaves_the_file(server: Dispatcher, root: Path) -> None:
+    (root / "a").write_bytes(b"x\r\nx\r\n")
+
+    result = await edit(server, path="a", old_string="x", new_string="y")
+
+    assert result.error == "conflict"
+    assert "lines 1 and 2" in result.text
+    assert (root / "a").read_bytes() == b"x\r\nx\r\n"
+
+
+async def test_a_missing_text_is_explained_and_leaves_the_file(server: Dispatcher, root: Path) -> None:
+    (root / "a").write_bytes(b"\tif x:\n")
+
+    result = await edit(server, path="a", old_string="    if x:", new_string="y")
+
+    assert result.error == "conflict"
+    assert "indentation" in result.text
+    assert (root / "a").read_bytes() == b"\tif x:\n"
+
+
+async def test_a_binary_file_is_refused(server: Dispatcher, root: Path) -> None:
+    (root / "a").write_bytes(b"one\0two")
+
+    result = await edit(server, path="a", old_string="one", new_string="1")
+
+    assert result.error == "invalid_input"
+    assert (root / "a").read_bytes() == b"one\0two"
+
+
+async def test_a_character_that_the_encoding_lacks_is_named(server: Dispatcher, root: Path) -> None:
+    (root / "a").write_bytes(b"caf\xe9")
+
+    result = await edit(server, path="a", old_string="caf", new_string="漢")
+
+    assert result.error == "invalid_input"
+    assert "U+6F22" in result.text
+    assert "windows-1252" in result.text
+    assert (root / "a").read_bytes() == b"caf\xe9"
+
+
+async def test_a_missing_file_is_not_made(server: Dispatcher, root: Path) -> None:
+    result = await edit(server, path="missing", old_string="a", new_string="b")
+
+    assert result.error == "not_found"
+    assert not (root / "missing").exists()
+
+
+async def test_a_file_with_another_digest_is_left_alone(server: Dispatcher, root: Path) -> None:
+    (root / "a").write_bytes(b"one")
+    digests = {"right": hashlib.sha256(b"one").hexdigest(), "wrong": hashlib.sha256(b"two").hexdigest()}
+
+    wrong = await edit(server, path="a", old_string="one", new_string="1", expected_sha256=digests["wrong"])
+    untouched = (root / "a").read_bytes()
+    right = await edit(server, path="a", old_string="one", new_string="1", expected_sha256=digests["right"])
+
+    assert wrong.error == "conflict"
+    assert untouched == b"one"
+    assert right.error is None
+
+
+@pytest.mark.parametrize("count", [pytest.param(20, id="RACE04")])
+async def test_edits_at_the_same_time_all_arrive(server: Dispatcher, root: Path, count: int) -> None:
+    (root / "a").write_text("".join(f"<{n}>\n" for n in range(count)), encoding="utf-8")
+    results: list[Result] = []
+
+    async def change(number: int) -> None:
+        results.append(await edit(server, path="a", old_string=f"<{number}>", new_string=f"done {number}"))
+
+    async with anyio.create_task_group() as group:
+        for number in range(count):
+            group.start_soon(change, number)
+
+    assert [result.error for result in results] == [None] * count
+    assert (root / "a").read_text(encoding="utf-8") == "".join(f"done {n}\n" for n in range(count))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        pytest.param("edit_file", {"old_string": "one", "new_string": "1"}, id="edit_file"),
+        pytest.param("Edit", {"old_string": "one", "new_string": "1"}, id="Edit"),
+        pytest.param("edit", {"old_string": "one", "new_string": "1"}, id="edit"),
+        pytest.param("MultiEdit", {"edits": [{"old_string": "one", "new_string": "1"}]}, id="MultiEdit"),
+        pytest.param(
+            "MultiEdit", {"edits": '[{"old_string": "one", "new_string": "1"}]'}, id="edits-as-text"
+        ),
+    ],
+)
+async def test_its_other_names_work(
+    server: Dispatcher, root: Path, name: str, arguments: dict[str, Any]
+) -> None:
+    (root / "a").write_bytes(b"one")
+
+    result = await edit(server, name, file_path="a", **arguments)
+
+    assert result.error is None
+    assert (root / "a").read_bytes() == b"1"
