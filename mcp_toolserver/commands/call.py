@@ -1,0 +1,71 @@
+"""`call`: one tool call through the same dispatcher as every client's."""
+
+import json
+import sys
+from collections.abc import Sequence
+
+import anyio
+from pydantic import JsonValue
+
+from mcp_toolserver.assembly import Assembly
+from mcp_toolserver.dispatch import Result
+from mcp_toolserver.errors import UnknownTool
+from mcp_toolserver.settings import Invocation
+
+
+class _Terminal:
+    """The caller is a command line: nobody is asked, and progress goes to standard error."""
+
+    async def ask(self, question: str) -> bool:
+        return False
+
+    async def report(self, message: str) -> None:
+        print(message, file=sys.stderr)
+
+    async def roots(self) -> Sequence[str] | None:
+        return None
+
+
+def call(assembly: Assembly, invocation: Invocation) -> int:
+    """Print the result; exit status 1 on a tool error, 2 on arguments that are no JSON or an unknown tool."""
+    return anyio.run(_call, assembly, invocation)
+
+
+async def _call(assembly: Assembly, invocation: Invocation) -> int:
+    try:
+        arguments = _parsed(invocation.arguments)
+        result = await assembly.dispatcher.call(invocation.tool, arguments, _Terminal())
+    except ValueError as error:
+        return _wrong(str(error))
+    except UnknownTool:
+        choices = ", ".join(entry.spec.name for entry in assembly.dispatcher.listed())
+        return _wrong(f"unknown tool {invocation.tool!r}; choose from {choices}")
+    else:
+        _show(result, as_json=invocation.json)
+        return 0 if result.error is None else 1
+    finally:
+        await assembly.aclose()
+
+
+def _wrong(what: str) -> int:
+    print(f"mcp-toolserver call: {what}", file=sys.stderr)
+    return 2
+
+
+def _parsed(text: str) -> dict[str, JsonValue]:
+    try:
+        arguments: JsonValue = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(f"the arguments are not JSON: {text[:200]}") from None
+    if not isinstance(arguments, dict):
+        raise ValueError('the arguments must be a JSON object, for example {"path": "README.md"}')
+    return arguments
+
+
+def _show(result: Result, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(result.envelope(), ensure_ascii=False, indent=2))
+        return
+    print(result.text, file=sys.stdout if result.error is None else sys.stderr)
+    for image in result.images:
+        print(f"[{image.mime_type}, {len(image.data)} bytes]")

@@ -1,0 +1,105 @@
+"""`tools`: what this configuration offers, for people and in the forms that other programs take."""
+
+import json
+from collections.abc import Callable, Mapping
+
+from pydantic import JsonValue
+from rich.console import Console
+from rich.table import Table
+
+import mcp_toolserver.protocol.translate as wire
+from mcp_toolserver.dispatch import Dispatcher
+from mcp_toolserver.registry import Entry
+
+
+def tools(dispatcher: Dispatcher, form: str) -> int:
+    """Print the tools in one of the forms of `--format`."""
+    if form == "table":
+        _table(dispatcher)
+    else:
+        print(json.dumps(_FORMS[form](dispatcher), ensure_ascii=False, indent=2))
+    return 0
+
+
+def _wire(dispatcher: Dispatcher) -> list[dict[str, JsonValue]]:
+    return [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in wire.tools(dispatcher)]
+
+
+def _size(tool: Mapping[str, JsonValue]) -> int:
+    """Characters of JSON, which is what the tool costs a model's context."""
+    return len(json.dumps(tool, ensure_ascii=False, separators=(",", ":")))
+
+
+def _table(dispatcher: Dispatcher) -> None:
+    table = Table("tool", "toolset", "permission", "hints", "kind", "characters", box=None, pad_edge=False)
+    total = 0
+    for entry, tool in zip(dispatcher.listed(), _wire(dispatcher), strict=True):
+        size = _size(tool)
+        total += size
+        level = dispatcher.level(entry).flag
+        table.add_row(entry.spec.name, entry.toolset, level, _hints(tool), entry.spec.kind, str(size))
+    console = Console()
+    console.print(table)
+    console.print(f"{total} characters in all, in mode {dispatcher.policy.ceiling.flag}")
+
+
+def _hints(tool: Mapping[str, JsonValue]) -> str:
+    annotations = tool["annotations"]
+    assert isinstance(annotations, dict)
+    return " ".join(
+        name.removesuffix("Hint") for name, value in annotations.items() if name.endswith("Hint") and value
+    )
+
+
+def _records(dispatcher: Dispatcher) -> JsonValue:
+    return [
+        {
+            "name": entry.spec.name,
+            "toolset": entry.toolset,
+            "permission": dispatcher.level(entry).flag,
+            "kind": entry.spec.kind,
+            "annotations": tool["annotations"],
+            "aliases": [alias.name for alias in entry.spec.aliases if alias.name != entry.spec.name],
+            "characters": _size(tool),
+        }
+        for entry, tool in zip(dispatcher.listed(), _wire(dispatcher), strict=True)
+    ]
+
+
+def _mcp(dispatcher: Dispatcher) -> JsonValue:
+    return {"tools": list(_wire(dispatcher))}
+
+
+def _each(form: Callable[[Entry], JsonValue]) -> Callable[[Dispatcher], JsonValue]:
+    return lambda dispatcher: [form(entry) for entry in dispatcher.listed()]
+
+
+def _anthropic(entry: Entry) -> JsonValue:
+    return {
+        "name": entry.spec.name,
+        "description": entry.spec.description.strip(),
+        "input_schema": entry.schema,
+    }
+
+
+def _openai(entry: Entry) -> JsonValue:
+    """The flat form of the Responses API."""
+    return {
+        "type": "function",
+        "name": entry.spec.name,
+        "description": entry.spec.description.strip(),
+        "parameters": entry.schema,
+    }
+
+
+def _acp(entry: Entry) -> JsonValue:
+    return {"name": entry.spec.name, "kind": entry.spec.kind}
+
+
+_FORMS: Mapping[str, Callable[[Dispatcher], JsonValue]] = {
+    "json": _records,
+    "mcp": _mcp,
+    "anthropic": _each(_anthropic),
+    "openai": _each(_openai),
+    "acp": _each(_acp),
+}

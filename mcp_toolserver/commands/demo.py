@@ -1,0 +1,102 @@
+"""`demo`: a real server over stdio, a real client, a real folder, and a write that is refused."""
+
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+from pydantic import JsonValue
+from rich.console import Console
+from rich.markup import escape
+
+from mcp_toolserver.protocol.client import Connection, connect
+
+_LINES = 6
+"""Lines shown of each answer."""
+
+_MOST_FILES = 5_000
+"""Files compared before and after; the demo is no benchmark."""
+
+
+def demo(folder: str) -> int:
+    """See `_demo`."""
+    return anyio.run(_demo, os.path.abspath(folder))
+
+
+async def _demo(folder: str) -> int:
+    """Show the server at work on `folder`, read-only; exit status 1 when it does not keep its word."""
+    console = Console(highlight=False, soft_wrap=True)
+    before = _snapshot(Path(folder))
+    command = [sys.executable, "-m", "mcp_toolserver", "--permission-mode", "read-only", "--root", folder]
+    console.print(f"[bold]$ mcp-toolserver --permission-mode read-only --root {escape(folder)}[/bold]")
+    started = time.perf_counter()
+    async with connect(command) as connection:
+        ready = time.perf_counter() - started
+        console.print(f"{connection.server}, MCP {connection.protocol}, ready in {ready:.2f} s")
+        console.print(f"tools: {', '.join(await connection.tools())}\n")
+        refused = await _tour(console, connection)
+    untouched = before == _snapshot(Path(folder))
+    console.print(f"[bold]{len(before)} files compared before and after: {_word(untouched)}.[/bold]")
+    return 0 if refused and untouched else 1
+
+
+def _word(untouched: bool) -> str:
+    return "every one is unchanged" if untouched else "SOMETHING CHANGED"
+
+
+async def _tour(console: Console, connection: Connection) -> bool:
+    """A few calls as a model makes them; whether the write was refused."""
+    found = await _show(console, connection, "glob_search", {"pattern": "**/*"})
+    await _show(console, connection, "grep_search", {"pattern": r"\w+\(", "output_mode": "count"})
+    first = found.splitlines()[0] if found else "README.md"
+    await _show(console, connection, "read_file", {"path": first, "limit": _LINES})
+    call: dict[str, JsonValue] = {"path": "demo-was-here.txt", "content": "hello"}
+    answer = await connection.call("write_file", call)
+    _print(console, "write_file", call, answer.text, answer.failed)
+    return answer.failed
+
+
+async def _show(console: Console, connection: Connection, name: str, arguments: dict[str, JsonValue]) -> str:
+    answer = await connection.call(name, arguments)
+    _print(console, name, arguments, answer.text, answer.failed)
+    return "" if answer.failed else answer.text
+
+
+def _print(console: Console, name: str, arguments: dict[str, JsonValue], text: str, failed: bool) -> None:
+    given = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+    console.print(f"[cyan]→ {name}[/cyan]({escape(given)})")
+    lines = text.splitlines()
+    colour = "red" if failed else "green"
+    for line in lines[:_LINES]:
+        console.print(f"  [{colour}]│[/{colour}] {escape(line[:140])}")
+    if len(lines) > _LINES:
+        console.print(f"  [{colour}]│[/{colour}] … {len(lines) - _LINES} more lines")
+    console.print()
+
+
+def _snapshot(folder: Path) -> dict[str, str]:
+    """Path → hash of content, mode and time of change."""
+    return {str(path): _print_of(path) for path in _files(folder)}
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    count = 0
+    for parent, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            if count == _MOST_FILES:
+                return
+            count += 1
+            yield Path(parent, name)
+
+
+def _print_of(path: Path) -> str:
+    try:
+        status = path.lstat()
+        content = path.read_bytes() if path.is_file() and status.st_size < 2**20 else b""
+    except OSError as error:
+        return f"unreadable: {error.errno}"
+    return f"{hashlib.sha256(content).hexdigest()} {status.st_mode} {status.st_mtime_ns} {status.st_size}"

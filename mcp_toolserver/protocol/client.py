@@ -1,0 +1,54 @@
+"""A client for a server of our own: what `demo` looks through."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp_types import TextContent
+from pydantic import JsonValue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a client sees of a call."""
+
+    text: str
+    failed: bool
+
+
+@dataclass(frozen=True)
+class Connection:
+    """An open connection to a server."""
+
+    client: Client
+
+    @property
+    def server(self) -> str:
+        """Name and version, as the server gives them."""
+        info = self.client.server_info
+        return f"{info.name} {info.version}" if info is not None else "a server without a name"
+
+    @property
+    def protocol(self) -> str:
+        """The protocol revision agreed on."""
+        return self.client.protocol_version
+
+    async def tools(self) -> tuple[str, ...]:
+        """Names of the tools it lists."""
+        return tuple(tool.name for tool in (await self.client.list_tools()).tools)
+
+    async def call(self, name: str, arguments: dict[str, JsonValue]) -> Answer:
+        """Call one tool."""
+        result = await self.client.call_tool(name, arguments)
+        text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
+        return Answer(text=text, failed=bool(result.is_error))
+
+
+@asynccontextmanager
+async def connect(command: Sequence[str]) -> AsyncGenerator[Connection]:
+    """Start `command` and speak MCP to it over its standard input and output."""
+    parameters = StdioServerParameters(command=command[0], args=list(command[1:]))
+    async with Client(parameters, read_timeout_seconds=30) as client:
+        yield Connection(client)

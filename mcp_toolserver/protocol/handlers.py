@@ -1,0 +1,176 @@
+"""The MCP server: one factory for every transport and both eras of the protocol."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import mcp_types as mcp
+from mcp.server.caching import CacheHint
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import is_version_at_least
+
+from mcp_toolserver import __version__
+from mcp_toolserver.dispatch import Dispatcher
+from mcp_toolserver.errors import NotFound, UnknownTool
+from mcp_toolserver.protocol import translate
+from mcp_toolserver.protocol.elicit import Asker, Questions
+from mcp_toolserver.protocol.roots import ClientRoots
+
+NAME = "mcp-toolserver"
+
+_RESOURCE_NOT_FOUND = -32002
+"""Of the handshake era; since 2026-07-28 it is "invalid params"."""
+
+_LISTS = CacheHint(ttl_ms=300_000, scope="public")
+
+_TOKEN_LIMIT = 256
+"""Characters of a progress token; each notification echoes it."""
+
+_Context = ServerRequestContext[Any, Any]
+
+
+class Outputs(Protocol):
+    """Long results, by handle."""
+
+    async def read(self, handle: str, limit: int) -> bytes:
+        """Raises: NotFound: no such handle, or the text is longer than `limit` bytes."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handlers:
+    """Answers requests by asking the dispatcher."""
+
+    dispatcher: Dispatcher
+    outputs: Outputs
+    ask_seconds: float
+    questions: Questions = field(default_factory=Questions)
+    roots: ClientRoots = field(default_factory=ClientRoots)
+
+    async def list_tools(self, _: _Context, params: mcp.PaginatedRequestParams | None) -> mcp.ListToolsResult:
+        """All tools on one page: many clients never ask for a second."""
+        _refuse_cursor(params)
+        return mcp.ListToolsResult(tools=translate.tools(self.dispatcher))
+
+    async def call_tool(
+        self, context: _Context, params: mcp.CallToolRequestParams
+    ) -> mcp.CallToolResult | mcp.InputRequiredResult:
+        """One call; the dispatcher turns every failure but an unknown name into a result."""
+        asker = Asker(context, params, self.questions, self.ask_seconds)
+        caller = _Client(context, asker, self.roots)
+        try:
+            answer = await self.dispatcher.call(params.name, params.arguments, caller)
+        except UnknownTool:
+            raise MCPError(mcp.INVALID_PARAMS, f"Unknown tool: {params.name[:128]}") from None
+        if answer.pending and asker.pending is not None:
+            return asker.pending
+        return translate.result(answer, context.protocol_version)
+
+    async def list_resources(
+        self, _: _Context, params: mcp.PaginatedRequestParams | None
+    ) -> mcp.ListResourcesResult:
+        """Long results are named by the calls that made them, not listed."""
+        _refuse_cursor(params)
+        return mcp.ListResourcesResult(resources=[])
+
+    async def list_templates(
+        self, _: _Context, params: mcp.PaginatedRequestParams | None
+    ) -> mcp.ListResourceTemplatesResult:
+        """The one template: results that were too long to send."""
+        _refuse_cursor(params)
+        template = mcp.ResourceTemplate(
+            name="full output",
+            uri_template=translate.OUTPUT_URI + "{id}",
+            description="The whole of a result that was cut.",
+            mime_type="text/plain",
+        )
+        return mcp.ListResourceTemplatesResult(resource_templates=[template])
+
+    async def read_resource(
+        self, context: _Context, params: mcp.ReadResourceRequestParams
+    ) -> mcp.ReadResourceResult:
+        """A long result, as text."""
+        uri = str(params.uri)
+        try:
+            if not uri.startswith(translate.OUTPUT_URI):
+                raise NotFound("no such resource")
+            content = await self.outputs.read(uri.removeprefix(translate.OUTPUT_URI), _RESOURCE_LIMIT)
+        except NotFound:
+            modern = is_version_at_least(context.protocol_version, translate.MODERN)
+            code = mcp.INVALID_PARAMS if modern else _RESOURCE_NOT_FOUND
+            raise MCPError(code, "Resource not found", {"uri": uri}) from None
+        text = content.decode(errors="replace")
+        return mcp.ReadResourceResult(
+            contents=[mcp.TextResourceContents(uri=uri, text=text, mime_type="text/plain")]
+        )
+
+    async def roots_changed(self, context: _Context, _: mcp.NotificationParams | None) -> None:
+        """Ask again at the next call."""
+        self.roots.changed(context)
+
+    def schema(self, name: str) -> Mapping[str, Any] | None:
+        """The input schema of a listed tool, which spares the SDK a whole tools/list per HTTP call."""
+        try:
+            return self.dispatcher.registry.find(name).schema
+        except UnknownTool:
+            return None
+
+
+_RESOURCE_LIMIT = 10 * 1024 * 1024
+"""Bytes of one resource; longer ones are read in slices with read_file."""
+
+
+class _Client:
+    """The caller of one call."""
+
+    def __init__(self, context: _Context, asker: Asker, roots: ClientRoots) -> None:
+        self._context = context
+        self._roots = roots
+        self._reports = 0
+        self.ask = asker.ask
+
+    async def report(self, message: str) -> None:
+        """Progress has no known end; the count only has to rise."""
+        token = (self._context.meta or {}).get("progress_token")
+        if isinstance(token, str) and len(token) > _TOKEN_LIMIT:
+            return
+        self._reports += 1
+        await self._context.session.report_progress(float(self._reports), message=message)
+
+    async def roots(self) -> Sequence[str] | None:
+        return await self._roots.of(self._context)
+
+
+def _refuse_cursor(params: mcp.PaginatedRequestParams | None) -> None:
+    """There is one page, so nobody was given a cursor."""
+    if params is not None and params.cursor:
+        raise MCPError(mcp.INVALID_PARAMS, "Invalid cursor")
+
+
+def build(handlers: Handlers, instructions: str) -> Server[Any]:
+    """The server for every transport."""
+    server: Server[Any] = Server(
+        NAME,
+        version=__version__,
+        title="MCP toolserver",
+        instructions=instructions,
+        on_list_tools=handlers.list_tools,
+        on_call_tool=handlers.call_tool,
+        on_list_resources=handlers.list_resources,
+        on_list_resource_templates=handlers.list_templates,
+        on_read_resource=handlers.read_resource,
+        get_tool_input_schema=handlers.schema,
+        cache_hints={
+            "tools/list": _LISTS,
+            "resources/templates/list": _LISTS,
+            "server/discover": CacheHint(ttl_ms=3_600_000, scope="public"),
+        },
+    )
+    server.add_notification_handler(
+        "notifications/roots/list_changed", mcp.NotificationParams, handlers.roots_changed
+    )
+    server.middleware.append(RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=NAME))
+    return server

@@ -1,0 +1,109 @@
+"""This machine as the dispatcher sees it, and the runtime of one call."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from anyio import to_thread
+
+from mcp_toolserver.capabilities import (
+    CanonicalPath,
+    Capability,
+    Files,
+    Jobs,
+    Prices,
+    Processes,
+    Report,
+    Search,
+    Spill,
+)
+from mcp_toolserver.errors import RegistrationError
+from mcp_toolserver.limits import Spiller
+from mcp_toolserver.runtime.fs import Workspace
+from mcp_toolserver.tool import Runtime
+
+T = TypeVar("T")
+
+_FILES = frozenset({Capability.FS_READ, Capability.FS_WRITE})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Granted:
+    """The runtime of one call: what its tool declared, and nothing else."""
+
+    report: Report
+    files: Files | None = None
+    searching: Search | None = None
+    commands: Processes | None = None
+    background: Jobs | None = None
+
+    async def compute(self, work: Callable[[], T]) -> T:
+        """In a worker thread, which a cancelled call does not wait for."""
+        return await to_thread.run_sync(work, abandon_on_cancel=True)
+
+    @property
+    def fs(self) -> Files:
+        """Needs fs_read or fs_write."""
+        return _declared(self.files, "fs_read or fs_write")
+
+    @property
+    def search(self) -> Search:
+        """Needs search."""
+        return _declared(self.searching, "search")
+
+    @property
+    def processes(self) -> Processes:
+        """Needs process."""
+        return _declared(self.commands, "process")
+
+    @property
+    def jobs(self) -> Jobs:
+        """Needs jobs."""
+        return _declared(self.background, "jobs")
+
+
+def _declared(capability: T | None, name: str) -> T:
+    if capability is None:
+        raise RegistrationError(f"the tool uses {name} but does not declare it")
+    return capability
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What there is here, and what it costs."""
+
+    prices: Prices
+    workspace: Workspace
+    outputs: Spiller
+    search: Callable[[Workspace], Search] | None
+    processes: Callable[[Workspace], Processes] | None
+    jobs: Jobs | None
+
+    def within(self, roots: Sequence[str]) -> "Machine":
+        """The same machine, confined to those of `roots` that lie inside the workspace."""
+        return replace(self, workspace=self.workspace.within(roots))
+
+    def canonical(self, path: str) -> CanonicalPath:
+        """See `Workspace.canonical`."""
+        return self.workspace.canonical(path)
+
+    def spellings(self, path: CanonicalPath) -> tuple[str, ...]:
+        """See `Workspace.spellings`."""
+        return self.workspace.spellings(path)
+
+    async def spill(self, text: str) -> Spill:
+        """See `Spiller.spill`."""
+        return await self.outputs.spill(text)
+
+    def grant(self, needs: frozenset[Capability], report: Report) -> Runtime:
+        """A runtime with `needs` and nothing else."""
+        files = self.workspace.files(write=Capability.FS_WRITE in needs) if needs & _FILES else None
+        search = self.search if Capability.SEARCH in needs else None
+        processes = self.processes if Capability.PROCESS in needs else None
+        return Granted(
+            report=report,
+            files=files,
+            searching=search and search(self.workspace),
+            commands=processes and processes(self.workspace),
+            background=self.jobs if Capability.JOBS in needs else None,
+        )

@@ -1,0 +1,325 @@
+"""The command line as a person or a script meets it."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_toolserver.registry import discover
+
+ROOT = Path(__file__).parent.parent
+
+HELLO: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    },
+}
+
+
+def run(*arguments: str, home: Path, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mcp_toolserver", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+        cwd=ROOT,
+        env={**os.environ, "HOME": str(home), **environ},
+        check=False,
+    )
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    root = tmp_path / "work"
+    root.mkdir()
+    (root / "a.txt").write_text("alpha\nbeta\n", encoding="utf-8")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "says"),
+    [
+        pytest.param(["--permission-mode", "reed-only"], {}, "danger-full-access", id="mode"),
+        pytest.param([], {"MCP_TOOLSERVER_PERMISSION_MODE": "reed-only"}, "workspace-write", id="variable"),
+        pytest.param([], {}, "--root", id="no-root"),
+        pytest.param(["--root", "/nonexistent-folder"], {}, "/nonexistent-folder", id="missing-root"),
+        pytest.param(["--root", ".", "--toolsets", "leen"], {}, "lean", id="toolset"),
+        pytest.param(["--root", ".", "--tools", "reed"], {}, "read_file", id="tool"),
+        pytest.param(["--root", ".", "--sandbox", "required"], {}, "auto", id="sandbox"),
+        pytest.param(
+            ["--root", ".", "--network", "none", "--permission-mode", "danger-full-access"],
+            {},
+            "read-only",
+            id="network",
+        ),
+        pytest.param(
+            ["--root", ".", "--transport", "http", "--host", "0.0.0.0"], {}, "--token-file", id="bind"
+        ),
+        pytest.param(
+            ["--root", ".", "--transport", "http", "--token-file", "/nonexistent"],
+            {},
+            "/nonexistent",
+            id="token",
+        ),
+        pytest.param(["frobnicate"], {}, "frobnicate", id="command"),
+    ],
+)
+def test_a_wrong_start_ends_with_status_2_and_says_what_is_right(
+    arguments: list[str], environ: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    ended = run(*arguments, home=tmp_path, **environ)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("mcp-toolserver: ")
+    assert says in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "content", ["permission-mode = ", "[rules]\ndeny = ['Nope(x)']", "[rules]\ndeny = ['Read(']"]
+)
+def test_a_broken_config_file_stops_the_start(content: str, workspace: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(content, encoding="utf-8")
+    ended = run("--config", str(config), "--root", str(workspace), home=tmp_path)
+    assert ended.returncode == 2
+    assert "mcp-toolserver: " in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_nested_roots_stop_the_start(workspace: Path, tmp_path: Path) -> None:
+    (workspace / "inner").mkdir()
+    ended = run("--root", str(workspace), "--root", str(workspace / "inner"), home=tmp_path)
+    assert ended.returncode == 2
+    assert "inner" in ended.stderr
+
+
+# --- tools -----------------------------------------------------------------------------------------------
+
+
+def test_tools_shows_what_the_mode_offers(tmp_path: Path) -> None:
+    shown = {
+        mode: {
+            tool["name"]
+            for tool in json.loads(
+                run("tools", "--format", "json", "--permission-mode", mode, home=tmp_path).stdout
+            )
+        }
+        for mode in ("read-only", "workspace-write", "danger-full-access")
+    }
+    assert shown["read-only"] < shown["workspace-write"] < shown["danger-full-access"]
+    assert "bash" in shown["danger-full-access"] - shown["workspace-write"]
+
+
+@pytest.mark.parametrize("form", ["mcp", "anthropic", "openai", "acp", "table"])
+def test_tools_speaks_other_programs_languages(form: str, tmp_path: Path) -> None:
+    printed = run("tools", "--format", form, home=tmp_path)
+    assert printed.returncode == 0
+    if form == "table":
+        assert "read_file" in printed.stdout
+        assert "characters in all" in printed.stdout
+        return
+    data: Any = json.loads(printed.stdout)
+    one = (data["tools"] if form == "mcp" else data)[-1]
+    assert one["name"] == "read_file"
+    expected = {
+        "mcp": {"name", "description", "inputSchema", "annotations", "_meta"},
+        "anthropic": {"name", "description", "input_schema"},
+        "openai": {"type", "name", "description", "parameters"},
+        "acp": {"name", "kind"},
+    }
+    assert set(one) == expected[form]
+
+
+# --- call ------------------------------------------------------------------------------------------------
+
+
+def test_call_prints_the_text_of_a_result(workspace: Path, tmp_path: Path) -> None:
+    printed = run("call", "Read", '{"file_path": "a.txt"}', "--root", str(workspace), home=tmp_path)
+    assert printed.returncode == 0
+    assert "1\talpha" in printed.stdout
+
+
+def test_call_prints_the_envelope_as_json(workspace: Path, tmp_path: Path) -> None:
+    arguments = ["call", "glob_search", '{"pattern": "*.txt"}', "--json", "--root", str(workspace)]
+    envelope = json.loads(run(*arguments, home=tmp_path).stdout)
+    assert envelope["type"] == "output"
+    assert envelope["data"] == "a.txt"
+    assert envelope["metadata"]["duration_ms"] > 0
+
+
+def test_call_ends_with_1_on_a_tool_error_and_shows_it(workspace: Path, tmp_path: Path) -> None:
+    failed = run("call", "read_file", '{"path": "b.txt"}', "--root", str(workspace), home=tmp_path)
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "b.txt" in failed.stderr
+    refused = run(
+        "call",
+        "write_file",
+        '{"path": "c", "content": ""}',
+        "--json",
+        "--root",
+        str(workspace),
+        home=tmp_path,
+    )
+    assert refused.returncode == 1
+    assert json.loads(refused.stdout)["kind"] == "denied"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [(["nope"], "read_file"), (["read_file", "{"], "not JSON"), (["read_file", "[]"], "JSON object")],
+    ids=["tool", "broken", "list"],
+)
+def test_call_ends_with_2_on_a_call_that_is_none(
+    arguments: list[str], says: str, workspace: Path, tmp_path: Path
+) -> None:
+    ended = run("call", *arguments, "--root", str(workspace), home=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert says in ended.stderr
+
+
+def test_call_runs_a_command_and_leaves_nothing_behind(workspace: Path, tmp_path: Path) -> None:
+    arguments = ["call", "shell", '{"command": "seq 200000"}', "--permission-mode", "danger-full-access"]
+    printed = run(*arguments, "--root", str(workspace), "--state-dir", str(tmp_path / "state"), home=tmp_path)
+    assert printed.returncode == 0
+    assert printed.stdout.startswith("1\n2\n")
+    assert [path for path in (tmp_path / "state").rglob("*") if path.is_file()] == []
+
+
+# --- doctor, demo, and the files that users copy ---------------------------------------------------------
+
+
+def test_doctor_says_what_holds(workspace: Path, tmp_path: Path) -> None:
+    printed = run("doctor", "--json", "--root", str(workspace), home=tmp_path)
+    report = json.loads(printed.stdout)
+    assert report["status"] == printed.returncode == 0
+    standings = {finding["what"]: finding["standing"] for finding in report["findings"]}
+    assert standings["paths stay in the roots"] == "holds"
+    assert set(standings.values()) == {"holds"}
+    assert "Everything holds." in run("doctor", home=tmp_path).stdout
+
+
+def test_doctor_says_that_danger_is_not_confined(workspace: Path, tmp_path: Path) -> None:
+    printed = run(
+        "doctor", "--permission-mode", "danger-full-access", "--root", str(workspace), home=tmp_path
+    )
+    assert printed.returncode == 1
+    assert "not confined" in " ".join(printed.stdout.split())
+
+
+def test_the_demo_shows_a_refused_write_on_an_unchanged_folder(workspace: Path, tmp_path: Path) -> None:
+    printed = run("demo", "--root", str(workspace), home=tmp_path)
+    assert printed.returncode == 0, printed.stderr
+    assert "requires workspace-write permission" in " ".join(printed.stdout.split())
+    assert "every one is unchanged" in printed.stdout
+    assert "alpha" in printed.stdout
+    assert [path.name for path in workspace.iterdir()] == ["a.txt"]
+
+
+def test_the_example_config_works_as_pasted(tmp_path: Path) -> None:
+    config = json.loads((ROOT / "claude_desktop_config.example.json").read_text(encoding="utf-8"))
+    (server,) = config["mcpServers"].values()
+    clone = tmp_path / "mcp-toolserver"
+    (clone / ".venv/bin").mkdir(parents=True)
+    program = clone / ".venv/bin/mcp-toolserver"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m mcp_toolserver "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    ended = subprocess.run(
+        [server["command"], *server["args"]],
+        input=json.dumps(HELLO) + "\n",
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+        cwd=ROOT,
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert json.loads(ended.stdout)["result"]["serverInfo"]["name"] == "mcp-toolserver"
+    assert ended.returncode == 0
+
+
+def test_the_readme_shows_the_example_config_and_the_flags_that_exist() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    config = json.loads((ROOT / "claude_desktop_config.example.json").read_text(encoding="utf-8"))
+    shown = readme.split("```json\n")[1].split("```")[0]
+    assert json.loads(shown) == config
+    from mcp_toolserver.settings import OPTIONS
+
+    known = {f"--{option.name}" for option in OPTIONS} | {
+        "--config",
+        "--help",
+        "--format",
+        "--json",
+        "--scope",
+    }
+    for word in readme.replace("`", " ").replace('"', " ").replace("(", " ").split():
+        if word.startswith("--") and word[2:].replace("-", "").isalpha():
+            assert word in known, word
+
+
+def test_ci_runs_the_gate_command_of_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    gate = readme.split("<!-- gate -->")[1].split("```sh\n")[1].split("\n```")[0]
+    assert gate.startswith("python3 -m venv")
+    assert gate.endswith("-m tests")
+    assert "README.md" in (ROOT / ".ci/run").read_text(encoding="utf-8")
+
+
+# --- standard streams ------------------------------------------------------------------------------------
+
+
+def test_standard_output_carries_json_rpc_and_nothing_else(workspace: Path, tmp_path: Path) -> None:
+    def call(number: int, name: str, **arguments: str) -> dict[str, Any]:
+        params = {"name": name, "arguments": arguments}
+        return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+
+    lines = [
+        HELLO,
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        call(2, "bash", command="echo loud; echo louder >&2"),
+        call(3, "read_file", path="nope"),
+    ]
+    flags = ["--permission-mode", "danger-full-access", "--root", str(workspace)]
+    said = "".join(json.dumps(line) + "\n" for line in lines) + "this is no JSON\n"
+    ended = run(*flags, "--state-dir", str(tmp_path / "state"), home=tmp_path, stdin=said)
+    assert ended.returncode == 0
+    answers = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert all(answer["jsonrpc"] == "2.0" for answer in answers)
+    assert 1 in {answer.get("id") for answer in answers}
+
+
+def test_a_terminal_on_standard_input_gets_one_helpful_line(workspace: Path, tmp_path: Path) -> None:
+    outer, inner = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mcp_toolserver", "--root", str(workspace)],
+        stdin=inner,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )
+    os.close(inner)
+    assert process.stderr is not None
+    assert b"waiting for an MCP client" in process.stderr.readline()
+    os.close(outer)
+    process.terminate()
+    out, rest = process.communicate(timeout=20)
+    assert (out, rest) == (b"", b"")
+
+
+def test_every_tool_is_in_the_readme_or_the_tools_page() -> None:
+    page = (ROOT / "docs/tools.md").read_text(encoding="utf-8")
+    assert all(f"## {entry.spec.name}\n" in page for entry in discover())

@@ -1,0 +1,220 @@
+"""Nothing that a command starts outlives its call, its client or its server."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+from tests.live import TOKEN, Setup, connected, serving
+
+FAMILY = "setsid sh -c 'echo $$ > daemon; exec sleep 300' & (setsid sleep 300 & echo $! > grandchild) & wait"
+"""A child that leaves its process group and session, and a grandchild that does."""
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    root, home = tmp_path / "root", tmp_path / "home"
+    root.mkdir()
+    home.mkdir()
+    return Setup(root=root, home=home, mode="danger-full-access")
+
+
+async def eventually(condition: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait, bounded, until something is so."""
+    with anyio.fail_after(seconds):
+        while not condition():
+            await anyio.sleep(0.01)
+
+
+def pids(root: Path) -> list[int]:
+    found = [root / name for name in ("daemon", "grandchild")]
+    return [int(path.read_text(encoding="ascii")) for path in found if path.exists() and path.stat().st_size]
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state not in "ZX"
+
+
+async def started(root: Path) -> None:
+    """Wait until the whole family runs."""
+    await eventually(lambda: len(pids(root)) == 2)
+    assert all(map(alive, pids(root)))
+
+
+async def gone(family: list[int]) -> None:
+    """Within a second, as promised."""
+    assert len(family) == 2
+    await eventually(lambda: not any(map(alive, family)), seconds=1)
+
+
+@pytest.mark.parametrize("era", ["legacy", "auto"])
+@pytest.mark.parametrize("transport", ["stdio", "http", "sse"])
+async def test_a_cancelled_call_takes_its_family_along(transport: str, era: str, setup: Setup) -> None:
+    async with connected(setup, transport, era) as client:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.call_tool, "bash", {"command": FAMILY})
+            await started(setup.root)
+            tasks.cancel_scope.cancel()
+        await gone(pids(setup.root))
+        assert "again" in str((await client.call_tool("bash", {"command": "echo again"})).content)
+
+
+async def test_a_timeout_takes_the_family_along(setup: Setup) -> None:
+    async with connected(setup) as client:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.call_tool, "bash", {"command": FAMILY, "timeout": 1500})
+            await started(setup.root)
+        await gone(pids(setup.root))
+
+
+async def test_the_normal_end_takes_the_family_along(setup: Setup) -> None:
+    async with connected(setup) as client:
+        await client.call_tool("bash", {"command": FAMILY.removesuffix("wait") + "sleep 0.5"})
+        await gone(pids(setup.root))
+
+
+def lines(command: str) -> bytes:
+    """A client's first words and one call, as it would write them."""
+    said: list[dict[str, Any]] = [
+        {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "clientInfo": {"name": "t", "version": "1"},
+            },
+        },
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {
+            "jsonrpc": "2.0",
+            "id": 2,
+            "method": "tools/call",
+            "params": {"name": "bash", "arguments": {"command": command}},
+        },
+    ]
+    return b"".join(json.dumps(line).encode() + b"\n" for line in said)
+
+
+@pytest.fixture
+def server(setup: Setup) -> Generator[subprocess.Popen[bytes]]:
+    """A server with a call in flight, on bare pipes."""
+    process = subprocess.Popen(
+        setup.command,
+        env=setup.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdin is not None
+    process.stdin.write(lines(FAMILY))
+    process.stdin.flush()
+    yield process
+    process.kill()
+    process.communicate(timeout=10)
+
+
+def close_input(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    process.stdin = None
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        pytest.param(close_input, 0, id="end-of-input"),
+        pytest.param(lambda process: process.send_signal(signal.SIGTERM), 128 + signal.SIGTERM, id="SIGTERM"),
+        pytest.param(lambda process: process.send_signal(signal.SIGINT), 128 + signal.SIGINT, id="SIGINT"),
+        pytest.param(lambda process: process.send_signal(signal.SIGKILL), -signal.SIGKILL, id="SIGKILL"),
+    ],
+)
+async def test_a_server_that_ends_takes_every_family_along(
+    end: Callable[[subprocess.Popen[bytes]], None], status: int, server: subprocess.Popen[bytes], setup: Setup
+) -> None:
+    await started(setup.root)
+    end(server)
+    await gone(pids(setup.root))
+    await eventually(lambda: server.poll() is not None)
+    assert server.returncode == status
+    if status != -signal.SIGKILL:
+        assert [path for path in (setup.home / "state").rglob("*") if path.is_file()] == []
+
+
+async def test_a_background_command_ends_with_the_server(setup: Setup) -> None:
+    async with connected(setup) as client:
+        await client.call_tool("bash", {"command": FAMILY, "run_in_background": True})
+        await started(setup.root)
+    await gone(pids(setup.root))
+
+
+async def test_sigterm_ends_an_http_server_with_its_families(setup: Setup) -> None:
+    async with anyio.create_task_group() as tasks:
+        with serving(setup, "http") as url:
+            tasks.start_soon(post_quietly, url, FAMILY)
+            await started(setup.root)
+        await gone(pids(setup.root))
+
+
+async def test_a_modern_http_client_that_hangs_up_takes_its_family_along(setup: Setup) -> None:
+    with serving(setup, "http") as url:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(post_quietly, url, FAMILY)
+            await started(setup.root)
+            tasks.cancel_scope.cancel()
+        await gone(pids(setup.root))
+
+
+async def test_a_handshake_http_client_that_hangs_up_takes_its_family_along(setup: Setup) -> None:
+    with serving(setup, "http") as url:
+        headers = {"authorization": f"Bearer {TOKEN}", "accept": "application/json, text/event-stream"}
+        async with httpx.AsyncClient(headers=headers, timeout=30, trust_env=False) as http:
+            hello, ready, call = (json.loads(line) for line in lines(FAMILY).splitlines())
+            answer = await http.post(url, json=hello)
+            session = {
+                "mcp-session-id": answer.headers["mcp-session-id"],
+                "mcp-protocol-version": "2025-11-25",
+            }
+            await http.post(url, json=ready, headers=session)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(lambda: http.post(url, json=call, headers=session))
+                await started(setup.root)
+                tasks.cancel_scope.cancel()
+            await gone(pids(setup.root))
+
+
+async def post_quietly(url: str, command: str) -> None:
+    """A modern call whose answer nobody waits for."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    call = {
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {"name": "bash", "arguments": {"command": command}, "_meta": meta},
+    }  # fmt: skip
+    headers = {
+        "authorization": f"Bearer {TOKEN}", "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "bash",
+    }  # fmt: skip
+    async with httpx.AsyncClient(headers=headers, timeout=60, trust_env=False) as http:
+        with contextlib.suppress(httpx.HTTPError):
+            await http.post(url, json=call)
+
+
+def test_the_helpers_see_a_live_process() -> None:
+    assert alive(os.getpid())
+    assert not alive(2**22 + 1)

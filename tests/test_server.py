@@ -1,0 +1,383 @@
+"""The whole server as clients meet it: every transport, both eras, every mode."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as mcp
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from mcp_toolserver.registry import discover
+from tests.live import ERAS, MODES, TRANSPORTS, Setup, connected, text
+
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
+    "1f15c4890000000d49444154789c6360606060000000050001a5f645400000000049454e44ae426082"
+)
+
+CALLS: dict[str, dict[str, Any]] = {
+    "read_file": {"path": "src/a.py"},
+    "glob_search": {"pattern": "**/*.py"},
+    "grep_search": {"pattern": "hello"},
+    "write_file": {"path": "new/b.txt", "content": "b"},
+    "edit_file": {"path": "src/a.py", "old_string": "hello", "new_string": "goodbye"},
+    "bash": {"command": "echo shell > made-by-shell; cat made-by-shell"},
+    "TaskOutput": {"task_id": "bg_none"},
+    "TaskStop": {"task_id": "bg_none"},
+}
+READS = {"read_file", "glob_search", "grep_search"}
+WRITES = {"write_file", "edit_file"}
+LISTED = {
+    "read-only": READS,
+    "workspace-write": READS | WRITES,
+    "danger-full-access": set(CALLS),
+}
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    root, home = tmp_path / "root", tmp_path / "home"
+    (root / "src").mkdir(parents=True)
+    home.mkdir()
+    (root / "src/a.py").write_text("print('hello')\n", encoding="utf-8")
+    return Setup(root=root, home=home)
+
+
+def in_mode(setup: Setup, mode: str, *flags: str) -> Setup:
+    return Setup(root=setup.root, home=setup.home, mode=mode, flags=flags)
+
+
+def tree(folder: Path) -> dict[str, tuple[str, int, int]]:
+    """Everything in a folder: content, mode and time of change."""
+    return {
+        str(path.relative_to(folder)): (
+            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "",
+            path.lstat().st_mode,
+            path.lstat().st_mtime_ns,
+        )
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def test_the_table_of_calls_covers_every_tool() -> None:
+    assert set(CALLS) == {entry.spec.name for entry in discover()}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_every_tool_is_listed_and_called_as_the_mode_says(
+    transport: str, era: str, mode: str, setup: Setup
+) -> None:
+    before = tree(setup.root)
+    async with connected(in_mode(setup, mode), transport, era) as client:
+        listed = (await client.list_tools()).tools
+        assert [tool.name for tool in listed] == sorted(LISTED[mode])
+        for name, arguments in CALLS.items():
+            result = await client.call_tool(name, arguments)
+            if name not in LISTED[mode]:
+                assert result.is_error
+                assert "requires" in text(result)
+                assert "--permission-mode" in text(result)
+            else:
+                assert bool(result.is_error) == name.startswith("Task"), (name, text(result))
+    if mode == "read-only":
+        assert tree(setup.root) == before
+    else:
+        assert (setup.root / "new/b.txt").read_text(encoding="utf-8") == "b"
+    assert (setup.root / "made-by-shell").exists() == (mode == "danger-full-access")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_eras_are_both_spoken(era: str, setup: Setup) -> None:
+    async with connected(setup, era=era) as client:
+        assert client.protocol_version == ("2025-11-25" if era == "legacy" else "2026-07-28")
+        assert client.server_info is not None
+        assert client.server_info.name == "mcp-toolserver"
+        assert client.server_info.version
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_unknown_tool_is_a_protocol_error(era: str, setup: Setup) -> None:
+    async with connected(setup, era=era) as client:
+        with pytest.raises(MCPError) as failure:
+            await client.call_tool("nope", {})
+        assert failure.value.error.code == mcp.INVALID_PARAMS
+        assert (await client.call_tool("Read", {"file_path": "src/a.py"})).is_error is False
+
+
+async def test_the_tool_list_is_the_same_for_every_client(setup: Setup) -> None:
+    lists: dict[str, list[mcp.Tool]] = {}
+    for transport, era in (("stdio", "legacy"), ("http", "legacy"), ("sse", "auto"), ("http", "auto")):
+        async with connected(setup, transport, era) as client:
+            tools = (await client.list_tools()).tools
+            again = (await client.list_tools()).tools
+            assert [tool.model_dump_json() for tool in tools] == [tool.model_dump_json() for tool in again]
+            first = lists.setdefault(era, tools)
+            assert [tool.model_dump_json() for tool in tools] == [tool.model_dump_json() for tool in first]
+    assert lists["legacy"] == lists["auto"]
+
+
+async def test_every_hint_is_explicit_and_the_level_is_told(setup: Setup) -> None:
+    async with connected(in_mode(setup, "danger-full-access")) as client:
+        for tool in (await client.list_tools()).tools:
+            hints = tool.annotations
+            assert hints is not None
+            told = (
+                hints.read_only_hint,
+                hints.destructive_hint,
+                hints.idempotent_hint,
+                hints.open_world_hint,
+            )
+            assert None not in told
+            assert tool.meta is not None
+            assert tool.meta["mcp-toolserver/tool"]["permission"] in MODES
+            assert tool.meta["mcp-toolserver/tool"]["kind"] in ("read", "edit", "search", "execute", "other")
+
+
+async def test_the_instructions_state_the_mode_and_the_roots_and_stay_short(setup: Setup) -> None:
+    async with connected(setup) as client:
+        assert client.instructions is not None
+        assert "read-only" in client.instructions
+        assert str(setup.root) in client.instructions
+        assert len(client.instructions) <= 1500
+
+
+async def test_an_image_is_sent_as_one(setup: Setup) -> None:
+    (setup.root / "dot.png").write_bytes(PNG)
+    async with connected(setup) as client:
+        content = (await client.call_tool("read_file", {"path": "dot.png"})).content
+        images = [block for block in content if isinstance(block, mcp.ImageContent)]
+        assert [image.mime_type for image in images] == ["image/png"]
+
+
+async def test_null_and_missing_arguments_are_an_empty_object(setup: Setup) -> None:
+    async with connected(setup) as client:
+        result = await client.call_tool("read_file")
+        assert "path: Field required" in text(result)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_result_that_was_cut_is_readable_as_a_file_and_as_a_resource(era: str, setup: Setup) -> None:
+    async with connected(in_mode(setup, "danger-full-access"), era=era) as client:
+        result = await client.call_tool("bash", {"command": "seq 100000"})
+        links = [block for block in result.content if isinstance(block, mcp.ResourceLink)]
+        assert result.meta is not None
+        metadata = result.meta["mcp-toolserver/metadata"]
+        assert metadata["truncated"] is True
+        page = await client.call_tool("read_file", {"path": metadata["output_path"], "offset": 99_990})
+        assert "100000\t100000" in text(page)
+        whole = await client.read_resource(links[0].uri)
+        assert isinstance(whole.contents[0], mcp.TextResourceContents)
+        assert whole.contents[0].text.splitlines()[-1] == "100000"
+    assert list((setup.home / "state").rglob("*.txt")) == []
+
+
+@pytest.mark.parametrize(
+    "uri", ["toolserver://output/" + "0" * 32, "toolserver://output/../x", "file:///etc/passwd"]
+)
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_unknown_resource_is_a_protocol_error_with_its_uri(era: str, uri: str, setup: Setup) -> None:
+    async with connected(setup, era=era) as client:
+        assert [
+            template.uri_template for template in (await client.list_resource_templates()).resource_templates
+        ] == ["toolserver://output/{id}"]
+        assert (await client.list_resources()).resources == []
+        with pytest.raises(MCPError) as failure:
+            await client.read_resource(uri)
+        assert failure.value.error.code == (-32002 if era == "legacy" else mcp.INVALID_PARAMS)
+        assert failure.value.error.data == {"uri": uri}
+
+
+async def test_a_cursor_nobody_was_given_is_refused(setup: Setup) -> None:
+    async with connected(setup) as client:
+        for ask in (client.list_tools, client.list_resources, client.list_resource_templates):
+            with pytest.raises(MCPError, match="cursor"):
+                await ask(cursor="x")
+
+
+async def test_an_old_client_gets_no_resource_link(setup: Setup) -> None:
+    from mcp_toolserver.capabilities import Spill
+    from mcp_toolserver.dispatch import Result
+    from mcp_toolserver.protocol.translate import result
+
+    cut = Result(text="t", data={"a": 1}, spill=Spill(handle="h", path="/p", size=1), truncated=True)
+    assert [block.type for block in result(cut, "2025-03-26").content] == ["text"]
+    assert result(cut, "2025-03-26").structured_content is None
+    assert [block.type for block in result(cut, "2025-06-18").content] == ["text", "resource_link"]
+    assert result(cut, "2025-06-18").structured_content == {"a": 1}
+
+
+# --- asking ----------------------------------------------------------------------------------------------
+
+
+def rules(setup: Setup, content: str) -> Setup:
+    config = setup.home / "config.toml"
+    config.write_text(content, encoding="utf-8")
+    return in_mode(setup, "workspace-write", "--config", str(config))
+
+
+class Human:
+    """The person behind a client, who answers questions in one way and keeps count."""
+
+    def __init__(self, *answers: mcp.ElicitResult) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+
+    async def __call__(self, _: Any, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
+        self.asked.append(params.message)
+        return self.answers.pop(0)
+
+
+ALLOW = mcp.ElicitResult(action="accept", content={"decision": "allow"})
+ASK_WRITES = '[rules]\nask = ["Write"]'
+WRITE: dict[str, Any] = {"path": "asked.txt", "content": "x"}
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_yes_from_the_human_lets_one_call_run(transport: str, era: str, setup: Setup) -> None:
+    human = Human(ALLOW, ALLOW)
+    async with connected(rules(setup, ASK_WRITES), transport, era, elicitation_callback=human) as client:
+        assert not (await client.call_tool("write_file", WRITE)).is_error
+        assert not (await client.call_tool("write_file", WRITE)).is_error
+    assert len(human.asked) == 2
+    assert "Allow write_file (workspace-write)?\nasked.txt\n" in human.asked[0]
+    assert (setup.root / "asked.txt").read_text(encoding="utf-8") == "x"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(mcp.ElicitResult(action="decline"), id="decline"),
+        pytest.param(mcp.ElicitResult(action="cancel"), id="cancel"),
+        pytest.param(mcp.ElicitResult(action="accept", content={"decision": "deny"}), id="deny"),
+        pytest.param(mcp.ElicitResult(action="accept"), id="empty"),
+        pytest.param(
+            mcp.ElicitResult(action="accept", content={"decision": "allow", "mode": "danger-full-access"}),
+            id="STATE09",
+        ),
+    ],
+)
+@pytest.mark.parametrize("era", ERAS)
+async def test_anything_but_a_clear_yes_is_no(era: str, answer: mcp.ElicitResult, setup: Setup) -> None:
+    async with connected(rules(setup, ASK_WRITES), era=era, elicitation_callback=Human(answer)) as client:
+        result = await client.call_tool("write_file", WRITE)
+        assert result.is_error
+        assert "approval" in text(result)
+    assert not (setup.root / "asked.txt").exists()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_that_cannot_ask_means_no(era: str, setup: Setup) -> None:
+    async with connected(rules(setup, ASK_WRITES), era=era) as client:
+        assert (await client.call_tool("write_file", WRITE)).is_error
+    assert not (setup.root / "asked.txt").exists()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_no_yes_lifts_the_ceiling(era: str, setup: Setup) -> None:
+    human = Human(ALLOW)
+    asking = rules(setup, '[rules]\nask = ["bash"]\nallow = ["*"]')
+    async with connected(asking, era=era, elicitation_callback=human) as client:
+        result = await client.call_tool("bash", {"command": "touch x"})
+        assert "danger-full-access" in text(result)
+    assert human.asked == []
+
+
+async def test_a_human_who_does_not_answer_in_time_means_no(setup: Setup) -> None:
+    async def silent(*_: Any) -> mcp.ElicitResult:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    asking = rules(setup, "ask-seconds = 0.2\n" + ASK_WRITES)
+    async with connected(asking, elicitation_callback=silent) as client:
+        with anyio.fail_after(10):
+            assert (await client.call_tool("write_file", WRITE)).is_error
+
+
+async def test_hidden_files_are_hidden_from_every_file_tool(setup: Setup) -> None:
+    (setup.root / "secrets").mkdir()
+    (setup.root / "secrets/key.py").write_text("hello = 'key'\n", encoding="utf-8")
+    async with connected(rules(setup, '[rules]\ndeny = ["Read(secrets/**)"]')) as client:
+        for name, arguments in CALLS.items():
+            if name in READS | WRITES:
+                spelt = {
+                    key: "secrets/key.py" if key == "path" else value for key, value in arguments.items()
+                }
+                result = await client.call_tool(name, spelt)
+                assert "key.py" not in text(result) or result.is_error, name
+                assert "'key'" not in text(result)
+        assert "src/a.py" in text(await client.call_tool("glob_search", {"pattern": "*.py"}))
+    assert (setup.root / "secrets/key.py").read_text(encoding="utf-8") == "hello = 'key'\n"
+
+
+# --- the client's roots ----------------------------------------------------------------------------------
+
+
+def works_in(*folders: Path) -> Any:
+    async def roots(_: Any) -> mcp.ListRootsResult:
+        return mcp.ListRootsResult(roots=[mcp.Root(uri=folder.as_uri()) for folder in folders])  # type: ignore[arg-type]
+
+    return roots
+
+
+async def test_a_clients_roots_narrow_the_servers(setup: Setup) -> None:
+    (setup.root / "other").mkdir()
+    (setup.root / "other/c.py").write_text("hello\n", encoding="utf-8")
+    async with connected(setup, list_roots_callback=works_in(setup.root / "src")) as client:
+        assert "hello" in text(await client.call_tool("read_file", {"path": "a.py"}))
+        assert (await client.call_tool("read_file", {"path": str(setup.root / "other/c.py")})).is_error
+        assert "c.py" not in text(await client.call_tool("glob_search", {"pattern": "*.py"}))
+
+
+async def test_a_clients_roots_outside_the_servers_leave_nothing(setup: Setup) -> None:
+    async with connected(setup, list_roots_callback=works_in(Path("/etc"))) as client:
+        assert (await client.call_tool("read_file", {"path": "/etc/passwd"})).is_error
+        assert (await client.call_tool("read_file", {"path": "src/a.py"})).is_error
+
+
+async def test_a_modern_client_is_not_asked_for_roots(setup: Setup) -> None:
+    async with connected(setup, era="auto", list_roots_callback=works_in(setup.root / "src")) as client:
+        assert "hello" in text(await client.call_tool("read_file", {"path": "src/a.py"}))
+
+
+# --- long calls ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_running_command_reports_progress(era: str, setup: Setup) -> None:
+    heard: list[tuple[float, str | None]] = []
+
+    async def listen(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, message))
+        assert total is None
+
+    async with connected(in_mode(setup, "danger-full-access"), era=era) as client:
+        await client.call_tool("bash", {"command": "sleep 4.5"}, progress_callback=listen)
+    assert len(heard) >= 2
+    assert [count for count, _ in heard] == sorted({count for count, _ in heard})
+
+
+async def test_a_background_command_is_followed_and_stopped(setup: Setup) -> None:
+    async with connected(in_mode(setup, "danger-full-access")) as client:
+        started = await client.call_tool("Bash", {"command": "echo one; sleep 60", "run_in_background": True})
+        handle = next(
+            word for word in text(started).replace('"', " ").split() if word.startswith("bg_")
+        ).strip(".,;")
+        output = await client.call_tool("TaskOutput", {"task_id": handle, "wait_ms": 5000})
+        assert "one" in text(output)
+        assert not (await client.call_tool("TaskStop", {"task_id": handle})).is_error
+        assert (await client.call_tool("TaskStop", {"task_id": handle})).is_error
+
+
+def test_nothing_is_written_to_the_home_folder(setup: Setup) -> None:
+    async def use(client_setup: Setup) -> None:
+        async with connected(client_setup) as client:
+            await client.call_tool("read_file", {"path": "src/a.py"})
+
+    anyio.run(use, setup)
+    assert os.listdir(setup.home) == []
