@@ -17,6 +17,8 @@ from mcp_toolserver.capabilities import (
     Command,
     FileQuery,
     Files,
+    FoundFiles,
+    FoundLines,
     Jobs,
     JobState,
     LineQuery,
@@ -41,6 +43,8 @@ __all__ = [
     "Denied",
     "Field",
     "FileQuery",
+    "FoundFiles",
+    "FoundLines",
     "Image",
     "InvalidInput",
     "JobState",
@@ -62,6 +66,9 @@ __all__ = [
     "Written",
     "model_validator",
 ]
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -121,6 +128,9 @@ class Runtime(Protocol):
     def jobs(self) -> Jobs: ...
     @property
     def report(self) -> Report: ...
+    async def compute(self, work: Callable[[], T]) -> T:
+        """Do pure work that may take long, without holding up other calls."""
+        ...
 
 
 class Profile(IntEnum):
@@ -154,8 +164,6 @@ class Limits:
     output_bytes: int = 200_000
     """UTF-8 bytes of text sent; more is cut, and the whole kept beside."""
 
-
-A = TypeVar("A", bound=Args)
 
 Kind = Literal["read", "edit", "search", "execute", "fetch", "think", "other"]
 

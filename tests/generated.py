@@ -26,7 +26,7 @@ def wire(entry: Entry) -> dict[str, JsonValue]:
 def snapshot(entry: Entry) -> str:
     """What clients are told, and under which other names the tool answers."""
     aliases: dict[str, JsonValue] = {
-        alias.name: dict(alias.renames) | {own: f"{own} in other units" for own in alias.converts}
+        alias.name: {**alias.renames, **{own: f"{own} in other units" for own in alias.converts}}
         for alias in entry.spec.aliases
     }
     limits: dict[str, JsonValue] = {
@@ -68,14 +68,14 @@ def _section(entry: Entry) -> Iterator[str]:
     yield "| argument | type | default | meaning |"
     yield "|---|---|---|---|"
     properties = entry.schema["properties"]
+    fields = spec.args.model_fields
+    defaults = {info.alias or name: info.default for name, info in fields.items()}
     required = entry.schema.get("required", [])
     assert isinstance(properties, dict)
     assert isinstance(required, list)
     for name, shape in properties.items():
         assert isinstance(shape, dict)
-        default = (
-            "required" if name in required else json.dumps(shape["default"]) if "default" in shape else ""
-        )
+        default = "required" if name in required else json.dumps(defaults[name], default=list)
         yield f"| `{name}` | {_type(shape)} | {default} | {shape.get('description', '')} |"
     yield ""
     yield f"Ends after {spec.limits.deadline:g} s; sends at most {spec.limits.output_bytes:,} bytes of text."

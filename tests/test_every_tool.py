@@ -57,9 +57,11 @@ def test_its_description_is_the_module_docstring_and_short_enough(entry: Entry) 
 
 @every_tool
 def test_every_argument_is_described(entry: Entry) -> None:
+    arguments = entry.schema["properties"]
+    assert isinstance(arguments, dict)
     for node in nodes(entry.schema):
         for name, shape in node.get("properties", {}).items():
-            assert shape.get("description"), name
+            assert shape.get("description") or (shape is not arguments.get(name) and name in arguments), name
 
 
 @every_tool
@@ -114,18 +116,18 @@ def test_an_argument_that_names_a_path_is_marked_as_one(entry: Entry) -> None:
 def test_a_path_is_among_its_subjects(entry: Entry) -> None:
     if not entry.path_fields or entry.spec.kind == "execute":
         return
-    sample = {name: "some/where" for name in entry.path_fields}
+    sample = dict.fromkeys(entry.path_fields, "some/where")
     required = entry.schema.get("required", [])
     assert isinstance(required, list)
-    args = entry.spec.args.model_construct(**{str(name): "x" for name in required} | sample)
+    given: dict[str, Any] = {**{str(name): "x" for name in required}, **sample}
+    args = entry.spec.args.model_construct(None, **given)
     assert "some/where" in entry.spec.subjects(args)
 
 
 @every_tool
 def test_its_permission_and_kind_are_told_in_meta(entry: Entry) -> None:
     assert wire(entry)["_meta"] == {
-        "mcp-toolserver/permission": entry.spec.permission.flag,
-        "mcp-toolserver/kind": entry.spec.kind,
+        "mcp-toolserver/tool": {"permission": entry.spec.permission.flag, "kind": entry.spec.kind}
     }
 
 

@@ -174,8 +174,8 @@ def test_a_tool_that_is_dearer_than_its_needs_stays_so() -> None:
 
 
 CATASTROPHES = [
-    "rm -rf /", "rm -rf /*", "sudo rm -rf --no-preserve-root /", "rm -r -f ~", "rm -fr $HOME/", "mkfs.ext4 /dev/sda1",
-    "dd if=/dev/zero of=/dev/sda bs=1M", "shutdown -h now", "reboot", "kill -9 -1",
+    "rm -rf /", "rm -rf /*", "sudo rm -rf --no-preserve-root /", "rm -r -f ~", "rm -fr $HOME/",
+    "mkfs.ext4 /dev/sda1", "dd if=/dev/zero of=/dev/sda bs=1M", "shutdown -h now", "reboot", "kill -9 -1",
 ]  # fmt: skip
 HARMLESS = [
     "rm -rf build", "rm -rf ./", "rm -rf /tmp/x", "rm -rf ~/x", "dd if=a of=b", "echo reboot", "kill -9 123",

@@ -15,8 +15,8 @@ CORE = {"read_file", "write_file", "edit_file", "glob_search", "grep_search", "b
     [
         ("read_file", "read_file"), ("Read", "read_file"), ("read", "read_file"), ("Write", "write_file"),
         ("write", "write_file"), ("Edit", "edit_file"), ("edit", "edit_file"), ("Glob", "glob_search"),
-        ("glob", "glob_search"), ("Grep", "grep_search"), ("grep", "grep_search"), ("search_code", "grep_search"),
-        ("Bash", "bash"), ("shell", "bash"),
+        ("glob", "glob_search"), ("Grep", "grep_search"), ("grep", "grep_search"),
+        ("search_code", "grep_search"), ("Bash", "bash"), ("shell", "bash"),
     ],
 )  # fmt: skip
 def test_a_tool_is_found_by_each_of_its_names(name: str, canonical: str) -> None:
@@ -78,5 +78,5 @@ def test_an_exclusion_beats_everything() -> None:
 def test_an_unknown_choice_stops_the_start_and_names_the_choices(
     arguments: tuple[list[str], list[str], list[str]],
 ) -> None:
-    with pytest.raises(SettingsError, match="choose from .*(bash|lean)"):
+    with pytest.raises(SettingsError, match=r"choose from .*(bash|lean)"):
         REGISTRY.select(*arguments)

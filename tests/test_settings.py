@@ -9,13 +9,15 @@ from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.settings import OPTIONS, Invocation, Settings, load
 
 
-def read(*argv: str, config: str | None = None, where: Path | None = None, **environ: str) -> Invocation:
-    if config is not None:
-        assert where is not None
-        path = where / "config.toml"
-        path.write_text(config, encoding="utf-8")
-        argv = (*argv, "--config", str(path))
+def read(*argv: str, **environ: str) -> Invocation:
     return load(argv, environ)
+
+
+def written(folder: Path, config: str) -> list[str]:
+    """The flag that names a config file with this content."""
+    path = folder / "config.toml"
+    path.write_text(config, encoding="utf-8")
+    return ["--config", str(path)]
 
 
 def test_without_anything_it_serves_read_only_over_stdio() -> None:
@@ -27,9 +29,8 @@ def test_without_anything_it_serves_read_only_over_stdio() -> None:
 
 def test_a_flag_beats_a_variable_and_a_variable_beats_the_config_file(tmp_path: Path) -> None:
     config = 'port = 1\nhost = "127.0.0.3"\ntransport = "sse"'
-    found = read(
-        "--port", "3", config=config, where=tmp_path, MCP_TOOLSERVER_PORT="2", MCP_TOOLSERVER_TRANSPORT="http"
-    ).settings
+    argv = ["--port", "3", *written(tmp_path, config)]
+    found = load(argv, {"MCP_TOOLSERVER_PORT": "2", "MCP_TOOLSERVER_TRANSPORT": "http"}).settings
     assert (found.port, found.transport, found.host) == (3, "http", "127.0.0.3")
 
 
@@ -88,7 +89,7 @@ def test_what_is_unknown_or_wrong_stops_the_start(
     argv: list[str], environ: dict[str, str], config: str | None, says: str, tmp_path: Path
 ) -> None:
     with pytest.raises(SettingsError) as failure:
-        read(*argv, config=config, where=tmp_path, **environ)
+        load([*argv, *(written(tmp_path, config) if config is not None else [])], environ)
     assert says in str(failure.value)
 
 

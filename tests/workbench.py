@@ -50,13 +50,18 @@ def tool(
     limits: Limits = Limits(deadline=5.0),  # noqa: B008  frozen
 ) -> Entry:
     """A tool made for a test."""
-    return Entry(
-        ToolSpec(
-            name=name, description="A tool for a test.", permission=permission, needs=frozenset(needs), args=args,
-            run=run, kind=kind, subjects=subjects, limits=limits,
-        ),
-        toolset="tests",
-    )  # fmt: skip
+    spec = ToolSpec(
+        name=name,
+        description="A tool for a test.",
+        permission=permission,
+        needs=frozenset(needs),
+        args=args,
+        run=run,
+        kind=kind,
+        subjects=subjects,
+        limits=limits,
+    )
+    return Entry(spec, toolset="tests")
 
 
 def machine(
@@ -85,9 +90,13 @@ def dispatcher(
     registry = Registry(entries or discover())
     running = frozenset(name for name, entry in registry.entries.items() if entry.spec.kind == "execute")
     words = Vocabulary(canonical=lambda name: registry.find(name).spec.name, commands=running)
-    deny, ask, allow = (tuple(parse(text, words) for text in texts) for texts in (deny, ask, allow))
+    rules = [tuple(parse(text, words) for text in texts) for texts in (deny, ask, allow)]
     policy = Policy(
-        ceiling=ceiling, granted=ceiling if granted is None else granted, deny=deny, ask=ask, allow=allow
+        ceiling=ceiling,
+        granted=ceiling if granted is None else granted,
+        deny=rules[0],
+        ask=rules[1],
+        allow=rules[2],
     )
     return Dispatcher(
         registry=registry,
