@@ -233,7 +233,7 @@ async def _drip(server: Running, start: bytes, rest: bytes) -> bytes:
     "framing", [pytest.param("length", id="HTTP14"), pytest.param("chunked", id="HTTP14-chunked")]
 )
 async def test_a_slow_body_is_answered_with_408_and_the_connection_closed(framing: str) -> None:
-    async with serving(body_seconds=0.2) as server:
+    async with serving(body_seconds=0.5) as server:
         request = _post(server)
         head, _, body = request.partition(b"\r\n\r\n")
         if framing == "chunked":
@@ -246,7 +246,7 @@ async def test_a_slow_body_is_answered_with_408_and_the_connection_closed(framin
 
 
 async def test_a_body_that_never_comes_is_answered_with_408() -> None:
-    async with serving(body_seconds=0.2) as server:
+    async with serving(body_seconds=0.5) as server:
         assert await _status(server, server.head(Content_Length="10")) == 408
 
 
@@ -259,7 +259,7 @@ async def test_a_body_that_never_comes_is_answered_with_408() -> None:
     ],
 )
 async def test_slow_headers_close_the_connection(start: bytes | None) -> None:
-    async with serving(header_seconds=0.2) as server:
+    async with serving(header_seconds=0.5) as server:
         honest = server.head("GET", "/healthz")
         answer = await _drip(server, honest if start is None else start, b"X-Filler: " + b"x" * 1000)
         assert (b"200" in answer) == (start is None)
@@ -267,7 +267,7 @@ async def test_slow_headers_close_the_connection(start: bytes | None) -> None:
 
 
 async def test_a_connection_that_says_nothing_is_closed() -> None:
-    async with serving(header_seconds=0.2) as server:
+    async with serving(header_seconds=0.5) as server:
         assert await server.raw(b"") == b""
 
 

@@ -396,12 +396,12 @@ async def test_sessions_over_the_limit_are_refused_until_one_is_deleted() -> Non
 
 
 async def test_an_idle_session_is_forgotten() -> None:
-    async with serving(idle_seconds=0.05) as server, server.http() as http:
+    async with serving(idle_seconds=0.5) as server, server.http() as http:
         session = await open_session(http)
         with anyio.fail_after(5):
             # Each request starts the clock anew, so the session is left alone in between.
             while (await http.post("/mcp", json=call("echo"), headers=session)).status_code != 404:
-                await _quiet(0.2)
+                await _quiet(0.7)
 
 
 async def _quiet(seconds: float) -> None:
@@ -467,13 +467,13 @@ async def test_sse_streams_over_the_limit_are_refused() -> None:
 
 async def test_an_idle_sse_session_is_ended_but_not_while_it_works() -> None:
     async with (
-        serving(sse=True, idle_seconds=0.3) as server,
+        serving(sse=True, idle_seconds=0.5) as server,
         server.http() as http,
         sse_session(http) as session,
     ):
         await session.post(call("wait", 9))
         await server.calls.until(running=1)
-        await _quiet(0.6)
+        await _quiet(1)
         assert server.calls.running == 1
         server.calls.release.set()
         assert (await session.answer())["id"] == 9
@@ -696,6 +696,14 @@ def test_a_name_with_two_addresses_is_listened_on_at_one_port() -> None:
     finally:
         for opened in sockets:
             opened.close()
+
+
+def test_connections_send_small_answers_at_once() -> None:
+    (listener,) = listen([Address(family=socket.AF_INET, name=("127.0.0.1", 0))])
+    with listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 # --- the checks ------------------------------------------------------------------------------------------

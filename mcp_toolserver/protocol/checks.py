@@ -1,0 +1,183 @@
+"""Whether a request's head is one that this server answers; pure.
+
+The checks run in the order of `CHECKS` and the first that objects decides. Nothing here reads a body, and no
+text repeats what the client sent: a token in the wrong place stays out of answers and logs.
+"""
+
+import hmac
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from mcp_toolserver.protocol.refusal import CLOSE, Refusal
+
+Check = Callable[["Head", "Rules"], Refusal | None]
+
+NO_QUERY = re.compile(rb"")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """The head of a request, as it came."""
+
+    method: str
+    path: str
+    """Percent-decoded."""
+    query: bytes = b""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """Names in lower case."""
+    local: str = ""
+    """The address and port that the client reached, spelled as in a Host header."""
+
+    def values(self, name: bytes) -> list[bytes]:
+        """Every value of a header, in the order sent."""
+        return [value for key, value in self.headers if key == name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """What may be asked of one path."""
+
+    methods: frozenset[str]
+    query: re.Pattern[bytes] = NO_QUERY
+    """What the whole query string must look like."""
+    public: bool = False
+    """Answered without the token."""
+    awaits: bool = False
+    """A POST of a call stays open until the call is answered."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """Who may ask, under which names, for what."""
+
+    token: bytes = field(repr=False)
+    hosts: frozenset[str]
+    """Every Host that is this server, in lower case."""
+    origins: frozenset[str]
+    routes: Mapping[str, Route]
+
+
+def authority(host: str, port: int) -> str:
+    """A host and port in the spelling of a Host header."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def objection(head: Head, rules: Rules) -> Refusal | None:
+    """The first reason not to serve a request, if there is one."""
+    return next((found for check in CHECKS if (found := check(head, rules)) is not None), None)
+
+
+def _framing(head: Head, rules: Rules) -> Refusal | None:
+    # Two proxies may disagree about which of the two ends the body; whoever sends both wants that.
+    if head.values(b"transfer-encoding") and head.values(b"content-length"):
+        return Refusal(
+            status=400,
+            headers=CLOSE,
+            text="Send Content-Length or Transfer-Encoding, not both in one request.",
+        )
+    return None
+
+
+def _target(head: Head, rules: Rules) -> Refusal | None:
+    if not head.path.startswith("/"):
+        return Refusal(
+            status=400, headers=CLOSE, text="The request line must name a path, not a whole address."
+        )
+    return None
+
+
+def _host(head: Head, rules: Rules) -> Refusal | None:
+    hosts = [_lower(value) for value in head.values(b"host")]
+    if len(hosts) == 1 and (hosts[0] in rules.hosts or hosts[0] == head.local):
+        return None
+    return Refusal(
+        status=421, text="The Host header is not a name of this server. Use the address it printed at start."
+    )
+
+
+def _origin(head: Head, rules: Rules) -> Refusal | None:
+    allowed = rules.origins | {f"http://{head.local}"}
+    if all(_lower(value) in allowed for value in head.values(b"origin")):
+        return None
+    return Refusal(status=403, text="Requests from web pages of other origins are not served.")
+
+
+def _site(head: Head, rules: Rules) -> Refusal | None:
+    if all(_lower(value) in ("same-origin", "none") for value in head.values(b"sec-fetch-site")):
+        return None
+    return Refusal(status=403, text="Requests from web pages of other sites are not served.")
+
+
+def _path(head: Head, rules: Rules) -> Refusal | None:
+    if head.path in rules.routes:
+        return None
+    return Refusal(status=404, text=f"Nothing is here. This server answers at {_listed(rules.routes)}.")
+
+
+def _method(head: Head, rules: Rules) -> Refusal | None:
+    methods = rules.routes[head.path].methods
+    if head.method in methods:
+        return None
+    allow = ((b"allow", ", ".join(sorted(methods)).encode()),)
+    return Refusal(status=405, headers=allow, text=f"This path takes {_listed(methods)}.")
+
+
+def _upgrade(head: Head, rules: Rules) -> Refusal | None:
+    # Other upgrades (h2c) are offers that a server may leave unanswered.
+    if any(b"websocket" in value.lower() for value in head.values(b"upgrade")):
+        return Refusal(
+            status=400, headers=CLOSE, text="This server does not speak WebSocket. Use plain HTTP."
+        )
+    return None
+
+
+def _query(head: Head, rules: Rules) -> Refusal | None:
+    if rules.routes[head.path].query.fullmatch(head.query):
+        return None
+    return Refusal(
+        status=400,
+        text="This path takes no such query. A token belongs in the header Authorization: Bearer TOKEN.",
+    )
+
+
+def _token(head: Head, rules: Rules) -> Refusal | None:
+    if rules.routes[head.path].public:
+        return None
+    given = head.values(b"authorization")
+    if not given:
+        return _unauthorized(b'Bearer realm="mcp-toolserver"')
+    scheme, _, token = given[0].partition(b" ")
+    if len(given) == 1 and scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), rules.token):
+        return None
+    return _unauthorized(b'Bearer realm="mcp-toolserver", error="invalid_token"')
+
+
+CHECKS: tuple[Check, ...] = (
+    _framing,
+    _target,
+    _host,
+    _origin,
+    _site,
+    _path,
+    _method,
+    _upgrade,
+    _query,
+    _token,
+)
+
+
+def _unauthorized(challenge: bytes) -> Refusal:
+    return Refusal(
+        status=401,
+        headers=((b"www-authenticate", challenge),),
+        text="Send the server's token in the header Authorization: Bearer TOKEN.",
+    )
+
+
+def _lower(value: bytes) -> str:
+    return value.decode("latin-1").lower()
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

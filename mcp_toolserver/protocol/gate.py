@@ -1,0 +1,142 @@
+"""The one gate in front of every HTTP endpoint.
+
+A request passes `checks`, then its body is read whole (bounded in size and time), then it takes one of a
+bounded number of places; only then does the application behind see it, without the credentials it came with.
+"""
+
+from dataclasses import dataclass
+
+import anyio
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mcp_toolserver.protocol.body import Posted, message_in, read_body
+from mcp_toolserver.protocol.checks import Head, Rules, authority, objection
+from mcp_toolserver.protocol.refusal import ENDING, FULL, Refusal
+from mcp_toolserver.protocol.reply import Reply
+
+POSTED = "mcp_toolserver.posted"
+"""The key in the ASGI scope under which the application behind the gate finds the `Posted` message."""
+
+INNER_HOST = "mcp-toolserver"
+"""The Host that the application behind sees, whatever name of the server the client used."""
+
+_SPENT = frozenset({b"authorization", b"cookie", b"host", b"origin", b"proxy-authorization"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """How much the gate lets through."""
+
+    max_body: int
+    """Bytes."""
+    body_seconds: float
+    max_calls: int
+    max_streams: int
+
+
+class Gate:
+    """An ASGI application that lets through what it may and holds the rest back."""
+
+    def __init__(self, app: ASGIApp, rules: Rules, bounds: Bounds) -> None:
+        self._app = app
+        self._rules = rules
+        self._bounds = bounds
+        self._calls = anyio.Semaphore(bounds.max_calls)
+        self._streams = anyio.Semaphore(bounds.max_streams)
+        self._ended = False
+        self._listening: set[anyio.CancelScope] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        reply = Reply(send)
+        head = head_of(scope)
+        if self._ended:
+            await reply.refuse(ENDING)
+        elif (refusal := objection(head, self._rules)) is not None:
+            await reply.refuse(refusal)
+        elif self._rules.routes[head.path].public:
+            await reply.answer(200, b"ok", (b"content-type", b"text/plain"))
+        else:
+            await self._serve(head, scope, lambda: self._heard(receive), reply)
+            if self._ended:
+                await reply.finish()
+
+    def end(self) -> None:
+        """Tell every request in progress that its client has left; from now on there is only a refusal.
+
+        The applications behind know how to clean up after a client that leaves.
+        """
+        self._ended = True
+        for scope in tuple(self._listening):
+            scope.cancel()
+
+    async def _heard(self, receive: Receive) -> Message:
+        """What the client says next, or that this is the end."""
+        if not self._ended:
+            with anyio.CancelScope() as scope:
+                self._listening.add(scope)
+                try:
+                    return await receive()
+                finally:
+                    self._listening.discard(scope)
+        return {"type": "http.disconnect"}
+
+    async def _serve(self, head: Head, scope: Scope, receive: Receive, reply: Reply) -> None:
+        body = await read_body(head, receive, limit=self._bounds.max_body, seconds=self._bounds.body_seconds)
+        posted = message_in(head, body) if isinstance(body, bytes) else body
+        if isinstance(posted, Refusal):
+            await reply.refuse(posted)
+        elif isinstance(body, bytes) and posted is not None:
+            inner = {**scope, "headers": _inner_headers(scope), POSTED: posted}
+            await self._pass(self._room(head, posted), inner, _replayed(body, receive), reply)
+
+    async def _pass(self, room: anyio.Semaphore | None, scope: Scope, receive: Receive, reply: Reply) -> None:
+        if room is None:
+            await self._app(scope, receive, reply.send)
+            return
+        try:
+            room.acquire_nowait()
+        except anyio.WouldBlock:
+            await reply.refuse(FULL, scope[POSTED].id)
+            return
+        try:
+            await self._app(scope, receive, reply.send)
+        finally:
+            room.release()
+
+    def _room(self, head: Head, posted: Posted) -> anyio.Semaphore | None:
+        """The places that a request takes one of; none for what passes at once, such as a cancellation."""
+        if head.method == "GET" or posted.method == "subscriptions/listen":
+            return self._streams
+        return self._calls if posted.is_call and self._rules.routes[head.path].awaits else None
+
+
+def head_of(scope: Scope) -> Head:
+    """The head of the request in an ASGI scope."""
+    server: tuple[str, int | None] | None = scope.get("server")
+    local = authority(server[0], server[1]) if server is not None and server[1] is not None else ""
+    return Head(
+        method=scope["method"],
+        path=scope["path"],
+        query=scope["query_string"],
+        headers=tuple(scope["headers"]),
+        local=local,
+    )
+
+
+def _inner_headers(scope: Scope) -> list[tuple[bytes, bytes]]:
+    """The headers for the application behind: credentials and names have done their work at the gate."""
+    kept = [(name, value) for name, value in scope["headers"] if name not in _SPENT]
+    return [*kept, (b"host", INNER_HOST.encode())]
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """`receive` for the application behind: the body at once, then what the connection says."""
+    whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return whole.pop() if whole else await receive()
+
+    return replay

@@ -1,0 +1,153 @@
+"""Serving over HTTP: Streamable HTTP at `/mcp`, or the legacy pair `/sse` and `/messages/`.
+
+Everything is behind one gate that asks for a bearer token, also on loopback: any page in a browser and any
+program of another user can reach a loopback port.
+"""
+
+import errno
+import ipaddress
+import socket
+from asyncio import get_running_loop
+from collections.abc import Callable
+from contextlib import AsyncExitStack, closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from mcp.server.lowlevel import Server
+
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.protocol import sse as legacy
+from mcp_toolserver.protocol import streamable
+from mcp_toolserver.protocol.access import MIN_TOKEN
+from mcp_toolserver.protocol.checks import Route, Rules, authority
+from mcp_toolserver.protocol.connection import Patience
+from mcp_toolserver.protocol.gate import Bounds, Gate
+from mcp_toolserver.protocol.listener import Address, listen, listening, port_of
+
+_LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpOptions:
+    """How to serve over HTTP."""
+
+    host: str = "127.0.0.1"
+    port: int
+    """0 takes any free port."""
+    token: str = field(repr=False)
+    names: tuple[str, ...] = ()
+    """Further names of this server, as clients spell them in the Host header: `tools.example.org` behind a
+    proxy on the usual port, `box.lan:8765` without one."""
+    max_body: int = 4 * 1024 * 1024
+    max_sessions: int = 64
+    """Also bounds the open event streams."""
+    max_calls: int = 64
+    """Requests in progress."""
+    max_connections: int = 256
+    max_connections_per_peer: int = 192
+    """Fewer than all, so that one address cannot shut out the others."""
+    idle_seconds: float = 1800.0
+    """Until a session without a request in progress is forgotten."""
+    header_seconds: float = 10.0
+    body_seconds: float = 10.0
+    keep_alive_seconds: int = 30
+
+    def __post_init__(self) -> None:
+        if len(self.token) < MIN_TOKEN:
+            raise SettingsError(f"The token for HTTP must have at least {MIN_TOKEN} characters.")
+
+
+async def serve_http(
+    server: Server[Any], options: HttpOptions, *, sse: bool, started: Callable[[str], None]
+) -> None:
+    """Serve until cancelled; then end every stream and cancel every call before returning.
+
+    `started` gets the address for clients once connections are accepted.
+
+    Raises:
+        SettingsError: the host or port cannot be listened on.
+    """
+    async with AsyncExitStack() as stack:
+        sockets = await _sockets(options)
+        for opened in sockets:
+            stack.enter_context(closing(opened))
+        endpoint = (
+            legacy.sse_endpoints(
+                server,
+                max_body=options.max_body,
+                max_calls=options.max_calls,
+                idle_seconds=options.idle_seconds,
+            )
+            if sse
+            else streamable.streamable_endpoint(
+                server,
+                max_body=options.max_body,
+                max_sessions=options.max_sessions,
+                idle_seconds=options.idle_seconds,
+            )
+        )
+        rules = _rules(options, sockets, legacy.ROUTES if sse else streamable.ROUTES)
+        gate = Gate(await stack.enter_async_context(endpoint), rules, _bounds(options))
+        await stack.enter_async_context(listening(gate, sockets, _patience(options)))
+        path = legacy.STREAM_PATH if sse else streamable.PATH
+        started(f"http://{authority(options.host, port_of(sockets))}{path}")
+        await anyio.sleep_forever()
+
+
+async def _sockets(options: HttpOptions) -> list[socket.socket]:
+    try:
+        found = await get_running_loop().getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise SettingsError(f"--host {options.host}: no such host. Use an address of this machine.") from None
+    try:
+        return listen([Address(family=entry[0], name=entry[4]) for entry in found])
+    except OSError as error:
+        raise SettingsError(f"--host {options.host} --port {options.port}: {_reason(error)}") from None
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "another program listens there. Choose another --port; 0 takes any free one."
+    return f"cannot be listened on ({error.strerror}). Choose another."
+
+
+def _rules(options: HttpOptions, sockets: list[socket.socket], routes: dict[str, Route]) -> Rules:
+    hosts = own_hosts(options, [str(found.getsockname()[0]) for found in sockets], port_of(sockets))
+    named = frozenset(f"{scheme}://{name.lower()}" for name in options.names for scheme in ("http", "https"))
+    health = {"/healthz": Route(methods=frozenset({"GET", "HEAD"}), public=True)}
+    return Rules(
+        token=options.token.encode(),
+        hosts=hosts,
+        origins=named | {f"http://{host}" for host in hosts},
+        routes={**routes, **health},
+    )
+
+
+def own_hosts(options: HttpOptions, addresses: list[str], port: int) -> frozenset[str]:
+    """Every spelling of the Host header that means this server, in lower case."""
+    bound = [ipaddress.ip_address(address) for address in addresses]
+    local = any(address.is_loopback or address.is_unspecified for address in bound)
+    names = (options.host.lower(), *(_LOOPBACK_NAMES if local else ()))
+    hosts = {authority(name, port) for name in names}
+    if port == 80:
+        hosts |= {host.removesuffix(":80") for host in hosts}
+    return frozenset(hosts | {name.lower() for name in options.names})
+
+
+def _bounds(options: HttpOptions) -> Bounds:
+    return Bounds(
+        max_body=options.max_body,
+        body_seconds=options.body_seconds,
+        max_calls=options.max_calls,
+        max_streams=options.max_sessions,
+    )
+
+
+def _patience(options: HttpOptions) -> Patience:
+    return Patience(
+        max_connections=options.max_connections,
+        max_per_peer=options.max_connections_per_peer,
+        header_seconds=options.header_seconds,
+        keep_alive_seconds=options.keep_alive_seconds,
+    )

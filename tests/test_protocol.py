@@ -1,0 +1,208 @@
+"""The protocol layer by itself: questions, client roots, resources, progress."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import mcp_types as mcp
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+
+from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.errors import NotFound
+from mcp_toolserver.protocol import elicit
+from mcp_toolserver.protocol.elicit import Questions
+from mcp_toolserver.protocol.guidance import instructions
+from mcp_toolserver.protocol.handlers import Handlers, build
+from tests.live import text
+from tests.workbench import Args, Output, Runtime, dispatcher, machine, tool
+
+YES = mcp.ElicitResult(action="accept", content={"decision": "allow"})
+
+
+class Shelf:
+    """Holds one long result."""
+
+    async def read(self, handle: str, limit: int) -> bytes:
+        if handle != "known":
+            raise NotFound("no such handle")
+        return b"whole \xff" * (limit > 0)
+
+
+async def talk(_: Args, rt: Runtime) -> Output:
+    for step in ("one", "two"):
+        await rt.report(step)
+    return Output("said")
+
+
+def handlers(folder: Path, ask: Sequence[str] = ()) -> Handlers:
+    target = dispatcher(machine(folder), tool(talk), ask=ask)
+    return Handlers(dispatcher=target, outputs=Shelf(), ask_seconds=5)
+
+
+def client(served: Handlers, **options: Any) -> Client:
+    return Client(build(served, "hello"), **{"mode": "legacy", "read_timeout_seconds": 10, **options})
+
+
+# --- questions -------------------------------------------------------------------------------------------
+
+
+def asked(questions: Questions, question: str) -> str:
+    state = questions.ask(question).request_state
+    assert state is not None
+    return state
+
+
+def test_an_answer_counts_once() -> None:
+    questions = Questions()
+    state = asked(questions, "may I?")
+    assert questions.answered("may I?", state, YES) is True
+    assert questions.answered("may I?", state, YES) is None
+
+
+def test_an_answer_to_another_question_does_not_count() -> None:
+    questions = Questions()
+    assert questions.answered("may I write b?", asked(questions, "may I write a?"), YES) is None
+
+
+@pytest.mark.parametrize("state", [None, "", "0" * 32, "made up"])
+def test_a_state_that_was_never_given_does_not_count(state: str | None) -> None:
+    questions = Questions()
+    asked(questions, "may I?")
+    assert questions.answered("may I?", state, YES) is None
+
+
+def test_a_missing_answer_is_no() -> None:
+    questions = Questions()
+    assert questions.answered("may I?", asked(questions, "may I?"), None) is False
+
+
+def test_an_answer_that_comes_too_late_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    questions = Questions()
+    monkeypatch.setattr(elicit, "STATE_SECONDS", -1.0)
+    assert questions.answered("may I?", asked(questions, "may I?"), YES) is None
+
+
+def test_only_so_many_questions_are_remembered() -> None:
+    questions = Questions()
+    first = asked(questions, "may I?")
+    for _ in range(2000):
+        last = asked(questions, "may I?")
+    assert questions.answered("may I?", first, YES) is None
+    assert questions.answered("may I?", last, YES) is True
+
+
+@pytest.mark.parametrize(
+    "tamper", [str.swapcase, lambda _: "x" * 40, lambda state: state[:-4]], ids=["STATE01", "STATE06", "cut"]
+)
+async def test_a_tampered_state_is_refused(tamper: Any, tmp_path: Path) -> None:
+    human_saw: list[str] = []
+
+    async def human(_: Any, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
+        human_saw.append(params.message)
+        return YES
+
+    async with client(handlers(tmp_path, ["probe"]), mode="auto", elicitation_callback=human) as connected:
+        first = await connected.session.call_tool("probe", {}, allow_input_required=True)
+        assert isinstance(first, mcp.InputRequiredResult)
+        assert first.request_state is not None
+        answers: mcp.InputResponses = {elicit.APPROVAL: YES}
+        with pytest.raises(MCPError) as failure:
+            await connected.session.call_tool(
+                "probe",
+                {},
+                input_responses=answers,
+                request_state=tamper(first.request_state),
+                allow_input_required=True,
+            )
+        assert failure.value.error.code == mcp.INVALID_PARAMS
+        again = await connected.session.call_tool(
+            "probe", {}, input_responses=answers, request_state=first.request_state, allow_input_required=True
+        )
+        assert isinstance(again, mcp.CallToolResult)
+        assert text(again) == "said"
+        replayed = await connected.session.call_tool(
+            "probe", {}, input_responses=answers, request_state=first.request_state, allow_input_required=True
+        )
+        assert isinstance(replayed, mcp.InputRequiredResult)
+
+
+# --- roots -----------------------------------------------------------------------------------------------
+
+
+async def test_a_client_is_asked_for_its_roots_once_and_again_when_they_change(tmp_path: Path) -> None:
+    calls = 0
+
+    async def roots(_: Any) -> mcp.ListRootsResult:
+        nonlocal calls
+        calls += 1
+        return mcp.ListRootsResult(roots=[])
+
+    async with client(handlers(tmp_path), list_roots_callback=roots) as connected:
+        for _ in range(3):
+            assert text(await connected.call_tool("probe", {})) == "said"
+        assert calls == 1
+        await connected.session.send_roots_list_changed()
+        await connected.call_tool("probe", {})
+        assert calls == 2
+
+
+async def test_a_client_that_fails_to_name_its_roots_has_no_opinion(tmp_path: Path) -> None:
+    async def broken(_: Any) -> mcp.ErrorData:
+        return mcp.ErrorData(code=-32603, message="no roots today")
+
+    async with client(handlers(tmp_path), list_roots_callback=broken) as connected:
+        assert text(await connected.call_tool("probe", {})) == "said"
+
+
+async def test_a_modern_client_is_not_asked_for_roots(tmp_path: Path) -> None:
+    async def roots(_: Any) -> mcp.ListRootsResult:
+        raise AssertionError
+
+    async with client(handlers(tmp_path), mode="auto", list_roots_callback=roots) as connected:
+        assert text(await connected.call_tool("probe", {})) == "said"
+
+
+# --- resources and progress ------------------------------------------------------------------------------
+
+
+async def test_a_long_result_is_a_resource_as_text(tmp_path: Path) -> None:
+    async with client(handlers(tmp_path)) as connected:
+        content = (await connected.read_resource("toolserver://output/known")).contents[0]
+        assert isinstance(content, mcp.TextResourceContents)
+        assert content.text == "whole �"
+
+
+@pytest.mark.parametrize(
+    ("token", "heard"),
+    [
+        pytest.param("t" * 256, 2, id="short"),
+        pytest.param(7, 2, id="number"),
+        pytest.param("t" * 257, 0, id="JSON15"),
+    ],
+)
+async def test_progress_is_reported_under_a_token_of_bounded_length(
+    token: str | int, heard: int, tmp_path: Path
+) -> None:
+    notes: list[mcp.ProgressNotification] = []
+
+    async def listen(message: Any) -> None:
+        if isinstance(message, mcp.ProgressNotification):
+            notes.append(message)
+
+    async with client(handlers(tmp_path), message_handler=listen) as connected:
+        await connected.session.call_tool("probe", {}, meta={"progress_token": token})
+    assert [note.params.progress_token for note in notes] == [token] * heard
+    assert [note.params.progress for note in notes] == [1.0, 2.0][:heard]
+
+
+# --- guidance --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", Permission)
+def test_the_instructions_fit_whatever_the_roots(mode: Permission) -> None:
+    said = instructions(mode, [f"/{'x' * 200}/{number}" for number in range(20)])
+    assert len(said) <= 1500
+    assert mode.flag in said
+    assert "12 more" in instructions(mode, [f"/r{number}" for number in range(20)])
