@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import anyio
 import platformdirs
+from anyio.abc import TaskStatus
 
 from mcp_toolserver.capabilities import PRICES, Capability, Prices, Search
 from mcp_toolserver.dispatch import Dispatcher
@@ -161,9 +162,10 @@ def serve(assembly: Assembly, leave: Leave) -> int:
 async def _serve(assembly: Assembly, leave: Leave) -> int:
     status, wrong = 0, None
 
-    async def end_on_signal() -> None:
+    async def end_on_signal(*, task_status: TaskStatus[None]) -> None:
         nonlocal status
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+            task_status.started()
             async for number in received:
                 status = 128 + number
                 if assembly.settings.transport == "stdio":
@@ -173,7 +175,7 @@ async def _serve(assembly: Assembly, leave: Leave) -> int:
                 tasks.cancel_scope.cancel()
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(end_on_signal)
+        await tasks.start(end_on_signal)
         try:
             await _transport(assembly)
         except SettingsError as error:

@@ -73,9 +73,10 @@ class Registry:
     """
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        self.entries: Mapping[str, Entry] = {entry.spec.name: entry for entry in entries}
+        self.entries: dict[str, Entry] = {}
         self._spellings: dict[str, tuple[Entry, Alias]] = {}
-        for entry in self.entries.values():
+        for entry in entries:
+            self.entries[entry.spec.name] = entry
             own = [alias for alias in entry.spec.aliases if alias.name == entry.spec.name]
             for alias in (
                 *(own or [Alias(entry.spec.name)]),

@@ -44,10 +44,16 @@ def _run(invocation: Invocation) -> int:
     _check(settings, needs_root=invocation.action in ("serve", "call"))
     ripgrep = find_ripgrep(os.environ.get("PATH", "").split(os.pathsep))
     broker = None if invocation.action == "demo" else _broker(settings, ripgrep)
-    logging.basicConfig(stream=sys.stderr, level=settings.log_level.upper(), format="%(name)s: %(message)s")
+    _log(settings.log_level.upper())
     # The handshake era uses features that the SDK says it will drop; that is for us to know, not the user.
     warnings.filterwarnings("ignore", module=r"mcp(_types)?\b")
     return _ACTIONS[invocation.action](invocation, broker, ripgrep)
+
+
+def _log(level: str) -> None:
+    """Our own words at `level`; what libraries say of messages, which holds arguments, stays out."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
+    logging.getLogger("mcp_toolserver").setLevel(level)
 
 
 def _serve(invocation: Invocation, broker: Broker | None, ripgrep: str | None) -> int:

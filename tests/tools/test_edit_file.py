@@ -289,19 +289,6 @@ async def test_a_missing_file_is_not_made(server: Dispatcher, root: Path) -> Non
     assert not (root / "missing").exists()
 
 
-async def test_a_file_with_another_digest_is_left_alone(server: Dispatcher, root: Path) -> None:
-    (root / "a").write_bytes(b"one")
-    digests = {"right": hashlib.sha256(b"one").hexdigest(), "wrong": hashlib.sha256(b"two").hexdigest()}
-
-    wrong = await edit(server, path="a", old_string="one", new_string="1", expected_sha256=digests["wrong"])
-    untouched = (root / "a").read_bytes()
-    right = await edit(server, path="a", old_string="one", new_string="1", expected_sha256=digests["right"])
-
-    assert wrong.error == "conflict"
-    assert untouched == b"one"
-    assert right.error is None
-
-
 @pytest.mark.parametrize("count", [pytest.param(20, id="RACE04")])
 async def test_edits_at_the_same_time_all_arrive(server: Dispatcher, root: Path, count: int) -> None:
     (root / "a").write_text("".join(f"<{n}>\n" for n in range(count)), encoding="utf-8")
