@@ -127,7 +127,9 @@ class Dispatcher:
     policy: Policy
     host: Host
     objections: tuple[Objection, ...] = ()
-    _reads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(PARALLEL_READS))
+    _reads: anyio.Semaphore = field(
+        default_factory=lambda: anyio.Semaphore(PARALLEL_READS, fast_acquire=True)
+    )
 
     def level(self, entry: Entry) -> Permission:
         """What a call of the tool needs on this host."""

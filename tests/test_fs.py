@@ -508,14 +508,19 @@ async def test_turns_are_forgotten_when_nobody_waits() -> None:
 # --- reading ---------------------------------------------------------------------------------------------
 
 
-async def test_a_reader_gets_the_open_file_and_its_size_in_another_thread(files: Files) -> None:
-    def look(file: BinaryIO, size: int) -> tuple[bytes, int, bool]:
-        return file.read(), size, threading.current_thread() is threading.main_thread()
+@pytest.mark.parametrize(("size", "at_once"), [(3, True), (64 * 1024, True), (64 * 1024 + 1, False)])
+async def test_a_reader_gets_the_open_file_and_its_size_and_a_thread_for_much(
+    size: int, at_once: bool, ws: Path, files: Files
+) -> None:
+    def look(file: BinaryIO, size: int) -> tuple[int, int, bool]:
+        return len(file.read()), size, threading.current_thread() is threading.main_thread()
 
-    assert await files.read(at("f"), look) == (b"old", 3, False)
+    (ws / "f").write_bytes(b"x" * size)
+    assert await files.read(at("f"), look) == (size, size, at_once)
 
 
-async def test_a_reader_that_hangs_does_not_hold_up_a_caller_who_gives_up(files: Files) -> None:
+async def test_a_reader_that_hangs_does_not_hold_up_a_caller_who_gives_up(ws: Path, files: Files) -> None:
+    (ws / "f").write_bytes(b"x" * 100_000)
     release = threading.Event()
     with anyio.move_on_after(0.05) as scope:
         await files.read(at("f"), lambda file, size: release.wait(5))

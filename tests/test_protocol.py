@@ -86,11 +86,9 @@ def test_an_answer_that_comes_too_late_does_not_count(monkeypatch: pytest.Monkey
 
 def test_only_so_many_questions_are_remembered() -> None:
     questions = Questions()
-    first = asked(questions, "may I?")
-    for _ in range(2000):
-        last = asked(questions, "may I?")
-    assert questions.answered("may I?", first, YES) is None
-    assert questions.answered("may I?", last, YES) is True
+    states = [asked(questions, "may I?") for _ in range(2000)]
+    assert questions.answered("may I?", states[0], YES) is None
+    assert questions.answered("may I?", states[-1], YES) is True
 
 
 @pytest.mark.parametrize(

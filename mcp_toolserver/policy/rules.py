@@ -146,6 +146,11 @@ class Policy:
         return any(rule.covers(READER) and rule.touches(spellings) for rule in self.deny)
 
     @property
+    def may_ask(self) -> bool:
+        """Whether any call could lead to a question."""
+        return bool(self.ask) or self.granted < self.ceiling
+
+    @property
     def hides_anything(self) -> bool:
         """False spares a search the question per file."""
         return any(rule.covers(READER) for rule in self.deny)

@@ -172,5 +172,7 @@ def build(handlers: Handlers, instructions: str) -> Server[Any]:
     server.add_notification_handler(
         "notifications/roots/list_changed", mcp.NotificationParams, handlers.roots_changed
     )
-    server.middleware.append(RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=NAME))
+    if handlers.dispatcher.policy.may_ask:
+        boundary = RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=NAME)
+        server.middleware.append(boundary)
     return server

@@ -63,6 +63,10 @@ class _Request:
     creates: bool
 
 
+_SMALL = 64 * 1024
+"""Bytes that are read at once; handing them to a thread would take longer."""
+
+
 class ConfinedFiles:
     """The files of a workspace, as `capabilities.Files`."""
 
@@ -73,8 +77,16 @@ class ConfinedFiles:
         self._write = write
 
     async def read(self, path: CanonicalPath, reader: Callable[[BinaryIO, int], T]) -> T:
-        # A file system that hangs holds up its own thread, not the caller who has given up.
-        return await to_thread.run_sync(self._read, path, reader, abandon_on_cancel=True)
+        try:
+            with explained(path):
+                file = os.fdopen(self._places.regular(path), "rb")
+        except NotFound as error:
+            raise await to_thread.run_sync(self._missing, path, error) from None
+        size = os.fstat(file.fileno()).st_size
+        if size <= _SMALL:
+            return _read(path, file, size, reader)
+        # A caller who has given up does not wait for the thread.
+        return await to_thread.run_sync(_read, path, file, size, reader, abandon_on_cancel=True)
 
     async def write(
         self, path: CanonicalPath, content: bytes, *, expected_sha256: str | None = None
@@ -85,16 +97,6 @@ class ConfinedFiles:
         self, path: CanonicalPath, change: Callable[[bytes], bytes], *, expected_sha256: str | None = None
     ) -> Written:
         return await self._changed(path, change, expected_sha256, creates=False)
-
-    def _read(self, path: CanonicalPath, reader: Callable[[BinaryIO, int], T]) -> T:
-        with explained(path), os.fdopen(self._opened(path), "rb") as file:
-            return reader(file, os.fstat(file.fileno()).st_size)
-
-    def _opened(self, path: CanonicalPath) -> int:
-        try:
-            return self._places.regular(path)
-        except NotFound as error:
-            raise self._missing(path, error) from None
 
     async def _changed(
         self,
@@ -182,6 +184,11 @@ class ConfinedFiles:
                 os.close(fd)
         paths = [CanonicalPath(f"{parent}{slash}{name}") for name in difflib.get_close_matches(wanted, names)]
         return [f"'{path}'" for path in paths if _is_sendable(path) and not self._places.is_hidden(path)]
+
+
+def _read(path: CanonicalPath, file: BinaryIO, size: int, reader: Callable[[BinaryIO, int], T]) -> T:
+    with explained(path), file:
+        return reader(file, size)
 
 
 def _is_sendable(path: str) -> bool:

@@ -5,6 +5,7 @@ import errno
 import os
 import struct
 import sys
+from collections.abc import Callable
 from functools import cache
 
 _OPENAT2 = 437
@@ -54,6 +55,15 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
+@cache
+def _openat2() -> Callable[[int, int, bytes, bytes, int], int]:
+    """With the types declared once: converting them at every call would cost more than the call."""
+    syscall = ctypes.CDLL(None, use_errno=True).syscall
+    syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)
+    syscall.restype = ctypes.c_long
+    return syscall
+
+
 def openat2(folder: int, path: str, flags: int, mode: int = 0) -> int:
     """`openat` where neither `..` nor a link leads out of `folder`, and no link of /proc jumps.
 
@@ -64,9 +74,7 @@ def openat2(folder: int, path: str, flags: int, mode: int = 0) -> int:
     how = _HOW.pack(flags | os.O_CLOEXEC, mode if flags & os.O_CREAT else 0, resolve)
     name = os.fsencode(path)
     for _ in range(_ATTEMPTS):
-        fd: int = _libc().syscall(
-            ctypes.c_long(_OPENAT2), ctypes.c_int(folder), name, how, ctypes.c_size_t(_HOW.size)
-        )
+        fd = _openat2()(_OPENAT2, folder, name, how, _HOW.size)
         if fd >= 0:
             return fd
         if ctypes.get_errno() not in (errno.EAGAIN, errno.EINTR):

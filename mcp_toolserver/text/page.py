@@ -61,9 +61,11 @@ def page(file: BinaryIO, size: int, *, skip: int, take: int, max_bytes: int) -> 
     if encoding is None:
         raise InvalidInput("The file is binary, not text: it has no lines to show. Choose a text file.")
     taken = _Taken(skip=skip, take=take, room=max_bytes)
-    for chunk in _utf_8(encoding, _chunks(sample, file)):
-        taken.feed(chunk)
-    taken.finish()
+    chunks = list(_utf_8(encoding, iter((sample,)))) if size <= _SAMPLE else None
+    if chunks is None or not taken.all_at_once(b"".join(chunks)):
+        for chunk in chunks or _utf_8(encoding, _chunks(sample, file)):
+            taken.feed(chunk)
+        taken.finish()
     raw = b"\n".join(taken.lines)
     shown, text = _decoded(raw, encoding)
     lines = text.split("\n") if taken.lines else []
@@ -131,6 +133,21 @@ class _Taken:
     @property
     def total(self) -> int:
         return self._line_feeds + self._ends_open
+
+    def all_at_once(self, content: bytes) -> bool:
+        """Take from a whole file, many times faster; false, with nothing taken, when not all of it fits."""
+        lines = content.split(b"\n")
+        is_open = bool(lines[-1])
+        if not is_open:
+            lines.pop()
+        wanted = lines[self._skip : self._skip + self._take]
+        digits = len(str(self._skip + len(wanted)))
+        if sum(map(len, wanted)) + len(wanted) * (digits + 2) > self._room:
+            return False
+        self.lines = wanted
+        self._line_feeds, self._ends_open = len(lines) - is_open, is_open
+        self.ended = len(wanted) - (is_open and self._skip + len(wanted) == len(lines) and bool(wanted))
+        return True
 
     def feed(self, chunk: bytes) -> None:
         if not chunk:
