@@ -61,17 +61,16 @@ def assemble(settings: Settings, broker: Broker | None, ripgrep: str | None) -> 
     registry = Registry(discover())
     offered = registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
     policy = _policy(settings, registry)
-    outputs = Outputs(state_folder(settings))
-    workspace = Workspace(
-        settings.root, readable=outputs.folder, hides=_hides(policy, state_folder(settings), outputs)
-    )
+    state = state_folder(settings)
+    outputs = Outputs(state)
+    workspace = Workspace(settings.root, readable=outputs.folder, hides=_hides(policy, state, outputs))
     limits = CommandLimits(foreground_seconds=settings.foreground_seconds)
     running = broker and Commands(broker, workspace, outputs, limits)
     machine = Machine(
         prices=prices(broker),
         workspace=workspace,
         outputs=outputs,
-        search=_search(broker, ripgrep),
+        search=_search(broker, ripgrep, hiding=_may_hide(policy, state, workspace.roots)),
         processes=running and running.within,
         jobs=running,
     )
@@ -102,11 +101,13 @@ def prices(broker: Broker | None) -> Prices:
     return {**PRICES, Capability.JOBS: PRICES[Capability.PROCESS]}
 
 
-def _search(broker: Broker | None, ripgrep: str | None) -> Callable[[Workspace], Search] | None:
+def _search(
+    broker: Broker | None, ripgrep: str | None, *, hiding: bool
+) -> Callable[[Workspace], Search] | None:
     if broker is None:
         return None
     programs = Programs(broker)
-    return lambda workspace: Ripgrep(programs, workspace, program=ripgrep)
+    return lambda workspace: Ripgrep(programs, workspace, program=ripgrep, hiding=hiding)
 
 
 def _commands(registry: Registry) -> frozenset[str]:
@@ -137,6 +138,11 @@ def _hides(policy: Policy, state: str, outputs: Outputs) -> Callable[[tuple[str,
         return _lies_in(absolute, state) and (kept is None or not _lies_in(absolute, kept))
 
     return hides
+
+
+def _may_hide(policy: Policy, state: str, roots: tuple[str, ...]) -> bool:
+    """False spares a search the question for each file."""
+    return policy.hides_anything or any(_lies_in(state, root) for root in roots)
 
 
 def _lies_in(path: str, folder: str) -> bool:

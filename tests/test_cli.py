@@ -323,3 +323,27 @@ def test_a_terminal_on_standard_input_gets_one_helpful_line(workspace: Path, tmp
 def test_every_tool_is_in_the_readme_or_the_tools_page() -> None:
     page = (ROOT / "docs/tools.md").read_text(encoding="utf-8")
     assert all(f"## {entry.spec.name}\n" in page for entry in discover())
+
+
+def test_the_servers_own_state_is_hidden_in_a_root_that_is_the_home_folder(tmp_path: Path) -> None:
+    state = tmp_path / ".local/state/mcp-toolserver"
+    (state / "sessions").mkdir(parents=True)
+    (state / "sessions/secret.txt").write_text("secret", encoding="utf-8")
+    (tmp_path / "mine.txt").write_text("secret", encoding="utf-8")
+    environ = {"XDG_STATE_HOME": str(tmp_path / ".local/state")}
+    found = run(
+        "call",
+        "glob_search",
+        '{"pattern": "*.txt", "hidden": true}',
+        "--root",
+        str(tmp_path),
+        home=tmp_path,
+        **environ,
+    )
+    assert found.stdout.split() == ["mine.txt"]
+    grep = '{"pattern": "secret", "include_ignored": true}'
+    assert run("call", "grep_search", grep, "--root", str(tmp_path), home=tmp_path, **environ).stdout.split()[
+        0
+    ] == ("mine.txt")
+    path = '{"path": ".local/state/mcp-toolserver/sessions/secret.txt"}'
+    assert run("call", "read_file", path, "--root", str(tmp_path), home=tmp_path, **environ).returncode == 1
