@@ -1,27 +1,44 @@
 """Searches of real folders with both engines, through a real broker."""
 
+import ctypes
 import os
+import re
+import subprocess
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
+from pydantic import JsonValue
 
-from mcp_toolserver.capabilities import FileQuery, FoundFiles, FoundLines, LineQuery, SearchMode
+from mcp_toolserver.capabilities import (
+    Capability,
+    FileQuery,
+    FoundFiles,
+    FoundLines,
+    LineQuery,
+    Permission,
+    SearchMode,
+)
+from mcp_toolserver.dispatch import Dispatcher, Result
+from mcp_toolserver.registry import Entry
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.fs import Workspace
 from mcp_toolserver.runtime.launch import Exit, Launcher, Running
 from mcp_toolserver.runtime.programs import Programs
 from mcp_toolserver.runtime.search import DEADLINE, Ripgrep
 from mcp_toolserver.runtime.search_programs import find_ripgrep, helpers
+from mcp_toolserver.tools.search.glob_search import TOOL as GLOB
+from mcp_toolserver.tools.search.grep_search import TOOL as GREP
 from tests.processes import broker
+from tests.workbench import Person, dispatcher, machine
 
 RIPGREP = find_ripgrep(())
 """A dependency, so it is there."""
 
 ENGINES = {"ripgrep": RIPGREP, "stand-in": None}
-NOBODY = 65534
 
 
 @contextmanager
@@ -96,16 +113,13 @@ class Grounds:
         with anyio.fail_after(60):
             return await self.search.files(FileQuery(pattern=pattern, path=at, limit=limit, **options))
 
-    async def names(self, pattern: str, **options: bool) -> list[str]:
+    async def names(self, pattern: str, *, hidden: bool = False, ignored: bool = False) -> list[str]:
         """The files found, by name."""
-        return sorted((await self.files(pattern, **options)).files)
+        return sorted((await self.files(pattern, hidden=hidden, ignored=ignored)).files)
 
 
-@dataclass
 class Unprivileged:
-    """Starts programs as somebody whom a file's mode can keep out, which root is not."""
-
-    complaints: bytes = field(default=b"", init=False)
+    """Starts programs that a file's mode can keep out, even when root runs the tests."""
 
     def open(
         self, argv: Sequence[str], *, cwd: int, stdin: int | None = None, timeout: float
@@ -114,11 +128,26 @@ class Unprivileged:
 
     @asynccontextmanager
     async def _opened(self, argv: Sequence[str], cwd: int) -> AsyncGenerator[Running]:
-        who = NOBODY if os.geteuid() == 0 else None
-        done = await anyio.run_process(
-            list(argv), cwd=f"/proc/self/fd/{cwd}", check=False, user=who, group=who, stdin=-3
-        )
+        done = await anyio.to_thread.run_sync(_unprivileged, argv, cwd)
         yield Ended(done.stdout, done.stderr, done.returncode)
+
+
+def _unprivileged(argv: Sequence[str], cwd: int) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        argv,
+        cwd=f"/proc/self/fd/{cwd}",
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        preexec_fn=_without_override if os.geteuid() == 0 else None,
+    )
+
+
+def _without_override() -> None:
+    """Drop what lets root read what modes forbid: CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH."""
+    drop_from_bounding_set = 24
+    for capability in (1, 2):
+        ctypes.CDLL(None).prctl(drop_from_bounding_set, capability, 0, 0, 0)
 
 
 @dataclass
@@ -201,3 +230,22 @@ class LedAway:
 def programs(started: Broker) -> Programs:
     """The launcher that the server uses."""
     return Programs(started)
+
+
+def searcher(
+    folder: Path, started: Broker, *, engine: str | None = RIPGREP, deadline: float = DEADLINE
+) -> Dispatcher:
+    """The real search tools on `folder/root`."""
+    host = machine(folder, {Capability.SEARCH: Permission.READ_ONLY})
+    host = replace(
+        host,
+        search=lambda workspace: Ripgrep(Programs(started), workspace, program=engine, deadline=deadline),
+    )
+    return dispatcher(host, *(Entry(tool, toolset="search") for tool in (GLOB, GREP)))
+
+
+async def ask(at: Dispatcher, tool: str, **arguments: JsonValue) -> Result:
+    """One call; arguments whose names are no names in Python are given with `_` for `-`."""
+    given = {re.sub("^_", "-", name): value for name, value in arguments.items()}
+    with anyio.fail_after(60):
+        return await at.call(tool, given, Person())

@@ -176,7 +176,7 @@ def by_wcmatch(pattern: str, path: str) -> bool:
 
 @given(PATTERNS, ANY_PATH)
 def test_globs_agree_with_wcmatch_but_for_the_folder_itself(pattern: str, path: str) -> None:
-    assume(".." not in re.split("[/{,}]", pattern))
+    assume(".." not in re.split("[/{,}]", pattern) and pattern.count("{") < 5)
     alternatives = expand(pattern)
     # A component `.` is ours alone to interpret.
     assume(not any("." in alternative.split("/") for alternative in alternatives))

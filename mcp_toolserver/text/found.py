@@ -1,17 +1,13 @@
 """What the search tools say about what they did not show."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 _ERRORS = 5
 
 
-def nothing(what: str, *, hidden: bool, ignored: bool) -> str:
-    """That there is none of `what`, and which switches let a search see more."""
-    switches = (
-        ("hidden", "hidden files", hidden),
-        ("include_ignored", "files that .gitignore excludes", ignored),
-    )
-    notes = [f"Set `{switch}` to search {files} too." for switch, files, searched in switches if not searched]
+def nothing(what: str, switches: Mapping[str, bool], adds: Mapping[str, str]) -> str:
+    """That there is none of `what`, and what those of the `switches` that are off would add to the search."""
+    notes = [f"Set `{name}` to search {adds[name]} too." for name, is_on in switches.items() if not is_on]
     return " ".join((f"No {what}.", *notes))
 
 

@@ -113,10 +113,10 @@ def literal_prefix(pattern: str) -> str:
 
 def rooted(pattern: str) -> tuple[str, str]:
     """The folder that an absolute `pattern` starts from, and the pattern beneath it."""
-    folder = literal_prefix(pattern)
-    if folder == pattern:
-        folder = pattern.rpartition("/")[0] or "/"
-    return folder, f"./{pattern[len(folder) :].lstrip('/')}"
+    start = literal_prefix(pattern)
+    if start == pattern:
+        start = pattern.rpartition("/")[0]
+    return start.rstrip("/") or "/", f"./{pattern[len(start) :].lstrip('/')}"
 
 
 def _regex(alternative: str) -> str:

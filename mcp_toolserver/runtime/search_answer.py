@@ -1,0 +1,187 @@
+"""The text of a search: the window asked for, looked up again, as the caller reads it."""
+
+import codecs
+import os
+import re
+import stat
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+from mcp_toolserver.capabilities import CanonicalPath, FoundLines, LineQuery
+from mcp_toolserver.errors import ToolError
+from mcp_toolserver.runtime.search_names import inside, showable
+from mcp_toolserver.runtime.search_place import Place, Searched
+from mcp_toolserver.runtime.search_results import Collection, Hit
+
+# A FIFO swapped in would keep an opener waiting without O_NONBLOCK.
+_NO_LINK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAX_TRANSCODED = 64 << 20
+_LINE = re.compile(rb"(\d+)([:-])(\d+)[:-]([^\n]*)\n")
+_OMISSION = re.compile(rb" \[\.\.\. [^\]]+\]\Z")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A line of a file, as the search saw it."""
+
+    number: int
+    matched: bool
+    offset: int
+    """Bytes before it in the file, without a byte order mark."""
+    text: bytes
+
+
+def answer(
+    workspace: Searched, place: Place, query: LineQuery, found: Collection, errors: Sequence[str]
+) -> FoundLines:
+    """Show the entries of `found` that `query` asks for. Lines that are no longer there are named instead."""
+    problems = list(errors)
+    if found.is_binary:
+        problems.append(f"{showable(query.path)}: matches, but is binary; its lines are not shown")
+    if query.mode == "content":
+        text = _content(workspace, place, query, _windows(found, query), problems)
+    else:
+        text = _names(place, query, found)
+    left = max(0, found.total - query.offset)
+    return FoundLines(
+        text=text,
+        shown=min(query.limit, left) if query.limit else left,
+        total=found.total,
+        complete=not found.is_full,
+        files=found.files,
+        matches=found.matches,
+        errors=tuple(problems),
+    )
+
+
+def _names(place: Place, query: LineQuery, found: Collection) -> str:
+    first = query.offset - found.skipped
+    hits = found.hits[first : first + query.limit if query.limit else None]
+    paths = [showable(place.file or inside(place.path, hit.name)) for hit in hits]
+    if query.mode == "count":
+        paths = [f"{path}:{hit.matches}" for path, hit in zip(paths, hits, strict=True)]
+    return "\n".join(paths)
+
+
+class Window(NamedTuple):
+    """A hit with how many of its entries to skip and to take."""
+
+    hit: Hit
+    skip: int
+    take: int
+
+
+def _windows(found: Collection, query: LineQuery) -> Iterator[Window]:
+    position = found.skipped
+    end = query.offset + query.limit if query.limit else found.total
+    for hit in found.hits:
+        if position >= end:
+            return
+        skip = max(0, query.offset - position)
+        take = min(hit.entries, end - position) - skip
+        if take > 0:
+            yield Window(hit, skip, take)
+        position += hit.entries
+
+
+def _content(
+    workspace: Searched, place: Place, query: LineQuery, windows: Iterable[Window], problems: list[str]
+) -> str:
+    pieces: list[str] = []
+    with Lookup(workspace) as lookup:
+        for hit, skip, take in windows:
+            near = around(tuple(lines(hit)), skip, take, query)
+            path = place.file or inside(place.path, hit.name)
+            # A single file was searched through its own descriptor.
+            if place.file or lookup.holds(path, near):
+                pieces.append("\n".join(_shown_lines(showable(path), near, query)))
+            else:
+                problems.append(f"{showable(path)}: changed during the search")
+    return ("\n--\n" if query.before + query.after else "\n").join(pieces)
+
+
+def lines(hit: Hit) -> Iterator[Line]:
+    """The lines of a hit in content mode, without the CR that ripgrep adds where a file has none."""
+    for number, sign, offset, text in _LINE.findall(hit.body):
+        yield Line(
+            number=int(number), matched=sign == b":", offset=int(offset), text=text.removesuffix(b"\r")
+        )
+
+
+def around(found: Sequence[Line], skip: int, take: int, query: LineQuery) -> Sequence[Line]:
+    """`take` of the matching lines after the first `skip`, with their context."""
+    numbers = [line.number for line in found if line.matched][skip : skip + take]
+    if len(numbers) == len(found):
+        return found
+
+    def is_near(line: Line) -> bool:
+        low = bisect_left(numbers, line.number - query.after)
+        return low < bisect_right(numbers, line.number + query.before)
+
+    return [line for line in found if is_near(line)]
+
+
+def _shown_lines(path: str, near: Sequence[Line], query: LineQuery) -> Iterator[str]:
+    for position, line in enumerate(near):
+        has_context = query.before + query.after > 0
+        if has_context and position and line.number != near[position - 1].number + 1:
+            yield "--"
+        sign = ":" if line.matched else "-"
+        text = line.text.decode("utf-8", "replace")
+        yield f"{path}{sign}{line.number}{sign}{text}" if query.line_numbers else f"{path}{sign}{text}"
+
+
+class Lookup:
+    """Looks found lines up beneath the root. Files come in path order, so a folder is opened once."""
+
+    def __init__(self, workspace: Searched) -> None:
+        self._workspace = workspace
+        self._folder = ExitStack()
+        self._path: str = ""
+        self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.close()
+
+    def holds(self, path: CanonicalPath, near: Sequence[Line]) -> bool:
+        """Whether there is a regular file beneath the root that holds these lines."""
+        folder, _, name = path.rpartition("/")
+        try:
+            self._enter(folder or ("/" if path.startswith("/") else "."))
+            fd = os.open(name, _NO_LINK, dir_fd=self._fd)
+        except (OSError, ToolError):
+            return False
+        try:
+            return stat.S_ISREG(os.fstat(fd).st_mode) and _holds(fd, near)
+        finally:
+            os.close(fd)
+
+    def _enter(self, folder: str) -> None:
+        if folder != self._path:
+            self._folder.close()
+            self._path = ""
+            self._fd = self._workspace.folder(CanonicalPath(folder))
+            self._folder.callback(os.close, self._fd)
+            self._path = folder
+
+
+def _holds(fd: int, near: Sequence[Line]) -> bool:
+    """Whether the open file holds these lines where the search saw them."""
+    head = os.pread(fd, len(codecs.BOM_UTF8), 0)
+    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        data = os.pread(fd, _MAX_TRANSCODED, 0).decode("utf-16", "replace").encode()
+        return all(_is_at(line, lambda size, start: data[start : start + size], 0) for line in near)
+    mark = len(head) if head == codecs.BOM_UTF8 else 0
+    return all(_is_at(line, lambda size, start: os.pread(fd, size, start), mark) for line in near)
+
+
+def _is_at(line: Line, read: Callable[[int, int], bytes], shift: int) -> bool:
+    there = read(len(line.text), line.offset + shift)
+    cut = _OMISSION.search(line.text)
+    return there == line.text or (cut is not None and there.startswith(line.text[: cut.start()]))

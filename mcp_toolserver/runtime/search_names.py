@@ -1,0 +1,21 @@
+"""Names of found files: joined to the folder that was searched, and made fit to show."""
+
+import re
+
+from mcp_toolserver.capabilities import CanonicalPath
+
+_UNSHOWABLE = re.compile("[\0-\x1f\x7f\ud800-\udfff]")
+
+
+def inside(folder: str, name: str) -> CanonicalPath:
+    """The path of `name` in `folder`."""
+    if folder == ".":
+        return CanonicalPath(name)
+    return CanonicalPath(f"/{name}" if folder == "/" else f"{folder}/{name}")
+
+
+def showable(path: str) -> str:
+    """A path on one line: what is no text appears as an escape, so that no name can pass for another line."""
+    if path.isascii() and path.isprintable():
+        return path
+    return _UNSHOWABLE.sub(lambda match: f"\\x{ord(match[0]) & 0xFF:02x}", path)

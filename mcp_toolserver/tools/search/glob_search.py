@@ -1,0 +1,84 @@
+"""Find files by name, newest first. Without `/` a pattern matches at any depth. Skips links, dot files and
+what .gitignore lists.
+"""
+
+from collections.abc import Iterator
+
+from mcp_toolserver.text.found import nothing, unsearched
+from mcp_toolserver.text.glob import rooted
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    CanonicalPath,
+    Capability,
+    Field,
+    FileQuery,
+    FoundFiles,
+    Output,
+    Permission,
+    Profile,
+    Runtime,
+    ToolSpec,
+    WorkspacePath,
+    model_validator,
+)
+
+_ENTRIES = 1_000
+_SWITCHES = {"hidden": "dot files", "include_ignored": "what .gitignore lists"}
+
+
+class GlobSearch(Args):
+    pattern: str = Field(min_length=1, description="`src/**/*.{ts,js}`")
+    path: WorkspacePath = Field(default=CanonicalPath("."), description="Folder")
+    hidden: bool = Field(default=False, description="Dot files too")
+    include_ignored: bool = Field(default=False, description="Ignored files too")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_its_folder(cls, given: dict[str, object]) -> dict[str, object]:
+        """An absolute pattern names its folder, which rules and roots must see as the path."""
+        pattern = given.get("pattern")
+        if not isinstance(pattern, str) or not pattern.startswith("/"):
+            return given
+        folder, rest = rooted(pattern)
+        return {**given, "path": folder, "pattern": rest}
+
+
+async def run(args: GlobSearch, rt: Runtime) -> Output:
+    query = FileQuery(
+        pattern=args.pattern,
+        path=args.path,
+        hidden=args.hidden,
+        ignored=args.include_ignored,
+        limit=_ENTRIES,
+    )
+    found = await rt.search.files(query)
+    is_cut = found.total > len(found.files)
+    text = "\n".join((*_lines(args, found), *unsearched(found.errors)))
+    return Output(text, truncated=is_cut)
+
+
+def _lines(args: GlobSearch, found: FoundFiles) -> Iterator[str]:
+    if not found.files:
+        yield nothing(
+            "file matches", {"hidden": args.hidden, "include_ignored": args.include_ignored}, _SWITCHES
+        )
+    yield from found.files
+    if found.total > len(found.files):
+        shown = f"the newest {len(found.files):,} of {found.total:,} files"
+        yield f"[{shown}; narrow the pattern or the path to see others]"
+
+
+TOOL = ToolSpec(
+    name="glob_search",
+    description=__doc__ or "",
+    permission=Permission.READ_ONLY,
+    needs=frozenset({Capability.SEARCH}),
+    args=GlobSearch,
+    run=run,
+    kind="search",
+    subjects=lambda args: (args.path,),
+    idempotent=True,
+    aliases=(Alias("Glob"), Alias("glob")),
+    profile=Profile.LEAN,
+)

@@ -1,0 +1,118 @@
+"""Search in files. Regular expressions are Rust's (no look-around). Skips binary and dot files, links and
+what .gitignore lists.
+"""
+
+from collections.abc import Iterator
+
+from mcp_toolserver.text.found import nothing, unsearched
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    CanonicalPath,
+    Capability,
+    Field,
+    FoundLines,
+    LineQuery,
+    Output,
+    Permission,
+    Profile,
+    Runtime,
+    SearchMode,
+    ToolSpec,
+    WorkspacePath,
+)
+
+_SWITCHES = {"include_ignored": "dot files and what .gitignore lists"}
+_SPELLINGS = {
+    "after_context": "-A",
+    "before_context": "-B",
+    "context": "-C",
+    "line_numbers": "-n",
+    "ignore_case": "-i",
+    "case_insensitive": "-i",
+    "max_results": "head_limit",
+    "query": "pattern",
+    "include": "glob",
+    "file_pattern": "glob",
+}
+
+
+class GrepSearch(Args):
+    pattern: str = Field(min_length=1, description="Regex")
+    path: WorkspacePath = Field(default=CanonicalPath("."), description="Folder or file")
+    glob: str | None = Field(default=None, description="`*.{ts,js}`")
+    type: str | None = Field(default=None, description="`py`, `js`")
+    output_mode: SearchMode = Field(default="files_with_matches", description="Answer")
+    after: int | None = Field(default=None, ge=0, alias="-A", description="Lines after")
+    before: int | None = Field(default=None, ge=0, alias="-B", description="Lines before")
+    around: int = Field(default=0, ge=0, alias="-C", description="Lines around")
+    line_numbers: bool = Field(default=True, alias="-n", description="Line numbers")
+    ignore_case: bool = Field(default=False, alias="-i", description="Ignore case")
+    multiline: bool = Field(default=False, description="Across lines")
+    head_limit: int = Field(default=200, ge=0, description="Entries; 0: all")
+    offset: int = Field(default=0, ge=0, description="Entries to skip")
+    include_ignored: bool = Field(default=False, description="Ignored and dot files, too")
+
+
+async def run(args: GrepSearch, rt: Runtime) -> Output:
+    query = LineQuery(
+        pattern=args.pattern,
+        path=args.path,
+        mode=args.output_mode,
+        glob=args.glob,
+        type=args.type,
+        before=args.around if args.before is None else args.before,
+        after=args.around if args.after is None else args.after,
+        ignore_case=args.ignore_case,
+        multiline=args.multiline,
+        line_numbers=args.line_numbers,
+        hidden=args.include_ignored,
+        ignored=args.include_ignored,
+        limit=args.head_limit,
+        offset=args.offset,
+    )
+    found = await rt.search.lines(query)
+    is_cut = not found.complete or args.offset + found.shown < found.total
+    text = "\n".join((*_lines(args, found, is_cut=is_cut), *unsearched(found.errors)))
+    return Output(text, truncated=is_cut)
+
+
+def _lines(args: GrepSearch, found: FoundLines, *, is_cut: bool) -> Iterator[str]:
+    if not found.total:
+        yield nothing("matches", {"include_ignored": args.include_ignored}, _SWITCHES)
+        return
+    if found.text:
+        yield found.text
+    if not found.shown:
+        yield f"[nothing after offset={args.offset}: there are {_total(args, found)}]"
+    elif is_cut:
+        first, last = args.offset + 1, args.offset + found.shown
+        of = "of" if found.complete else "of more than"
+        yield f"[{first}-{last} {of} {_total(args, found)}; go on with offset={last}]"
+    else:
+        yield f"[{_total(args, found)}]"
+
+
+def _total(args: GrepSearch, found: FoundLines) -> str:
+    files = "1 file" if found.files == 1 else f"{found.files:,} files"
+    if args.output_mode == "files_with_matches":
+        return files
+    what = "matching line" if args.output_mode == "content" else "match"
+    return f"{found.matches:,} {what if found.matches == 1 else _PLURALS[what]} in {files}"
+
+
+_PLURALS = {"matching line": "matching lines", "match": "matches"}
+
+TOOL = ToolSpec(
+    name="grep_search",
+    description=__doc__ or "",
+    permission=Permission.READ_ONLY,
+    needs=frozenset({Capability.SEARCH}),
+    args=GrepSearch,
+    run=run,
+    kind="search",
+    subjects=lambda args: (args.path,),
+    idempotent=True,
+    aliases=tuple(Alias(name, renames=_SPELLINGS) for name in ("grep_search", "Grep", "grep", "search_code")),
+    profile=Profile.LEAN,
+)
