@@ -301,6 +301,23 @@ def test_standard_output_carries_json_rpc_and_nothing_else(workspace: Path, tmp_
     assert 1 in {answer.get("id") for answer in answers}
 
 
+def test_a_file_on_standard_input_is_served_like_a_client(workspace: Path, tmp_path: Path) -> None:
+    script = tmp_path / "said.jsonl"
+    script.write_text(json.dumps(HELLO) + "\n", encoding="utf-8")
+    with script.open("rb") as said:
+        ended = subprocess.run(
+            [sys.executable, "-m", "mcp_toolserver", "--root", str(workspace)],
+            stdin=said,
+            capture_output=True,
+            timeout=60,
+            cwd=ROOT,
+            env={**os.environ, "HOME": str(tmp_path)},
+            check=False,
+        )
+    assert ended.returncode == 0
+    assert json.loads(ended.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "mcp-toolserver"
+
+
 def test_a_terminal_on_standard_input_gets_one_helpful_line(workspace: Path, tmp_path: Path) -> None:
     outer, inner = pty.openpty()
     process = subprocess.Popen(

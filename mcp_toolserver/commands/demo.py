@@ -17,6 +17,9 @@ from mcp_toolserver.protocol.client import Connection, connect
 _LINES = 6
 """Lines shown of each answer."""
 
+_WIDTH = 300
+"""Characters shown of each line."""
+
 _MOST_FILES = 5_000
 """Files compared before and after; the demo is no benchmark."""
 
@@ -71,7 +74,7 @@ def _print(console: Console, name: str, arguments: dict[str, JsonValue], text: s
     lines = text.splitlines()
     colour = "red" if failed else "green"
     for line in lines[:_LINES]:
-        console.print(f"  [{colour}]│[/{colour}] {escape(line[:140])}")
+        console.print(f"  [{colour}]│[/{colour}] {escape(line[:_WIDTH])}")
     if len(lines) > _LINES:
         console.print(f"  [{colour}]│[/{colour}] … {len(lines) - _LINES} more lines")
     console.print()
@@ -85,7 +88,7 @@ def _snapshot(folder: Path) -> dict[str, str]:
 def _files(folder: Path) -> Iterator[Path]:
     count = 0
     for parent, folders, names in os.walk(folder):
-        folders.sort()
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             if count == _MOST_FILES:
                 return

@@ -37,7 +37,6 @@ _ALWAYS = (
     "--no-ignore-parent",
     "--no-ignore-global",
     "--no-ignore-messages",
-    "--glob=!.git",
 )
 _LINES = (
     "--with-filename",
@@ -91,6 +90,8 @@ def find_lines(
 def _walk(query: FileQuery | LineQuery, *, rules: bool) -> list[str]:
     flags = (
         ("--hidden", query.hidden),
+        # Hidden itself, so it need not be looked for as long as nothing hidden is.
+        ("--glob=!.git", query.hidden),
         ("--no-ignore", query.ignored),
         ("--ignore-file=/dev/stdin", rules),
     )

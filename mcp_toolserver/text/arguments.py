@@ -31,7 +31,7 @@ def refusal(value: JsonValue, depth: int = 0) -> str | None:
             return None if math.isfinite(value) else "a number that is not finite"
         case list():
             return _first_refusal(value, depth)
-        case dict():
+        case _:
             return _first_refusal([*value.keys(), *value.values()], depth)
 
 
