@@ -100,9 +100,10 @@ async def test_the_eras_are_both_spoken(era: str, setup: Setup) -> None:
         assert client.server_info.version
 
 
+@pytest.mark.parametrize("transport", ["stdio", "http"])
 @pytest.mark.parametrize("era", ERAS)
-async def test_an_unknown_tool_is_a_protocol_error(era: str, setup: Setup) -> None:
-    async with connected(setup, era=era) as client:
+async def test_an_unknown_tool_is_a_protocol_error(era: str, transport: str, setup: Setup) -> None:
+    async with connected(setup, transport, era) as client:
         with pytest.raises(MCPError) as failure:
             await client.call_tool("nope", {})
         assert failure.value.error.code == mcp.INVALID_PARAMS
