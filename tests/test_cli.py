@@ -301,6 +301,45 @@ def test_standard_output_carries_json_rpc_and_nothing_else(workspace: Path, tmp_
     assert 1 in {answer.get("id") for answer in answers}
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "says"),
+    [
+        pytest.param("secret.txt", "a.txt", "alpha", id="JSON07-last-is-allowed"),
+        pytest.param("a.txt", "secret.txt", "denied", id="JSON07-last-is-denied"),
+    ],
+)
+def test_of_one_argument_sent_twice_rules_and_tool_see_the_same(
+    first: str, last: str, says: str, workspace: Path, tmp_path: Path
+) -> None:
+    (workspace / "secret.txt").write_text("the secret", encoding="utf-8")
+    config = tmp_path / "config.toml"
+    config.write_text('[rules]\ndeny = ["Read(secret.txt)"]', encoding="utf-8")
+    call = (
+        '{"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "read_file", '
+        f'"arguments": {{"path": "{first}", "path": "{last}"}}}}}}\n'
+    )
+    flags = ["--root", str(workspace), "--config", str(config), "--log-level", "error"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mcp_toolserver", *flags],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        cwd=ROOT,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(HELLO) + "\n")
+    process.stdin.write('{"jsonrpc": "2.0", "method": "notifications/initialized"}\n' + call)
+    process.stdin.flush()
+    answers = [json.loads(process.stdout.readline()) for _ in range(2)]
+    process.communicate(timeout=20)
+    shown = answers[1]["result"]["content"][0]["text"]
+    assert says in shown
+    assert "the secret" not in shown
+
+
 def test_a_file_on_standard_input_is_served_like_a_client(workspace: Path, tmp_path: Path) -> None:
     script = tmp_path / "said.jsonl"
     script.write_text(json.dumps(HELLO) + "\n", encoding="utf-8")

@@ -106,6 +106,15 @@ async def test_a_tampered_state_is_refused(tamper: Any, tmp_path: Path) -> None:
         assert isinstance(first, mcp.InputRequiredResult)
         assert first.request_state is not None
         answers: mcp.InputResponses = {elicit.APPROVAL: YES}
+        with pytest.raises(MCPError, match="requestState"):
+            # STATE02: sealed for one call, sent with another.
+            await connected.session.call_tool(
+                "probe",
+                {"other": 1},
+                input_responses=answers,
+                request_state=first.request_state,
+                allow_input_required=True,
+            )
         with pytest.raises(MCPError) as failure:
             await connected.session.call_tool(
                 "probe",

@@ -316,6 +316,20 @@ async def test_hidden_files_are_hidden_from_every_file_tool(setup: Setup) -> Non
     assert (setup.root / "secrets/key.py").read_text(encoding="utf-8") == "hello = 'key'\n"
 
 
+async def test_a_link_to_a_folder_above_the_root_is_not_followed(setup: Setup) -> None:
+    """LINK20: what lies above is neither listed nor searched, by whatever spelling."""
+    (setup.root.parent / "above.py").write_text("hello\n", encoding="utf-8")
+    (setup.root / "up").symlink_to("..")
+    async with connected(setup) as client:
+        for name, arguments in (
+            ("glob_search", {"pattern": "**/*.py", "hidden": True, "include_ignored": True}),
+            ("grep_search", {"pattern": "hello", "include_ignored": True}),
+        ):
+            assert text(await client.call_tool(name, arguments)).splitlines()[0] == "src/a.py"
+            assert "above.py" not in text(await client.call_tool(name, arguments))
+            assert (await client.call_tool(name, {**arguments, "path": "up"})).is_error
+
+
 # --- the client's roots ----------------------------------------------------------------------------------
 
 
