@@ -177,14 +177,14 @@ class Dispatcher:
         runtime = host.grant(spec.needs, caller.report)
         is_read = request.level is Permission.READ_ONLY and spec.kind != "other"
         turn = self._reads if is_read else nullcontext()
-        try:
-            with anyio.fail_after(spec.limits.deadline):
-                async with turn:
-                    output = await spec.run(args, runtime)
-        except TimeoutError:
+        output = None
+        with anyio.move_on_after(spec.limits.deadline):
+            async with turn:
+                output = await spec.run(args, runtime)
+        if output is None:
             raise TimedOut(
                 f"{spec.name} did not end within {spec.limits.deadline:g} s; ask for less in one call."
-            ) from None
+            )
         return _enveloped(output, await fit(output, spec.limits.output_bytes, host))
 
     async def _permit(self, request: Request, caller: Caller) -> None:

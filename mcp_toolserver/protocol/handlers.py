@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 import mcp_types as mcp
@@ -172,6 +173,9 @@ def build(handlers: Handlers, instructions: str) -> Server[Any]:
     server.add_notification_handler(
         "notifications/roots/list_changed", mcp.NotificationParams, handlers.roots_changed
     )
+    if find_spec("opentelemetry.sdk") is None:
+        # Its one entry makes spans, which nobody collects without OpenTelemetry's SDK.
+        server.middleware.clear()
     if handlers.dispatcher.policy.may_ask:
         boundary = RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=NAME)
         server.middleware.append(boundary)

@@ -69,8 +69,10 @@ def page(file: BinaryIO, size: int, *, skip: int, take: int, max_bytes: int) -> 
     raw = b"\n".join(taken.lines)
     shown, text = _decoded(raw, encoding)
     lines = text.split("\n") if taken.lines else []
+    if "\r" in text:
+        lines = [line.removesuffix("\r") for line in lines]
     return Page(
-        lines=tuple(line.removesuffix("\r") for line in lines),
+        lines=tuple(lines),
         first=skip + 1,
         total=taken.total,
         encoding=shown.name,

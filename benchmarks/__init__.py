@@ -1,0 +1,1 @@
+"""Measurements against other programs, taken side by side: `python -m benchmarks`."""

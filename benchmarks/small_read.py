@@ -1,0 +1,87 @@
+"""Reading a small file, call after call, against the SDK's bare echo and against the official server."""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks.benchmark import Benchmark, Effort
+from benchmarks.client import Client, Era, Launch
+from benchmarks.figures import MILLISECOND, Row, difference, interleaved, left_out, ratio
+from benchmarks.servers import NO_NODE, bare, filesystem, ours
+
+OWN_COST = 0.4 * MILLISECOND
+FACTOR = 1.5
+LINES = 20
+IN_A_ROW = 100
+"""Calls to one server before it is the next one's turn, as an agent at work makes them."""
+
+NOW_AND_THEN = 10
+"""The same for a server that is called seldom: the processor's caches then hold the others'."""
+
+
+def run(effort: Effort, folder: Path) -> list[Row]:
+    root = folder / "small"
+    root.mkdir()
+    file = root / "small.txt"
+    file.write_text(
+        "".join(f"line {number} of a small text file\n" for number in range(LINES)), encoding="utf-8"
+    )
+    return [row for era in Era for row in _in_era(era, effort, file)]
+
+
+def _in_era(era: Era, effort: Effort, file: Path) -> list[Row]:
+    official = filesystem(file.parent) if era is Era.HANDSHAKE else None
+    launches = {"ours": ours(file.parent), "bare": bare()} | ({"official": official} if official else {})
+    calls: Mapping[str, tuple[str, dict[str, str]]] = {
+        "ours": ("read_file", {"path": file.name}),
+        "bare": ("echo", {"text": "hello"}),
+        "official": ("read_text_file", {"path": str(file)}),
+    }
+    taken = _times(launches, calls, effort.calls, IN_A_ROW, era, effort.warm_up)
+    size = f"p50 of a {file.stat().st_size}-byte read, {era.value}"
+    cost = difference(f"{size}, less the bare SDK's echo", taken["ours"], taken["bare"], most=OWN_COST)
+    if era is Era.ENVELOPE:  # which the official server does not speak
+        return [cost]
+    against = f"{size}, against the official filesystem server"
+    if official is None:
+        return [cost, left_out(against, NO_NODE)]
+    seldom = _times(launches, calls, effort.calls, NOW_AND_THEN, era, effort.warm_up)
+    return [
+        cost,
+        ratio(against, taken["ours"], taken["official"], factor=FACTOR),
+        ratio(f"the same, {NOW_AND_THEN} calls at a time", seldom["ours"], seldom["official"]),
+    ]
+
+
+def _times(
+    launches: Mapping[str, Launch],
+    calls: Mapping[str, tuple[str, dict[str, str]]],
+    number: int,
+    in_a_row: int,
+    era: Era,
+    warm_up: int,
+) -> dict[str, list[float]]:
+    """The seconds of every single call, by server."""
+    with ExitStack() as stack:
+        clients = {name: stack.enter_context(Client(launch, era)) for name, launch in launches.items()}
+        for name, client in clients.items():
+            for _ in range(warm_up):
+                client.call(*calls[name])
+        taken: dict[str, list[float]] = {name: [] for name in clients}
+        turns = {name: _turn(client, calls[name], in_a_row, taken[name]) for name, client in clients.items()}
+        interleaved(max(1, number // in_a_row), turns)
+        return taken
+
+
+def _turn(
+    client: Client, call: tuple[str, dict[str, str]], in_a_row: int, taken: list[float]
+) -> Callable[[], float]:
+    def some() -> float:
+        times = [client.call(*call).seconds for _ in range(in_a_row)]
+        taken.extend(times)
+        return sum(times)
+
+    return some
+
+
+BENCHMARK = Benchmark(name="small-read", title="A small read over stdio", run=run)
