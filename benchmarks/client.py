@@ -47,7 +47,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of a request, and the seconds from its last byte sent to the last byte received."""
+    """The result of a request, and the seconds from its first byte sent to the last byte received."""
 
     result: dict[str, Any]
     seconds: float
