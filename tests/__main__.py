@@ -17,7 +17,7 @@ FULLY_COVERED = ("dispatch.py", "policy/*", "limits.py", "registry.py", "protoco
 STEPS: dict[str, Sequence[Sequence[str]]] = {
     "format": [("ruff", "format", "--check", *SOURCES)],
     "lint": [("ruff", "check", *SOURCES)],
-    "types": [("pyright", *SOURCES)],
+    "types": [("pyright", "--pythonpath", sys.executable, *SOURCES)],
     "arrows": [("lint-imports",)],
     "tests": [
         ("coverage", "erase"),
