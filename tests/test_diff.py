@@ -86,7 +86,7 @@ def test_a_diff_shows_three_lines_of_context() -> None:
 
 
 def test_an_absolute_path_stands_as_it_is() -> None:
-    assert unified("", "x\n", "/root/x").startswith("--- /root/x\n+++ /root/x\n@@ -0,0 +1 @@\n")
+    assert unified("", "x\n", "/srv/x").startswith("--- /srv/x\n+++ /srv/x\n@@ -0,0 +1 @@\n")
 
 
 def test_a_diff_of_exactly_the_limit_is_not_cut() -> None:
