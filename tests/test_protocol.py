@@ -213,3 +213,27 @@ def test_the_instructions_fit_whatever_the_roots(mode: Permission) -> None:
     assert len(said) <= 1500
     assert mode.flag in said
     assert "12 more" in instructions(mode, [f"/r{number}" for number in range(20)])
+
+
+# --- the server itself -----------------------------------------------------------------------------------
+
+
+def test_the_schema_of_one_tool_is_found_without_a_list(tmp_path: Path) -> None:
+    served = handlers(tmp_path)
+    assert served.schema("probe") == {"type": "object", "properties": {}, "additionalProperties": False}
+    assert served.schema("nope") is None
+
+
+@pytest.mark.parametrize("collected", [True, False])
+def test_spans_are_made_only_where_somebody_collects_them(
+    collected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def find_spec(name: str) -> object:
+        asked.append(name)
+        return object() if collected else None
+
+    monkeypatch.setattr("mcp_toolserver.protocol.handlers.find_spec", find_spec)
+    assert bool(build(handlers(tmp_path), "hello").middleware) is collected
+    assert asked == ["opentelemetry.sdk"]
