@@ -20,6 +20,7 @@ from mcp_toolserver.protocol.guidance import instructions
 from mcp_toolserver.protocol.handlers import Handlers, build
 from mcp_toolserver.protocol.stdio import serve_stdio
 from mcp_toolserver.registry import Registry, discover
+from mcp_toolserver.runtime.beneath import below
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.fs import Workspace
 from mcp_toolserver.runtime.grant import Machine
@@ -135,18 +136,14 @@ def _hides(policy: Policy, state: str, outputs: Outputs) -> Callable[[tuple[str,
         if policy.hides(spellings):
             return True
         kept = outputs.folder()
-        return _lies_in(absolute, state) and (kept is None or not _lies_in(absolute, kept))
+        return below(state, absolute) is not None and (kept is None or below(kept, absolute) is None)
 
     return hides
 
 
 def _may_hide(policy: Policy, state: str, roots: tuple[str, ...]) -> bool:
     """False spares a search the question for each file."""
-    return policy.hides_anything or any(_lies_in(state, root) for root in roots)
-
-
-def _lies_in(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder}/")
+    return policy.hides_anything or any(below(root, state) is not None for root in roots)
 
 
 def state_folder(settings: Settings) -> str:

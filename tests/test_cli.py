@@ -403,3 +403,15 @@ def test_the_servers_own_state_is_hidden_in_a_root_that_is_the_home_folder(tmp_p
     ] == ("mine.txt")
     path = '{"path": ".local/state/mcp-toolserver/sessions/secret.txt"}'
     assert run("call", "read_file", path, "--root", str(tmp_path), home=tmp_path, **environ).returncode == 1
+
+
+def test_a_root_that_holds_everything_holds_the_servers_state() -> None:
+    """The root folder ends with the separator, which a comparison of beginnings gets wrong."""
+    from mcp_toolserver.assembly import _may_hide
+    from mcp_toolserver.capabilities import Permission
+    from mcp_toolserver.policy.rules import Policy
+
+    free = Policy(ceiling=Permission.READ_ONLY, granted=Permission.READ_ONLY)
+    assert _may_hide(free, "/var/state", ("/",))
+    assert _may_hide(free, "/var/state", ("/srv", "/var"))
+    assert not _may_hide(free, "/var/state", ("/srv", "/var/st"))
