@@ -12,11 +12,34 @@ PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 
 # The same numbers on every architecture that Landlock knows.
+OPENAT2 = 437
 LANDLOCK_CREATE_RULESET = 444
+LANDLOCK_ADD_RULE = 445
 LANDLOCK_RESTRICT_SELF = 446
 LANDLOCK_CREATE_RULESET_VERSION = 1
+LANDLOCK_CREATE_RULESET_ERRATA = 2
+LANDLOCK_RULE_PATH_BENEATH = 1
 LANDLOCK_SCOPE_SIGNAL = 2
 FIRST_ABI_WITH_SCOPES = 6
+
+RESOLVE_NO_SYMLINKS = 0x04
+
+CLONE_NEWNS = 0x20000
+CLONE_NEWUSER = 0x10000000
+MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 0x1, 0x20, 0x1000, 0x4000, 0x80000
+
+CAP_DAC_READ_SEARCH = 1 << 2
+FILE_CAPABILITIES = 0b11111
+"""Of root over other people's files: to change their owner, to pass over permission bits, to act as owner,
+and to keep set-id bits."""
+
+_CAPABILITY_VERSION = 0x20080522
+
+Argument = ctypes.c_char_p | ctypes.c_size_t | ctypes.c_int | ctypes.c_uint32 | None
+
+
+class Unsupported(OSError):
+    """This kernel, or this kind of machine, lacks what a wall is made of. The text says what, in English."""
 
 
 @cache
@@ -26,6 +49,18 @@ def _libc() -> ctypes.CDLL:
     return libc
 
 
+def system_call(number: int, *arguments: Argument) -> int:
+    """What the kernel answers to system call `number`.
+
+    Raises:
+        OSError: it refused.
+    """
+    result: int = _libc().syscall(ctypes.c_long(number), *arguments)
+    if result < 0:
+        raise _last_error()
+    return result
+
+
 def prctl(option: int, value: int) -> None:
     """Raises: OSError: the kernel refused."""
     arguments = (ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
@@ -33,15 +68,111 @@ def prctl(option: int, value: int) -> None:
         raise _last_error()
 
 
+def open_without_links(path: str) -> int:
+    """A handle (`O_PATH`) on what lies at the absolute `path`, no part of which may be a symbolic link.
+
+    Raises:
+        OSError: ELOOP where a part is one.
+    """
+    how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS)
+    return system_call(
+        OPENAT2,
+        ctypes.c_int(-1),
+        ctypes.c_char_p(os.fsencode(path)),
+        ctypes.c_char_p(how),
+        ctypes.c_size_t(len(how)),
+    )
+
+
+def unshare(namespaces: int) -> None:
+    """Leave the namespaces in `namespaces` for new ones. Raises: OSError: the kernel refused."""
+    if _libc().unshare(ctypes.c_int(namespaces)):
+        raise _last_error()
+
+
+def mount(source: str | None, target: str, flags: int) -> None:
+    """Mount, bind or change, by `flags`. Raises: OSError: the kernel refused."""
+    what = None if source is None else ctypes.c_char_p(os.fsencode(source))
+    if _libc().mount(what, ctypes.c_char_p(os.fsencode(target)), None, ctypes.c_ulong(flags), None):
+        raise _last_error()
+
+
+def keep_capabilities(kept: int) -> None:
+    """Give up every capability but those in the bits of `kept`.
+
+    With `no_new_privs` set before, no program that is started later has more, root or not.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION, 0))
+    words = ctypes.create_string_buffer(struct.calcsize("=6I"))
+    if _libc().capget(header, words):
+        raise _last_error()
+    effective, permitted, *_ = struct.unpack("=6I", words.raw)
+    fewer = struct.pack("=6I", effective & kept, permitted & kept, 0, 0, 0, 0)
+    if _libc().capset(header, ctypes.create_string_buffer(fewer)):
+        raise _last_error()
+
+
+# --- Landlock --------------------------------------------------------------------------------------------
+
+
 def landlock_abi() -> int:
     """The version of Landlock here; 0 when there is none."""
-    version = _libc().syscall(
-        ctypes.c_long(LANDLOCK_CREATE_RULESET),
-        None,
-        ctypes.c_size_t(0),
-        ctypes.c_uint32(LANDLOCK_CREATE_RULESET_VERSION),
+    return _landlock_number(LANDLOCK_CREATE_RULESET_VERSION)
+
+
+def landlock_errata() -> int:
+    """The mistakes of this version that the kernel says are mended, erratum N as bit N-1."""
+    return _landlock_number(LANDLOCK_CREATE_RULESET_ERRATA)
+
+
+def _landlock_number(what: int) -> int:
+    try:
+        return system_call(LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(what))
+    except OSError:
+        return 0
+
+
+def landlock_ruleset(attributes: bytes) -> int:
+    """A new ruleset, as a descriptor.
+
+    Raises:
+        OSError: the kernel refused `attributes`.
+    """
+    return system_call(
+        LANDLOCK_CREATE_RULESET,
+        ctypes.c_char_p(attributes),
+        ctypes.c_size_t(len(attributes)),
+        ctypes.c_uint32(0),
     )
-    return max(version, 0)
+
+
+def landlock_allow_beneath(ruleset: int, place: int, rights: int) -> None:
+    """Add to `ruleset`: these rights to what is open as `place`, and to all beneath it.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    rule = struct.pack("=Qi", rights, place)
+    system_call(
+        LANDLOCK_ADD_RULE,
+        ctypes.c_int(ruleset),
+        ctypes.c_int(LANDLOCK_RULE_PATH_BENEATH),
+        ctypes.c_char_p(rule),
+        ctypes.c_uint32(0),
+    )
+
+
+def landlock_enforce(ruleset: int) -> None:
+    """Hold this thread, and all it starts, to `ruleset`; sets `no_new_privs`, which lasts.
+
+    Raises:
+        OSError: E2BIG when 16 rulesets hold it already.
+    """
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    system_call(LANDLOCK_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0))
 
 
 def scope_signals() -> None:
@@ -55,25 +186,11 @@ def scope_signals() -> None:
     """
     if landlock_abi() < FIRST_ABI_WITH_SCOPES:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    nothing_handled = struct.pack("=QQQ", 0, 0, LANDLOCK_SCOPE_SIGNAL)
-    ruleset = _call(
-        LANDLOCK_CREATE_RULESET,
-        ctypes.c_char_p(nothing_handled),
-        ctypes.c_size_t(len(nothing_handled)),
-        ctypes.c_uint32(0),
-    )
+    ruleset = landlock_ruleset(struct.pack("=QQQ", 0, 0, LANDLOCK_SCOPE_SIGNAL))
     try:
-        prctl(PR_SET_NO_NEW_PRIVS, 1)
-        _call(LANDLOCK_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0))
+        landlock_enforce(ruleset)
     finally:
         os.close(ruleset)
-
-
-def _call(number: int, *arguments: ctypes.c_char_p | ctypes.c_size_t | ctypes.c_int | ctypes.c_uint32) -> int:
-    result: int = _libc().syscall(ctypes.c_long(number), *arguments)
-    if result < 0:
-        raise _last_error()
-    return result
 
 
 def _last_error() -> OSError:

@@ -1,0 +1,302 @@
+"""Who is held by what: Landlock for files, a filter for the rest, together in one call per kind of process.
+
+What is held stays held: nothing here can be undone, by the process or by anything it starts. As root, the
+powers of root go too.
+"""
+
+import errno
+import os
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from mcp_toolserver.runtime.sandbox import kernel, landlock, seccomp
+from mcp_toolserver.runtime.sandbox.landlock import Place, Rules
+from mcp_toolserver.runtime.sandbox.seccomp import Filter
+
+READ_ONLY, WORKSPACE_WRITE = "read-only", "workspace-write"
+
+MOST_NEIGHBOURS = 4096
+"""Entries of one folder beside something hidden; each costs a rule."""
+
+_STORES = ("/nix/store", "/gnu/store")
+"""Where some systems keep programs and libraries."""
+
+_LIBRARIES = (
+    *("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib"),
+    *("/etc/ld.so.cache", "/etc/ld.so.preload"),
+)
+_LOADERS = (
+    *("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"),
+    *("/lib/ld-musl-x86_64.so.1", "/lib/ld-musl-aarch64.so.1"),
+    *_STORES,
+)
+"""What starts a program that shares libraries; it is executed itself."""
+
+_RANDOM = ("/dev/random", "/dev/urandom")
+_RESOLVER = "/etc/resolv.conf"
+_LEAST_DEPTH_OF_RESOLVER_FOLDER = 3
+
+
+class LockError(RuntimeError):
+    """The process is not held, or only in part, and must not go on. The text is for the operator."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Locked:
+    """How the server is held."""
+
+    abi: int
+    """The version of Landlock in use."""
+    missing: tuple[str, ...]
+    """Of the places that were asked for, those that are not there."""
+
+
+# --- the server ------------------------------------------------------------------------------------------
+
+
+def lock_server(
+    *, mode: str, reads: Sequence[str], writes: Sequence[str], network: bool, abi: int | None = None
+) -> Locked:
+    """Hold this process to reading `reads` and what the interpreter needs, and to writing `writes`.
+
+    It can start no program and, without `network`, open no connection; sockets that listen already go on.
+    With `network` it opens connections to any address: which ones is for the caller to guard. In
+    read-only mode it changes no mode, owner, time or attribute of a file either. `abi` lowers the version of
+    Landlock that is used.
+
+    Raises:
+        LockError: there are other threads, or this machine lacks what it takes.
+        ValueError: `mode` is none that is enforced.
+    """
+    wanted = _server_filter(mode, network)
+    _refuse_threads()
+    instructions = _program(wanted)
+    rules = Rules(
+        reads=(*system_places(), *reads), writes=tuple(writes), devices=("/dev/null",), connects=network
+    )
+    missing = _restrict(rules, abi)
+    _keep_capabilities(kernel.FILE_CAPABILITIES)
+    _load(instructions)
+    named = {*reads, *writes}
+    return Locked(
+        abi=landlock.usable_abi(abi),
+        missing=tuple(place for place in missing if isinstance(place, str) and place in named),
+    )
+
+
+def _server_filter(mode: str, network: bool) -> Filter:
+    families = frozenset({seccomp.INET, seccomp.INET6, seccomp.NETLINK}) if network else frozenset[int]()
+    # Replacing a file keeps the mode and the owner of the old one, so writing files takes both.
+    return Filter(families=families, metadata=_writes(mode), connects=network)
+
+
+def _refuse_threads() -> None:
+    """Landlock holds the thread that asks for it, and those that it starts later."""
+    try:
+        threads = len(os.listdir("/proc/self/task"))
+    except OSError:
+        raise LockError("/proc is not there, so the threads of this process cannot be counted") from None
+    if threads != 1:
+        raise LockError(f"{threads} threads run where one must: the others would not be held")
+
+
+def system_places() -> tuple[str, ...]:
+    """What a Python process reads for its own sake, and no more of anybody's files than that.
+
+    Of the places modules come from, the current folder and those above it are left out: Python adds the first
+    by itself, and it may be somebody's home.
+    """
+    here = os.path.join(os.getcwd(), "")
+    modules = (
+        place for place in sys.path if place.startswith("/") and not here.startswith(os.path.join(place, ""))
+    )
+    return (
+        *("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc", *_STORES),
+        *(*_RANDOM, "/proc/self", "/sys/devices/system/cpu"),
+        *(sys.prefix, sys.base_prefix, sys.exec_prefix),
+        *dict.fromkeys(modules),
+        str(Path(__file__).parents[2]),
+        _resolver_place(),
+    )
+
+
+def _resolver_place() -> str:
+    """Where the list of name servers lies. It is replaced whole when the network changes, so a rule for the
+    folder outlives one for the file; but a folder high up holds more than that."""
+    folder = Path(os.path.realpath(_RESOLVER)).parent
+    return str(folder) if len(folder.parts) > _LEAST_DEPTH_OF_RESOLVER_FOLDER else _RESOLVER
+
+
+# --- programs of our own ---------------------------------------------------------------------------------
+
+
+def lock_helper(cwd: int, program_places: Sequence[str]) -> None:
+    """Hold this process, which is about to become a helper program, to reading beneath the open folder `cwd`.
+
+    `program_places` is the program itself and what it reads beside the libraries of the system; it may
+    execute those. It writes nothing and opens no socket.
+
+    Raises:
+        LockError: this machine lacks what it takes.
+    """
+    instructions = _program(Filter(executes=True))
+    rules = Rules(
+        reads=(cwd, *_LIBRARIES, *_RANDOM),
+        executes=(*_LOADERS, *program_places),
+        devices=("/dev/null",),
+    )
+    _restrict(rules)
+    # The server of root reads what belongs to others, and so does its search.
+    _keep_capabilities(kernel.CAP_DAC_READ_SEARCH)
+    _load(instructions)
+
+
+# --- commands --------------------------------------------------------------------------------------------
+
+
+def command_filter(mode: str, network: bool, *, shared: bool = False) -> Filter:
+    """The filter for a command. It is narrower for one that has the machine's own namespaces, `shared`: there
+    no mount keeps modes, owners and times, and others see what memory it names.
+
+    Raises:
+        ValueError: `mode` is none that is enforced.
+    """
+    writes = _writes(mode)
+    local = {seccomp.UNIX} if writes else set[int]()
+    remote = {seccomp.INET, seccomp.INET6, seccomp.NETLINK} if network else set[int]()
+    families = frozenset(local | remote)
+    return Filter(
+        families=families,
+        metadata=writes or not shared,
+        named_memory=not shared,
+        executes=True,
+        connects=bool(families),
+    )
+
+
+def lock_command(
+    *,
+    roots: Sequence[str],
+    writes: Sequence[str],
+    hidden: Sequence[str],
+    writable_roots: bool,
+    network: bool,
+) -> None:
+    """Hold this process, which is about to become a command, where it cannot have mounts of its own.
+
+    It reads and executes everything but `hidden` and devices, writes `writes` and, with `writable_roots`,
+    `roots`. A folder above something hidden cannot be listed, and what is made in it later cannot be read.
+
+    Raises:
+        LockError: this machine lacks what it takes, or something hidden lies where the command may write.
+    """
+    mode = WORKSPACE_WRITE if writable_roots else READ_ONLY
+    instructions = _program(command_filter(mode, network, shared=True))
+    written = (*writes, *roots) if writable_roots else tuple(writes)
+    # Devices are shown one by one: among them are disks, which hold all that is hidden.
+    concealed = {os.path.realpath(path) for path in hidden} | {"/dev"}
+    _refuse_hidden_beneath(written, concealed)
+    rules = Rules(
+        reads=_RANDOM,
+        listed=tuple(everything_but(concealed, ("/", *roots))),
+        writes=written,
+        connects=network,
+        binds=network,
+    )
+    _restrict(rules)
+    _keep_capabilities(0)
+    _load(instructions)
+
+
+def everything_but(hidden: Collection[str], tops: Sequence[str]) -> Iterator[str]:
+    """Places that together hold all beneath `tops`, without links, but none of `hidden`.
+
+    All paths are absolute and hold no link. A top within something hidden is shown all the same.
+
+    Raises:
+        LockError: a folder has too many entries beside something hidden.
+    """
+    above = {str(parent) for path in hidden for parent in Path(path).parents}
+    todo = [top for top in tops if top not in hidden]
+    while todo:
+        place = todo.pop()
+        if place in above:
+            todo += [child for child in _children(place) if child not in hidden]
+        else:
+            yield place
+
+
+def _children(folder: str) -> list[str]:
+    """What is in a folder, without links: what they lead to is shown under its own name or not at all."""
+    try:
+        with os.scandir(folder) as found:
+            entries = list(islice(found, MOST_NEIGHBOURS + 1))
+    except OSError:
+        return []
+    if len(entries) > MOST_NEIGHBOURS:
+        raise LockError(
+            f"{folder} has too many entries to show all but what is hidden in it; move that elsewhere"
+        )
+    return [entry.path for entry in entries if not entry.is_symlink()]
+
+
+def _refuse_hidden_beneath(written: Sequence[str], hidden: Collection[str]) -> None:
+    """Rights to a folder hold for all beneath it."""
+    for place in written:
+        within = os.path.join(os.path.realpath(place), "")
+        found = next((path for path in hidden if os.path.join(path, "").startswith(within)), None)
+        if found is not None:
+            raise LockError(
+                f"{found} is hidden and lies where commands may write ({place}), which Landlock cannot keep"
+                " apart; move it elsewhere, or install bubblewrap"
+            )
+
+
+# --- each step, with an error for the operator -----------------------------------------------------------
+
+
+def _writes(mode: str) -> bool:
+    if mode not in (READ_ONLY, WORKSPACE_WRITE):
+        raise ValueError(f"nothing is enforced in {mode}")
+    return mode == WORKSPACE_WRITE
+
+
+def _program(wanted: Filter) -> bytes:
+    try:
+        return seccomp.program(wanted)
+    except kernel.Unsupported as error:
+        raise LockError(_sentence(error)) from None
+
+
+def _restrict(rules: Rules, abi: int | None = None) -> tuple[Place, ...]:
+    try:
+        return landlock.restrict(rules, abi)
+    except OSError as error:
+        if error.errno == errno.E2BIG:
+            raise LockError(
+                "Landlock holds this process 16 times already, which is as often as it can"
+            ) from None
+        raise LockError(_sentence(error)) from None
+
+
+def _keep_capabilities(kept: int) -> None:
+    try:
+        kernel.keep_capabilities(kept)
+    except OSError as error:
+        raise LockError(f"The powers of root cannot be given up: {_sentence(error)}") from None
+
+
+def _load(instructions: bytes) -> None:
+    try:
+        seccomp.load(instructions)
+    except OSError as error:
+        raise LockError(_sentence(error)) from None
+
+
+def _sentence(error: OSError) -> str:
+    if isinstance(error, kernel.Unsupported):
+        return str(error.strerror)
+    return f"the kernel refuses to hold this process ({error.strerror})"
