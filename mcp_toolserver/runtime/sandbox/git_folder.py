@@ -1,0 +1,136 @@
+"""The folder of a repository: what in it makes git run programs, and where a `.git` file points."""
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+
+from mcp_toolserver.runtime.sandbox.protected import (
+    GIT,
+    IN_GIT_FOLDER,
+    NESTED_GIT_FOLDERS,
+    protected_name,
+)
+
+DEEPEST_NESTED = 4
+MOST_NESTED = 200
+"""Folders looked into for submodules and worktrees, which may lie in folders of their own."""
+
+LONGEST_POINTER = 4_096
+LONGEST_CONFIG = 65_536
+
+_TAME = re.compile(
+    r"""\s*(?:
+        [#;].*
+      | \[core\] | \[(?:remote|branch)\ "[\w./-]+"\]
+      | (?:repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks)
+        \ =\ (?:true|false|0)
+      | url\ =\ (?:https?|ssh|git)://[\w./:@~%+-]+
+      | fetch\ =\ \+?refs/[\w./*-]+:refs/[\w./*-]+
+      | remote\ =\ \w[\w./-]*
+      | merge\ =\ refs/[\w./-]+
+    )?\s*""",
+    re.VERBOSE | re.ASCII,
+)
+"""A line of the configuration that `git init` and `git clone` write; git runs nothing because of it."""
+
+
+def steering(root: int, folder: str) -> Iterator[str]:
+    """What exists of `IN_GIT_FOLDER` in `folder` and in those of its submodules and worktrees."""
+    for each in (folder, *_nested(root, folder)):
+        for name in IN_GIT_FOLDER:
+            path = f"{each}/{name}"
+            if _exists(root, path):
+                yield path
+
+
+def _exists(root: int, path: str) -> bool:
+    try:
+        os.stat(path, dir_fd=root, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
+
+
+def _nested(root: int, folder: str) -> Iterator[str]:
+    waiting = [(f"{folder}/{name}", 0) for name in NESTED_GIT_FOLDERS]
+    looked = 0
+    while waiting and looked < MOST_NESTED:
+        path, depth = waiting.pop()
+        looked += 1
+        names = _folders_and_head(root, path)
+        if "HEAD" in names:
+            yield path
+            names = [name for name in names if name in NESTED_GIT_FOLDERS]
+        if depth < DEEPEST_NESTED:
+            waiting += [(f"{path}/{name}", depth + 1) for name in names if name != "HEAD"]
+
+
+def _folders_and_head(root: int, path: str) -> list[str]:
+    try:
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root)
+    except OSError:
+        return []
+    try:
+        with os.scandir(folder) as entries:
+            return [
+                entry.name for entry in entries if entry.name == "HEAD" or entry.is_dir(follow_symlinks=False)
+            ]
+    finally:
+        os.close(folder)
+
+
+def pointed_to(root: int, place: str, path: str) -> str | None:
+    """Where the `.git` file `path` beneath `root`, which lies at `place`, points: absolute, or None.
+
+    What lies in the folder of another repository stands for that whole folder.
+    """
+    text = read_text(root, path, LONGEST_POINTER)
+    if text is None or not text.startswith("gitdir:"):
+        return None
+    target = text.removeprefix("gitdir:").strip("\n").strip()
+    if not target or "\0" in target:
+        return None
+    resolved = os.path.realpath(os.path.join(place, os.path.dirname(path), target))
+    parts = resolved.split("/")
+    names = [protected_name(part) for part in parts]
+    return "/".join(parts[: names.index(GIT) + 1]) if GIT in names else resolved
+
+
+def is_harmless(root: int, path: str) -> bool:
+    """Whether `path`, one of `IN_GIT_FOLDER`, is just what git puts into every new repository."""
+    name = path.rpartition("/")[2]
+    if name == "hooks":
+        return _holds_only_samples(root, path)
+    if name == "config":
+        text = read_text(root, path, LONGEST_CONFIG)
+        return text is not None and all(_TAME.fullmatch(line) for line in text.split("\n"))
+    return False
+
+
+def _holds_only_samples(root: int, path: str) -> bool:
+    try:
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root)
+    except OSError:
+        return False
+    try:
+        return all(name.endswith(".sample") for name in os.listdir(folder))
+    finally:
+        os.close(folder)
+
+
+def read_text(root: int, path: str, most: int) -> str | None:
+    """The text of a file of at most `most` bytes; None when it is longer, not text, or no file."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return None
+        body = os.read(file, most + 1)
+        return body.decode("utf-8") if len(body) <= most else None
+    except (OSError, UnicodeDecodeError):
+        return None
+    finally:
+        os.close(file)

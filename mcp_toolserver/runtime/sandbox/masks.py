@@ -1,0 +1,39 @@
+"""What no command sees: credentials in the home folder, the server's own folder, the operator's secrets."""
+
+import os
+from collections.abc import Iterator
+
+from mcp_toolserver.runtime.sandbox.walls import Walls
+
+SOCKETS = ("/run", "/var/run")
+"""Where services listen: containers, the session bus, agents that hold keys."""
+
+CREDENTIALS = (
+    *(".ssh", ".gnupg", ".password-store", ".local/share/keyrings", ".local/share/kwalletd"),
+    *(".aws", ".azure", ".oci", ".kube", ".docker", ".terraform.d", ".config/gcloud", ".config/doctl"),
+    *(".config/gh", ".config/glab-cli", ".config/hub", ".config/op", ".config/sops", ".config/rclone"),
+    *(".mozilla", ".thunderbird", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware"),
+    *(".netrc", ".npmrc", ".yarnrc.yml", ".pypirc", ".git-credentials", ".config/git/credentials"),
+    *(
+        ".pgpass",
+        ".my.cnf",
+        ".s3cfg",
+        ".boto",
+        ".vault-token",
+        ".terraformrc",
+        ".config/containers/auth.json",
+    ),
+    *(".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml"),
+    *(".bash_history", ".zsh_history", ".python_history", ".psql_history", ".mysql_history"),
+)
+"""Beneath the home folder. Histories hold what was typed, passwords among it."""
+
+
+def masked(walls: Walls) -> Iterator[tuple[str, bool]]:
+    """What exists of all that, links resolved, each with whether it is a folder."""
+    credentials = (f"{walls.home}/{name}" for name in CREDENTIALS) if walls.home.startswith("/") else ()
+    for path in (*SOCKETS, *credentials, walls.state, *walls.hidden):
+        if os.path.lexists(path):
+            resolved = os.path.realpath(path)
+            if os.path.exists(resolved):
+                yield resolved, os.path.isdir(resolved)
