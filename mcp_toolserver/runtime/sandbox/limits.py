@@ -1,0 +1,131 @@
+"""Keeping a command within its bounds: by the kernel for each process, and by looking for all together.
+
+Control groups would bound a family in the kernel, but only where an administrator has handed one over.
+"""
+
+import resource
+import signal
+import time
+
+from mcp_toolserver.runtime.sandbox.bounds import STARTING_FILES, CommandBounds, readable
+from mcp_toolserver.runtime.sandbox.usage import Usage, measure
+
+SOONEST = 0.02
+"""Seconds to the first look, and the least between two."""
+LATEST = 0.25
+"""The most between two, unless looking costs too much."""
+SHARE = 0.05
+"""Of a processor, spent on looking at one command."""
+
+_SPARE_CPU_SECONDS = 10
+"""The kernel ends a single process only so much later, and for good after as much again: whoever looks is to
+be first, because it counts all processes and says why."""
+
+
+# --- by the kernel ---------------------------------------------------------------------------------------
+
+
+def apply(bounds: CommandBounds) -> None:
+    """Bound this process and each that it starts, for good."""
+    cpu = bounds.cpu_seconds + _SPARE_CPU_SECONDS
+    _lower(resource.RLIMIT_CORE, 0, 0)
+    _lower(resource.RLIMIT_FSIZE, bounds.file_size, bounds.file_size)
+    _lower(resource.RLIMIT_NOFILE, STARTING_FILES, bounds.open_files)
+    _lower(resource.RLIMIT_CPU, cpu, cpu + _SPARE_CPU_SECONDS)
+
+
+def limit_processes(most: int) -> None:
+    """Let the user of this process have at most `most` processes and threads, this one's children included.
+
+    The kernel counts all that a user runs in one user namespace, so it is of use only in a namespace that
+    the command has for itself, and it does not hold for root.
+    """
+    _lower(resource.RLIMIT_NPROC, most, most)
+
+
+def _lower(kind: int, soft: int, hard: int) -> None:
+    """Set a limit, unless the one inherited is lower."""
+    inherited_soft, inherited_hard = resource.getrlimit(kind)
+    hard = _least(hard, inherited_hard)
+    resource.setrlimit(kind, (_least(soft, hard, inherited_soft), hard))
+
+
+def _least(*limits: int) -> int:
+    return min(limit for limit in limits if limit != resource.RLIM_INFINITY)
+
+
+def ended_by(status: int | None, bounds: CommandBounds) -> str:
+    """The bound that the kernel ended a main process for, by its status; empty when it was none."""
+    if status == 128 + signal.SIGXFSZ:
+        return f"more than {readable(bounds.file_size)} in one file"
+    if status == 128 + signal.SIGXCPU:
+        return _too_much_time(bounds)
+    return ""
+
+
+# --- by looking ------------------------------------------------------------------------------------------
+
+
+def over(bounds: CommandBounds, usage: Usage) -> str | None:
+    """The bound that `usage` is over, in words that go on from "it used"."""
+    if usage.processes > bounds.processes:
+        return f"more than {bounds.processes:,} processes at once"
+    if usage.threads > bounds.threads:
+        return f"more than {bounds.threads:,} threads at once"
+    if usage.memory > bounds.memory:
+        return f"more than {readable(bounds.memory)} of memory"
+    if usage.cpu_seconds > bounds.cpu_seconds:
+        return _too_much_time(bounds)
+    return None
+
+
+def _too_much_time(bounds: CommandBounds) -> str:
+    return f"more than {bounds.cpu_seconds:,} s of processor time"
+
+
+class Watch:
+    """Looks at what a command has come to: soon after its start, then ever more rarely, but before it could
+    have used half of what is left at the rate seen."""
+
+    def __init__(self, ancestor: int, bounds: CommandBounds) -> None:
+        """The descendants of `ancestor` are looked at."""
+        self._ancestor = ancestor
+        self._bounds = bounds
+        self._used = 0.0
+        self._pause = SOONEST
+        self._seen = time.monotonic()
+        self.due = self._seen + SOONEST
+        """When to look next, in monotonic time."""
+
+    def look_if_due(self) -> str | None:
+        """The bound that the command is over, as `over` names it."""
+        if time.monotonic() < self.due:
+            return None
+        cost = time.process_time()
+        usage = measure(self._ancestor, exact_above=self._bounds.memory)
+        cost = time.process_time() - cost
+        self._plan(self._part(usage), cost)
+        return over(self._bounds, usage)
+
+    def _part(self, usage: Usage) -> float:
+        """How much of its bounds the command uses: 1 is all of one of them."""
+        bounds = self._bounds
+        return max(
+            usage.processes / bounds.processes,
+            usage.threads / bounds.threads,
+            usage.memory / bounds.memory,
+            usage.cpu_seconds / bounds.cpu_seconds,
+        )
+
+    def _plan(self, used: float, cost: float) -> None:
+        now = time.monotonic()
+        rate = (used - self._used) / (now - self._seen)
+        self._pause = max(pause(self._pause, used, rate), cost / SHARE)
+        self._used, self._seen, self.due = used, now, now + self._pause
+
+
+def pause(last: float, used: float, rate: float) -> float:
+    """Seconds to the next look, after a pause of `last`, when a part `used` of the bounds is in use and grows
+    by `rate` a second."""
+    half = (1 - used) / rate / 2 if rate > 0 else LATEST
+    return max(min(2 * last, half, LATEST), SOONEST)
