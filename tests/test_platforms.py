@@ -1,0 +1,193 @@
+"""Where less is there than on Linux: what is served still holds, and what cannot be held is not served."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.errors import Denied, InvalidInput
+from mcp_toolserver.runtime.fs import Workspace
+from mcp_toolserver.runtime.platforms import shortcoming
+from mcp_toolserver.runtime.sandbox.protected import same_name
+from mcp_toolserver.runtime.windows_names import windows_refusal
+from tests.processes import PATIENCE
+
+HERE = Path(__file__).parents[1]
+FILE_TOOLS = {"read_file", "write_file", "edit_file"}
+
+
+def server(platform: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The server as it is on `platform`."""
+    return subprocess.run(
+        [sys.executable, str(HERE / "tests" / "stripped.py"), platform, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(HERE), "HOME": str(folder)},
+        check=False,
+        capture_output=True,
+        encoding="utf-8",
+        stdin=subprocess.DEVNULL,
+        timeout=6 * PATIENCE,
+    )
+
+
+def options(folder: Path, mode: str = "workspace-write") -> list[str]:
+    (folder / "root").mkdir(exist_ok=True)
+    return ["--root", str(folder / "root"), "--state-dir", str(folder / "state"), "--permission-mode", mode]
+
+
+@pytest.mark.parametrize("platform", ["darwin", "bare"])
+def test_without_a_broker_only_file_tools_are_offered(tmp_path: Path, platform: str) -> None:
+    everything = ["tools", "--format", "json", "--toolsets", "all"]
+    done = server(platform, *everything, *options(tmp_path, "danger-full-access"), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {tool["name"] for tool in json.loads(done.stdout)} == FILE_TOOLS
+
+
+def test_file_tools_work_and_stay_in_the_root(tmp_path: Path) -> None:
+    settings = options(tmp_path)
+    (tmp_path / "secret").write_text("secret\n", encoding="utf-8")
+    (tmp_path / "root" / "link").symlink_to("../secret")
+
+    def call(name: str, **arguments: object) -> tuple[int, str]:
+        done = server("darwin", "call", name, json.dumps(arguments), *settings, folder=tmp_path)
+        assert "Traceback" not in done.stderr
+        return done.returncode, done.stdout
+
+    assert call("write_file", path="a/b.txt", content="one\n")[0] == 0
+    assert call("edit_file", path="a/b.txt", old_string="one", new_string="two")[0] == 0
+    status, text = call("read_file", path="a/b.txt")
+    assert (status, "two" in text) == (0, True)
+    for path in ("link", "../secret", str(tmp_path / "secret")):
+        status, text = call("read_file", path=path)
+        assert (status, "secret\n" in text) == (1, False)
+    assert (tmp_path / "root/a/b.txt").read_text(encoding="utf-8") == "two\n"
+
+
+@pytest.mark.parametrize("action", ["serve", "call", "doctor"])
+def test_where_paths_cannot_be_kept_in_a_root_nothing_starts(tmp_path: Path, action: str) -> None:
+    words = ("read_file", '{"path": "a"}') if action == "call" else ()
+    done = server("win32", action, *words, *options(tmp_path), folder=tmp_path)
+    assert done.returncode == 2
+    assert "WSL 2" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_mode_without_walls_is_not_promised_on_another_system(tmp_path: Path) -> None:
+    done = server("darwin", "call", "read_file", '{"path": "a"}', "--sandbox", "required", *options(tmp_path),
+                  folder=tmp_path)  # fmt: skip
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_here_nothing_is_lacking() -> None:
+    assert shortcoming() is None
+
+
+# --- names on Windows and macOS --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param("\\\\host\\share\\f", id="OS01"),
+        pytest.param("//host/share/f", id="OS01-slashes"),
+        pytest.param("/\\host/share", id="OS01-mixed"),
+        pytest.param("\\\\?\\C:\\x", id="OS03"),
+        pytest.param("\\\\.\\PhysicalDrive0", id="OS03-device"),
+        pytest.param("//?/C:/x", id="OS03-slashes"),
+        pytest.param("\\??\\C:\\x", id="OS05"),
+        pytest.param("f.txt:ads", id="OS07"),
+        pytest.param("f.txt::$DATA", id="OS07-data"),
+        pytest.param(".git::$INDEX_ALLOCATION", id="OS07-folder"),
+        pytest.param("C:x", id="OS07-drive-relative"),
+        pytest.param("CON", id="OS10-CON"),
+        pytest.param("con.txt", id="OS10-con.txt"),
+        pytest.param("sub/NUL", id="OS10-NUL"),
+        pytest.param("COM1.log", id="OS10-COM1"),
+        pytest.param("LPT¹", id="OS10-LPT1"),
+        pytest.param("aux .h", id="OS10-space"),
+        pytest.param("CONIN$", id="OS10-CONIN"),
+        pytest.param("x.", id="OS11-dot"),
+        pytest.param("x ", id="OS11-space"),
+        pytest.param(".git.", id="OS11-git"),
+        pytest.param("a. /b", id="OS11-folder"),
+        pytest.param("...", id="OS11-dots"),
+        pytest.param("PROGRA~1\\x", id="OS12"),
+        pytest.param("GIT~1", id="OS12-git"),
+        pytest.param("sub/MCP~1.JSO", id="OS12-extension"),
+        pytest.param("a*", id="star"),
+        pytest.param("a|b", id="pipe"),
+        pytest.param("C:\\C:\\x", id="two drives"),
+    ],
+)
+def test_a_name_that_windows_takes_for_something_else_is_refused(path: str) -> None:
+    assert windows_refusal(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["a/b.txt", "a\\b.txt", ".", "..", "../a", ".git/config", "C:\\Users\\u\\work\\a", "c:/x", "console.log",
+     "COM10", "communication", "nullable.py", "größe.txt", "a~b", "backup~", "long-name~1", ".env", "/x"],
+)  # fmt: skip
+def test_an_ordinary_name_is_left_alone(path: str) -> None:
+    assert windows_refusal(path) is None
+
+
+def test_such_names_are_refused_where_windows_reads_the_path(tmp_path: Path) -> None:
+    script = (
+        "import sys; from mcp_toolserver.runtime.fs import Workspace; from mcp_toolserver.errors import *\n"
+        "place = Workspace([sys.argv[1]]); print(place.canonical('CON.txt'))\n"
+        "sys.platform = 'win32'; print(place.canonical('a.txt'))\n"
+        "try: place.canonical('CON.txt')\n"
+        "except InvalidInput: print('refused')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        cwd=HERE,
+        check=True,
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert done.stdout.split() == ["CON.txt", "a.txt", "refused"]
+
+
+@pytest.mark.parametrize(
+    ("name", "protected"),
+    [
+        pytest.param(".GIT", ".git", id="OS15-case"),
+        pytest.param(".Mcp.JSON", ".mcp.json", id="OS15-mcp"),
+        pytest.param(".g\u200cit", ".git", id="OS16-invisible"),
+        pytest.param("cafe\u0301", "caf\u00e9", id="OS16-NFD"),
+        pytest.param("\uff0egit", ".git", id="OS16-wide"),
+    ],
+)
+def test_a_variant_of_a_protected_name_is_that_name(name: str, protected: str) -> None:
+    assert name != protected
+    assert same_name(name, protected)
+    assert not same_name(f"{name}x", protected)
+
+
+def test_a_root_is_known_by_both_of_its_names(tmp_path: Path) -> None:
+    """OS17: as /tmp is /private/tmp."""
+    (tmp_path / "private" / "root").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("private")
+    (tmp_path / "private" / "root" / "a").write_text("", encoding="utf-8")
+    workspace = Workspace([str(tmp_path / "link" / "root")])
+    for folder in ("link", "private"):
+        assert workspace.canonical(str(tmp_path / folder / "root" / "a")) == "a"
+    with pytest.raises(Denied):
+        workspace.canonical(str(tmp_path / "private" / "other"))
+
+
+def test_a_path_by_number_of_a_file_is_outside(tmp_path: Path) -> None:
+    """OS18."""
+    (tmp_path / "a").write_text("", encoding="utf-8")
+    status = (tmp_path / "a").stat()
+    workspace = Workspace([str(tmp_path)])
+    assert workspace.canonical(str(tmp_path / "a")) == "a"
+    with pytest.raises((Denied, InvalidInput)):
+        workspace.canonical(f"/.vol/{status.st_dev}/{status.st_ino}")
