@@ -17,6 +17,7 @@ from benchmarks import (
     big_output,
     glob_tree,
     grep_tree,
+    killing,
     list_size,
     machine,
     small_read,
@@ -35,6 +36,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     big_file.BENCHMARK,
     bash_true.BENCHMARK,
     big_output.BENCHMARK,
+    killing.BENCHMARK,
     list_size.BENCHMARK,
 )
 DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"

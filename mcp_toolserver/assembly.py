@@ -2,33 +2,37 @@
 
 import os
 import signal
+import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 import anyio
-import platformdirs
 from anyio.abc import TaskStatus
 
-from mcp_toolserver.capabilities import PRICES, Capability, Prices, Search
+from mcp_toolserver.capabilities import PRICES, Capability, Permission, Prices, Search
 from mcp_toolserver.dispatch import Dispatcher
-from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.policy.rules import Policy, Vocabulary, parse
 from mcp_toolserver.policy.watchdog import commands
-from mcp_toolserver.protocol.guidance import instructions
+from mcp_toolserver.protocol.guidance import Standing, instructions
 from mcp_toolserver.protocol.handlers import Handlers, build
 from mcp_toolserver.protocol.stdio import serve_stdio
 from mcp_toolserver.registry import Registry, discover
-from mcp_toolserver.runtime.beneath import below
+from mcp_toolserver.runtime.beneath import Openat2, below, best_engine
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.fs import Workspace
 from mcp_toolserver.runtime.grant import Machine
 from mcp_toolserver.runtime.processes import CommandLimits, Commands
 from mcp_toolserver.runtime.programs import Programs
+from mcp_toolserver.runtime.sandbox.protected import is_protected
 from mcp_toolserver.runtime.search import Ripgrep
 from mcp_toolserver.settings import Settings
+from mcp_toolserver.stores.audit import Audit, Facts
+from mcp_toolserver.stores.folder import make_state_folder, state_folder
 from mcp_toolserver.stores.outputs import Outputs
+from mcp_toolserver.text.denials import Confined, explain
+from mcp_toolserver.text.enforcement import Enforcement, summary
 
 Leave = Callable[[int], NoReturn]
 
@@ -39,8 +43,10 @@ class Assembly:
 
     settings: Settings
     dispatcher: Dispatcher
+    standing: Standing
     roots: tuple[str, ...]
     outputs: Outputs
+    audit: Audit | None
     commands: Commands | None
     broker: Broker | None
 
@@ -51,24 +57,41 @@ class Assembly:
         if self.broker is not None:
             self.broker.close()
         self.outputs.close()
+        if self.audit is not None:
+            self.audit.close()
 
 
-def assemble(settings: Settings, broker: Broker | None, ripgrep: str | None) -> Assembly:
-    """Put a server together.
+def assemble(
+    settings: Settings, broker: Broker | None, ripgrep: str | None, *, held_by: int | None
+) -> Assembly:
+    """Put a server together. `held_by` is the version of Landlock that confines this process, 0 for none; or
+    None where nothing will be called, and so nothing recorded.
 
     Raises:
         SettingsError: a tool, toolset, rule or root is unknown or wrong.
     """
     registry = Registry(discover())
+    offer = offered_here(broker, settings)
     offered = registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
     policy = _policy(settings, registry)
-    state = state_folder(settings)
+    state = state_folder(settings.state_dir)
     outputs = Outputs(state)
-    workspace = Workspace(settings.root, readable=outputs.folder, hides=_hides(policy, state, outputs))
+    audit = None if held_by is None else _audit(settings, broker, held_by)
+    workspace = Workspace(
+        settings.root,
+        readable=outputs.folder,
+        hides=_hides(policy, state, outputs),
+        protects=_protects(settings),
+    )
     limits = CommandLimits(foreground_seconds=settings.foreground_seconds)
-    running = broker and Commands(broker, workspace, outputs, limits)
+    confined = _confined(settings)
+    running = broker and Commands(
+        broker, workspace, outputs, limits, explain=lambda output: explain(output, confined)
+    )
     machine = Machine(
-        prices=prices(broker),
+        prices=offer.prices,
+        absent=offer.absent,
+        open_world=_OPEN if offer.networked else frozenset(),
         workspace=workspace,
         outputs=outputs,
         search=_search(broker, ripgrep, hiding=_may_hide(policy, state, workspace.roots)),
@@ -81,10 +104,19 @@ def assemble(settings: Settings, broker: Broker | None, ripgrep: str | None) -> 
         policy=policy,
         host=machine,
         objections=(commands(_commands(registry)),),
+        recorder=audit,
+        raw=settings.raw_output,
     )
     return Assembly(
         settings=settings,
         dispatcher=dispatcher,
+        standing=Standing(
+            mode=settings.permission_mode,
+            commands=Capability.PROCESS in offer.prices,
+            network=offer.networked,
+            summary=summary(_enforcement(settings, broker, held_by or 0)),
+        ),
+        audit=audit,
         roots=workspace.roots,
         outputs=outputs,
         commands=running,
@@ -92,14 +124,78 @@ def assemble(settings: Settings, broker: Broker | None, ripgrep: str | None) -> 
     )
 
 
-def prices(broker: Broker | None) -> Prices:
-    """What this host has, and what it costs while nothing confines commands.
+def _enforcement(settings: Settings, broker: Broker | None, held_by: int) -> Enforcement:
+    proof = broker.proof if broker else None
+    return Enforcement(
+        mode=settings.permission_mode.flag,
+        openat2=isinstance(best_engine(), Openat2),
+        landlock=held_by,
+        commands=proof.commands if proof else "none",
+        filtered=proof.filtered if proof else False,
+    )
 
-    A background command can exist only where commands can, so following one costs the same.
+
+def _audit(settings: Settings, broker: Broker | None, held_by: int) -> Audit:
+    """The record of all calls, which says of each what enforced the mode."""
+    held = _enforcement(settings, broker, held_by)
+    files = ("openat2" if held.openat2 else "walk", *(("landlock", "seccomp") if held_by else ()))
+    walls = () if held.commands == "none" else (held.commands, *(("seccomp",) if held.filtered else ()))
+    helpers = broker.proof.helpers if broker else "none"
+    layers = {
+        Capability.FS_READ: files,
+        Capability.FS_WRITE: files,
+        Capability.SEARCH: (*files, *(() if helpers == "none" else (f"{helpers} (rg)",))),
+        Capability.PROCESS: walls,
+        Capability.JOBS: walls,
+    }
+    facts = Facts(mode=held.mode, layers=layers, values=settings.audit_values)
+    return Audit.open(make_state_folder(state_folder(settings.state_dir)), facts)
+
+
+_OPEN = frozenset({Capability.PROCESS})
+_FILES = (Capability.FS_READ, Capability.FS_WRITE)
+_COMMANDS = (Capability.PROCESS, Capability.JOBS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """What this host has."""
+
+    prices: Prices
+    absent: Mapping[Capability, str]
+    """Why it has not, where a missing wall is the reason."""
+    networked: bool
+    """Whether commands reach further than this machine's files."""
+
+
+def offered_here(broker: Broker | None, settings: Settings) -> Offer:
+    """What this host has, and what it costs.
+
+    Behind walls a command can do no more than the mode allows, so it costs no more than that. A background
+    command can exist only where commands can, so following one costs the same.
     """
+    mode = settings.permission_mode
+    unwalled = mode is Permission.DANGER_FULL_ACCESS
+    prices = {need: PRICES[need] for need in _FILES}
+    absent: dict[Capability, str] = {}
     if broker is None:
-        return {need: PRICES[need] for need in (Capability.FS_READ, Capability.FS_WRITE)}
-    return {**PRICES, Capability.JOBS: PRICES[Capability.PROCESS]}
+        return Offer(prices=prices, absent=absent, networked=False)
+    why = "; ".join(broker.proof.reasons) or "this machine has none of the walls that commands need"
+    for needs, held in (((Capability.SEARCH,), broker.proof.helpers), (_COMMANDS, broker.proof.commands)):
+        if unwalled or held != "none":
+            prices |= {need: PRICES[need] if need is Capability.SEARCH else mode for need in needs}
+        else:
+            absent |= dict.fromkeys(needs, why)
+    return Offer(prices=prices, absent=absent, networked=unwalled or settings.network == "commands")
+
+
+def _confined(settings: Settings) -> Confined:
+    full = settings.permission_mode is Permission.DANGER_FULL_ACCESS
+    return Confined(
+        writes=settings.permission_mode is not Permission.READ_ONLY,
+        git=full or settings.git == "writable",
+        network=full or settings.network == "commands",
+    )
 
 
 def _search(
@@ -108,7 +204,10 @@ def _search(
     if broker is None:
         return None
     programs = Programs(broker)
-    return lambda workspace: Ripgrep(programs, workspace, program=ripgrep, hiding=hiding)
+    held = broker.proof.helpers == "landlock"
+    return lambda workspace: Ripgrep(
+        launcher=programs, workspace=workspace, program=ripgrep, hiding=hiding, held=held
+    )
 
 
 def _commands(registry: Registry) -> frozenset[str]:
@@ -141,29 +240,66 @@ def _hides(policy: Policy, state: str, outputs: Outputs) -> Callable[[tuple[str,
     return hides
 
 
+_PROTECTED = "is protected: programs act upon it unasked, so no tool changes it in workspace-write. "
+
+
+def _protects(settings: Settings) -> Callable[[str], str | None]:
+    """What file tools leave alone just as commands do."""
+    roots = tuple(map(os.path.realpath, settings.root))
+    writable = settings.git == "writable"
+
+    def protects(absolute: str) -> str | None:
+        if settings.permission_mode is not Permission.WORKSPACE_WRITE:
+            return None
+        inner = next((found for root in roots if (found := below(root, absolute)) is not None), "")
+        if not is_protected(inner, git_writable=writable):
+            return None
+        git = not writable and not is_protected(inner, git_writable=True)
+        remedy = "The operator can start the server with --git writable." if git else "Tell the user instead."
+        return _PROTECTED + remedy
+
+    return protects
+
+
 def _may_hide(policy: Policy, state: str, roots: tuple[str, ...]) -> bool:
     """False spares a search the question for each file."""
     return policy.hides_anything or any(below(root, state) is not None for root in roots)
 
 
-def state_folder(settings: Settings) -> str:
-    """The private folder of the server; not created before it is needed."""
-    return os.path.realpath(
-        settings.state_dir or platformdirs.user_state_dir("mcp-toolserver", appauthor=False)
-    )
+@dataclass(frozen=True, kw_only=True)
+class Door:
+    """Where HTTP clients come in: opened before the server is confined, which then can open none."""
+
+    sockets: Sequence[socket.socket]
+    token: str
+    announced: bool
+    """Whether the token is new, so that the operator has to be told it."""
 
 
-def serve(assembly: Assembly, leave: Leave) -> int:
-    """Serve until the client is gone or a signal comes; the exit status. `leave` ends the process at once.
+def open_door(settings: Settings) -> Door | None:
+    """Listen, unless the client is on standard input.
 
     Raises:
         SettingsError: the address cannot be listened on, or its token file not used.
     """
-    return anyio.run(_serve, assembly, leave)
+    if settings.transport == "stdio":
+        return None
+    # A server on stdio is spared this import.
+    from mcp_toolserver.protocol import access, http
+
+    access.check_bind(settings.host, has_token_file=settings.token_file is not None)
+    token = access.read_token_file(settings.token_file) if settings.token_file else access.make_token()
+    sockets = http.bind(settings.host, settings.port)
+    return Door(sockets=sockets, token=token, announced=settings.token_file is None)
 
 
-async def _serve(assembly: Assembly, leave: Leave) -> int:
-    status, wrong = 0, None
+def serve(assembly: Assembly, door: Door | None, leave: Leave) -> int:
+    """Serve until the client is gone or a signal comes; the exit status. `leave` ends the process at once."""
+    return anyio.run(_serve, assembly, door, leave)
+
+
+async def _serve(assembly: Assembly, door: Door | None, leave: Leave) -> int:
+    status = 0
 
     async def end_on_signal(*, task_status: TaskStatus[None]) -> None:
         nonlocal status
@@ -171,7 +307,7 @@ async def _serve(assembly: Assembly, leave: Leave) -> int:
             task_status.started()
             async for number in received:
                 status = 128 + number
-                if assembly.settings.transport == "stdio":
+                if door is None:
                     # The thread that waits for standard input cannot be interrupted.
                     await assembly.aclose()
                     leave(status)
@@ -179,43 +315,36 @@ async def _serve(assembly: Assembly, leave: Leave) -> int:
 
     async with anyio.create_task_group() as tasks:
         await tasks.start(end_on_signal)
-        try:
-            await _transport(assembly)
-        except SettingsError as error:
-            # Raised from here it would come out as a group.
-            wrong = error
+        await _transport(assembly, door)
         tasks.cancel_scope.cancel()
     await assembly.aclose()
-    if wrong is not None:
-        raise wrong
     return status
 
 
-async def _transport(assembly: Assembly) -> None:
+async def _transport(assembly: Assembly, door: Door | None) -> None:
     settings = assembly.settings
     handlers = Handlers(
-        dispatcher=assembly.dispatcher, outputs=assembly.outputs, ask_seconds=settings.ask_seconds
+        dispatcher=assembly.dispatcher,
+        outputs=assembly.outputs,
+        ask_seconds=settings.ask_seconds,
+        security=assembly.standing.summary,
     )
-    server = build(handlers, instructions(settings.permission_mode, assembly.roots))
-    if settings.transport == "stdio":
+    server = build(handlers, instructions(assembly.standing, assembly.roots))
+    if door is None:
         await serve_stdio(server)
         return
-    # A server on stdio is spared this import.
-    from mcp_toolserver.protocol import access, http
+    from mcp_toolserver.protocol import http
 
-    access.check_bind(settings.host, has_token_file=settings.token_file is not None)
-    token = access.read_token_file(settings.token_file) if settings.token_file else access.make_token()
     options = http.HttpOptions(
         host=settings.host,
-        port=settings.port,
-        token=token,
+        token=door.token,
         max_body=settings.max_body,
         max_calls=settings.max_calls,
         max_sessions=settings.max_sessions,
     )
 
     def announce(address: str) -> None:
-        shown = "" if settings.token_file else f"mcp-toolserver: bearer token, shown once: {token}\n"
+        shown = f"mcp-toolserver: bearer token, shown once: {door.token}\n" if door.announced else ""
         sys.stderr.write(f"{shown}mcp-toolserver: listening on {address}\n")
 
-    await http.serve_http(server, options, sse=settings.transport == "sse", started=announce)
+    await http.serve_http(server, options, door.sockets, sse=settings.transport == "sse", started=announce)

@@ -214,8 +214,12 @@ class JobState:
     running: bool
     exit_status: int | None
     """0-255, or 128 + signal; None while it runs."""
-    reason: Literal["running", "exited", "timed out", "stopped", "lost"]
+    reason: Literal["running", "exited", "timed out", "stopped", "over a limit", "unwalled", "lost"]
     seconds: float
+    detail: str = ""
+    """The limit that ended it, in words that go on from "it used"; or why its walls could not be built."""
+    notes: tuple[str, ...] = ()
+    """What its reader should know beside: sentences."""
     spill: "Spill | None" = None
     omitted: int = 0
     """Bytes left out between `text` and `tail`, when the whole is too long to show."""

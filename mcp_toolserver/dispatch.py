@@ -3,7 +3,8 @@
     find → validate → decide → watch → ask → grant → run under a deadline → envelope → truncate
 
 Only cancellation and `UnknownTool` escape `Dispatcher.call`; every other failure is a `Result` whose text
-says what was wrong and what to do next.
+says what was wrong and what to do next. However a call ends, it is written down once; where that is not
+possible, none runs. Every text on its way out passes `Dispatcher.shown`.
 """
 
 import logging
@@ -18,13 +19,22 @@ import anyio
 from pydantic import JsonValue, ValidationError
 
 from mcp_toolserver.capabilities import CanonicalPath, Capability, Permission, Prices, Report, Spill
-from mcp_toolserver.errors import Denied, InvalidInput, TimedOut, ToolError, Unavailable
+from mcp_toolserver.errors import (
+    Denied,
+    InvalidInput,
+    SandboxUnavailable,
+    TimedOut,
+    ToolError,
+    Unavailable,
+)
 from mcp_toolserver.limits import Fitted, fit
 from mcp_toolserver.policy.level import level, missing
 from mcp_toolserver.policy.rules import Policy, Request, Subject
 from mcp_toolserver.policy.watchdog import Objection, watch
+from mcp_toolserver.record import Call, Recorder
 from mcp_toolserver.registry import Entry, Registry
 from mcp_toolserver.text.arguments import lenient, refusal
+from mcp_toolserver.text.visible import visible, visible_values
 from mcp_toolserver.tool import Args, Image, Output, Runtime
 
 log = logging.getLogger(__name__)
@@ -39,6 +49,16 @@ class Host(Protocol):
     @property
     def prices(self) -> Prices:
         """What each capability costs here."""
+        ...
+
+    @property
+    def absent(self) -> Mapping[Capability, str]:
+        """Why a capability has no price, where a missing wall is the reason."""
+        ...
+
+    @property
+    def open_world(self) -> frozenset[Capability]:
+        """What reaches beyond this machine's files."""
         ...
 
     def within(self, roots: Sequence[str]) -> "Host":
@@ -68,6 +88,11 @@ class Pending(Exception):
 
 class Caller(Protocol):
     """Who calls: how to reach them, and what they confine themselves to."""
+
+    @property
+    def name(self) -> str:
+        """What they call themselves, for the record; it proves nothing."""
+        ...
 
     async def ask(self, question: str) -> bool:
         """Yes or no from a human; no when there is none.
@@ -127,6 +152,10 @@ class Dispatcher:
     policy: Policy
     host: Host
     objections: tuple[Objection, ...] = ()
+    recorder: Recorder | None = None
+    """Keeps a line of every call."""
+    raw: bool = False
+    """Send characters that cannot be seen as they are."""
     _reads: anyio.Semaphore = field(
         default_factory=lambda: anyio.Semaphore(PARALLEL_READS, fast_acquire=True)
     )
@@ -151,30 +180,53 @@ class Dispatcher:
         Raises:
             UnknownTool: no tool has this name; a protocol error, not a result.
         """
-        entry = self.registry.find(name)
+        call = Call(name=name, session=caller.name, arguments=arguments or {})
+        if self.recorder is not None and (why := self.recorder.begin(call)) is not None:
+            return Result(text=why, error=Unavailable.kind)
         started = time.perf_counter()
         try:
-            result = await self._answer(entry, name, arguments or {}, caller)
-        except Pending:
-            result = Result(text="", pending=True)
-        except ToolError as error:
-            result = Result(text=str(error), error=error.kind)
-        except Exception:  # noqa: BLE001  the one place where a bug becomes an answer; its text stays in the log
-            result = _bug(entry.spec.name)
-        return replace(result, duration_ms=(time.perf_counter() - started) * 1000)
+            result = await self._settled(call, caller)
+        except BaseException:
+            self._end(call, started)
+            raise
+        call.outcome = result.error or ("pending" if result.pending else "output")
+        call.text = result.text
+        if (why := self._end(call, started)) is not None:
+            result = Result(text=why, error=Unavailable.kind)
+        return replace(result, duration_ms=call.duration_ms)
 
-    async def _answer(
-        self, entry: Entry, name: str, arguments: Mapping[str, JsonValue], caller: Caller
-    ) -> Result:
+    def shown(self, text: str) -> str:
+        """`text` as it leaves the server: what cannot be seen escaped, unless the operator wants it."""
+        return text if self.raw else visible(text)
+
+    def _end(self, call: Call, started: float) -> str | None:
+        call.duration_ms = (time.perf_counter() - started) * 1000
+        return None if self.recorder is None else self.recorder.end(call)
+
+    async def _settled(self, call: Call, caller: Caller) -> Result:
+        entry = self.registry.find(call.name)
+        call.tool, call.needs = entry.spec.name, entry.spec.needs
+        call.verdict, call.outcome = "undecided", "cancelled"
+        try:
+            return await self._answer(entry, call, caller)
+        except Pending:
+            return Result(text="", pending=True)
+        except ToolError as error:
+            return Result(text=self.shown(str(error)), error=error.kind)
+        except Exception:  # noqa: BLE001  the one place where a bug becomes an answer; its text stays in the log
+            return _bug(entry.spec.name)
+
+    async def _answer(self, entry: Entry, call: Call, caller: Caller) -> Result:
         spec = entry.spec
+        call.permission = needed = self.level(entry)
         roots = await caller.roots()
         host = self.host if roots is None else self.host.within(roots)
-        args = validated(entry, self.registry.translate(name, arguments), host)
-        request = Request(tool=spec.name, level=self.level(entry), subjects=_subjects(entry, args, host))
-        await self._permit(request, caller)
+        args = self._validated(entry, call, host)
+        request = Request(tool=spec.name, level=needed, subjects=_subjects(entry, args, host))
+        await self._permit(request, call, caller)
         if lacking := missing(spec.needs, host.prices):
-            raise Unavailable(f"{spec.name} needs {', '.join(lacking)}, which this host does not have.")
-        runtime = host.grant(spec.needs, caller.report)
+            raise _lacking(spec.name, lacking, host.absent)
+        runtime = host.grant(spec.needs, self._report(caller))
         is_read = request.level is Permission.READ_ONLY and spec.kind != "other"
         turn = self._reads if is_read else nullcontext()
         output = None
@@ -185,26 +237,63 @@ class Dispatcher:
             raise TimedOut(
                 f"{spec.name} did not end within {spec.limits.deadline:g} s; ask for less in one call."
             )
-        return _enveloped(output, await fit(output, spec.limits.output_bytes, host))
+        if (text := self.shown(output.text)) != output.text:
+            output = replace(output, text=text)
+        return self._enveloped(output, await fit(output, spec.limits.output_bytes, host))
 
-    async def _permit(self, request: Request, caller: Caller) -> None:
+    def _validated(self, entry: Entry, call: Call, host: Host) -> Args:
+        try:
+            return validated(entry, self.registry.translate(call.name, call.arguments), host)
+        except ToolError as error:
+            call.verdict = "refused-path" if isinstance(error, Denied) else "invalid"
+            raise
+
+    def _report(self, caller: Caller) -> Report:
+        async def report(message: str) -> None:
+            await caller.report(self.shown(message))
+
+        return report
+
+    def _enveloped(self, output: Output, fitted: Fitted) -> Result:
+        data = output.data.model_dump(mode="json") if output.data is not None else None
+        return Result(
+            text=fitted.text,
+            data=data if data is None or self.raw else visible_values(data),
+            images=output.images,
+            truncated=fitted.truncated,
+            spill=fitted.spill,
+        )
+
+    async def _permit(self, request: Request, call: Call, caller: Caller) -> None:
         """Decide, watch and ask.
 
         Raises:
             Denied: by a rule, the ceiling, the watchdog or the human.
         """
         if request.tool not in self.offered:
+            call.verdict = "refused-off"
             raise Denied(
                 f"{request.tool} is switched off on this server by its --tools or --toolsets setting."
             )
         verdict = self.policy.decide(request)
+        call.rule = verdict.rule
         if verdict.action == "refuse":
+            call.verdict = "refused-rule" if verdict.rule else "refused-ceiling"
             raise Denied(verdict.reason)
         if objection := watch(self.objections, request):
+            call.verdict = "refused-watchdog"
             raise Denied(objection)
-        if verdict.action == "ask" and not await caller.ask(_question(request, verdict.reason)):
+        call.verdict = "allowed"
+        if verdict.action == "ask":
+            await self._ask(request, verdict.reason, call, caller)
+
+    async def _ask(self, request: Request, reason: str, call: Call, caller: Caller) -> None:
+        call.verdict = "asked"
+        is_granted = await caller.ask(self.shown(_question(request, reason)))
+        call.verdict = "asked-yes" if is_granted else "asked-no"
+        if not is_granted:
             raise Denied(
-                f"{request.tool} needs a human's approval and did not get it. {verdict.reason} "
+                f"{request.tool} needs a human's approval and did not get it. {reason} "
                 "Go on without it, or tell the user what you wanted to do."
             )
 
@@ -222,9 +311,9 @@ def validated(entry: Entry, arguments: Mapping[str, JsonValue], host: Host) -> A
         args = entry.spec.args.model_validate(lenient(arguments, entry.schema))
     except ValidationError as error:
         raise InvalidInput(_explained(entry, error)) from None
-    if not entry.path_fields:
-        return args
-    return args.model_copy(update={name: host.canonical(getattr(args, name)) for name in entry.path_fields})
+    paths = {name: getattr(args, name) for name in entry.path_fields}
+    respelt = {name: canonical for name, path in paths.items() if (canonical := host.canonical(path)) != path}
+    return args.model_copy(update=respelt) if respelt else args
 
 
 def _explained(entry: Entry, error: ValidationError) -> str:
@@ -248,20 +337,18 @@ def _subjects(entry: Entry, args: Args, host: Host) -> tuple[Subject, ...]:
     )
 
 
+def _lacking(tool: str, needs: Sequence[Capability], absent: Mapping[Capability, str]) -> Unavailable:
+    why = [absent[need] for need in needs if need in absent]
+    if why:
+        return SandboxUnavailable(why[0])
+    names = ", ".join(need.value for need in needs)
+    return Unavailable(f"{tool} needs {names}, which this host does not have.")
+
+
 def _question(request: Request, reason: str) -> str:
     """What the human is shown. Nothing is left out: a long subject is shown whole, with escapes."""
     touched = "\n".join(ascii(subject[0])[1:-1] for subject in request.subjects)
     return f"Allow {request.tool} ({request.level.flag})?\n{touched}\n{reason}"
-
-
-def _enveloped(output: Output, fitted: Fitted) -> Result:
-    return Result(
-        text=fitted.text,
-        data=output.data.model_dump(mode="json") if output.data is not None else None,
-        images=output.images,
-        truncated=fitted.truncated,
-        spill=fitted.spill,
-    )
 
 
 def _bug(tool: str) -> Result:

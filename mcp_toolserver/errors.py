@@ -6,6 +6,7 @@
     ├── Conflict                read again, then retry
     ├── Denied                  do not retry
     ├── Unavailable             this server cannot do it here
+    │   └── SandboxUnavailable  the walls that its mode needs are missing
     └── TimedOut                smaller or later
     UnknownTool                 a protocol error (JSON-RPC -32602), the client's mistake
     RegistrationError           the programmer's mistake, stops start-up
@@ -52,6 +53,18 @@ class Unavailable(ToolError):
     """Something the call needs is missing on this host."""
 
     kind = "unavailable"
+
+
+class SandboxUnavailable(Unavailable):
+    """A wall that the mode needs is missing; nothing was run without it."""
+
+    kind = "sandbox_unavailable"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"SANDBOX_UNAVAILABLE: {why}. Nothing was run. `mcp-toolserver doctor` tells the operator of "
+            "this server what is missing and how to get it."
+        )
 
 
 class TimedOut(ToolError):

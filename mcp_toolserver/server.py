@@ -13,11 +13,11 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver import confine
 from mcp_toolserver.errors import SettingsError, Unavailable
-from mcp_toolserver.runtime.broker import Broker, Charter
-from mcp_toolserver.runtime.sandbox.environment import command_environment
-from mcp_toolserver.runtime.search_programs import find_ripgrep, helpers
+from mcp_toolserver.runtime.broker import Broker
+from mcp_toolserver.runtime.platforms import shortcoming
+from mcp_toolserver.runtime.search_programs import find_ripgrep
 from mcp_toolserver.settings import Action, Invocation, Settings, load
 
 NO_ROOT = "no folder to work in: give --root DIR, or set MCP_TOOLSERVER_ROOT"
@@ -42,9 +42,11 @@ def leave(status: int) -> NoReturn:
 
 def _run(invocation: Invocation) -> int:
     settings = invocation.settings
+    if lacking := shortcoming():
+        raise SettingsError(lacking)
     _check(settings, needs_root=invocation.action in ("serve", "call"))
     ripgrep = find_ripgrep(os.environ.get("PATH", "").split(os.pathsep))
-    broker = None if invocation.action == "demo" else _broker(settings, ripgrep)
+    broker = None if invocation.action in ("demo", "log") else _broker(settings, ripgrep)
     _log(settings.log_level.upper())
     # The handshake era uses features that the SDK says it will drop; that is for us to know, not the user.
     warnings.filterwarnings("ignore", module=r"mcp(_types)?\b")
@@ -60,26 +62,33 @@ def _log(level: str) -> None:
 def _serve(invocation: Invocation, broker: Broker | None, ripgrep: str | None) -> int:
     # Nothing made while importing is ever garbage; looking for it costs a tenth of the start.
     gc.disable()
-    from mcp_toolserver.assembly import assemble, serve
+    if invocation.settings.transport == "stdio":
+        from mcp_toolserver.protocol import lean_sdk
 
-    assembly = assemble(invocation.settings, broker, ripgrep)
+        lean_sdk.load()
+    from mcp_toolserver.assembly import assemble, open_door, serve
+
+    door = open_door(invocation.settings)
+    assembly = assemble(invocation.settings, broker, ripgrep, held_by=_lock(invocation.settings, broker))
     gc.freeze()
     gc.enable()
-    return serve(assembly, leave)
+    return serve(assembly, door, leave)
 
 
 def _tools(invocation: Invocation, broker: Broker | None, ripgrep: str | None) -> int:
     from mcp_toolserver.assembly import assemble
     from mcp_toolserver.commands.catalogue import tools
 
-    return tools(assemble(invocation.settings, broker, ripgrep).dispatcher, invocation.format)
+    assembly = assemble(invocation.settings, broker, ripgrep, held_by=None)
+    return tools(assembly.dispatcher, invocation.format)
 
 
 def _call(invocation: Invocation, broker: Broker | None, ripgrep: str | None) -> int:
     from mcp_toolserver.assembly import assemble
     from mcp_toolserver.commands.call import call
 
-    return call(assemble(invocation.settings, broker, ripgrep), invocation)
+    held_by = _lock(invocation.settings, broker)
+    return call(assemble(invocation.settings, broker, ripgrep, held_by=held_by), invocation)
 
 
 def _doctor(invocation: Invocation, broker: Broker | None, ripgrep: str | None) -> int:
@@ -94,37 +103,43 @@ def _demo(invocation: Invocation, _: Broker | None, __: str | None) -> int:
     return demo(invocation.settings.root[0] if invocation.settings.root else os.getcwd())
 
 
+def _log_command(invocation: Invocation, _: Broker | None, __: str | None) -> int:
+    from mcp_toolserver.commands.log import log
+    from mcp_toolserver.stores.folder import state_folder
+
+    state = state_folder(invocation.settings.state_dir)
+    return log(state, follow=invocation.follow, verify=invocation.verify, as_json=invocation.json)
+
+
 _ACTIONS: Mapping[Action, Callable[[Invocation, Broker | None, str | None], int]] = {
     "serve": _serve,
     "tools": _tools,
     "call": _call,
     "doctor": _doctor,
+    "log": _log_command,
     "demo": _demo,
 }
 """Each imports what it needs, and only that: a client waits for `serve`."""
 
 
 def _check(settings: Settings, *, needs_root: bool) -> None:
-    """What this version cannot keep, it does not promise."""
     if needs_root and not settings.root:
         raise SettingsError(NO_ROOT)
-    if settings.sandbox == "required":
-        raise SettingsError("--sandbox required: this version has no walls for commands; use auto or off")
-    if settings.network == "none" and settings.permission_mode is Permission.DANGER_FULL_ACCESS:
-        raise SettingsError(
-            "--network none cannot be kept in danger-full-access, where commands run without walls; "
-            "use --permission-mode read-only or workspace-write"
-        )
+    confine.check(settings)
 
 
 def _broker(settings: Settings, ripgrep: str | None) -> Broker | None:
     """None where the platform has none; what needs one is then not offered."""
-    charter = Charter(
-        mode=settings.permission_mode.flag,
-        environment=command_environment(os.environ, settings.command_environment),
-        helpers=helpers(ripgrep),
-    )
     try:
-        return Broker.start(charter)
+        return Broker.start(confine.charter(settings, ripgrep))
     except Unavailable:
         return None
+    except RuntimeError as error:
+        raise SettingsError(f"the server cannot start safely: {error}") from None
+
+
+def _lock(settings: Settings, broker: Broker | None) -> int:
+    """Let the kernel hold the mode from here on, before anything of a client is read; see `lock_server`."""
+    proof = broker.proof if broker else None
+    confine.require_walls(settings, proof)
+    return confine.lock_server(settings)

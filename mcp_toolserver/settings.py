@@ -21,7 +21,7 @@ PREFIX = "MCP_TOOLSERVER_"
 Raw = str | int | float | bool | list[str] | dict[str, list[str]]
 """A value as a flag, a variable or a TOML file gives it."""
 
-Value = str | int | float | Permission | tuple[str, ...] | None
+Value = str | int | float | bool | Permission | tuple[str, ...] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +40,18 @@ class Settings:
     sandbox: str = "auto"
     network: str = "fetch"
     git: str = "protected"
+    allow_degraded: bool = False
+    """Let commands that may write run behind Landlock alone."""
+    allow_unconfined_server: bool = False
+    """Serve where the kernel cannot confine the server's own process."""
     state_dir: str | None = None
     log_level: str = "warning"
+    raw_output: bool = False
+    """Send control, bidi and invisible characters as they are."""
+    audit_values: bool = False
+    """Write the arguments of calls into the audit log, secrets blanked."""
+    config: str | None = None
+    """The config file that was read."""
     granted: Permission | None = None
     """Up to here calls run unasked; None is up to the mode."""
     deny: tuple[str, ...] = ()
@@ -50,6 +60,13 @@ class Settings:
     ask_seconds: float = 45.0
     foreground_seconds: float = 45.0
     command_environment: tuple[str, ...] = ()
+    command_processes: int = 512
+    command_memory: int = 0
+    """MiB of all processes of one command; 0 is half of the machine's memory."""
+    command_file_size: int = 8 * 1024
+    """MiB of one file."""
+    command_cpu_seconds: int = 0
+    """Of all its processes; 0 is an hour of every processor."""
     max_body: int = 4 * 1024 * 1024
     max_calls: int = 64
     max_sessions: int = 64
@@ -66,6 +83,8 @@ class Option:
     """Also a flag and a variable; the others are for the config file alone."""
     metavar: str | None = None
     repeatable: bool = False
+    switch: bool = False
+    """The flag takes no value; a variable and the config file say true or false."""
 
     @property
     def attribute(self) -> str:
@@ -127,6 +146,13 @@ def _whole(low: int, high: int) -> Callable[[Raw], int]:
     return read
 
 
+def _yes_or_no(raw: Raw) -> bool:
+    words: Mapping[Raw, bool] = {True: True, False: False, "true": True, "false": False}
+    if not isinstance(raw, (bool, str)) or raw not in words:
+        raise ValueError("it must be true or false")
+    return words[raw]
+
+
 def _seconds(raw: Raw) -> float:
     if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not 0 < raw <= 3600:
         raise ValueError("it must be a number of seconds above 0, at most 3600")
@@ -175,6 +201,20 @@ OPTIONS = (
         metavar="G",
         help="the .git folder for confined commands: protected (default), writable",
     ),
+    Option(
+        name="allow-degraded",
+        read=_yes_or_no,
+        switch=True,
+        help="workspace-write: let commands run behind Landlock alone, without bubblewrap",
+    ),
+    Option(
+        name="allow-unconfined-server",
+        read=_yes_or_no,
+        switch=True,
+        help="serve where the kernel has no Landlock for the server's own process",
+    ),
+    Option(name="raw-output", read=_yes_or_no, switch=True, help="send invisible characters as they are"),
+    Option(name="audit-values", read=_yes_or_no, switch=True, help="log arguments too, secrets blanked"),
     Option(name="state-dir", read=_text, metavar="DIR", help="private folder of the server"),
     Option(name="log-level", read=_one_of(*_LEVELS), metavar="L", help=f"on stderr: {', '.join(_LEVELS)}"),
     Option(name="granted", read=_permission, flag=False, help="level up to which calls run unasked"),
@@ -191,6 +231,17 @@ OPTIONS = (
         flag=False,
         help="names of more environment variables that commands may see",
     ),
+    Option(name="command-processes", read=_whole(1, 100_000), flag=False, help="processes of one command"),
+    Option(
+        name="command-memory",
+        read=_whole(0, 2**24),
+        flag=False,
+        help="MiB that one command may use; 0 is half of the machine's memory",
+    ),
+    Option(name="command-file-size", read=_whole(1, 2**24), flag=False, help="MiB of one file of a command"),
+    Option(
+        name="command-cpu-seconds", read=_whole(0, 10**7), flag=False, help="processor time of one command"
+    ),
     Option(name="max-body", read=_whole(1024, 2**30), flag=False, help="bytes of one HTTP request"),
     Option(name="max-calls", read=_whole(1, 10_000), flag=False, help="HTTP requests at the same time"),
     Option(name="max-sessions", read=_whole(1, 10_000), flag=False, help="HTTP sessions at the same time"),
@@ -206,13 +257,14 @@ RULES = tuple(
 )
 """The lists of the `[rules]` table in the config file."""
 
-Action = Literal["serve", "tools", "call", "doctor", "demo"]
+Action = Literal["serve", "tools", "call", "doctor", "log", "demo"]
 
 ACTIONS: Mapping[Action, str] = {
     "serve": "serve MCP (the default)",
     "tools": "show what this configuration offers",
     "call": "run one tool and print its result",
-    "doctor": "show what is enforced here and what is missing",
+    "doctor": "prove what is enforced here, and show what is missing",
+    "log": "show what was called, or check that nobody changed that record",
     "demo": "watch a real client use a real server on a folder",
 }
 
@@ -232,6 +284,10 @@ class Invocation:
     json: bool = False
     format: str = "table"
     """`tools`: how to print."""
+    follow: bool = False
+    """`log`: go on as calls come."""
+    verify: bool = False
+    """`log`: check the record instead of printing it."""
 
 
 def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
@@ -245,7 +301,7 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     variables = _variables(environ)
     config = parsed.config or variables.pop(PREFIX + "CONFIG", None)
     values = {**_from_config(config), **_from_variables(variables), **_from_flags(parsed)}
-    settings = replace(Settings(), **values)
+    settings = replace(Settings(), config=config, **values)
     _check_places(settings, config)
     return Invocation(
         action=parsed.action,
@@ -254,6 +310,8 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
         arguments=parsed.arguments,
         json=parsed.json,
         format=parsed.format,
+        follow=parsed.follow,
+        verify=parsed.verify,
     )
 
 
@@ -266,6 +324,8 @@ class _Parsed(argparse.Namespace):
     arguments: str = "{}"
     json: bool = False
     format: str = "table"
+    follow: bool = False
+    verify: bool = False
 
     def given(self, option: Option) -> Raw | None:
         """The value of a flag, None when it was not given."""
@@ -280,13 +340,15 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     shared = _Parser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
-    for option in (option for option in OPTIONS if option.flag):
+    for option in (option for option in OPTIONS if option.flag and not option.switch):
         shared.add_argument(
             f"--{option.name}",
             metavar=option.metavar,
             help=option.help,
             action="append" if option.repeatable else "store",
         )
+    for option in (option for option in OPTIONS if option.switch):
+        shared.add_argument(f"--{option.name}", help=option.help, action="store_true")
     shared.add_argument("--config", metavar="FILE", help="TOML file with the same settings, and rules")
     parser = _Parser(
         prog="mcp-toolserver",
@@ -302,7 +364,9 @@ def _parser() -> argparse.ArgumentParser:
     parsers["tools"].add_argument("--format", choices=FORMATS, default="table", help="how to print")
     parsers["call"].add_argument("tool", metavar="NAME", help="a tool, under any of its names")
     parsers["call"].add_argument("arguments", metavar="JSON", nargs="?", default="{}", help="its arguments")
-    for name in ("call", "doctor"):
+    parsers["log"].add_argument("--follow", action="store_true", help="go on as calls come")
+    parsers["log"].add_argument("--verify", action="store_true", help="check that the record is whole")
+    for name in ("call", "doctor", "log"):
         parsers[name].add_argument("--json", action="store_true", help="print the whole as JSON")
     return parser
 

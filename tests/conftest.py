@@ -1,6 +1,10 @@
 """What every test may use."""
 
+from collections.abc import Generator
+
 import pytest
+
+from tests.covering import collect
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -11,3 +15,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def update(request: pytest.FixtureRequest) -> bool:
     """Whether generated files are to be written instead of compared."""
     return bool(request.config.getoption("--update"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _coverage_of_servers(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    yield
+    collect(tmp_path_factory.getbasetemp())

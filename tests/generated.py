@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from mcp_toolserver.capabilities import Capability
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.registry import Entry, discover
 
@@ -18,7 +19,7 @@ ENTRIES = discover()
 
 def wire(entry: Entry) -> dict[str, JsonValue]:
     """The tool as `tools/list` carries it on a host that confines nothing."""
-    return translate.tool(entry, entry.spec.permission).model_dump(
+    return translate.tool(entry, entry.spec.permission, frozenset({Capability.PROCESS})).model_dump(
         mode="json", by_alias=True, exclude_none=True
     )
 

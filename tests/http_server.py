@@ -18,7 +18,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.protocol.http import HttpOptions, serve_http
+from mcp_toolserver.protocol.http import HttpOptions, bind, serve_http
 
 TOKEN = "an-unguessable-token-for-the-tests"
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
@@ -141,9 +141,12 @@ def tiny_server(calls: Calls) -> Server[Any]:
 async def serving(*, sse: bool = False, **options: Any) -> AsyncGenerator[Running, None]:
     """The tiny server, up while the context is open."""
     calls = Calls()
-    settings = HttpOptions(**{"host": "127.0.0.1", "port": 0, "token": TOKEN, **options})
+    port = options.pop("port", 0)
+    settings = HttpOptions(**{"host": "127.0.0.1", "token": TOKEN, **options})
+    sockets = bind(settings.host, port)
     up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve_http(tiny_server(calls), settings, sse=sse, started=up.set_result))
+    served = serve_http(tiny_server(calls), settings, sockets, sse=sse, started=up.set_result)
+    task = asyncio.create_task(served)
     try:
         await asyncio.wait((task, up), timeout=5, return_when=asyncio.FIRST_COMPLETED)
         if task.done():

@@ -18,6 +18,8 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, TextContent
 
+from tests.covering import covered
+
 TOKEN = "a-token-that-only-this-test-knows"  # one server's own, on loopback
 ERAS = ("legacy", "auto")
 TRANSPORTS = ("stdio", "http", "sse")
@@ -43,7 +45,8 @@ class Setup:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "HOME": str(self.home), **self.environ}
+        environ = covered(os.environ, self.home / "state")
+        return {**environ, "HOME": str(self.home), **self.environ}
 
 
 def text(result: CallToolResult) -> str:

@@ -16,9 +16,11 @@ import anyio
 from mcp_toolserver.capabilities import PRICES, CanonicalPath, Capability, Command, JobState
 from mcp_toolserver.dispatch import Dispatcher, Result
 from mcp_toolserver.registry import Entry
-from mcp_toolserver.runtime.broker import Broker, Charter, Streams
+from mcp_toolserver.runtime.broker import Broker, Charter, Helper, Streams
 from mcp_toolserver.runtime.processes import CommandLimits, Commands
+from mcp_toolserver.runtime.sandbox.bounds import CommandBounds
 from mcp_toolserver.runtime.sandbox.environment import command_environment
+from mcp_toolserver.runtime.sandbox.walls import Walls
 from mcp_toolserver.runtime.sandbox.wire import Request, Script, is_object
 from mcp_toolserver.stores.outputs import Outputs
 from mcp_toolserver.tools.shell.bash import TOOL as BASH
@@ -34,13 +36,20 @@ PATIENCE = 10.0
 @contextmanager
 def broker(
     mode: str = FULL,
-    *helpers: tuple[str, ...],
+    *helpers: Helper | tuple[str, ...],
     environ: Mapping[str, str] = os.environ,
     shell: tuple[str, ...] = (),
+    bounds: CommandBounds | None = None,
 ) -> Generator[Broker]:
     """A broker in an interpreter of its own, because the one that runs the tests may have threads."""
     started = Broker.start_apart(
-        Charter(mode=mode, environment=command_environment(environ), helpers=helpers, shell=shell)
+        Charter(
+            walls=Walls(mode=mode, roots=(), home="/nonexistent", state="/nonexistent"),
+            environment=command_environment(environ),
+            helpers=tuple(one if isinstance(one, Helper) else Helper(argv=one) for one in helpers),
+            shell=shell,
+            bounds=bounds or CommandBounds(),
+        )
     )
     try:
         yield started
@@ -209,11 +218,15 @@ class Bench:
 
 @asynccontextmanager
 async def bench(
-    folder: Path, limits: CommandLimits | None = None, *, helpers: tuple[tuple[str, ...], ...] = ()
+    folder: Path,
+    limits: CommandLimits | None = None,
+    *,
+    helpers: tuple[tuple[str, ...], ...] = (),
+    bounds: CommandBounds | None = None,
 ) -> AsyncGenerator[Bench]:
     """Commands with a broker and a state folder of their own."""
     outputs = Outputs(str(folder / "state"))
-    with broker(FULL, *helpers) as started:
+    with broker(FULL, *helpers, bounds=bounds) as started:
         made = Bench(Commands(started, Anywhere(), outputs, limits), started)
         try:
             yield made
@@ -229,10 +242,12 @@ def python(script: str, *arguments_of_it: str) -> list[str]:
 
 
 @asynccontextmanager
-async def served(folder: Path, limits: CommandLimits | None = None) -> AsyncGenerator[Dispatcher]:
+async def served(
+    folder: Path, limits: CommandLimits | None = None, *, bounds: CommandBounds | None = None
+) -> AsyncGenerator[Dispatcher]:
     """The shell and task tools on the real machine, with `folder/root` as the one root."""
     host, outputs = machine(folder), Outputs(str(folder / "outputs"))
-    with broker() as started:
+    with broker(bounds=bounds) as started:
         commands = Commands(started, host.workspace, outputs, limits)
         prices = {**host.prices, **{need: PRICES[need] for need in (Capability.PROCESS, Capability.JOBS)}}
         shell = replace(host, outputs=outputs, prices=prices, processes=commands.within, jobs=commands)

@@ -29,7 +29,7 @@ from mcp_toolserver.runtime.fs import Workspace
 from mcp_toolserver.runtime.launch import Exit, Launcher, Running
 from mcp_toolserver.runtime.programs import Programs
 from mcp_toolserver.runtime.search import DEADLINE, Ripgrep
-from mcp_toolserver.runtime.search_programs import find_ripgrep, helpers
+from mcp_toolserver.runtime.search_programs import find_ripgrep, helper
 from mcp_toolserver.tools.search.glob_search import TOOL as GLOB
 from mcp_toolserver.tools.search.grep_search import TOOL as GREP
 from tests.processes import broker
@@ -45,7 +45,7 @@ ENGINES = {"ripgrep": RIPGREP, "stand-in": None}
 def search_broker() -> Generator[Broker]:
     """A broker that starts both engines and nothing else."""
     assert RIPGREP is not None
-    with broker("read-only", *helpers(RIPGREP), *helpers(None)) as started:
+    with broker("read-only", helper(RIPGREP), helper(None)) as started:
         yield started
 
 
@@ -59,6 +59,7 @@ class Grounds:
     engine: str | None
     more_roots: Sequence[Path] = ()
     hides: Callable[[tuple[str, ...]], bool] | None = None
+    held: bool = False
     deadline: float = DEADLINE
 
     def write(self, **files: str) -> None:
@@ -76,10 +77,11 @@ class Grounds:
     @property
     def search(self) -> Ripgrep:
         return Ripgrep(
-            self.launcher,
-            self.workspace,
+            launcher=self.launcher,
+            workspace=self.workspace,
             program=self.engine,
             hiding=self.hides is not None,
+            held=self.held,
             deadline=self.deadline,
         )
 
@@ -239,7 +241,9 @@ def searcher(
     host = machine(folder, {Capability.SEARCH: Permission.READ_ONLY})
     host = replace(
         host,
-        search=lambda workspace: Ripgrep(Programs(started), workspace, program=engine, deadline=deadline),
+        search=lambda workspace: Ripgrep(
+            launcher=Programs(started), workspace=workspace, program=engine, deadline=deadline
+        ),
     )
     return dispatcher(host, *(Entry(tool, toolset="search") for tool in (GLOB, GREP)))
 

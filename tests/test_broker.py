@@ -225,8 +225,8 @@ def test_what_people_need_is_passed_on() -> None:
 # --- what is refused -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["read-only", "workspace-write", "", "anything"])
-def test_a_command_is_refused_below_full_access_whoever_asks(mode: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["workspace-write", "", "anything"])
+def test_a_command_is_refused_where_nothing_holds_it_whoever_asks(mode: str, tmp_path: Path) -> None:
     script = f"touch {tmp_path}/mark"
     with broker(mode, ("/bin/echo",)) as at:
         last, output = outcome(at, script)
@@ -316,9 +316,11 @@ def test_a_broker_is_not_forked_where_other_threads_run() -> None:
     script = """
 import threading
 from mcp_toolserver.runtime.broker import Broker, Charter
+from mcp_toolserver.runtime.sandbox.walls import Walls
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 try:
-    Broker.start(Charter(mode="danger-full-access", environment={"PATH": "/bin"}))
+    walls = Walls(mode="danger-full-access", roots=(), home="/", state="/nonexistent")
+    Broker.start(Charter(walls=walls, environment={"PATH": "/bin"}))
 except RuntimeError:
     print("refused")
 """
@@ -436,8 +438,10 @@ SERVER = """
 import os, sys
 from mcp_toolserver.runtime.broker import Broker, Charter, Streams
 from mcp_toolserver.runtime.sandbox.environment import command_environment
+from mcp_toolserver.runtime.sandbox.walls import Walls
 from mcp_toolserver.runtime.sandbox.wire import Script
-broker = Broker.start(Charter(mode="danger-full-access", environment=command_environment(os.environ)))
+walls = Walls(mode="danger-full-access", roots=(), home="/", state="/nonexistent")
+broker = Broker.start(Charter(walls=walls, environment=command_environment(os.environ)))
 nothing, folder = os.open(os.devnull, os.O_RDWR), os.open("/", os.O_RDONLY)
 streams = Streams(cwd=folder, stdin=nothing, stdout=nothing, stderr=nothing)
 control = broker.spawn(Script(script=sys.argv[1], timeout=None), streams)

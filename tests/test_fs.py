@@ -28,7 +28,16 @@ from mcp_toolserver.errors import (
 )
 from mcp_toolserver.runtime import beneath
 from mcp_toolserver.runtime.atomic import Changed, replace
-from mcp_toolserver.runtime.beneath import HOLD, Engine, Escape, Openat2, Walk, best_engine, open_beneath
+from mcp_toolserver.runtime.beneath import (
+    HOLD,
+    Elsewhere,
+    Engine,
+    Escape,
+    Openat2,
+    Walk,
+    best_engine,
+    open_beneath,
+)
 from mcp_toolserver.runtime.fs import Workspace
 from mcp_toolserver.runtime.libc import link_new, rename_new
 from mcp_toolserver.runtime.locks import PathLocks
@@ -128,6 +137,40 @@ def test_every_engine_refuses_to_leave(ws: Path, engine: Engine, path: str) -> N
             engine.open(top, path, os.O_RDONLY)
         assert refusal.value.link == ("absolute" if path == "absolute" else "")
         os.close(engine.open(top, "f", os.O_RDONLY))
+    finally:
+        os.close(top)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "link",
+        "folder/main.py",
+        "folder/..",
+        "out",
+        "absolute",
+        "./f",
+        "src/../f",
+        "src//main.py",
+        "src/",
+        "/f",
+    ],
+)
+def test_every_engine_knows_the_own_name_of_an_object(ws: Path, engine: Engine, path: str) -> None:
+    (ws / "link").symlink_to("f")
+    (ws / "folder").symlink_to("src")
+    (ws / "out").symlink_to("..")
+    (ws / "absolute").symlink_to(str(ws / "f"))
+    top = os.open(ws, HOLD)
+    before = os.listdir("/proc/self/fd")
+    try:
+        with pytest.raises(Elsewhere):
+            engine.exact(top, path)
+        with pytest.raises(FileNotFoundError):
+            engine.exact(top, "gone")
+        for own in (".", "f", "src", "src/main.py"):
+            os.close(engine.exact(top, own))
+        assert os.listdir("/proc/self/fd") == before
     finally:
         os.close(top)
 
@@ -669,7 +712,7 @@ async def test_a_read_only_file_is_refused(ws: Path, files: Files) -> None:
 
 
 async def test_content_over_the_limit_is_neither_read_nor_written(ws: Path) -> None:
-    files = Workspace([str(ws)], size_limit=10).files(write=True)
+    files = Workspace([str(ws)]).files(write=True, size_limit=10)
     await files.write(at("f"), b"x" * 10)
     with pytest.raises(InvalidInput):
         await files.write(at("f"), b"x" * 11)

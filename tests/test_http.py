@@ -661,11 +661,11 @@ def test_any_other_host_needs_a_token_file(host: str) -> None:
 
 def test_a_short_token_is_never_served() -> None:
     with pytest.raises(SettingsError):
-        HttpOptions(port=0, token="")
+        HttpOptions(token="")
 
 
 def test_the_token_is_not_shown() -> None:
-    assert TOKEN not in repr(HttpOptions(port=0, token=TOKEN))
+    assert TOKEN not in repr(HttpOptions(token=TOKEN))
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1"])
@@ -710,7 +710,7 @@ def test_connections_send_small_answers_at_once() -> None:
 
 RULES = Rules(
     token=TOKEN.encode(),
-    hosts=own_hosts(HttpOptions(port=8765, token=TOKEN), ["127.0.0.1"], 8765),
+    hosts=own_hosts(HttpOptions(token=TOKEN), ["127.0.0.1"], 8765),
     origins=frozenset({"http://127.0.0.1:8765"}),
     routes={"/mcp": Route(methods=frozenset({"POST"}))},
 )
@@ -753,7 +753,7 @@ def test_two_tokens_are_none_and_two_hosts_are_none() -> None:
 
 
 def test_the_address_that_was_reached_is_the_server_on_a_wildcard_bind() -> None:
-    options = HttpOptions(host="0.0.0.0", port=8765, token=TOKEN)
+    options = HttpOptions(host="0.0.0.0", token=TOKEN)
     hosts = own_hosts(options, ["0.0.0.0"], 8765)
     rules = Rules(token=RULES.token, hosts=hosts, origins=RULES.origins, routes=RULES.routes)
     reached = (b"host", b"192.0.2.7:8765")
@@ -763,9 +763,9 @@ def test_the_address_that_was_reached_is_the_server_on_a_wildcard_bind() -> None
 
 
 def test_names_given_by_the_operator_are_the_server() -> None:
-    options = HttpOptions(host="192.0.2.7", port=8765, token=TOKEN, names=("Tools.example.org",))
+    options = HttpOptions(host="192.0.2.7", token=TOKEN, names=("Tools.example.org",))
     assert own_hosts(options, ["192.0.2.7"], 8765) == {"192.0.2.7:8765", "tools.example.org"}
 
 
 def test_the_usual_port_may_be_left_out() -> None:
-    assert "localhost" in own_hosts(HttpOptions(port=80, token=TOKEN), ["127.0.0.1"], 80)
+    assert "localhost" in own_hosts(HttpOptions(token=TOKEN), ["127.0.0.1"], 80)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mcp_toolserver.capabilities import CanonicalPath, Command, JobState
 from mcp_toolserver.errors import Conflict, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.capture import Capture, CaptureLimits
+from mcp_toolserver.runtime.broker import Helper
 from mcp_toolserver.runtime.processes import CommandLimits, Commands
 from mcp_toolserver.runtime.programs import Programs
 from mcp_toolserver.text.utf8 import decode_page, without_cut_start
@@ -21,6 +22,7 @@ from tests.processes import PATIENCE, Anywhere, Bench, Daemons, bench, broker, s
 
 SMALL = CommandLimits(capture=CaptureLimits(head=100, tail=50, file=1 << 20))
 ECHO = ("/bin/echo",)
+BASH = Helper(argv=("/bin/bash", "-c"), places=("/bin", "/usr/bin"))
 
 
 @pytest.fixture
@@ -358,7 +360,7 @@ async def test_folders_confine_where_commands_start(here: Bench, tmp_path: Path)
 
 @pytest.fixture
 async def programs(tmp_path: Path) -> AsyncGenerator[Programs]:
-    with broker("read-only", ("/bin/bash", "-c"), ECHO) as started:
+    with broker("read-only", BASH, ECHO) as started:
         yield Programs(started)
 
 
@@ -382,7 +384,7 @@ async def test_a_program_is_read_as_it_prints(programs: Programs, cwd: int) -> N
 
 
 async def test_a_program_may_print_much_on_both_sides(programs: Programs, cwd: int) -> None:
-    script = "head -c 3000000 /dev/zero >&2; head -c 3000000 /dev/zero"
+    script = "head -c 3000000 /dev/urandom >&2; head -c 3000000 /dev/urandom"
     async with programs.open(shell(script), cwd=cwd, timeout=5) as running:
         size = sum([len(chunk) async for chunk in running.chunks()])
         await running.wait()

@@ -13,7 +13,7 @@ from mcp_toolserver.capabilities import Permission
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.protocol import elicit
 from mcp_toolserver.protocol.elicit import Questions
-from mcp_toolserver.protocol.guidance import instructions
+from mcp_toolserver.protocol.guidance import Standing, instructions
 from mcp_toolserver.protocol.handlers import Handlers, build
 from tests.live import text
 from tests.workbench import Args, Output, Runtime, dispatcher, machine, tool
@@ -38,7 +38,7 @@ async def talk(_: Args, rt: Runtime) -> Output:
 
 def handlers(folder: Path, ask: Sequence[str] = ()) -> Handlers:
     target = dispatcher(machine(folder), tool(talk), ask=ask)
-    return Handlers(dispatcher=target, outputs=Shelf(), ask_seconds=5)
+    return Handlers(dispatcher=target, outputs=Shelf(), ask_seconds=5, security="all of it")
 
 
 def client(served: Handlers, **options: Any) -> Client:
@@ -209,10 +209,11 @@ async def test_progress_is_reported_under_a_token_of_bounded_length(
 
 @pytest.mark.parametrize("mode", Permission)
 def test_the_instructions_fit_whatever_the_roots(mode: Permission) -> None:
-    said = instructions(mode, [f"/{'x' * 200}/{number}" for number in range(20)])
+    standing = Standing(mode=mode, commands=True, network=True, summary="by the kernel")
+    said = instructions(standing, [f"/{'x' * 200}/{number}" for number in range(20)])
     assert len(said) <= 1500
     assert mode.flag in said
-    assert "12 more" in instructions(mode, [f"/r{number}" for number in range(20)])
+    assert "12 more" in instructions(standing, [f"/r{number}" for number in range(20)])
 
 
 # --- the server itself -----------------------------------------------------------------------------------

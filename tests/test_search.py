@@ -12,9 +12,18 @@ from mcp_toolserver.errors import Denied, InvalidInput, NotFound, TimedOut, Tool
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.fallback.reading import MAX_FILE
 from mcp_toolserver.runtime.ignore_rules import seen_from
-from mcp_toolserver.runtime.search_programs import find_ripgrep, helpers, start
+from mcp_toolserver.runtime.search_programs import find_ripgrep, helper, start
 from mcp_toolserver.runtime.search_results import MAX_KEPT, Records
-from tests.searching import ENGINES, Grounds, Interfering, LedAway, Unprivileged, programs, search_broker
+from tests.searching import (
+    ENGINES,
+    RIPGREP,
+    Grounds,
+    Interfering,
+    LedAway,
+    Unprivileged,
+    programs,
+    search_broker,
+)
 
 
 @pytest.fixture(scope="module")
@@ -636,6 +645,28 @@ async def test_lines_that_are_not_in_the_workspace_are_not_shown(grounds: Ground
     assert found.errors == ("secret: changed during the search",)
 
 
+async def test_the_kernel_holds_a_search_program_to_its_folder(grounds: Grounds) -> None:
+    grounds.write(a="needle\n")
+    (grounds.root / "link").symlink_to(grounds.outside)
+    found = {}
+    for place in ("./", "../outside", "link/"):
+        argv = (*start(RIPGREP), "--files-with-matches", "-e", "needle", "--", place)
+        folder = os.open(grounds.root, os.O_RDONLY)
+        try:
+            async with grounds.launcher.open(argv, cwd=folder, timeout=10) as running:
+                found[place] = b"".join([chunk async for chunk in running.chunks()])
+                await running.wait()
+        finally:
+            os.close(folder)
+    assert found == {"./": b"./a\n", "../outside": b"", "link/": b""}
+
+
+async def test_what_a_held_program_found_is_shown_as_it_was_found(grounds: Grounds) -> None:
+    grounds.write(a="needle\n", sub__b="x\nneedle\ny\n")
+    held = await replace(grounds, held=True).lines("needle", before=1, after=1)
+    assert held == await grounds.lines("needle", before=1, after=1)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -712,7 +743,7 @@ def test_every_search_starts_with_a_program_by_absolute_path() -> None:
         (first, *rest) = start(program)
         assert os.path.isabs(first)
         assert rest[0] in ("--no-config", "-I")
-        assert helpers(program) == (start(program),)
+        assert helper(program).argv == start(program)
 
 
 async def test_errors_of_a_search_are_for_the_model(grounds: Grounds) -> None:

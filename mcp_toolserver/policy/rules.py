@@ -45,6 +45,8 @@ class Verdict:
     action: Literal["run", "ask", "refuse"]
     reason: str = ""
     """For `ask` and `refuse`: why, as a sentence for the model."""
+    rule: str = ""
+    """The rule that decided, as the operator wrote it; several are joined by commas."""
 
 
 @dataclass(frozen=True)
@@ -127,15 +129,17 @@ class Policy:
     def decide(self, request: Request) -> Verdict:
         """Decide on one call; see the order in the module docstring."""
         if denied := _any(self.deny, request):
-            return Verdict(
-                action="refuse", reason=f"{request.tool} is denied here by the rule {denied.text}."
-            )
+            reason = f"{request.tool} is denied here by the rule {denied.text}."
+            return Verdict(action="refuse", reason=reason, rule=denied.text)
         if request.level > self.ceiling:
             return Verdict(action="refuse", reason=self._above(request))
         if asked := _any(self.ask, request):
-            return Verdict(action="ask", reason=f"The rule {asked.text} wants it approved.")
-        if request.level <= self.granted or _all(self.allow, request):
+            reason = f"The rule {asked.text} wants it approved."
+            return Verdict(action="ask", reason=reason, rule=asked.text)
+        if request.level <= self.granted:
             return Verdict(action="run")
+        if allowed := _all(self.allow, request):
+            return Verdict(action="run", rule=", ".join(allowed))
         return Verdict(
             action="ask",
             reason=f"It needs {request.level.flag}; only {self.granted.flag} is granted unasked.",
@@ -176,7 +180,10 @@ def _any(rules: Iterable[Rule], request: Request) -> Rule | None:
     )
 
 
-def _all(rules: Sequence[Rule], request: Request) -> bool:
+def _all(rules: Sequence[Rule], request: Request) -> tuple[str, ...]:
+    """The rules by which every subject is allowed; none when a subject is not."""
     mine = [rule for rule in rules if rule.covers(request.tool)]
     subjects = request.subjects or (("",),)
-    return all(any(rule.touches(subject) for rule in mine) for subject in subjects)
+    found = [next((rule.text for rule in mine if rule.touches(subject)), None) for subject in subjects]
+    texts = tuple(dict.fromkeys(text for text in found if text is not None))
+    return () if None in found else texts

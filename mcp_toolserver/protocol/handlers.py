@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from importlib.util import find_spec
 from typing import Any, Protocol
 
@@ -9,9 +10,9 @@ import mcp_types as mcp
 from mcp.server.caching import CacheHint
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import is_version_at_least
+from pydantic import JsonValue
 
 from mcp_toolserver import __version__
 from mcp_toolserver.dispatch import Dispatcher
@@ -19,13 +20,17 @@ from mcp_toolserver.errors import NotFound, UnknownTool
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.protocol.elicit import Asker, Questions
 from mcp_toolserver.protocol.roots import ClientRoots
+from mcp_toolserver.text.visible import visible
 
 NAME = "mcp-toolserver"
+SECURITY_URI = "toolserver://security"
 
 _RESOURCE_NOT_FOUND = -32002
 """Of the handshake era; since 2026-07-28 it is "invalid params"."""
 
 _LISTS = CacheHint(ttl_ms=300_000, scope="public")
+
+_SESSION = "mcp-session-id"
 
 _TOKEN_LIMIT = 256
 """Characters of a progress token; each notification echoes it."""
@@ -48,6 +53,8 @@ class Handlers:
     dispatcher: Dispatcher
     outputs: Outputs
     ask_seconds: float
+    security: str
+    """What is enforced here, for people and models to read."""
     questions: Questions = field(default_factory=Questions)
     roots: ClientRoots = field(default_factory=ClientRoots)
 
@@ -58,14 +65,14 @@ class Handlers:
 
     async def call_tool(
         self, context: _Context, params: mcp.CallToolRequestParams
-    ) -> mcp.CallToolResult | mcp.InputRequiredResult:
+    ) -> dict[str, JsonValue] | mcp.InputRequiredResult:
         """One call; the dispatcher turns every failure but an unknown name into a result."""
         asker = Asker(context, params, self.questions, self.ask_seconds)
         caller = _Client(context, asker, self.roots)
         try:
             answer = await self.dispatcher.call(params.name, params.arguments, caller)
         except UnknownTool:
-            raise MCPError(mcp.INVALID_PARAMS, f"Unknown tool: {params.name[:128]}") from None
+            raise MCPError(mcp.INVALID_PARAMS, f"Unknown tool: {visible(params.name[:128])}") from None
         if answer.pending and asker.pending is not None:
             return asker.pending
         return translate.result(answer, context.protocol_version)
@@ -73,9 +80,15 @@ class Handlers:
     async def list_resources(
         self, _: _Context, params: mcp.PaginatedRequestParams | None
     ) -> mcp.ListResourcesResult:
-        """Long results are named by the calls that made them, not listed."""
+        """What is enforced. Long results are named by the calls that made them, not listed."""
         _refuse_cursor(params)
-        return mcp.ListResourcesResult(resources=[])
+        security = mcp.Resource(
+            name="security",
+            uri=SECURITY_URI,
+            description="What this server enforces, and by which layer.",
+            mime_type="text/plain",
+        )
+        return mcp.ListResourcesResult(resources=[security])
 
     async def list_templates(
         self, _: _Context, params: mcp.PaginatedRequestParams | None
@@ -93,20 +106,22 @@ class Handlers:
     async def read_resource(
         self, context: _Context, params: mcp.ReadResourceRequestParams
     ) -> mcp.ReadResourceResult:
-        """A long result, as text."""
+        """A long result, or what is enforced, as text."""
         uri = str(params.uri)
+        if uri == SECURITY_URI:
+            return _text(uri, self.security)
         try:
             if not uri.startswith(translate.OUTPUT_URI):
                 raise NotFound("no such resource")
             content = await self.outputs.read(uri.removeprefix(translate.OUTPUT_URI), _RESOURCE_LIMIT)
+            text = self.dispatcher.shown(content.decode(errors="replace"))
+            if len(text) > _RESOURCE_LIMIT:
+                raise NotFound("too long with its escapes")
         except NotFound:
             modern = is_version_at_least(context.protocol_version, translate.MODERN)
             code = mcp.INVALID_PARAMS if modern else _RESOURCE_NOT_FOUND
             raise MCPError(code, "Resource not found", {"uri": uri}) from None
-        text = content.decode(errors="replace")
-        return mcp.ReadResourceResult(
-            contents=[mcp.TextResourceContents(uri=uri, text=text, mime_type="text/plain")]
-        )
+        return _text(uri, text)
 
     async def roots_changed(self, context: _Context, _: mcp.NotificationParams | None) -> None:
         """Ask again at the next call."""
@@ -118,6 +133,12 @@ class Handlers:
             return self.dispatcher.registry.find(name).schema
         except UnknownTool:
             return None
+
+
+def _text(uri: str, text: str) -> mcp.ReadResourceResult:
+    return mcp.ReadResourceResult(
+        contents=[mcp.TextResourceContents(uri=uri, text=text, mime_type="text/plain")]
+    )
 
 
 _RESOURCE_LIMIT = 10 * 1024 * 1024
@@ -132,6 +153,14 @@ class _Client:
         self._roots = roots
         self._reports = 0
         self.ask = asker.ask
+
+    @property
+    def name(self) -> str:
+        """The client's own name for itself, and a mark by which its HTTP sessions differ."""
+        client = self._context.session.client_params
+        named = f"{client.client_info.name} {client.client_info.version}" if client else ""
+        session = getattr(self._context.request, "headers", {}).get(_SESSION)
+        return f"{named} #{sha256(session.encode()).hexdigest()[:8]}" if session else named
 
     async def report(self, message: str) -> None:
         """Progress has no known end; the count only has to rise."""
@@ -159,7 +188,6 @@ def build(handlers: Handlers, instructions: str) -> Server[Any]:
         title="MCP toolserver",
         instructions=instructions,
         on_list_tools=handlers.list_tools,
-        on_call_tool=handlers.call_tool,
         on_list_resources=handlers.list_resources,
         on_list_resource_templates=handlers.list_templates,
         on_read_resource=handlers.read_resource,
@@ -170,6 +198,8 @@ def build(handlers: Handlers, instructions: str) -> Server[Any]:
             "server/discover": CacheHint(ttl_ms=3_600_000, scope="public"),
         },
     )
+    # The constructor would have a model as the result.
+    server.add_request_handler("tools/call", mcp.CallToolRequestParams, handlers.call_tool)
     server.add_notification_handler(
         "notifications/roots/list_changed", mcp.NotificationParams, handlers.roots_changed
     )
@@ -177,6 +207,9 @@ def build(handlers: Handlers, instructions: str) -> Server[Any]:
         # Its one entry makes spans, which nobody collects without OpenTelemetry's SDK.
         server.middleware.clear()
     if handlers.dispatcher.policy.may_ask:
+        # It brings cryptography and authorization, which take as long to import as a tenth of the rest.
+        from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+
         boundary = RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=NAME)
         server.middleware.append(boundary)
     return server

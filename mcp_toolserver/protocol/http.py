@@ -7,8 +7,7 @@ program of another user can reach a loopback port.
 import errno
 import ipaddress
 import socket
-from asyncio import get_running_loop
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,8 +32,6 @@ class HttpOptions:
     """How to serve over HTTP."""
 
     host: str = "127.0.0.1"
-    port: int
-    """0 takes any free port."""
     token: str = field(repr=False)
     names: tuple[str, ...] = ()
     """Further names of this server, as clients spell them in the Host header: `tools.example.org` behind a
@@ -58,18 +55,35 @@ class HttpOptions:
             raise SettingsError(f"The token for HTTP must have at least {MIN_TOKEN} characters.")
 
 
-async def serve_http(
-    server: Server[Any], options: HttpOptions, *, sse: bool, started: Callable[[str], None]
-) -> None:
-    """Serve until cancelled; then end every stream and cancel every call before returning.
-
-    `started` gets the address for clients once connections are accepted.
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Sockets that listen on `host`, on any free port when `port` is 0. A confined server can open none.
 
     Raises:
         SettingsError: the host or port cannot be listened on.
     """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise SettingsError(f"--host {host}: no such host. Use an address of this machine.") from None
+    try:
+        return listen([Address(family=entry[0], name=entry[4]) for entry in found])
+    except OSError as error:
+        raise SettingsError(f"--host {host} --port {port}: {_reason(error)}") from None
+
+
+async def serve_http(
+    server: Server[Any],
+    options: HttpOptions,
+    sockets: Sequence[socket.socket],
+    *,
+    sse: bool,
+    started: Callable[[str], None],
+) -> None:
+    """Serve on `sockets` until cancelled; then end every stream and cancel every call before returning.
+
+    `started` gets the address for clients once connections are accepted.
+    """
     async with AsyncExitStack() as stack:
-        sockets = await _sockets(options)
         for opened in sockets:
             stack.enter_context(closing(opened))
         endpoint = (
@@ -95,24 +109,13 @@ async def serve_http(
         await anyio.sleep_forever()
 
 
-async def _sockets(options: HttpOptions) -> list[socket.socket]:
-    try:
-        found = await get_running_loop().getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        raise SettingsError(f"--host {options.host}: no such host. Use an address of this machine.") from None
-    try:
-        return listen([Address(family=entry[0], name=entry[4]) for entry in found])
-    except OSError as error:
-        raise SettingsError(f"--host {options.host} --port {options.port}: {_reason(error)}") from None
-
-
 def _reason(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return "another program listens there. Choose another --port; 0 takes any free one."
     return f"cannot be listened on ({error.strerror}). Choose another."
 
 
-def _rules(options: HttpOptions, sockets: list[socket.socket], routes: dict[str, Route]) -> Rules:
+def _rules(options: HttpOptions, sockets: Sequence[socket.socket], routes: dict[str, Route]) -> Rules:
     hosts = own_hosts(options, [str(found.getsockname()[0]) for found in sockets], port_of(sockets))
     named = frozenset(f"{scheme}://{name.lower()}" for name in options.names for scheme in ("http", "https"))
     health = {"/healthz": Route(methods=frozenset({"GET", "HEAD"}), public=True)}

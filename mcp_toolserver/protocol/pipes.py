@@ -168,8 +168,14 @@ def are_pipes(*descriptors: int) -> bool:
     )
 
 
+_LARGE_BLOCK = 1 << 20
+
+
 async def over(source: int, target: int) -> tuple[PipeReader, PipeWriter]:
     """Streams over two descriptors, which they close when they are closed."""
+    # For every read asyncio asks for 256 KiB and gives most of it back. GNU's C library fetches that from the
+    # kernel each time, a tenth of a small call, until it has seen a block as large as this come back once.
+    bytes(_LARGE_BLOCK)
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=LONGEST)
     receiving, _ = await loop.connect_read_pipe(

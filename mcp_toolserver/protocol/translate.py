@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import mcp_types as mcp
 from mcp_types.version import is_version_at_least
+from pydantic import JsonValue
 
 from mcp_toolserver.capabilities import Capability, Permission
 from mcp_toolserver.dispatch import Dispatcher, Result
@@ -20,15 +21,15 @@ MODERN = "2026-07-28"
 _LINKS_SINCE = "2025-06-18"
 """Resource links, titles and structured content came with this revision."""
 
-_OPEN_WORLD = frozenset({Capability.PROCESS})
-"""What reaches beyond this machine's files, unless the kernel stops it."""
 
-
-def tool(entry: Entry, level: Permission) -> mcp.Tool:
-    """What a client is told of a tool; `level` is what a call needs on this host."""
+def tool(entry: Entry, level: Permission, open_world: frozenset[Capability]) -> mcp.Tool:
+    """What a client is told of a tool; `level` is what a call needs on this host, and `open_world` what
+    reaches beyond its files."""
     spec = entry.spec
+    reaches = spec.needs & open_world
     # What only reads may still be dear, because what it reads from is; what is dear may be made harmless.
-    reads = Permission.READ_ONLY in (level, spec.permission)
+    # A command that has a network may change what lies beyond it.
+    reads = Permission.READ_ONLY in (level, spec.permission) and Capability.PROCESS not in reaches
     return mcp.Tool(
         name=spec.name,
         description=spec.description.strip(),
@@ -38,7 +39,7 @@ def tool(entry: Entry, level: Permission) -> mcp.Tool:
             read_only_hint=reads,
             destructive_hint=spec.destructive and not reads,
             idempotent_hint=spec.idempotent or reads,
-            open_world_hint=not reads and bool(spec.needs & _OPEN_WORLD),
+            open_world_hint=bool(reaches),
         ),
         _meta={TOOL: {"permission": level.flag, "kind": spec.kind}},
     )
@@ -46,27 +47,38 @@ def tool(entry: Entry, level: Permission) -> mcp.Tool:
 
 def tools(dispatcher: Dispatcher) -> list[mcp.Tool]:
     """Everything this server offers, by name."""
-    return [tool(entry, dispatcher.level(entry)) for entry in dispatcher.listed()]
+    open_world = dispatcher.host.open_world
+    return [tool(entry, dispatcher.level(entry), open_world) for entry in dispatcher.listed()]
 
 
-def result(answer: Result, version: str) -> mcp.CallToolResult:
-    """An answer in the form that a client of this protocol version reads."""
-    return mcp.CallToolResult(
-        content=list(_content(answer, links=is_version_at_least(version, _LINKS_SINCE))),
-        structured_content=answer.data if is_version_at_least(version, _LINKS_SINCE) else None,
-        is_error=answer.error is not None,
-        _meta={METADATA: answer.metadata()},
-    )
+def result(answer: Result, version: str) -> dict[str, JsonValue]:
+    """An answer in the form that a client of this protocol version reads.
+
+    It is the JSON of a `CallToolResult`, which the SDK checks against the protocol; models made of it here
+    would only be taken apart again for that.
+    """
+    is_recent = is_version_at_least(version, _LINKS_SINCE)
+    told: dict[str, JsonValue] = {
+        "content": list(_content(answer, links=is_recent)),
+        "isError": answer.error is not None,
+        "resultType": "complete",
+        "_meta": {METADATA: answer.metadata()},
+    }
+    if is_recent and answer.data is not None:
+        told["structuredContent"] = answer.data
+    return told
 
 
-def _content(answer: Result, *, links: bool) -> Iterator[mcp.ContentBlock]:
-    yield mcp.TextContent(text=answer.text)
+def _content(answer: Result, *, links: bool) -> Iterator[dict[str, JsonValue]]:
+    yield {"type": "text", "text": answer.text}
     for image in answer.images:
-        yield mcp.ImageContent(data=base64.b64encode(image.data).decode(), mime_type=image.mime_type)
+        data = base64.b64encode(image.data).decode()
+        yield {"type": "image", "data": data, "mimeType": image.mime_type}
     if links and answer.spill is not None:
-        yield mcp.ResourceLink(
-            name="full output",
-            uri=OUTPUT_URI + answer.spill.handle,
-            mime_type="text/plain",
-            size=answer.spill.size,
-        )
+        yield {
+            "type": "resource_link",
+            "name": "full output",
+            "uri": OUTPUT_URI + answer.spill.handle,
+            "mimeType": "text/plain",
+            "size": answer.spill.size,
+        }

@@ -45,6 +45,10 @@ class Backwards(Exception):
     """The path goes back with `..` from something that does not exist."""
 
 
+class Elsewhere(Exception):
+    """What the path leads to has another name."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reached:
     """An object beneath a folder. Whoever gets it closes `fd`."""
@@ -66,6 +70,14 @@ class Engine(Protocol):
 
     def reach(self, folder: int, path: str) -> Reached:
         """Find the object without disturbing it, and where it really lies."""
+        ...
+
+    def exact(self, folder: int, path: str) -> int:
+        """Find the object as `reach` does, where `path` is its own name: no link on the way, no `..`.
+
+        Raises:
+            Elsewhere: it is not.
+        """
         ...
 
     def readable(self, fd: int) -> int:
@@ -96,6 +108,16 @@ class Openat2:
             os.close(fd)
             raise
 
+    def exact(self, folder: int, path: str) -> int:
+        if os.path.normpath(path) != path:
+            raise Elsewhere
+        try:
+            return openat2(folder, path, _PATH_ONLY, links=False)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EXDEV):
+                raise Elsewhere from None
+            raise
+
     def readable(self, fd: int) -> int:
         return os.open(f"/proc/self/fd/{fd}", _READ)
 
@@ -114,6 +136,16 @@ class Walk:
         with _Steps(folder, path) as steps:
             fd = steps.run(_PATH_ONLY if self._proc else _READ, 0)
             return Reached(fd=fd, inner=_joined(steps.names))
+
+    def exact(self, folder: int, path: str) -> int:
+        try:
+            found = self.reach(folder, path)
+        except Escape:
+            raise Elsewhere from None
+        if found.inner != path:
+            os.close(found.fd)
+            raise Elsewhere
+        return found.fd
 
     def readable(self, fd: int) -> int:
         # Without /proc a descriptor cannot be opened again, so there `reach` has already opened for reading.

@@ -4,20 +4,23 @@ The launcher calls `Broker.start` before any thread exists and before the large 
 stays small and forks safely. Standard library only.
 """
 
-import json
 import os
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.sandbox.charter import Charter
+from mcp_toolserver.runtime.sandbox.charter import Charter, Helper
+from mcp_toolserver.runtime.sandbox.walls import Proof, heard
 from mcp_toolserver.runtime.sandbox.wire import Request, encode
 
-__all__ = ["Broker", "Charter", "Streams"]
+__all__ = ["Broker", "Charter", "Helper", "Proof", "Streams"]
+
+MAX_PROOF = 1 << 16
 
 _SERVER_END = 3
 _APART = """
@@ -83,8 +86,23 @@ class Broker:
                 dict(os.environ),
                 file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), _SERVER_END)],
             )
-        ours.send(json.dumps(asdict(charter)).encode())
+        # Only this way of starting needs it.
+        from mcp_toolserver.runtime.sandbox.apart import packet
+
+        ours.send(packet(charter))
         return cls(ours, pid)
+
+    @cached_property
+    def proof(self) -> Proof:
+        """What this machine was seen to keep. The first look waits until the broker has tried it.
+
+        Raises:
+            Unavailable: the broker is gone.
+        """
+        try:
+            return heard(self._requests.recv(MAX_PROOF))
+        except (OSError, ValueError):
+            raise Unavailable("The process broker ended before it could prove its walls.") from None
 
     def spawn(self, request: Request, streams: Streams) -> socket.socket:
         """Ask for a program; what becomes of it is told on the socket returned, one JSON object a packet.

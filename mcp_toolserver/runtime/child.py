@@ -6,13 +6,13 @@ import json
 import os
 import socket
 from collections.abc import Callable
-from typing import Literal, TypeGuard
+from typing import TypeGuard, get_args
 
 import anyio
 
-from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.launch import Exit
-from mcp_toolserver.runtime.sandbox.wire import is_object
+from mcp_toolserver.errors import SandboxUnavailable, Unavailable
+from mcp_toolserver.runtime.launch import Exit, Reason
+from mcp_toolserver.runtime.sandbox.wire import is_list, is_object
 from mcp_toolserver.runtime.spawn import CHUNK
 
 LOST = Exit(status=None, reason="lost")
@@ -63,7 +63,7 @@ class Child:
         self._loop = asyncio.get_running_loop()
         self._started = asyncio.Event()
         self._ended = asyncio.Event()
-        self._trouble: str | None = None
+        self._trouble: Unavailable | None = None
         self.exit: Exit | None = None
         """How it ended; None until then."""
         self._loop.add_reader(control, self._receive)
@@ -76,7 +76,7 @@ class Child:
         """
         await self._started.wait()
         if self._trouble is not None:
-            raise Unavailable(self._trouble)
+            raise self._trouble
 
     async def wait(self) -> Exit:
         """Returns when it, and all it started, is gone."""
@@ -122,24 +122,38 @@ class Child:
             self._ended.set()
 
 
-def _trouble(message: dict[str, object]) -> str:
+def _trouble(message: dict[str, object]) -> Unavailable:
     match message:
         case {"refused": str() as why}:
-            return f"The process broker refuses: {why}."
+            return Unavailable(f"The process broker refuses: {why}.")
         case {"failed": str() as why}:
-            return f"The program cannot be started: {why}."
+            return Unavailable(f"The program cannot be started: {why}.")
+        case {"unwalled": str() as why}:
+            return SandboxUnavailable(why)
         case _:
-            return "The program cannot be started: its watcher ended. Try again later."
+            return Unavailable("The program cannot be started: its watcher ended. Try again later.")
 
 
 def _exit(message: dict[str, object]) -> Exit:
     status, reason = message.get("status"), message.get("reason")
-    return Exit(status=status, reason=reason) if _is_status(status) and _is_reason(reason) else LOST
+    if not _is_status(status) or not _is_reason(reason):
+        return LOST
+    return Exit(
+        status=status,
+        reason=reason,
+        detail="; ".join(_texts(message.get("detail"))),
+        notes=tuple(_texts(message.get("notes"))),
+    )
+
+
+def _texts(value: object) -> list[str]:
+    found = value if is_list(value) else [value]
+    return [text for text in found if isinstance(text, str)]
 
 
 def _is_status(value: object) -> TypeGuard[int | None]:
     return value is None or isinstance(value, int)
 
 
-def _is_reason(value: object) -> TypeGuard[Literal["exited", "timed out", "stopped", "lost"]]:
-    return value in ("exited", "timed out", "stopped", "lost")
+def _is_reason(value: object) -> TypeGuard[Reason]:
+    return value in get_args(Reason)

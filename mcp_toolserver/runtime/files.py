@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import islice
 from typing import BinaryIO, Protocol, TypeVar
 
@@ -78,15 +79,15 @@ class ConfinedFiles:
 
     async def read(self, path: CanonicalPath, reader: Callable[[BinaryIO, int], T]) -> T:
         try:
-            with explained(path):
-                file = os.fdopen(self._places.regular(path), "rb")
+            fd = self._places.regular(path)
         except NotFound as error:
             raise await to_thread.run_sync(self._missing, path, error) from None
-        size = os.fstat(file.fileno()).st_size
-        if size <= _SMALL:
-            return _read(path, file, size, reader)
-        # A caller who has given up does not wait for the thread.
-        return await to_thread.run_sync(_read, path, file, size, reader, abandon_on_cancel=True)
+        content = _small(path, fd)
+        if content is not None:
+            return reader(BytesIO(content), len(content))
+        # A caller who has given up does not wait for the thread; the file is closed with the object then.
+        file = os.fdopen(fd, "rb")
+        return await to_thread.run_sync(_read, path, file, reader, abandon_on_cancel=True)
 
     async def write(
         self, path: CanonicalPath, content: bytes, *, expected_sha256: str | None = None
@@ -186,9 +187,24 @@ class ConfinedFiles:
         return [f"'{path}'" for path in paths if _is_sendable(path) and not self._places.is_hidden(path)]
 
 
-def _read(path: CanonicalPath, file: BinaryIO, size: int, reader: Callable[[BinaryIO, int], T]) -> T:
+def _small(path: CanonicalPath, fd: int) -> bytes | None:
+    """All of a small file, which is closed then; None for another, and for one that is just changing."""
+    with explained(path):
+        try:
+            size = os.fstat(fd).st_size
+            content = os.pread(fd, size + 1, 0) if size <= _SMALL else b""
+        except OSError:
+            os.close(fd)
+            raise
+    if len(content) != size:
+        return None
+    os.close(fd)
+    return content
+
+
+def _read(path: CanonicalPath, file: BinaryIO, reader: Callable[[BinaryIO, int], T]) -> T:
     with explained(path), file:
-        return reader(file, size)
+        return reader(file, os.fstat(file.fileno()).st_size)
 
 
 def _is_sendable(path: str) -> bool:

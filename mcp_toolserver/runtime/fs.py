@@ -8,15 +8,26 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from mcp_toolserver.capabilities import CanonicalPath, Files
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, SettingsError
-from mcp_toolserver.runtime.beneath import FOLDER, Engine, Escape, Reached, below, best_engine, locate
+from mcp_toolserver.runtime.beneath import (
+    FOLDER,
+    Elsewhere,
+    Engine,
+    Escape,
+    Reached,
+    below,
+    best_engine,
+    locate,
+)
 from mcp_toolserver.runtime.files import ConfinedFiles, Place
 from mcp_toolserver.runtime.locks import PathLocks
 from mcp_toolserver.runtime.refusals import explained, outside, refuse_special, refuse_synthetic
 from mcp_toolserver.runtime.roots import Root, configured, narrowed, nested, reading
+from mcp_toolserver.runtime.windows_names import apply, windows_refusal
 from mcp_toolserver.text.paths import lexical
 
 SIZE_LIMIT = 10 * 1024 * 1024
@@ -40,7 +51,7 @@ class _Setup:
 
     readable: Callable[[], str | None]
     hides: Callable[[tuple[str, ...]], bool]
-    size_limit: int
+    protects: Callable[[str], str | None]
     engine: Engine
     locks: PathLocks = field(default_factory=PathLocks)
 
@@ -53,11 +64,16 @@ def _hides_nothing(_: tuple[str, ...]) -> bool:
     return False
 
 
+def _protects_nothing(_: str) -> str | None:
+    return None
+
+
 class Workspace:
     """The folders that file tools, searches and commands may work in.
 
     `readable` names a folder of the server's own whose files may be read but not changed. `hides` gets the
-    spellings of a path and says whether a rule of the operator hides it.
+    spellings of a path and says whether a rule of the operator hides it. `protects` gets an absolute path
+    that is to be written and says why it must not be, or None.
 
     Raises:
         SettingsError: a root is no folder, or lies in another.
@@ -69,11 +85,14 @@ class Workspace:
         *,
         readable: Callable[[], str | None] = _nothing,
         hides: Callable[[tuple[str, ...]], bool] = _hides_nothing,
-        size_limit: int = SIZE_LIMIT,
+        protects: Callable[[str], str | None] = _protects_nothing,
         engine: Engine | None = None,
     ) -> None:
         self._setup = _Setup(
-            readable=readable, hides=hides, size_limit=size_limit, engine=engine or best_engine()
+            readable=readable,
+            hides=hides,
+            protects=protects,
+            engine=engine or best_engine(),
         )
         self._held = tuple(_root(given) for given in roots)
         if pair := nested(self._held):
@@ -83,7 +102,7 @@ class Workspace:
         self._views: dict[tuple[str, ...], Workspace] = {}
         self._reading: Root | None = None
 
-    @property
+    @cached_property
     def roots(self) -> tuple[str, ...]:
         """Absolute paths of the roots; relative paths start in the first."""
         return tuple(root.path for root in self._held)
@@ -134,9 +153,9 @@ class Workspace:
         except NotFound:
             return "missing"
         try:
-            mode = os.fstat(found.fd).st_mode
+            mode = os.fstat(found).st_mode
         finally:
-            os.close(found.fd)
+            os.close(found)
         return "file" if stat.S_ISREG(mode) else "folder" if stat.S_ISDIR(mode) else "other"
 
     def folder(self, path: CanonicalPath) -> int:
@@ -149,12 +168,12 @@ class Workspace:
         found = self._reach(path)
         try:
             with explained(path, self.roots):
-                if not stat.S_ISDIR(os.fstat(found.fd).st_mode):
+                if not stat.S_ISDIR(os.fstat(found).st_mode):
                     raise InvalidInput(f"'{path}' is not a folder. Name the folder that it lies in.")
-                refuse_synthetic(found.fd, path)
-                return os.open(".", FOLDER, dir_fd=found.fd)
+                refuse_synthetic(found, path)
+                return os.open(".", FOLDER, dir_fd=found)
         finally:
-            os.close(found.fd)
+            os.close(found)
 
     def regular(self, path: CanonicalPath) -> int:
         """A regular file, open for reading. The caller closes it.
@@ -168,17 +187,17 @@ class Workspace:
         found = self._reach(path)
         try:
             with explained(path, self.roots):
-                refuse_special(os.fstat(found.fd).st_mode, path)
-                refuse_synthetic(found.fd, path)
-                return self._setup.engine.readable(found.fd)
+                refuse_special(os.fstat(found).st_mode, path)
+                refuse_synthetic(found, path)
+                return self._setup.engine.readable(found)
         finally:
-            os.close(found.fd)
+            os.close(found)
 
     def place(self, path: CanonicalPath) -> Place:
         """Where a file may be written.
 
         Raises:
-            Denied: nowhere; it is hidden, or may only be read.
+            Denied: nowhere; it is hidden or protected, or may only be read.
         """
         root, inner = self._split(path)
         if not root.writable:
@@ -186,13 +205,15 @@ class Workspace:
         self._refuse_hidden(path)
         if inner == ".":
             raise InvalidInput(f"'{path}' is a folder, not a file. Name a file in it.")
+        if why := self._setup.protects(root.at(inner)):
+            raise Denied(f"'{path}' {why}")
         folder, _, name = inner.rpartition("/")
         return Place(engine=self._setup.engine, root=root, folder=folder or ".", name=name)
 
-    def files(self, *, write: bool) -> Files:
+    def files(self, *, write: bool, size_limit: int = SIZE_LIMIT) -> Files:
         """The files of this workspace, as a capability; for reading only unless `write`."""
         setup = self._setup
-        return ConfinedFiles(self, locks=setup.locks, size_limit=setup.size_limit, write=write)
+        return ConfinedFiles(self, locks=setup.locks, size_limit=size_limit, write=write)
 
     def _split(self, path: str) -> tuple[Root, str]:
         """The root that `path` names, by its letters, and the rest. Raises: Denied: none."""
@@ -223,17 +244,18 @@ class Workspace:
             _lexical(spelt)
         return CanonicalPath(spelt)
 
-    def _reach(self, path: CanonicalPath) -> Reached:
-        """What lies at `path`, and nowhere else. Whoever gets it closes it."""
+    def _reach(self, path: CanonicalPath) -> int:
+        """A descriptor of what lies at `path`, and nowhere else. Whoever gets it closes it."""
         root, inner = self._split(path)
         self._refuse_hidden(path)
-        with explained(path, self.roots):
-            found = self._setup.engine.reach(root.fd, inner)
-        if found.inner != inner:
+        try:
+            with explained(path, self.roots):
+                return self._setup.engine.exact(root.fd, inner)
+        except Elsewhere:
             # Decided on was `path`. What has been swapped in may be hidden, or need another decision.
-            os.close(found.fd)
-            raise Conflict(f"'{path}' became a link or was moved while it was being opened. Try again.")
-        return found
+            raise Conflict(
+                f"'{path}' became a link or was moved while it was being opened. Try again."
+            ) from None
 
     def _refuse_hidden(self, path: CanonicalPath) -> None:
         if self.is_hidden(path):
@@ -309,3 +331,5 @@ def _lexical(path: str) -> None:
         lexical(path)
     except ValueError as error:
         raise InvalidInput(f"The path, or what it leads to, cannot be used: {error}.") from None
+    if apply() and (why := windows_refusal(path)):
+        raise InvalidInput(f"The path cannot be used: {why}.")

@@ -1,7 +1,7 @@
 """This machine as the dispatcher sees it, and the runtime of one call."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from anyio import to_thread
@@ -73,6 +73,10 @@ class Machine:
     """What there is here, and what it costs."""
 
     prices: Prices
+    absent: Mapping[Capability, str] = field(default_factory=dict[Capability, str])
+    """Why a capability has no price here, where a missing wall is the reason."""
+    open_world: frozenset[Capability] = frozenset({Capability.PROCESS})
+    """What reaches beyond this machine's files."""
     workspace: Workspace
     outputs: Spiller
     search: Callable[[Workspace], Search] | None

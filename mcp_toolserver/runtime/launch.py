@@ -5,6 +5,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+Reason = Literal["exited", "timed out", "stopped", "over a limit", "unwalled", "lost"]
+"""What ended a program."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Exit:
@@ -12,7 +15,11 @@ class Exit:
 
     status: int | None
     """0-255, or 128 + signal; None when the broker was lost."""
-    reason: Literal["exited", "timed out", "stopped", "lost"]
+    reason: Reason
+    detail: str = ""
+    """The limit that ended it, in words that go on from "it used"; or why its walls could not be built."""
+    notes: tuple[str, ...] = ()
+    """What its reader should know beside: sentences."""
 
 
 class Running(Protocol):

@@ -14,7 +14,7 @@ _OPENAT2 = 437
 _HOW = struct.Struct("=QQQ")
 """`struct open_how`: flags, mode, resolve."""
 
-_RESOLVE_NO_MAGICLINKS, _RESOLVE_BENEATH = 0x02, 0x08
+_RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
 
 _ATTEMPTS = 64
 """The kernel answers EAGAIN when a rename races with a `..`; to try again is the documented way."""
@@ -64,13 +64,14 @@ def _openat2() -> Callable[[int, int, bytes, bytes, int], int]:
     return syscall
 
 
-def openat2(folder: int, path: str, flags: int, mode: int = 0) -> int:
+def openat2(folder: int, path: str, flags: int, mode: int = 0, *, links: bool = True) -> int:
     """`openat` where neither `..` nor a link leads out of `folder`, and no link of /proc jumps.
 
     Raises:
-        OSError: EXDEV when the path leads out, ENOSYS where the kernel does not have it.
+        OSError: EXDEV when the path leads out, ELOOP when it has a link and `links` is false, ENOSYS where
+            the kernel does not have it.
     """
-    resolve = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS
+    resolve = _RESOLVE_BENEATH | (_RESOLVE_NO_MAGICLINKS if links else _RESOLVE_NO_SYMLINKS)
     how = _HOW.pack(flags | os.O_CLOEXEC, mode if flags & os.O_CREAT else 0, resolve)
     name = os.fsencode(path)
     for _ in range(_ATTEMPTS):

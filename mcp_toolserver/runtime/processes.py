@@ -15,7 +15,7 @@ from typing import Protocol
 import anyio
 
 from mcp_toolserver.capabilities import CanonicalPath, Command, JobState, Processes, Report
-from mcp_toolserver.errors import Conflict, NotFound, Unavailable
+from mcp_toolserver.errors import Conflict, NotFound, SandboxUnavailable, Unavailable
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.capture import Capture, CaptureLimits, Sink
 from mcp_toolserver.runtime.child import Child, Drain
@@ -56,12 +56,26 @@ class CommandLimits:
     capture: CaptureLimits = field(default_factory=CaptureLimits)
 
 
+def _explains_nothing(_: str) -> tuple[str, ...]:
+    return ()
+
+
 class Commands:
-    """All commands of the server. Implements `Processes` and `Jobs`."""
+    """All commands of the server. Implements `Processes` and `Jobs`.
+
+    `explain` gets the output of a command that failed, and may have sentences on why.
+    """
 
     def __init__(
-        self, broker: Broker, folders: Folders, sink: Sink, limits: CommandLimits | None = None
+        self,
+        broker: Broker,
+        folders: Folders,
+        sink: Sink,
+        limits: CommandLimits | None = None,
+        *,
+        explain: Callable[[str], tuple[str, ...]] = _explains_nothing,
     ) -> None:
+        self._explain = explain
         self._broker = broker
         self._folders = folders
         self._sink = sink
@@ -118,7 +132,10 @@ class Commands:
             return self._publish(job)
         state = job.whole()
         job.capture.close()
-        return state
+        if state.reason == "unwalled":
+            raise SandboxUnavailable(state.detail)
+        why = self._explain(state.text + state.tail) if state.exit_status else ()
+        return replace(state, notes=(*state.notes, *why))
 
     def _start(self, folders: Folders, command: Command) -> "Job":
         if self._closed:
@@ -247,6 +264,8 @@ class Job:
             running=end is None,
             exit_status=end and end.status,
             reason="running" if end is None else end.reason,
+            detail=end.detail if end else "",
+            notes=end.notes if end else (),
             seconds=self.seconds(),
             spill=self.capture.spill,
         )

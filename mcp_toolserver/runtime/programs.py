@@ -26,10 +26,17 @@ class Programs:
         self._broker = broker
 
     def open(
-        self, argv: Sequence[str], *, cwd: int, stdin: int | None = None, timeout: float
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: int,
+        stdin: int | None = None,
+        timeout: float,
+        environment: Sequence[tuple[str, str]] = (),
     ) -> AbstractAsyncContextManager[Running]:
-        """See `Launcher.open`."""
-        return self._opened(Program(argv=tuple(argv), timeout=timeout), cwd, stdin)
+        """See `Launcher.open`; for git, `environment` is `Program.environment`."""
+        program = Program(argv=tuple(argv), timeout=timeout, environment=tuple(environment))
+        return self._opened(program, cwd, stdin)
 
     @asynccontextmanager
     async def _opened(self, program: Program, cwd: int, stdin: int | None) -> AsyncGenerator[Running, None]:

@@ -2,8 +2,7 @@
 
 import errno
 import stat
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.beneath import Backwards, Escape
@@ -48,22 +47,37 @@ _SAME = {
 }
 
 
-@contextmanager
-def explained(path: str, roots: Sequence[str] = ()) -> Generator[None]:
+def explained(path: str, roots: Sequence[str] = ()) -> "_Explained":
     """Turn failures to open or change `path`, as the caller spells it, into a `ToolError`."""
-    try:
-        yield
-    except Escape as error:
-        raise _escaped(error, path, roots) from None
-    except Backwards:
-        raise InvalidInput(
+    return _Explained(path, roots)
+
+
+class _Explained:
+    """Every call goes through several; `contextmanager` would be five times the work."""
+
+    def __init__(self, path: str, roots: Sequence[str]) -> None:
+        self._path = path
+        self._roots = roots
+
+    def __enter__(self) -> None:
+        """There is nothing to prepare."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, (Escape, Backwards, OSError)):
+            raise _refusal(error, self._path, self._roots) from None
+
+
+def _refusal(error: Escape | Backwards | OSError, path: str, roots: Sequence[str]) -> ToolError:
+    if isinstance(error, Escape):
+        return _escaped(error, path, roots)
+    if isinstance(error, Backwards):
+        return InvalidInput(
             f"'{path}' goes back with '..' from a folder that does not exist. Write the path without '..'."
-        ) from None
-    except FileNotFoundError:
+        )
+    if isinstance(error, FileNotFoundError):
         start = f" in {roots[0]}" if roots and not path.startswith("/") else ""
-        raise NotFound(f"There is no '{path}'{start}.") from None
-    except OSError as error:
-        raise _because(error, path) from None
+        return NotFound(f"There is no '{path}'{start}.")
+    return _because(error, path)
 
 
 def _because(error: OSError, path: str) -> ToolError:

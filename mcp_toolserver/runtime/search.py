@@ -1,19 +1,20 @@
 """Searching inside the roots: ripgrep, or its stand-in, started in an opened folder through the broker.
 
 The program is told nothing but a folder that it is already in, so there is no path for anybody to redirect.
-It may still be led out by a folder that is swapped for a link while it walks. What it found is therefore
-looked up again beneath the root before it is shown, each line at its place.
+It could still be led out by a folder that is swapped for a link while it walks. Where Landlock holds it to
+that folder, it cannot; elsewhere, and where rules hide a part of it, what it found is looked up again beneath
+the root before it is shown, each line at its place.
 """
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
 from anyio import sleep, to_thread
 
 from mcp_toolserver.capabilities import FileQuery, FoundFiles, FoundLines, LineQuery
-from mcp_toolserver.errors import InvalidInput, TimedOut, Unavailable
+from mcp_toolserver.errors import InvalidInput, SandboxUnavailable, TimedOut, Unavailable
 from mcp_toolserver.runtime import ripgrep
 from mcp_toolserver.runtime.launch import Exit, Launcher
 from mcp_toolserver.runtime.search_answer import answer
@@ -65,33 +66,25 @@ async def _batches(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield b"".join(pieces)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Ripgrep:
-    """Implements `capabilities.Search`.
+    """Implements `capabilities.Search`."""
 
-    `program` is the absolute path of ripgrep; without it the stand-in searches. `hiding` says whether the
-    operator hides anything: if not, nobody has to be asked about every single file.
-    """
-
-    def __init__(
-        self,
-        launcher: Launcher,
-        workspace: Searched,
-        *,
-        program: str | None,
-        hiding: bool = True,
-        deadline: float = DEADLINE,
-    ) -> None:
-        self._launcher = launcher
-        self._workspace = workspace
-        self._start = start(program)
-        self._hiding = hiding
-        self._deadline = deadline
+    launcher: Launcher
+    workspace: Searched
+    program: str | None
+    """The absolute path of ripgrep; without it the stand-in searches."""
+    hiding: bool = True
+    """Whether the operator hides anything: if not, nobody has to be asked about every single file."""
+    held: bool = False
+    """Whether the kernel lets the program read the searched folder only."""
+    deadline: float = DEADLINE
 
     async def files(self, query: FileQuery) -> FoundFiles:
         """See `Search.files`."""
         including = include(query.pattern)
         query = replace(query, hidden=query.hidden or including.names_hidden)
-        with opened(self._workspace, query.path, ignored=query.ignored) as place:
+        with opened(self.workspace, query.path, ignored=query.ignored) as place:
             if place.file is not None:
                 raise InvalidInput(f"'{query.path}' is a file. Give a folder as `path`.")
             matches = None if including.names_suffice else including.matches
@@ -109,7 +102,7 @@ class Ripgrep:
             )
         including = include(query.glob)
         query = replace(query, hidden=query.hidden or including.names_hidden)
-        with opened(self._workspace, query.path, ignored=query.ignored) as place:
+        with opened(self.workspace, query.path, ignored=query.ignored) as place:
             # The program takes a type or names, not both.
             matches = None if including.names_suffice and query.type is None else including.matches
             is_wanted = self._wanted(matches, place, query.hidden)
@@ -125,15 +118,16 @@ class Ripgrep:
             if found.is_full:
                 found = Collection(query, is_wanted, ordered=True)
                 errors = await self._run(ask(ordered=True), place, found, query)
-            return await to_thread.run_sync(answer, self._workspace, place, query, found, errors)
+            doubted = None if self.held and not self.hiding else self.workspace
+            return await to_thread.run_sync(answer, doubted, place, query, found, errors)
 
     async def _run(
         self, arguments: list[str], place: Place, sink: Sink, query: FileQuery | LineQuery
     ) -> tuple[str, ...]:
         """Search, and give back what could not be read."""
         place.rewind()
-        argv = (*self._start, *arguments)
-        opening = self._launcher.open(argv, cwd=place.folder, stdin=place.stdin, timeout=self._deadline)
+        argv = (*start(self.program), *arguments)
+        opening = self.launcher.open(argv, cwd=place.folder, stdin=place.stdin, timeout=self.deadline)
         async with opening as running:
             async for batch in _batches(running.chunks()):
                 if await to_thread.run_sync(sink.add, batch):
@@ -154,9 +148,16 @@ class Ripgrep:
     ) -> None:
         if exit_.reason == "timed out":
             raise TimedOut(
-                f"The search took longer than {self._deadline:g} s. Search a smaller folder, or restrict it "
+                f"The search took longer than {self.deadline:g} s. Search a smaller folder, or restrict it "
                 "with `glob` or `type`."
             )
+        if exit_.reason == "over a limit":
+            raise Unavailable(
+                f"The search used {exit_.detail}. Search a smaller folder, or restrict it with `glob` or "
+                "`type`."
+            )
+        if exit_.reason == "unwalled":
+            raise SandboxUnavailable(exit_.detail)
         if exit_.reason != "exited":
             raise Unavailable("The search program was stopped. Try again.")
         if exit_.status == ripgrep.FAILED and not searched and not ripgrep.found_no_file(complaints):
@@ -167,8 +168,8 @@ class Ripgrep:
     def _wanted(self, matches: Wanted | None, place: Place, hidden: bool) -> Filter:
         if place.file is not None:
             return Filter(dots=True)
-        is_hidden = partial(self._is_hidden, place) if self._hiding else None
+        is_hidden = partial(self._is_hidden, place) if self.hiding else None
         return Filter(matches=matches, dots=hidden, is_hidden=is_hidden)
 
     def _is_hidden(self, place: Place, name: str) -> bool:
-        return self._workspace.is_hidden(inside(place.path, name))
+        return self.workspace.is_hidden(inside(place.path, name))

@@ -35,9 +35,13 @@ class Line:
 
 
 def answer(
-    workspace: Searched, place: Place, query: LineQuery, found: Collection, errors: Sequence[str]
+    workspace: Searched | None, place: Place, query: LineQuery, found: Collection, errors: Sequence[str]
 ) -> FoundLines:
-    """Show the entries of `found` that `query` asks for. Lines that are no longer there are named instead."""
+    """Show the entries of `found` that `query` asks for.
+
+    They are looked up again in `workspace`, and those no longer there are named instead. None spares that:
+    the program could read nothing else.
+    """
     problems = list(errors)
     if found.is_binary:
         problems.append(f"{showable(query.path)}: matches, but is binary; its lines are not shown")
@@ -88,15 +92,20 @@ def _windows(found: Collection, query: LineQuery) -> Iterator[Window]:
 
 
 def _content(
-    workspace: Searched, place: Place, query: LineQuery, windows: Iterable[Window], problems: list[str]
+    workspace: Searched | None,
+    place: Place,
+    query: LineQuery,
+    windows: Iterable[Window],
+    problems: list[str],
 ) -> str:
     pieces: list[str] = []
-    with Lookup(workspace) as lookup:
+    with ExitStack() as stack:
+        lookup = None if workspace is None else stack.enter_context(Lookup(workspace))
         for hit, skip, take in windows:
             near = around(tuple(lines(hit)), skip, take, query)
             path = place.file or inside(place.path, hit.name)
             # A single file was searched through its own descriptor.
-            if place.file or lookup.holds(path, near):
+            if place.file or lookup is None or lookup.holds(path, near):
                 pieces.append("\n".join(_shown_lines(showable(path), near, query)))
             else:
                 problems.append(f"{showable(path)}: changed during the search")

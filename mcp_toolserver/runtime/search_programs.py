@@ -7,7 +7,10 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
+
+from mcp_toolserver.runtime.sandbox.charter import Helper
 
 _STAND_IN = """
 import sys
@@ -20,7 +23,7 @@ _NAME = "rg.exe" if os.name == "nt" else "rg"
 
 def find_ripgrep(path_entries: Sequence[str]) -> str | None:
     """The absolute path of ripgrep: the wheel's, else the first in the absolute ones of `path_entries`."""
-    places = (*_own_places(), *filter(os.path.isabs, path_entries))
+    places = chain(_own_places(), filter(os.path.isabs, path_entries))
     return next((file for place in places if _runs(file := os.path.join(place, _NAME))), None)
 
 
@@ -32,9 +35,11 @@ def start(ripgrep: str | None) -> tuple[str, ...]:
     return (ripgrep, "--no-config") if ripgrep else (sys.executable, "-I", "-c", _STAND_IN, package)
 
 
-def helpers(ripgrep: str | None) -> tuple[tuple[str, ...], ...]:
-    """The argument lists that the broker must let through for searching."""
-    return (start(ripgrep),)
+def helper(ripgrep: str | None) -> Helper:
+    """What the broker must let through for searching: it reads the folder that is searched, and itself."""
+    # Python lists the folder that this package lies in to find it.
+    places = () if ripgrep else (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
+    return Helper(argv=start(ripgrep), places=places)
 
 
 def _own_places() -> Iterator[str]:

@@ -1,7 +1,6 @@
 """Asking the broker for a program, with the pipes that lead to it."""
 
 import contextlib
-import fcntl
 import os
 import socket
 from contextlib import ExitStack
@@ -60,6 +59,9 @@ def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
     ours.callback(os.close, reading)
     theirs.callback(os.close, writing)
     os.set_blocking(reading, False)
+    # Not everywhere where this module is imported, but wherever there is a broker.
+    import fcntl
+
     # An unprivileged user may have only so many large pipes; a small one works as well.
     with contextlib.suppress(OSError):
         fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, CHUNK)

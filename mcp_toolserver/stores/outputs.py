@@ -5,7 +5,6 @@ folder behind unlocked, and the next one removes it.
 """
 
 import errno
-import fcntl
 import os
 import re
 import secrets
@@ -147,7 +146,8 @@ def _made(parent: int, name: str, closing: ExitStack) -> int:
     with suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=parent)
     fd = _private_folder(name, parent, closing)
-    os.fchmod(fd, 0o700)
+    if stat.S_IMODE(os.fstat(fd).st_mode) != 0o700:
+        os.fchmod(fd, 0o700)
     return fd
 
 
@@ -168,7 +168,7 @@ def _private_folder(path: str, parent: int | None, closing: ExitStack) -> int:
 def _locked(session: int, closing: ExitStack) -> None:
     lock = os.open("lock", _CREATE, 0o600, dir_fd=session)
     closing.callback(os.close, lock)
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    _is_taken(lock)
 
 
 def _sweep(sessions: int) -> None:
@@ -197,9 +197,19 @@ def _is_locked(sessions: int, name: str) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not _is_taken(lock)
     finally:
         os.close(lock)
-    return False
+
+
+def _is_taken(lock: int) -> bool:
+    """Take the lock; false when somebody else holds it, or may, because this platform has no such locks."""
+    try:
+        import fcntl
+    except ImportError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

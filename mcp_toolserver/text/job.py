@@ -6,6 +6,8 @@ _WORDS = {
     "running": "running for {}",
     "timed out": "killed after {}: timeout",
     "stopped": "stopped after {}",
+    "over a limit": "killed after {}",
+    "unwalled": "not run, after {}: SANDBOX_UNAVAILABLE",
     "lost": "killed after {}: its watcher ended",
 }
 
@@ -13,8 +15,15 @@ _WORDS = {
 def ending(state: JobState) -> str:
     """How it ended, or how long it has run."""
     if state.reason == "exited":
-        return f"exit status {state.exit_status}"
-    return _WORDS[state.reason].format(f"{state.seconds:.1f} s")
+        return f"exit status {state.exit_status}{_limit(state.detail)}"
+    said = _WORDS[state.reason].format(f"{state.seconds:.1f} s")
+    return f"{said}: {state.detail}" if state.reason == "unwalled" else said + _limit(state.detail)
+
+
+def _limit(detail: str) -> str:
+    if not detail:
+        return ""
+    return f": it used {detail}, which only the operator of this server can allow; do less at a time"
 
 
 def printed(state: JobState) -> str:

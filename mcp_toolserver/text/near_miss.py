@@ -5,16 +5,20 @@ lines. Every step is linear in the size of the file.
 """
 
 import html
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import islice
 
 from mcp_toolserver.text.matches import Occurrences, folded, named_lines
 from mcp_toolserver.text.nearest import fragment, nearest
 from mcp_toolserver.text.quoted import LOOKALIKES
+from mcp_toolserver.text.visible import escapes, unescape
 
 _LINES_NAMED = 10
+_ESCAPES_TOLD = 5
 _FOLDED_CHARACTERS = 2_000_000
 """Longer texts are not searched for differences that are hard to see: that takes many times their size."""
 _TELLING_CHARACTERS = 12
@@ -50,6 +54,7 @@ def explain(content: str, old: str, new: str) -> str:
     text, wanted = folded(content), folded(old)
     return (
         _slip(text, wanted)
+        or _shown_escapes(text, wanted)
         or _lone_returns(text, wanted)
         or _hardly_visible(text, wanted)
         or f"{_made_before(text, folded(new))}{nearest(text, wanted) or _NOTHING_LIKE_IT}"
@@ -118,6 +123,19 @@ _SLIPS = (
         "Without the line breaks at its start and end it is on {where}. Send it without them.",
     ),
 )
+
+
+def _shown_escapes(text: str, wanted: str) -> str | None:
+    """The form in which results show characters that cannot be seen; the file has the characters."""
+    meant = unescape(wanted)
+    if meant == wanted or meant not in text:
+        return None
+    told = (f"{shown} as {json.dumps(character)[1:-1]}" for shown, character in escapes(wanted).items())
+    return (
+        "It holds escapes by which results show characters that cannot be seen; the file, on "
+        f"{_where(text, meant)}, has the characters themselves. Send them in JSON escapes: "
+        f"{', '.join(islice(told, _ESCAPES_TOLD))}."
+    )
 
 
 def _lone_returns(text: str, wanted: str) -> str | None:

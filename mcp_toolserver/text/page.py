@@ -61,9 +61,9 @@ def page(file: BinaryIO, size: int, *, skip: int, take: int, max_bytes: int) -> 
     if encoding is None:
         raise InvalidInput("The file is binary, not text: it has no lines to show. Choose a text file.")
     taken = _Taken(skip=skip, take=take, room=max_bytes)
-    chunks = list(_utf_8(encoding, iter((sample,)))) if size <= _SAMPLE else None
-    if chunks is None or not taken.all_at_once(b"".join(chunks)):
-        for chunk in chunks or _utf_8(encoding, _chunks(sample, file)):
+    whole = _whole(encoding, sample) if size <= _SAMPLE else None
+    if whole is None or not taken.all_at_once(whole):
+        for chunk in _utf_8(encoding, _chunks(sample, file)) if whole is None else (whole,):
             taken.feed(chunk)
         taken.finish()
     raw = b"\n".join(taken.lines)
@@ -76,7 +76,7 @@ def page(file: BinaryIO, size: int, *, skip: int, take: int, max_bytes: int) -> 
         first=skip + 1,
         total=taken.total,
         encoding=shown.name,
-        line_endings=_line_endings(taken),
+        line_endings=_line_endings(taken, raw),
         cut_by_bytes=taken.is_full,
         long_line=taken.long_line,
     )
@@ -86,6 +86,12 @@ def _chunks(first: bytes, file: BinaryIO) -> Iterator[bytes]:
     while first:
         yield first
         first = file.read(_CHUNK)
+
+
+def _whole(encoding: Encoding, content: bytes) -> bytes:
+    """What `_utf_8` makes of a file that is one chunk."""
+    body = content.removeprefix(encoding.bom)
+    return body if encoding.codec == UTF_8.codec else body.decode(encoding.codec, errors="replace").encode()
 
 
 def _utf_8(encoding: Encoding, chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -107,9 +113,11 @@ def _decoded(raw: bytes, encoding: Encoding) -> tuple[Encoding, str]:
         return other, raw.decode(other.codec, errors="replace")
 
 
-def _line_endings(taken: "_Taken") -> LineEndings:
+def _line_endings(taken: "_Taken", raw: bytes) -> LineEndings:
     if not taken.ended:
         return "none"
+    if b"\r" not in raw:
+        return "LF"
     crlf = sum(line.endswith(b"\r") for line in taken.lines[: taken.ended])
     return "LF" if crlf == 0 else "CRLF" if crlf == taken.ended else "mixed"
 

@@ -12,10 +12,16 @@ def lexical(path: str) -> str:
     Raises:
         ValueError: control characters, lone surrogates, or a component over 255 bytes.
     """
+    if not path.isprintable():
+        _refuse_unprintable(path)
+    if len(path) * 4 > MAX_COMPONENT and any(len(part.encode()) > MAX_COMPONENT for part in path.split("/")):
+        raise ValueError(f"no part of a path may be over {MAX_COMPONENT} bytes")
+    return path
+
+
+def _refuse_unprintable(path: str) -> None:
+    """Of what is not printable, rare spaces for one may stay."""
     if any(ord(c) < 32 or ord(c) == 127 for c in path):
         raise ValueError("a path cannot hold control characters; send the plain path")
     if any(0xD800 <= ord(c) <= 0xDFFF for c in path):
         raise ValueError("a path cannot hold half of a surrogate pair; send valid Unicode")
-    if any(len(part.encode()) > MAX_COMPONENT for part in path.split("/")):
-        raise ValueError(f"no part of a path may be over {MAX_COMPONENT} bytes")
-    return path

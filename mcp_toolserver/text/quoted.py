@@ -1,6 +1,11 @@
-"""Lines of a file as an error message shows them: short, in JSON quotes, with what looks alike spelt out."""
+"""Lines of a file as an error message shows them: short, in JSON quotes, with what looks alike spelt out.
+
+So is what cannot be seen, in JSON's own escapes: the quotes can be copied into a call as they are.
+"""
 
 import json
+
+from mcp_toolserver.text.visible import is_hidden
 
 LOOKALIKES = {
     **dict.fromkeys(map(ord, "‘’‚‛′ʼ"), "'"),
@@ -23,4 +28,5 @@ def quoted(line: str, place: int) -> str:
     start = max(0, min(place - _LEAD, len(line) - _CHARACTERS))
     end = start + _CHARACTERS
     text = json.dumps(line[start:end], ensure_ascii=False).translate(_SPELT_OUT)
-    return f"{'…' * (start > 0)}{text}{'…' * (end < len(line))}"
+    spelt = "".join(json.dumps(one)[1:-1] if is_hidden(one) else one for one in text)
+    return f"{'…' * (start > 0)}{spelt}{'…' * (end < len(line))}"

@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from mcp_toolserver.runtime.sandbox.bounds import CommandBounds
+from mcp_toolserver.runtime.sandbox.walls import Layer, Proof, Reach, Walls
 from mcp_toolserver.runtime.sandbox.wire import Program, Request, Script
 
 UNCONFINED = "danger-full-access"
@@ -11,31 +13,69 @@ UNCONFINED = "danger-full-access"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Helper:
+    """One of the server's own programs."""
+
+    argv: tuple[str, ...]
+    """How its argument lists begin: an absolute path, and arguments that must follow it. A program that runs
+    whatever it is told (an interpreter) is named with its script."""
+    reach: Reach = "folder"
+    places: tuple[str, ...] = ()
+    """What it reads beside that: its own files, where they are none of the system's."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Charter:
     """What the broker holds constant for its whole life."""
 
-    mode: str
-    """The permission mode, as the flag spells it."""
+    walls: Walls
     environment: Mapping[str, str]
     """All that commands and helper programs get; see `command_environment`."""
-    helpers: tuple[tuple[str, ...], ...] = ()
-    """How the argument lists of the server's own programs begin: an absolute path, and arguments that must
-    follow it. A program that runs whatever it is told (an interpreter) is named with its script."""
+    helpers: tuple[Helper, ...] = ()
     shell: tuple[str, ...] = field(default=())
     """The shell and its options, up to where the script goes; found by the broker when empty."""
+    bounds: CommandBounds = field(default_factory=CommandBounds)
 
 
-def refusal(charter: Charter, request: Request) -> str | None:
-    """Why `charter` does not allow `request`, or None."""
+@dataclass(frozen=True, kw_only=True)
+class Behind:
+    """What one program is put behind."""
+
+    layer: Layer
+    walls: Walls
+    program: str = ""
+    """Bubblewrap, where it is the layer."""
+    filtered: bool = True
+    """Whether system calls are filtered behind bubblewrap; behind Landlock they always are."""
+    helper: Helper | None = None
+    """None for a command."""
+
+
+def decide(charter: Charter, proof: Proof, request: Request) -> Behind | str:
+    """What `request` runs behind; or, as text, why it does not run."""
     match request:
-        case Script() if charter.mode != UNCONFINED:
-            return (
-                f"commands run only with --permission-mode {UNCONFINED}, and this server has {charter.mode}"
-            )
-        case Program(argv=argv) if not any(argv[: len(start)] == start for start in charter.helpers):
-            return "the program is none of the helpers that this server was started with"
-        case _:
-            return None
+        case Script():
+            return _command(charter.walls, proof)
+        case Program(argv=argv):
+            helper = next((one for one in charter.helpers if argv[: len(one.argv)] == one.argv), None)
+            if helper is None:
+                return "the program is none of the helpers that this server was started with"
+            return _helper(charter.walls, proof, helper)
+
+
+def _command(walls: Walls, proof: Proof) -> Behind | str:
+    if proof.commands == "none" and walls.mode != UNCONFINED:
+        return f"commands run only behind walls in {walls.mode}, and none were proven at start"
+    return Behind(layer=proof.commands, walls=walls, program=proof.program, filtered=proof.filtered)
+
+
+def _helper(walls: Walls, proof: Proof, helper: Helper) -> Behind | str:
+    """A helper only ever reads, whatever the mode is."""
+    layer = proof.helpers if helper.reach == "folder" or proof.commands == "none" else proof.commands
+    if layer == "none" and walls.mode != UNCONFINED:
+        return f"programs run only behind walls in {walls.mode}, and none were proven at start"
+    reading = replace(walls, mode="read-only", network=False)
+    return Behind(layer=layer, walls=reading, program=proof.program, filtered=proof.filtered, helper=helper)
 
 
 def find_shell(path: str) -> tuple[str, ...]:

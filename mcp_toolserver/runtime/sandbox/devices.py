@@ -6,6 +6,7 @@ still be written; only the node cannot be changed. So this process gets such mou
 passes them on.
 """
 
+import errno
 import os
 import stat
 
@@ -43,15 +44,22 @@ def _is_ours(device: str) -> bool:
 
 
 def _leave_mounts() -> None:
-    user, group = os.geteuid(), os.getegid()
     try:
         kernel.unshare(kernel.CLONE_NEWNS)
     except PermissionError:
         # A root without the power to mount, as in many containers, is like any other user.
+        _leave_users()
+
+
+def _leave_users() -> None:
+    user, group = os.geteuid(), os.getegid()
+    try:
         kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
-        _tell("setgroups", "deny")
-        _tell("uid_map", f"{user} {user} 1")
-        _tell("gid_map", f"{group} {group} 1")
+    except PermissionError:
+        raise kernel.Unsupported(errno.EPERM, "no user namespace can be made to keep devices in") from None
+    _tell("setgroups", "deny")
+    _tell("uid_map", f"{user} {user} 1")
+    _tell("gid_map", f"{group} {group} 1")
 
 
 def _tell(file: str, words: str) -> None:

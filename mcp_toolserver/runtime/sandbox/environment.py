@@ -1,6 +1,6 @@
 """The environment of commands: an allow-list, so what loads code or holds a secret is never passed on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 LOCALE = (
     *("LANG", "LANGUAGE", "LC_ALL", "LC_ADDRESS", "LC_COLLATE", "LC_CTYPE", "LC_IDENTIFICATION"),
@@ -19,6 +19,21 @@ UNATTENDED = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+_UNTRUSTING_GIT = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "",
+    "GIT_PROTOCOL_FROM_USER": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "false",
+    "GIT_EDITOR": "false",
+    "GIT_SEQUENCE_EDITOR": "false",
+    "GIT_PAGER": "cat",
+}
+"""What keeps git, run by the server itself, from the network, from questions and from writing."""
+
 
 def command_environment(environ: Mapping[str, str], extra_names: Sequence[str] = ()) -> dict[str, str]:
     """The variables of `environ` that a command gets, and our own.
@@ -28,6 +43,12 @@ def command_environment(environ: Mapping[str, str], extra_names: Sequence[str] =
     passed = {name: environ[name] for name in (*PASSED, *extra_names) if name in environ}
     paths = {name: environ[name] for name in PASSED_PATHS if environ.get(name, "").startswith("/")}
     return {**UNATTENDED, **paths, **passed, "PATH": trusted_path(environ.get("PATH", ""))}
+
+
+def helper_environment(commands: Mapping[str, str], own: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
+    """What the server's own programs get: that of `commands`, but for git only our words and `own`."""
+    passed = {name: value for name, value in commands.items() if not name.startswith("GIT_")}
+    return {**passed, **_UNTRUSTING_GIT, **dict(own)}
 
 
 def trusted_path(path: str) -> str:

@@ -10,18 +10,24 @@ import fcntl
 import json
 import math
 import os
-import resource
 import select
 import signal
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from mcp_toolserver.runtime.sandbox import kernel
-from mcp_toolserver.runtime.sandbox.charter import Charter, refusal
+from mcp_toolserver.runtime.sandbox import kernel, limits
+from mcp_toolserver.runtime.sandbox.bounds import CommandBounds
+from mcp_toolserver.runtime.sandbox.charter import Charter, decide
+from mcp_toolserver.runtime.sandbox.confined import Confinement, Ground
+from mcp_toolserver.runtime.sandbox.enclosure import LockError
+from mcp_toolserver.runtime.sandbox.environment import helper_environment
+from mcp_toolserver.runtime.sandbox.guard import Unprotectable
 from mcp_toolserver.runtime.sandbox.signals import drain, heed_polite, ignore_polite, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.sweep import sweep
+from mcp_toolserver.runtime.sandbox.walls import Proof
 from mcp_toolserver.runtime.sandbox.wire import MAX_REQUEST, Request, Script, decode
 
 LONGEST_ARGUMENT = (128 << 10) - 1
@@ -33,7 +39,7 @@ KILL_SECONDS = 5.0
 
 _OOM_FIRST = b"1000"
 _HIGH_DESCRIPTOR = 10
-_LONGEST_POLL = 3600.0
+_BURIED_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +74,11 @@ class Family:
     """Of the main process once it has ended: 0-255, or 128 + signal."""
 
     def reap(self) -> bool:
-        """Bury the dead. True when none of the family is left."""
-        while True:
+        """Bury the dead. True when none of the family is left.
+
+        No more than so many at once: many that die fast must not keep the nanny from all else.
+        """
+        for _ in range(_BURIED_AT_ONCE):
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
@@ -79,30 +88,54 @@ class Family:
             if pid == self.main:
                 code = os.waitstatus_to_exitcode(status)
                 self.status = code if code >= 0 else 128 - code
+        return False
 
 
-def attend(charter: Charter, descriptors: Descriptors, *, lifeline: int, broker: int) -> None:
-    """Serve one request from start to report. The end of file on `lifeline` is the death of `broker`."""
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """What the broker gives every nanny."""
+
+    charter: Charter
+    proof: Proof
+    ground: Ground
+    lifeline: int
+    """Its end of file is the death of the broker."""
+    broker: int
+
+
+def attend(constants: Constants, descriptors: Descriptors) -> None:
+    """Serve one request from start to report."""
     with socket.socket(fileno=descriptors.control) as control:
         try:
             request = decode(_read(descriptors.request))
         except ValueError:
             return _tell(control, {"refused": "the request cannot be read"})
-        why = refusal(charter, request)
-        if why is not None:
-            return _tell(control, {"refused": why})
+        behind = decide(constants.charter, constants.proof, request)
+        if isinstance(behind, str):
+            return _tell(control, {"refused": behind})
+        try:
+            confinement = Confinement.ready(behind, constants.ground, descriptors.cwd)
+        except (OSError, Unprotectable) as error:
+            return _tell(control, {"unwalled": str(error)})
         os.setsid()
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         ignore_polite()
-        watched = Watched(control=control.fileno(), lifeline=lifeline, wake=wake_on_child_end())
-        enclosed = _enclose(broker)
-        family, failure = _start(charter, request, descriptors)
+        watched = Watched(
+            control=control.fileno(),
+            lifeline=constants.lifeline,
+            wake=wake_on_child_end(),
+            bounds=constants.charter.bounds,
+        )
+        enclosed = _enclose(constants.broker)
+        family, failure = _start(constants.charter, request, descriptors, confinement)
         if failure:
-            return _tell(control, {"failed": failure})
+            confinement.taken_down("failed")
+            return _tell(control, failure)
         _tell(control, {"started": True})
-        reason = _watch(family, watched, request.timeout)
+        reason, limit = _watch(family, watched, request.timeout)
         gone = _kill_all(family, enclosed, watched.wake)
-        _tell(control, {"status": family.status, "reason": reason})
+        end = {"status": family.status, "reason": reason, "detail": limit, **confinement.taken_down(reason)}
+        _tell(control, {name: value for name, value in end.items() if value not in ("", ())})
         while not gone:
             gone = _kill_all(family, enclosed, watched.wake)
     return None
@@ -146,42 +179,58 @@ def _may_signal(pid: int) -> bool | None:
     return True
 
 
-def _start(charter: Charter, request: Request, descriptors: Descriptors) -> tuple[Family, str]:
+def _start(
+    charter: Charter, request: Request, descriptors: Descriptors, confinement: Confinement
+) -> tuple[Family, dict[str, object]]:
     """Start the main process; with it, why it could not be started, or nothing."""
     failed, telling = os.pipe()
     nanny = os.getpid()
     main = os.fork()
     if main == 0:
-        _become(charter, request, descriptors, telling, nanny)
+        _become(charter, request, descriptors, confinement, _Parent(telling=telling, nanny=nanny))
     os.close(telling)
+    confinement.entered()
     descriptors.close_all_but_control()
     # The end of file is the exec: it closes the other end.
-    failure = os.read(failed, 4096).decode(errors="replace")
+    failure = os.read(failed, 4096)
     os.close(failed)
     if failure:
         os.waitpid(main, 0)
-    return Family(main), failure
+    return Family(main), json.loads(failure or b"{}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parent:
+    """What the fork knows of its nanny."""
+
+    telling: int
+    nanny: int
 
 
 def _become(
-    charter: Charter, request: Request, descriptors: Descriptors, telling: int, nanny: int
+    charter: Charter, request: Request, descriptors: Descriptors, confinement: Confinement, parent: _Parent
 ) -> NoReturn:
     """Turn this fork into the main process; never returns."""
-    failure = "it could not be prepared"
+    failure = {"failed": "it could not be prepared"}
+    telling = parent.telling
     try:
         telling = _move_up(telling)
-        _leave_nothing_of_the_nanny(nanny)
+        _leave_nothing_of_the_nanny(parent.nanny)
         os.fchdir(descriptors.cwd)
         for number, descriptor in enumerate((descriptors.stdin, descriptors.stdout, descriptors.stderr)):
             os.dup2(descriptor, number)
-        argv = _argv(charter, request)
-        os.execve(argv[0], argv, dict(charter.environment))  # noqa: S606  # a nanny exists to do this
+        argv = confinement.enter(_argv(charter, request))
+        environment = {**_environment(charter, request), **confinement.environment}
+        limits.apply(charter.bounds)
+        os.execve(argv[0], argv, environment)  # noqa: S606  # a nanny exists to do this
+    except (LockError, Unprotectable) as error:
+        failure = {"unwalled": str(error)}
     except OSError as error:
-        failure = os.strerror(error.errno or 0)
+        failure = {confinement.blame: os.strerror(error.errno or 0)}
     except ValueError:
-        failure = "an argument cannot be passed to a program"
+        failure = {"failed": "an argument cannot be passed to a program"}
     finally:
-        os.write(telling, failure.encode())
+        os.write(telling, json.dumps(failure).encode())
         os._exit(127)
 
 
@@ -194,11 +243,16 @@ def _leave_nothing_of_the_nanny(nanny: int) -> None:
     os.setsid()
     with contextlib.suppress(OSError):
         kernel.scope_signals()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     heed_polite()
     with contextlib.suppress(OSError):
         score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         os.write(score, _OOM_FIRST)
+
+
+def _environment(charter: Charter, request: Request) -> Mapping[str, str]:
+    if isinstance(request, Script):
+        return charter.environment
+    return helper_environment(charter.environment, request.environment)
 
 
 def _argv(charter: Charter, request: Request) -> tuple[str, ...]:
@@ -233,31 +287,38 @@ def _move_up(descriptor: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """The descriptors whose readiness ends a command, and the one that tells of ended children."""
+    """The descriptors whose readiness ends a command, the one that tells of ended children, and what the
+    command may use."""
 
     control: int
     lifeline: int
     wake: int
+    bounds: CommandBounds
 
 
-def _watch(family: Family, watched: Watched, timeout: float | None) -> str:
-    """Wait for the first thing that ends a command, and name it."""
+def _watch(family: Family, watched: Watched, timeout: float | None) -> tuple[str, str]:
+    """Wait for the first thing that ends a command, and name it; with it, the bound that it was over."""
     deadline = math.inf if timeout is None else time.monotonic() + timeout
+    watch = limits.Watch(os.getpid(), watched.bounds)
     poller = select.poll()
     for descriptor in (watched.control, watched.lifeline, watched.wake):
         poller.register(descriptor, select.POLLIN)
     while True:
+        over = watch.look_if_due()
         family.reap()
         if family.status is not None:
-            return "exited"
-        left = min(deadline - time.monotonic(), _LONGEST_POLL)
-        if left <= 0:
-            return "timed out"
+            return "exited", limits.ended_by(family.status, watched.bounds)
+        if over:
+            return "over a limit", over
+        now = time.monotonic()
+        if now >= deadline:
+            return "timed out", ""
+        left = max(min(watch.due, deadline) - now, 0)
         ready = {descriptor for descriptor, _ in poller.poll(left * 1000)}
         if watched.control in ready:
-            return "stopped"
+            return "stopped", ""
         if watched.lifeline in ready:
-            return "lost"
+            return "lost", ""
         drain(watched.wake)
 
 

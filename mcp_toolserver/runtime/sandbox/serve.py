@@ -15,9 +15,12 @@ from typing import NoReturn
 
 from mcp_toolserver.runtime.sandbox import kernel
 from mcp_toolserver.runtime.sandbox.charter import Charter, find_shell
-from mcp_toolserver.runtime.sandbox.nanny import KILL_SECONDS, Descriptors, attend
+from mcp_toolserver.runtime.sandbox.confined import Ground, ground, proven
+from mcp_toolserver.runtime.sandbox.guard import Unprotectable, look
+from mcp_toolserver.runtime.sandbox.nanny import KILL_SECONDS, Constants, Descriptors, attend
 from mcp_toolserver.runtime.sandbox.signals import drain, restore_defaults, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.sweep import children, sweep
+from mcp_toolserver.runtime.sandbox.walls import Proof, told
 from mcp_toolserver.runtime.sandbox.wire import DESCRIPTORS
 
 
@@ -44,13 +47,35 @@ def _settle_and_serve(requests: socket.socket, charter: Charter) -> None:
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     restore_defaults()
-    shell = charter.shell or find_shell(charter.environment.get("PATH", ""))
+    charter = replace(charter, shell=charter.shell or find_shell(charter.environment.get("PATH", "")))
+    on, proof = _prepared(charter)
+    # A server that is gone is seen at the first request.
+    with contextlib.suppress(OSError):
+        requests.send(told(proof))
     wake = wake_on_child_end()
     lifeline, held = os.pipe()
+    constants = Constants(
+        charter=charter,
+        proof=proof,
+        ground=on,
+        lifeline=lifeline,
+        broker=os.getpid(),
+    )
     gc.freeze()
-    _Loop(
-        requests=requests, charter=replace(charter, shell=shell), wake=wake, lifeline=lifeline, held=held
-    ).run()
+    _Loop(requests=requests, constants=constants, wake=wake, held=held).run()
+
+
+def _prepared(charter: Charter) -> tuple[Ground, Proof]:
+    nowhere = Ground(roots={}, surveys={})
+    try:
+        on = ground(charter.walls)
+        look(charter.walls, on.roots, on.surveys).close()
+        return on, proven(charter)
+    except Unprotectable as error:
+        return nowhere, Proof(commands="none", helpers="none", stop=str(error))
+    except OSError as error:
+        why = f"{error.filename} cannot be opened: {error.strerror}"
+        return nowhere, Proof(commands="none", helpers="none", reasons=(why,))
 
 
 def _keep_only(descriptor: int) -> None:
@@ -87,11 +112,10 @@ def _receive(requests: socket.socket) -> tuple[bytes, list[int]]:
 @dataclass(kw_only=True)
 class _Loop:
     requests: socket.socket
-    charter: Charter
+    constants: Constants
     wake: int
-    lifeline: int
     held: int
-    """The other end of `lifeline`; its closing tells the nannies that this process is gone."""
+    """The other end of the lifeline; its closing tells the nannies that this process is gone."""
     nannies: set[int] = field(default_factory=set[int])
 
     def run(self) -> None:
@@ -121,7 +145,6 @@ class _Loop:
         return bool(message)
 
     def _fork(self, descriptors: Descriptors) -> None:
-        broker = os.getpid()
         try:
             nanny = os.fork()
         except OSError:
@@ -132,7 +155,7 @@ class _Loop:
             return
         os.close(self.held)
         self.requests.close()
-        _alone(lambda: attend(self.charter, descriptors, lifeline=self.lifeline, broker=broker))
+        _alone(lambda: attend(self.constants, descriptors))
 
     def _bury(self) -> bool:
         """Reap the dead; false when no child is left.

@@ -5,6 +5,7 @@ A packet could not hold a long script, so the request itself lies in an anonymou
 
 import json
 import math
+import re
 from dataclasses import asdict, dataclass
 from typing import TypeGuard
 
@@ -13,6 +14,8 @@ MAX_REQUEST = 8 << 20
 
 DESCRIPTORS = 6
 """Request, control socket, folder to run in, standard input, output and error, in this order."""
+
+_GIT_SETTING = re.compile(r"GIT_CONFIG_(COUNT|KEY_[0-9]+|VALUE_[0-9]+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +33,8 @@ class Program:
 
     argv: tuple[str, ...]
     timeout: float | None
+    environment: tuple[tuple[str, str], ...] = ()
+    """Settings for git that no argument could spell: `GIT_CONFIG_COUNT` and what it counts, nothing else."""
 
 
 Request = Script | Program
@@ -55,7 +60,8 @@ def decode(body: bytes) -> Request:
         case "command", str() as script, None if "\0" not in script:
             return Script(script=script, timeout=timeout)
         case "helper", None, argv if _is_argv(argv):
-            return Program(argv=tuple(argv), timeout=timeout)
+            environment = _variables(message.get("environment", []))
+            return Program(argv=tuple(argv), timeout=timeout, environment=environment)
         case _:
             raise ValueError("not a request")
 
@@ -66,15 +72,30 @@ def is_object(value: object) -> TypeGuard[dict[str, object]]:
 
 
 def _is_argv(value: object) -> TypeGuard[list[str]]:
-    return _is_list(value) and bool(value) and all(map(_is_argument, value))
+    return is_list(value) and bool(value) and all(map(_is_argument, value))
 
 
-def _is_list(value: object) -> TypeGuard[list[object]]:
+def is_list(value: object) -> TypeGuard[list[object]]:
+    """Whether parsed JSON is an array."""
     return isinstance(value, list)
 
 
 def _is_argument(value: object) -> bool:
     return isinstance(value, str) and "\0" not in value
+
+
+def _variables(value: object) -> tuple[tuple[str, str], ...]:
+    if not is_list(value):
+        raise ValueError("an environment is a list of pairs")
+    return tuple(map(_variable, value))
+
+
+def _variable(value: object) -> tuple[str, str]:
+    match value:
+        case [str() as name, str() as content] if _GIT_SETTING.fullmatch(name) and "\0" not in content:
+            return name, content
+        case _:
+            raise ValueError("a variable that a helper program may not be given")
 
 
 def _seconds(value: object) -> float | None:

@@ -64,7 +64,7 @@ def _text(state: JobState) -> str:
 
 def _notes(state: JobState) -> list[str]:
     if not state.running:
-        ended = [] if state.exit_status == 0 else [ending(state)]
+        ended = [*([] if state.exit_status == 0 else [ending(state)]), *state.notes]
         return [*ended, f"ended at once; task_id {state.handle}"] if state.handle else ended
     return [
         f"{ending(state)}; it goes on in the background as {state.handle}, and a timeout still holds",

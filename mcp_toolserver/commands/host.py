@@ -1,0 +1,167 @@
+"""What kind of machine this is, as far as confinement depends on it."""
+
+import os
+import platform
+import shutil
+import stat
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    (
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "9p",
+        "afs",
+        "ceph",
+        "glusterfs",
+        "fuse.sshfs",
+        "davfs",
+        "vboxsf",
+    )
+)
+
+_SWITCHES = {
+    "apparmor": ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"),
+    "sysctl": ("/proc/sys/kernel/unprivileged_userns_clone", "0"),
+    "none": ("/proc/sys/user/max_user_namespaces", "0"),
+}
+"""Files that forbid user namespaces, with the value that does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """The facts."""
+
+    system: str
+    """Linux, Darwin, Windows."""
+    release: str
+    machine: str
+    distributions: tuple[str, ...]
+    """As /etc/os-release names this one and its parents, nearest first."""
+    container: bool
+    wsl: bool
+    root: bool
+    """Whether this is the superuser."""
+    namespaces_forbidden: tuple[str, ...]
+    """Which switches of the kernel forbid user namespaces: apparmor, sysctl, none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A root."""
+
+    path: str
+    file_system: str
+    ignores_case: bool
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether other machines change it unseen."""
+        return self.file_system in NETWORK_FILE_SYSTEMS
+
+
+def look() -> Host:
+    """The facts of this machine."""
+    release = platform.release()
+    return Host(
+        system=platform.system(),
+        release=release,
+        machine=platform.machine(),
+        distributions=_distributions(),
+        container=any(map(os.path.exists, CONTAINER_MARKS)),
+        wsl="microsoft" in release.lower(),
+        root=hasattr(os, "geteuid") and os.geteuid() == 0,
+        namespaces_forbidden=tuple(
+            name for name, (file, value) in _SWITCHES.items() if _content(file).strip() == value
+        ),
+    )
+
+
+def _distributions() -> tuple[str, ...]:
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        return ()
+    return (release.get("ID", ""), *release.get("ID_LIKE", "").split())
+
+
+def _content(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def place(path: str) -> Place:
+    """The facts of a root."""
+    return Place(
+        path=path,
+        file_system=file_system(path, _content("/proc/self/mounts")),
+        ignores_case=_ignores_case(path),
+    )
+
+
+def file_system(path: str, mounts: str) -> str:
+    """What is mounted where `path` lies, by a table as in /proc/self/mounts; empty when it is not told."""
+    fields = (line.split() for line in mounts.splitlines())
+    # Spaces in names are written as octal numbers.
+    mounted = [(one[1].replace(r"\040", " "), one[2]) for one in fields if len(one) > 2]
+    holding = [
+        (where, kind) for where, kind in mounted if f"{path.rstrip('/')}/".startswith(f"{where.rstrip('/')}/")
+    ]
+    # The last of equal length lies over the others.
+    return max(enumerate(holding), key=lambda one: (len(one[1][0]), one[0]))[1][1] if holding else ""
+
+
+def _ignores_case(path: str) -> bool:
+    """Whether a name that is there is also found in other letters. Nothing is written."""
+    try:
+        names = [name for name in os.listdir(path) if name.swapcase() != name]
+    except OSError:
+        return False
+    found = {name: os.path.join(path, name.swapcase()) for name in names[:1]}
+    return any(
+        os.path.exists(other) and os.path.samefile(os.path.join(path, name), other)
+        for name, other in found.items()
+    )
+
+
+def version(program: str | None, arguments: Sequence[str] = ("--version",)) -> str:
+    """The first line of what `program` says of itself; empty when it does not run."""
+    if program is None:
+        return ""
+    environment: Mapping[str, str] = {"PATH": os.defpath, "LC_ALL": "C"}
+    try:
+        said = subprocess.run(
+            [program, *arguments],
+            capture_output=True,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return said.stdout.decode(errors="replace").partition("\n")[0].strip()
+
+
+def find(program: str) -> str | None:
+    """A program on PATH, absolute."""
+    found = shutil.which(program)
+    return os.path.abspath(found) if found else None
+
+
+def open_to_others(file: str) -> bool:
+    """Whether other users may read or change `file`."""
+    try:
+        return os.name == "posix" and bool(stat.S_IMODE(os.stat(file).st_mode) & 0o077)
+    except OSError:
+        return False

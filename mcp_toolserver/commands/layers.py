@@ -1,0 +1,102 @@
+"""Which layer holds what in each mode, in words; and whether that is all it should be. Pure: facts in."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from mcp_toolserver.commands.examined import FULL, READ_ONLY, Facts
+from mcp_toolserver.runtime.sandbox.walls import Layer
+from mcp_toolserver.text.enforcement import Enforcement, summary
+
+FIRST_ABI_WITH_SCOPES = 6
+
+Standing = Literal["holds", "degraded", "missing", "note"]
+"""It is as it should be; it is weaker; it is not there, and the mode does not go without it; it is good to
+know."""
+
+
+def enforcement(facts: Facts, mode: str) -> Enforcement:
+    """What a summary says of `mode`."""
+    confined = mode != FULL
+    return Enforcement(
+        mode=mode,
+        openat2=facts.openat2,
+        landlock=facts.servers[mode].landlock if confined and facts.servers[mode].holds else 0,
+        commands=facts.proofs[mode].commands if confined else "none",
+        filtered=not facts.filters,
+    )
+
+
+def layers(facts: Facts, mode: str) -> Mapping[str, str]:
+    """By what is held, what holds it."""
+    return {
+        "summary": summary(enforcement(facts, mode)),
+        "file tools": _file_tools(facts, mode),
+        "server process": _server(facts, mode),
+        "commands": _commands(facts, mode),
+        "searches": _searches(facts, mode),
+        "network": _network(facts, mode),
+        "ending": _ending(facts, mode),
+    }
+
+
+def _file_tools(facts: Facts, mode: str) -> str:
+    by = "openat2" if facts.openat2 else "a path walk"
+    return f"{by}; no tool writes" if mode == READ_ONLY else by
+
+
+def _server(facts: Facts, mode: str) -> str:
+    if mode == FULL:
+        return "not confined"
+    tried = facts.servers[mode]
+    return (
+        f"Landlock {tried.landlock} + seccomp"
+        if tried.holds
+        else f"not confined: {server_problem(facts, mode)}"
+    )
+
+
+def server_problem(facts: Facts, mode: str) -> str:
+    """Why the server's own process is not held in a confined `mode`; empty when it is."""
+    tried = facts.servers[mode]
+    failed = "; ".join(f'"{check.name}" does not hold' for check in tried.checks if not check.held)
+    return tried.problem or failed
+
+
+def _commands(facts: Facts, mode: str) -> str:
+    if mode == FULL:
+        return "not confined" if facts.broker else "refused"
+    return {"none": "refused", **_walls(facts)}[facts.proofs[mode].commands]
+
+
+def _walls(facts: Facts) -> Mapping[Layer, str]:
+    return {
+        "bubblewrap": "bubblewrap alone" if facts.filters else "bubblewrap + seccomp",
+        "landlock": "Landlock + seccomp",
+    }
+
+
+def _searches(facts: Facts, mode: str) -> str:
+    if mode == FULL:
+        return "Landlock + seccomp" if facts.abi and not facts.filters else "not confined"
+    return {"none": "refused", **_walls(facts)}[facts.proofs[mode].helpers]
+
+
+def _network(facts: Facts, mode: str) -> str:
+    if mode == FULL or facts.network:
+        return "open to commands"
+    match facts.proofs[mode].commands:
+        case "bubblewrap":
+            return "none: a namespace of its own" + ("" if facts.filters else ", seccomp")
+        case "landlock":
+            return "none: seccomp"
+        case "none":
+            return "none: no command runs"
+
+
+def _ending(facts: Facts, mode: str) -> str:
+    """What kills all that a command started."""
+    scopes = "signal scopes" if facts.abi >= FIRST_ABI_WITH_SCOPES else "stop and sweep"
+    apart = mode != FULL and facts.proofs[mode].commands == "bubblewrap"
+    if not facts.broker:
+        return "no command runs"
+    return f"{scopes}, process namespace" if apart else scopes

@@ -1,0 +1,126 @@
+"""`log`: what was called, for people and programs; and whether nobody changed that record."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from mcp_toolserver.stores.chain import FOLDER, Findings, file_name, file_numbers, parsed
+from mcp_toolserver.stores.chain import verify as verified
+from mcp_toolserver.text.visible import visible
+
+POLL_SECONDS = 0.25
+
+_COLUMNS = (
+    ("time", 24),
+    ("tool", 14),
+    ("verdict", 16),
+    ("outcome", 13),
+    ("ms", 9),
+    ("bytes", 8),
+    ("session", 20),
+    ("rule", 0),
+)
+
+
+def log(state_folder: str, *, follow: bool, verify: bool, as_json: bool) -> int:
+    """Print the log, or check it; exit status 1 when the check finds something wrong."""
+    folder = f"{state_folder}/{FOLDER}"
+    try:
+        if verify:
+            return _verify(folder, as_json=as_json)
+        return _print(folder, follow=follow, as_json=as_json)
+    except KeyboardInterrupt:
+        return 0
+    except BrokenPipeError:
+        # Whoever read has seen enough. What Python still holds for them must not fail at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        print(f"mcp-toolserver log: {folder} cannot be read: {error.strerror}", file=sys.stderr)
+        return 1
+
+
+def _verify(folder: str, *, as_json: bool) -> int:
+    found = verified(folder) if os.path.isdir(folder) else Findings()
+    if as_json:
+        print(json.dumps({"ok": not found.problems, **asdict(found)}, indent=2))
+    else:
+        _show(found, folder)
+    return 1 if found.problems else 0
+
+
+def _show(found: Findings, folder: str) -> None:
+    for note in found.notes:
+        print(f"note: {note}")
+    for problem in found.problems:
+        print(f"WRONG: {problem}")
+    if not found.files:
+        print(f"Nothing is recorded in {folder} yet.")
+    count = f"{found.lines} lines in {found.files} files"
+    print(f"{count}: {len(found.problems)} problems." if found.problems else f"{count}: the chain is whole.")
+
+
+def _print(folder: str, *, follow: bool, as_json: bool) -> int:
+    if not follow and not os.path.isdir(folder):
+        print(f"Nothing is recorded in {folder} yet.", file=sys.stderr)
+        return 0
+    if not as_json:
+        print("  ".join(f"{name:{width}}" for name, width in _COLUMNS).rstrip(), flush=True)
+    tail = _Tail(Path(folder))
+    for line in _followed(tail) if follow else tail.new_lines():
+        # What is in the file was written by us, or by somebody who means harm.
+        print(visible(line.decode(errors="replace")) if as_json else _row(line), flush=follow)
+    sys.stdout.flush()
+    return 0
+
+
+def _followed(tail: "_Tail") -> Iterator[bytes]:
+    while True:
+        yield from tail.new_lines()
+        time.sleep(POLL_SECONDS)
+
+
+class _Tail:
+    """Gives every whole line once, from the oldest file on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._number = 0
+        self._place = 0
+
+    def new_lines(self) -> Iterator[bytes]:
+        """What has come since the last time."""
+        numbers = file_numbers(str(self._folder)) if self._folder.is_dir() else []
+        for number in numbers:
+            if number > self._number:
+                self._number, self._place = number, 0
+            if number == self._number:
+                yield from self._rest()
+
+    def _rest(self) -> Iterator[bytes]:
+        """Of the current file."""
+        try:
+            file = (self._folder / file_name(self._number)).open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            file.seek(self._place)
+            for line in file:
+                if line.endswith(b"\n"):
+                    self._place += len(line)
+                    yield line.removesuffix(b"\n")
+
+
+def _row(line: bytes) -> str:
+    fields = parsed(line)
+    if not fields:
+        return f"(no line of the log: {visible(line[:60].decode(errors='replace'))!r})"
+    return "  ".join(f"{_cell(fields.get(name)):{width}}" for name, width in _COLUMNS).rstrip()
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else visible(str(value)).replace("\n", "\\n").replace("\t", "\\t")

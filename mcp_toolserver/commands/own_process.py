@@ -1,0 +1,117 @@
+"""The server's own process tried: a fork is locked as a server would be, and then does what no server may."""
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NoReturn
+
+from mcp_toolserver.runtime.sandbox.enclosure import LockError, lock_server
+from mcp_toolserver.runtime.sandbox.walls import Check
+
+WORKSPACE_WRITE = "workspace-write"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """What came of it."""
+
+    landlock: int = 0
+    """The version that holds the process; 0 when nothing does."""
+    checks: tuple[Check, ...] = ()
+    problem: str = ""
+    """Why it cannot be locked."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the process is held."""
+        return not self.problem and all(check.held for check in self.checks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Grounds:
+    state: str
+    root: str
+    outside: str
+
+
+def try_lock(mode: str) -> Tried:
+    """Lock a fork of this process, which must have one thread, and see what it can still do."""
+    with TemporaryDirectory(prefix="mcp-toolserver-") as base:
+        names = ("state", "root", "outside")
+        grounds = _Grounds(**{name: os.path.realpath(f"{base}/{name}") for name in names})
+        for folder in (grounds.state, grounds.root, grounds.outside):
+            os.mkdir(folder)
+        Path(grounds.outside, "kept").write_text("kept", encoding="utf-8")
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            _tell(writing, mode, grounds)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as told:
+            said = told.read()
+        os.waitpid(child, 0)
+    return _heard(said)
+
+
+def _heard(said: bytes) -> Tried:
+    if not said:
+        return Tried(problem="the process that was to be locked ended at once")
+    message = json.loads(said)
+    checks = tuple(Check(**check) for check in message["checks"])
+    return Tried(landlock=message["landlock"], checks=checks, problem=message["problem"])
+
+
+def _tell(writing: int, mode: str, grounds: _Grounds) -> NoReturn:
+    """In the fork."""
+    try:
+        os.write(writing, json.dumps(_tried(mode, grounds)).encode())
+    finally:
+        os._exit(0)
+
+
+def _tried(mode: str, grounds: _Grounds) -> dict[str, object]:
+    writes = (grounds.state, grounds.root) if mode == WORKSPACE_WRITE else (grounds.state,)
+    try:
+        locked = lock_server(mode=mode, reads=(grounds.state, grounds.root), writes=writes, network=False)
+    except LockError as error:
+        return {"landlock": 0, "checks": [], "problem": str(error)}
+    checks = [
+        {"name": name, "held": _works(what) == may, "seen": "it did not" if may else "it could"}
+        for name, may, what in _attempts(mode, grounds)
+    ]
+    return {
+        "landlock": locked.abi,
+        "checks": [{**check, "seen": "" if check["held"] else check["seen"]} for check in checks],
+        "problem": "",
+    }
+
+
+def _attempts(mode: str, grounds: _Grounds) -> Iterator[tuple[str, bool, Callable[[], object]]]:
+    """Each with whether it must work."""
+    writes = mode == WORKSPACE_WRITE
+    root = "writes in the roots" if writes else "writes nothing in the roots"
+    yield "writes in its own folder", True, lambda: _write(f"{grounds.state}/new")
+    yield root, writes, lambda: _write(f"{grounds.root}/new")
+    yield "writes nothing elsewhere", False, lambda: _write(f"{grounds.outside}/new")
+    yield "reads nothing elsewhere", False, lambda: Path(grounds.outside, "kept").read_bytes()
+    if not writes:
+        yield "changes the mode of no file", False, lambda: os.chmod(grounds.state, 0o700)
+    yield "opens no socket", False, lambda: socket.socket().close()
+    yield "starts no program", False, lambda: subprocess.run(["/bin/true"], check=True)
+
+
+def _works(attempt: Callable[[], object]) -> bool:
+    with suppress(OSError):
+        attempt()
+        return True
+    return False
+
+
+def _write(path: str) -> None:
+    Path(path).write_text("new", encoding="utf-8")

@@ -1,0 +1,139 @@
+"""What the settings ask of the kernel: walls around commands, and a lock on the server's own process.
+
+Imported before the broker is forked, so it is light.
+"""
+
+import os
+import sys
+
+from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.runtime.broker import Charter, Proof
+from mcp_toolserver.runtime.sandbox.bounds import CommandBounds
+from mcp_toolserver.runtime.sandbox.environment import command_environment
+from mcp_toolserver.runtime.sandbox.walls import Walls
+from mcp_toolserver.runtime.search_programs import helper
+from mcp_toolserver.settings import Settings
+from mcp_toolserver.stores.folder import make_state_folder, state_folder
+
+MIB = 1 << 20
+
+
+def check(settings: Settings) -> None:
+    """Refuse what contradicts itself.
+
+    Raises:
+        SettingsError: a wall is asked for where none can be, or none where the mode needs one.
+    """
+    full = settings.permission_mode is Permission.DANGER_FULL_ACCESS
+    if full and settings.sandbox == "required":
+        raise SettingsError(
+            "--sandbox required cannot be kept in danger-full-access, where commands run without walls; "
+            "use --permission-mode read-only or workspace-write"
+        )
+    if full and settings.network == "none":
+        raise SettingsError(
+            "--network none cannot be kept in danger-full-access, where commands run without walls; "
+            "use --permission-mode read-only or workspace-write"
+        )
+    if not full and settings.sandbox == "off":
+        raise SettingsError(
+            f"--sandbox off takes away what keeps {settings.permission_mode.flag}; use auto or required, "
+            "or --permission-mode danger-full-access"
+        )
+
+
+def charter(settings: Settings, ripgrep: str | None) -> Charter:
+    """What the broker holds constant."""
+    return Charter(
+        walls=walls(settings),
+        environment=command_environment(os.environ, settings.command_environment),
+        helpers=(helper(ripgrep),),
+        bounds=_bounds(settings),
+    )
+
+
+def walls(settings: Settings) -> Walls:
+    """What the operator wants around commands."""
+    roots = wanted_roots(settings)
+    secrets = (settings.config, settings.token_file)
+    return Walls(
+        mode=settings.permission_mode.flag,
+        roots=roots,
+        home=os.path.realpath(os.path.expanduser("~")),
+        state=state_folder(settings.state_dir),
+        hidden=tuple(os.path.realpath(file) for file in secrets if file),
+        network=settings.network == "commands",
+        git_writable=settings.git == "writable",
+        allow_degraded=settings.allow_degraded,
+        programs=_bubblewraps(roots),
+    )
+
+
+def _bubblewraps(roots: tuple[str, ...]) -> tuple[str, ...]:
+    if sys.platform != "linux":
+        return ()
+    # It builds on what only Linux has.
+    from mcp_toolserver.runtime.sandbox import bubblewrap
+
+    return bubblewrap.candidates(os.environ.get("PATH", ""), roots)
+
+
+def wanted_roots(settings: Settings) -> tuple[str, ...]:
+    """The roots, absolute, links resolved; not looked at yet."""
+    return tuple(dict.fromkeys(map(os.path.realpath, settings.root)))
+
+
+def _bounds(settings: Settings) -> CommandBounds:
+    usual = CommandBounds()
+    return CommandBounds(
+        processes=settings.command_processes,
+        memory=settings.command_memory * MIB or usual.memory,
+        cpu_seconds=settings.command_cpu_seconds or usual.cpu_seconds,
+        file_size=settings.command_file_size * MIB,
+    )
+
+
+def require_walls(settings: Settings, proof: Proof | None) -> None:
+    """Hold the operator's `--sandbox required`.
+
+    Raises:
+        SettingsError: the walls around commands were not proven, or something in a root defeats them.
+    """
+    if proof is not None and proof.stop:
+        raise SettingsError(proof.stop)
+    if settings.sandbox == "required" and (proof is None or proof.commands == "none"):
+        why = "; ".join(proof.reasons) if proof else f"there are none on {sys.platform}"
+        raise SettingsError(f"--sandbox required: commands cannot be confined here: {why}")
+
+
+def lock_server(settings: Settings) -> int:
+    """Confine this process, which must have one thread, to what its mode needs; it cannot be undone.
+
+    The version of Landlock that holds it; 0 when nothing does.
+
+    Raises:
+        SettingsError: the kernel cannot, and the operator did not allow to serve without.
+    """
+    # Only a confined mode needs these.
+    from mcp_toolserver.runtime.sandbox import enclosure, kernel
+
+    mode = settings.permission_mode
+    if sys.platform == "linux":
+        # What this process knows, such as the token, is not for others of the same user to read.
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    if mode is Permission.DANGER_FULL_ACCESS or sys.platform != "linux":
+        return 0
+    roots = wanted_roots(settings)
+    state = make_state_folder(state_folder(settings.state_dir))
+    writes = (state, *roots) if mode is Permission.WORKSPACE_WRITE else (state,)
+    try:
+        return enclosure.lock_server(mode=mode.flag, reads=(state, *roots), writes=writes, network=False).abi
+    except enclosure.LockError as error:
+        if not settings.allow_unconfined_server:
+            raise SettingsError(
+                f"the server's own process cannot be confined here: {error}; "
+                "--allow-unconfined-server serves all the same (see mcp-toolserver doctor)"
+            ) from None
+        sys.stderr.write(f"mcp-toolserver: the server's own process is not confined: {error}\n")
+        return 0

@@ -1,0 +1,63 @@
+"""What is written down of a call, and by whom."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from pydantic import JsonValue
+
+from mcp_toolserver.capabilities import Capability, Permission
+
+Verdict = Literal[
+    "unknown",
+    "undecided",
+    "invalid",
+    "refused-path",
+    "refused-off",
+    "refused-rule",
+    "refused-ceiling",
+    "refused-watchdog",
+    "asked",
+    "asked-no",
+    "asked-yes",
+    "allowed",
+]
+"""How far a call came: there is no such tool; its arguments, a path outside the roots, the operator, a rule,
+the permission mode or the watchdog kept it from running; a human was asked; it ran."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Call:
+    """One call. The stages of the dispatcher add to it what they find out."""
+
+    name: str
+    """As the caller spelt it."""
+    session: str
+    """What the caller calls itself."""
+    arguments: Mapping[str, JsonValue]
+    """As they were sent."""
+    tool: str = ""
+    """The canonical name."""
+    needs: frozenset[Capability] = field(default_factory=frozenset[Capability])
+    permission: Permission | None = None
+    """What the call needs on this host."""
+    verdict: Verdict = "unknown"
+    rule: str = ""
+    """The rule that decided, as the operator wrote it."""
+    outcome: str = "unknown_tool"
+    """`output`, the kind of error, `pending`, `cancelled` or `unknown_tool`."""
+    text: str = ""
+    """The answer, as it was sent."""
+    duration_ms: float = 0.0
+
+
+class Recorder(Protocol):
+    """Keeps one line of every call. Where it cannot, no call may run."""
+
+    def begin(self, call: Call) -> str | None:
+        """Take notice of a call; or why it must not run because it could not be recorded, for the caller."""
+        ...
+
+    def end(self, call: Call) -> str | None:
+        """Write down a call that has ended; or why its answer is withheld, in words for the caller."""
+        ...

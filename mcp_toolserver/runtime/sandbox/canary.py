@@ -1,0 +1,167 @@
+"""What this machine really keeps: each layer is tried, best first, before any command is let in.
+
+It fails closed. A layer that cannot be tried, or of which one check fails, is not used, and the reasons say
+what was tried and what was seen.
+"""
+
+import ctypes
+import errno
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+
+from mcp_toolserver.runtime.sandbox import kernel
+from mcp_toolserver.runtime.sandbox.charter import UNCONFINED
+from mcp_toolserver.runtime.sandbox.landlock import LEAST_ABI
+from mcp_toolserver.runtime.sandbox.scene import Scene, scene
+from mcp_toolserver.runtime.sandbox.syscalls import MACHINES, SECCOMP
+from mcp_toolserver.runtime.sandbox.trial import Run, Trial, attempt
+from mcp_toolserver.runtime.sandbox.walls import Check, Layer, Proof, Walls
+
+__all__ = ["Run", "missing_filter", "prove"]
+
+READ_ONLY, WORKSPACE_WRITE = "read-only", "workspace-write"
+
+_PR_SET_SECCOMP = 22
+_FILTER_BY_PRCTL = 2
+_FILTER_BY_SECCOMP = 1
+
+_SHARED = (
+    "behind Landlock commands see the processes of this machine, and have no /dev/shm for what shares memory"
+)
+_COMPARED = (
+    "Landlock cannot protect .git, .vscode and the like in a root that may be written: they are compared "
+    "after each run. Nor does it keep the modes and times of files elsewhere"
+)
+_NOT_ALLOWED = (
+    "Landlock alone is not used where commands may write, because it cannot protect .git/hooks; "
+    "--allow-degraded uses it all the same"
+)
+
+
+def prove(walls: Walls, run: Run, *, abi: int) -> Proof:
+    """Try the layers that `walls` may use. `abi` is the version of Landlock here.
+
+    Nothing is raised: where the proof itself goes wrong, no command runs.
+    """
+    try:
+        with ExitStack() as scenes:
+            return _Proving(walls=walls, run=run, abi=abi, scenes=scenes).proof()
+    except Exception as error:  # noqa: BLE001  # a server without commands is better than none
+        why = f"the walls could not be tried: {str(error) or type(error).__name__}"
+        return Proof(commands="none", helpers="none", reasons=(why,))
+
+
+def missing_filter() -> str:
+    """Why there are no filters for system calls here; empty when there are.
+
+    The kernel is asked for a filter that lies nowhere. One that takes filters finds nothing there (EFAULT);
+    one that takes none does not look.
+    """
+    machine = MACHINES.get(os.uname().machine)
+    if machine is None:
+        return f"the system calls of this kind of machine ({os.uname().machine}) are not known"
+    by_seccomp = (ctypes.c_uint32(_FILTER_BY_SECCOMP), ctypes.c_uint32(0), None)
+    asked = (
+        lambda: kernel.system_call(SECCOMP[machine.column], *by_seccomp),
+        lambda: kernel.prctl(_PR_SET_SECCOMP, _FILTER_BY_PRCTL),
+    )
+    return "" if all(map(_faults, asked)) else "this kernel takes no filters for system calls"
+
+
+def _faults(ask: Callable[[], object]) -> bool:
+    try:
+        ask()
+    except OSError as error:
+        return error.errno == errno.EFAULT
+    return False
+
+
+@dataclass(kw_only=True)
+class _Proving:
+    walls: Walls
+    run: Run
+    abi: int
+    scenes: ExitStack
+    unfiltered: str = field(default_factory=missing_filter)
+    """Why system calls are not filtered here, or nothing."""
+    reasons: list[str] = field(default_factory=list[str])
+    made: Scene | None = None
+
+    def proof(self) -> Proof:
+        layer, program, checks = self._commands()
+        helpers = self._helpers(layer)
+        return Proof(
+            commands=layer,
+            helpers=helpers,
+            program=program,
+            filtered=not self.unfiltered,
+            checks=checks,
+            reasons=tuple(self.reasons),
+        )
+
+    def _commands(self) -> tuple[Layer, str, tuple[Check, ...]]:
+        """The best layer that holds: with bubblewrap, its program; and what was seen."""
+        if self.walls.mode == UNCONFINED:
+            self.reasons.append(f"commands run without walls in {UNCONFINED}")
+            return "none", "", ()
+        for program in self.walls.programs if self._may_use_bubblewrap() else ():
+            filtered = not self.unfiltered
+            trial = Trial(walls=self.walls, layer="bubblewrap", program=program, filtered=filtered)
+            if checks := self._try(f"bubblewrap ({program})", trial):
+                return "bubblewrap", program, checks
+        landlock = Trial(walls=self.walls, layer="landlock")
+        if self._may_use_landlock() and (checks := self._try("Landlock", landlock)):
+            self.reasons += [_COMPARED, _SHARED] if self.walls.mode == WORKSPACE_WRITE else [_SHARED]
+            return "landlock", "", checks
+        return "none", "", ()
+
+    def _may_use_bubblewrap(self) -> bool:
+        if not self.walls.programs:
+            self.reasons.append("bubblewrap: no program was found, at /usr/bin/bwrap, in a wheel or on PATH")
+        if self.unfiltered and self.walls.network:
+            self.reasons.append(f"bubblewrap: commands may use the network, and {self.unfiltered}")
+            return False
+        if self.unfiltered:
+            self.reasons.append(f"bubblewrap stands alone: {self.unfiltered}")
+        return True
+
+    def _may_use_landlock(self) -> bool:
+        missing = self._missing_for_landlock()
+        if missing:
+            self.reasons.append(missing)
+        elif self.walls.mode == WORKSPACE_WRITE and not self.walls.allow_degraded:
+            self.reasons.append(_NOT_ALLOWED)
+        else:
+            return True
+        return False
+
+    def _missing_for_landlock(self) -> str:
+        if self.unfiltered:
+            return f"Landlock is not used without a filter for system calls: {self.unfiltered}"
+        if self.abi >= LEAST_ABI:
+            return ""
+        found = f"has version {self.abi} here, of which files can be emptied;" if self.abi else "is not here;"
+        return f"Landlock {found} version {LEAST_ABI} (Linux 6.2) is needed"
+
+    def _helpers(self, commands: Layer) -> Layer:
+        """They only read, so Landlock always does; what they may read is narrower than for a command."""
+        if commands == "landlock":
+            return "landlock"
+        if not self._missing_for_landlock():
+            reading = replace(self.walls, mode=READ_ONLY, network=False)
+            if self._try("Landlock around helpers", Trial(walls=reading, layer="landlock", brief=True)):
+                return "landlock"
+        return commands
+
+    def _try(self, name: str, trial: Trial) -> tuple[Check, ...]:
+        """What was seen; nothing, with a reason more, when it does not hold."""
+        self.made = self.made or self.scenes.enter_context(scene(self.walls.state))
+        outcome = attempt(trial, self.run, self.made)
+        if outcome.problem:
+            # What did not hold may have left a scene in which the next trial proves nothing.
+            self.made = None
+            self.reasons.append(f"{name}: {outcome.problem}")
+            return ()
+        return outcome.checks

@@ -1,0 +1,142 @@
+"""A small world in which the walls are tried: a root, a folder outside of it, secrets, a listening socket."""
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mcp_toolserver.runtime.sandbox.walls import Walls
+
+Seen = Mapping[str, tuple[int, int, int, bytes]]
+"""By path: mode, time of change, of what it holds and of what it is, and what it holds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """Where everything is."""
+
+    base: str
+    token: str
+    """Written in the root: who says it has read there."""
+    secret: str
+    """Written where no command may read."""
+    listener: socket.socket | None
+    """None where this machine has no loopback."""
+
+    def at(self, name: str) -> str:
+        """The path of something in the scene."""
+        return f"{self.base}/{name}"
+
+    @property
+    def port(self) -> int:
+        """Where the listener listens, or 0."""
+        return self.listener.getsockname()[1] if self.listener else 0
+
+    def walls(self, walls: Walls) -> Walls:
+        """`walls`, around this scene."""
+        return replace(walls, roots=(self.at("root"),), state=self.at("state"), hidden=(self.at("hidden"),))
+
+    def seen(self) -> Seen:
+        """All that is there."""
+        return {
+            os.path.join(top, name).removeprefix(f"{self.base}/"): _look(os.path.join(top, name))
+            for top, folders, files in os.walk(self.base)
+            for name in (*folders, *files)
+        }
+
+    def visited(self) -> bool:
+        """Whether a connection came."""
+        if self.listener is None:
+            return False
+        try:
+            self.listener.accept()[0].close()
+        except BlockingIOError:
+            return False
+        return True
+
+
+@contextmanager
+def scene(state: str) -> Generator[Scene]:
+    """A scene in the server's own folder, which no command sees, or else among the temporary files.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    base = _private_folder(state)
+    listener = _listener()
+    try:
+        made = Scene(base=base, token=_word(), secret=_word(), listener=listener)
+        _furnish(made)
+        yield made
+    finally:
+        if listener:
+            listener.close()
+        _remove(base)
+
+
+def _look(path: str) -> tuple[int, int, int, bytes]:
+    found = os.lstat(path)
+    content = b"" if os.path.isdir(path) else Path(path).read_bytes()
+    return found.st_mode, found.st_mtime_ns, found.st_ctime_ns, content
+
+
+def _private_folder(state: str) -> str:
+    for place in (state, "/var/tmp", "/tmp"):  # noqa: S108  # a name nobody can guess, for this user alone
+        folder = f"{place}/canary-{_word()}"
+        with contextlib.suppress(OSError):
+            os.makedirs(place, mode=0o700, exist_ok=True)
+            os.mkdir(folder, 0o700)
+            return os.path.realpath(folder)
+    raise OSError("no private folder can be made to try the walls in")
+
+
+def _word() -> str:
+    return os.urandom(8).hex()
+
+
+def _listener() -> socket.socket | None:
+    with contextlib.ExitStack() as undo:
+        try:
+            listener = undo.enter_context(socket.socket())
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+        except OSError:
+            return None
+        listener.setblocking(False)
+        undo.pop_all()
+        return listener
+
+
+def _furnish(made: Scene) -> None:
+    for folder in ("root", "root/.git", "root/.git/hooks", "outside", "state"):
+        os.mkdir(made.at(folder), 0o700)
+    contents = {
+        "root/kept": made.token,
+        "root/.git/HEAD": "ref: refs/heads/main",
+        "root/.git/config": "[core]",
+        "root/.git/hooks/pre-commit": "#!/bin/sh",
+        "outside/kept": "kept",
+        "state/secret": made.secret,
+        "hidden": made.secret,
+    }
+    for name, content in contents.items():
+        file = os.open(made.at(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        os.write(file, f"{content}\n".encode())
+        os.close(file)
+
+
+def _remove(base: str) -> None:
+    for top, folders, files in os.walk(base, topdown=False):
+        for name in files:
+            _forget(os.unlink, f"{top}/{name}")
+        for name in folders:
+            _forget(os.rmdir, f"{top}/{name}")
+    _forget(os.rmdir, base)
+
+
+def _forget(remove: Callable[[str], None], path: str) -> None:
+    with contextlib.suppress(OSError):
+        remove(path)

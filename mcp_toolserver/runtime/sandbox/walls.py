@@ -1,0 +1,89 @@
+"""What stands around commands and helper programs: what is wanted, and what this machine was seen to keep.
+
+Fixed at start; no request changes it. `bubblewrap`, `landlock` and `seccomp` build the walls, `canary` proves
+them.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+Layer = Literal["bubblewrap", "landlock", "none"]
+"""What holds a command: a mount namespace of its own with a seccomp filter; Landlock with a seccomp filter;
+or nothing."""
+
+Reach = Literal["folder", "system"]
+"""What a helper program may read: the folder it is started in, or what a read-only command may."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walls:
+    """What is wanted."""
+
+    mode: str
+    """The permission mode, as the flag spells it."""
+    roots: tuple[str, ...]
+    """Absolute, links resolved; none lies in another."""
+    home: str
+    state: str
+    """The server's private folder: no command sees it."""
+    hidden: tuple[str, ...] = ()
+    """Files and folders that no command sees, because they hold the operator's secrets."""
+    network: bool = False
+    """Whether commands may use it."""
+    git_writable: bool = False
+    """Whether commands may commit; hooks and configuration stay read-only."""
+    allow_degraded: bool = False
+    """Whether Landlock alone will do for commands that may write."""
+    programs: tuple[str, ...] = ()
+    """Where bubblewrap may be, absolute; the first that is proven is used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that was tried inside the walls, to see it work or fail."""
+
+    name: str
+    """As `doctor` prints it, such as "a file outside is not changed"."""
+    held: bool
+    seen: str = ""
+    """What happened instead, when it did not hold."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """What this machine was seen to keep."""
+
+    commands: Layer
+    """What commands of a model run behind; "none" below danger-full-access means that none runs."""
+    helpers: Layer
+    """What the server's own programs run behind."""
+    program: str = ""
+    """Bubblewrap, absolute, where it is used."""
+    filtered: bool = True
+    """Whether system calls are filtered too. Where they cannot be, bubblewrap stands alone."""
+    checks: tuple[Check, ...] = ()
+    """Of the layer that is used."""
+    reasons: tuple[str, ...] = ()
+    """Why a better layer is not used, each with what was tried."""
+    stop: str = ""
+    """Why the server must not even start, or nothing."""
+
+
+def told(proof: Proof) -> bytes:
+    """The packet in which the broker tells the server."""
+    return json.dumps(asdict(proof)).encode()
+
+
+def heard(packet: bytes) -> Proof:
+    """What `told` said."""
+    message = json.loads(packet)
+    return Proof(
+        commands=message["commands"],
+        helpers=message["helpers"],
+        program=message["program"],
+        filtered=message["filtered"],
+        checks=tuple(Check(**check) for check in message["checks"]),
+        reasons=tuple(message["reasons"]),
+        stop=message["stop"],
+    )

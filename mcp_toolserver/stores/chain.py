@@ -1,0 +1,266 @@
+"""The audit log as it lies on disk, and whether it is whole.
+
+    audit/000001.jsonl, 000002.jsonl, …   one JSON object a line; the oldest files are removed
+    audit/head                            how many lines there are, where the last ends, and its SHA-256
+
+Every line holds its number and the SHA-256 of the line before it, across files. So a line that was changed,
+removed, added or moved breaks the chain where it stood, and one that was cut off at the end is missed by the
+head. The chain has no key: whoever may write these files, and takes the trouble to compute every hash anew,
+can forge it. It shows accidents, tools and haste; against the user's own malice send the lines elsewhere.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Self
+
+from pydantic import JsonValue
+
+FOLDER = "audit"
+HEAD = "head"
+HEAD_BYTES = 256
+GENESIS = "0" * 64
+KEPT_FILES = 8
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """Where the log ends."""
+
+    file: int = 1
+    """The number of the last file."""
+    size: int = 0
+    """The bytes of it that are lines."""
+    lines: int = 0
+    """Lines since the log began, removed ones included."""
+    hash: str = GENESIS
+    """SHA-256 of the last line, without its line feed."""
+
+    def packed(self) -> bytes:
+        """Of constant length, so that it is rewritten in place."""
+        text = f'{{"file":{self.file},"size":{self.size},"lines":{self.lines},"hash":"{self.hash}"}}'
+        return text.ljust(HEAD_BYTES - 1).encode() + b"\n"
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> Self | None:
+        """None for what is no head."""
+        match parsed(data):
+            case {"file": int(file), "size": int(size), "lines": int(lines), "hash": str(digest)}:
+                return cls(file=file, size=size, lines=lines, hash=digest)
+            case _:
+                return None
+
+
+def parsed(line: bytes) -> dict[str, JsonValue]:
+    """The JSON object on a line; empty when it is none."""
+    try:
+        found: JsonValue = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def digest(line: bytes) -> str:
+    """What the next line must hold."""
+    return hashlib.sha256(line).hexdigest()
+
+
+def file_name(number: int) -> str:
+    """The name of a file of the log."""
+    return f"{number:06}.jsonl"
+
+
+def file_numbers(folder: int | str) -> list[int]:
+    """The files that there are, oldest first."""
+    stems = (name.removesuffix(".jsonl") for name in os.listdir(folder) if name.endswith(".jsonl"))
+    return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdecimal())
+
+
+@dataclass
+class Findings:
+    """What a check found."""
+
+    lines: int = 0
+    files: int = 0
+    problems: list[str] = field(default_factory=list[str])
+    """What should not be."""
+    notes: list[str] = field(default_factory=list[str])
+    """What explains itself: removed old files, a server killed while it wrote."""
+
+
+def verify(folder: str, *, kept: int = KEPT_FILES) -> Findings:
+    """Check the log in `folder`, as far as it went when the check began. Servers may go on writing.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with ExitStack() as closing:
+        head, files = _snapshot(folder, closing)
+        check = _Check()
+        _check_files([number for number, _, _ in files], check, kept)
+        for number, descriptor, size in files:
+            check.file(number, _lines(descriptor, size))
+        check.end(head, files[-1][0] if files else 0)
+    return Findings(
+        lines=check.count,
+        files=len(files),
+        problems=[text for _, text in sorted(check.problems, key=lambda found: found[0])],
+        notes=check.notes,
+    )
+
+
+def _snapshot(folder: str, closing: ExitStack) -> tuple[Head | None, list[tuple[int, int, int]]]:
+    """The head, and of each file its number, a descriptor and its size, all of one moment."""
+    directory = os.open(folder, _READ | os.O_DIRECTORY)
+    closing.callback(os.close, directory)
+    head: Head | None = None
+    with ExitStack() as moment:
+        try:
+            lock = os.open(HEAD, _READ, dir_fd=directory)
+        except FileNotFoundError:
+            pass
+        else:
+            moment.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            head = Head.unpacked(os.pread(lock, HEAD_BYTES, 0))
+        files: list[tuple[int, int, int]] = []
+        for number in file_numbers(directory):
+            descriptor = os.open(file_name(number), _READ, dir_fd=directory)
+            closing.callback(os.close, descriptor)
+            files.append((number, descriptor, os.fstat(descriptor).st_size))
+    return head, files
+
+
+def _lines(descriptor: int, size: int) -> Iterator[tuple[int, bytes]]:
+    """Each line with the place where it starts; the last may lack its line feed."""
+    start, rest, place = 0, b"", 0
+    while place < size and (chunk := os.pread(descriptor, min(_CHUNK, size - place), place)):
+        place += len(chunk)
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            yield start, line + b"\n"
+            start += len(line) + 1
+    if rest:
+        yield start, rest
+
+
+def _check_files(numbers: Sequence[int], check: "_Check", kept: int) -> None:
+    if not numbers:
+        return
+    first = max(1, numbers[-1] - kept + 1)
+    for number in sorted(set(range(first, numbers[-1])) - set(numbers)):
+        check.problem(number, 0, f"{file_name(number)} is missing")
+    if 1 < numbers[0] <= first:
+        check.notes.append(f"files before {file_name(numbers[0])} were removed: the log keeps {kept}")
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A line that others can follow."""
+
+    number: int
+    hash: str
+
+
+class _Check:
+    """Walks along the chain."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.problems: list[tuple[tuple[int, int], str]] = []
+        self.notes: list[str] = []
+        self._last: _Link | None = None
+        self._ends: dict[int, _Link | None] = {}
+        """By place in the file: the line that ends there."""
+        self._file = 0
+        self._tail: tuple[int, int] | None = None
+        """Where an unfinished line begins, if the last one is that."""
+
+    def problem(self, file: int, place: int, text: str) -> None:
+        self.problems.append(((file, place), text))
+
+    def file(self, number: int, lines: Iterator[tuple[int, bytes]]) -> None:
+        """Follow the chain through a file."""
+        self._file, self._ends, self._tail = number, {0: self._last}, None
+        for row, (place, line) in enumerate(lines, 1):
+            where = f"{file_name(number)} line {row}"
+            if line.endswith(b"\n"):
+                self._line(where, place, line.removesuffix(b"\n"))
+                self._ends[place + len(line)] = self._last
+            else:
+                self._tail = (number, place)
+                self.problem(number, place, f"{where} is not finished")
+
+    def end(self, head: Head | None, last_file: int) -> None:
+        """Compare with the head."""
+        lines = self._last.number if self._last else 0
+        if head is None:
+            if last_file:
+                self.problem(
+                    last_file + 1, 0, "the head is missing or damaged: nothing tells where the log ends"
+                )
+        elif lines < head.lines:
+            self.problem(last_file + 1, 0, f"the last {_lines_(head.lines - lines)} of the log cut off")
+        elif lines > head.lines:
+            self.problem(
+                last_file + 1,
+                0,
+                f"{_lines_(lines - head.lines)} after the last one that a server finished: one was killed at "
+                "that moment, or they were added",
+            )
+        elif head.hash != (self._last.hash if self._last else GENESIS):
+            self.problem(last_file + 1, 0, f"line {lines}, the last one, was changed")
+        elif self._tail is not None and self._tail[0] == head.file and self._tail[1] == head.size:
+            self._excuse(head.file, head.size, None)
+            self.notes.append(f"{file_name(head.file)} ends with a piece of a line: a server was killed")
+
+    def _line(self, where: str, place: int, line: bytes) -> None:
+        match parsed(line):
+            case {"n": int(number), "prev": str(previous), **rest}:
+                torn = rest.get("torn", 0)
+            case _:
+                self.problem(self._file, place, f"{where} is no line of this log")
+                return
+        self.count += 1
+        link = _Link(number, digest(line))
+        if isinstance(torn, int) and torn > 0 and place - torn in self._ends:
+            self._last = self._ends[place - torn]
+            self._excuse(self._file, place - torn, place)
+            self.notes.append(f"{where}: the {torn} bytes before it were left by a server that was killed")
+        if wrong := self._broken(number, previous):
+            self.problem(self._file, place, f"{where}: {wrong}")
+        if self._last is None or number > self._last.number or (number, previous) == (1, GENESIS):
+            self._last = link
+
+    def _broken(self, number: int, previous: str) -> str | None:
+        """How a line does not follow the last one."""
+        if self._last is None:
+            fresh = self._file == 1 or number == 1
+            return "the lines before it are missing" if fresh and (number, previous) != (1, GENESIS) else None
+        expected = self._last.number + 1
+        if number == 1 and previous == GENESIS:
+            return "the log begins anew here: its head was lost, or lines were replaced"
+        if number < expected:
+            return f"line {number} of the log comes after line {expected - 1}: it was added, doubled or moved"
+        if number > expected:
+            return f"{_lines_(number - expected)} missing before it"
+        return None if previous == self._last.hash else "it or the line before it was changed"
+
+    def _excuse(self, file: int, start: int, end: int | None) -> None:
+        """What lies there is explained."""
+        self.problems = [
+            (where, text)
+            for where, text in self.problems
+            if not (where[0] == file and start <= where[1] and (end is None or where[1] < end))
+        ]
+
+
+def _lines_(count: int) -> str:
+    return "1 line is" if count == 1 else f"{count} lines are"

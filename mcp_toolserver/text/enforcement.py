@@ -1,0 +1,50 @@
+"""What holds the permission mode on this machine, as one line for clients and models."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Layer = Literal["bubblewrap", "landlock", "none"]
+
+LONGEST = 200
+"""Characters of a summary."""
+
+FULL = "danger-full-access"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enforcement:
+    """Which layer holds what."""
+
+    mode: str
+    """As the flag spells it."""
+    openat2: bool
+    """Whether the kernel keeps paths in the roots; otherwise a walk of our own does."""
+    landlock: int
+    """The version that confines the server's own process; 0 when nothing does."""
+    commands: Layer
+    filtered: bool = True
+    """Whether system calls are filtered."""
+
+
+def summary(held: Enforcement) -> str:
+    """Such as "read-only, enforced by openat2, Landlock 7 + seccomp (server), ..."; at most `LONGEST`."""
+    paths = "openat2" if held.openat2 else "a path walk"
+    if held.mode == FULL:
+        return f"{held.mode}: commands run unconfined; file tools are kept in the roots by {paths}"
+    return f"{held.mode}, enforced by {paths}, {_server(held)} (server), {_commands(held)} (commands)"
+
+
+def _server(held: Enforcement) -> str:
+    if not held.landlock:
+        return "nothing"
+    return f"Landlock {held.landlock} + seccomp" if held.filtered else f"Landlock {held.landlock} alone"
+
+
+def _commands(held: Enforcement) -> str:
+    match held.commands:
+        case "bubblewrap":
+            return "bubblewrap + seccomp" if held.filtered else "bubblewrap without seccomp, degraded"
+        case "landlock":
+            return "Landlock + seccomp, degraded"
+        case "none":
+            return "refused"

@@ -1,0 +1,75 @@
+"""Values without their secrets, for the record. Every pattern takes time linear in the text.
+
+It knows names that secrets go by and the looks of common keys. A secret without either stays: what is
+redacted is fit to be kept by its owner, not to be published.
+"""
+
+import re
+from functools import cache
+
+from pydantic import JsonValue
+
+REDACTED = "[redacted]"
+
+_CHARACTERS = 2_000
+"""Of one text; the rest is counted."""
+
+_NAMES = (
+    r"pass(?:word|wd|phrase|code)|secret|token|credentials?|authorization|cookie|api[_-]?key|access[_-]?key"
+    r"|private[_-]?key|signing[_-]?key|encryption[_-]?key|session[_-]?key|connection[_-]?string"
+)
+
+_SECRETS = (
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|\Z)",
+    r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}",
+    r"(?<![A-Za-z0-9])gh[pousr]_[A-Za-z0-9]{16,}",
+    r"(?<![A-Za-z0-9])github_pat_[A-Za-z0-9_]{16,}",
+    r"(?<![A-Za-z0-9])glpat-[A-Za-z0-9_-]{16,}",
+    r"(?<![A-Za-z0-9])[srp]k[-_][A-Za-z0-9_-]{16,}",
+    r"(?<![A-Za-z0-9])xox[a-z]-[A-Za-z0-9-]{10,}",
+    r"(?<![A-Za-z0-9])xapp-[A-Za-z0-9-]{10,}",
+    r"(?<![A-Za-z0-9])npm_[A-Za-z0-9]{16,}",
+    r"(?<![A-Za-z0-9])AIza[A-Za-z0-9_-]{30,}",
+    r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?",
+)
+"""What a secret looks like."""
+
+_MARKS = (
+    r"((?i:\b(?:bearer|basic)[ \t]{1,8}))[A-Za-z0-9._~+/=-]{6,}",
+    r"(://[^\s/:@]{0,128}:)[^\s/@]{1,256}(?=@)",
+    rf"((?i:(?:{_NAMES})[\"']?[ \t]{{0,8}}[:=][ \t]{{0,8}}(?:bearer |basic )?[\"']?))[^\s\"'&;,]+",
+    rf"((?i:--?(?:[a-z0-9]{{1,20}}-){{0,3}}(?:{_NAMES})[ \t]{{1,8}}[\"']?))[^\s\"'&;,]+",
+)
+"""What stands before a secret, as the group, and the secret."""
+
+
+def redacted(value: JsonValue) -> JsonValue:
+    """`value` with what looks like a secret blanked, and long texts cut."""
+    match value:
+        case str():
+            text = _without_secrets(value)
+            left = len(text) - _CHARACTERS
+            return f"{text[:_CHARACTERS]}[{left} more characters]" if left > 0 else text
+        case list():
+            return [redacted(item) for item in value]
+        case dict():
+            return {name: REDACTED if _is_secret(name) else redacted(item) for name, item in value.items()}
+        case _:
+            return value
+
+
+def _is_secret(name: str) -> bool:
+    return _pattern(f"(?i){_NAMES}").search(name) is not None
+
+
+def _without_secrets(text: str) -> str:
+    for source in _SECRETS:
+        text = _pattern(source).sub(REDACTED, text)
+    for source in _MARKS:
+        text = _pattern(source).sub(rf"\1{REDACTED}", text)
+    return text
+
+
+@cache
+def _pattern(source: str) -> re.Pattern[str]:
+    return re.compile(source, re.DOTALL)

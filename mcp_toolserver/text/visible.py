@@ -1,0 +1,153 @@
+r"""Text in which nothing hides: what moves a cursor, turns letters round or has no shape shows as `\u{1b}`.
+
+Escaped are control characters but tab, line feed and the carriage return before one; direction marks; what
+takes no room; tag characters; variation selectors; fillers; halves of surrogate pairs. Nothing is left out,
+and the result is a fixed point: an escape is plain ASCII, and what stays next to it stays the second time.
+
+Some invisible characters are spelling. They are kept where the script asks for them, one at a time: joiners
+after a letter that can join, a variation selector after an emoji, a joiner between two, a word break between
+letters of a script without spaces. Each place has one or two such choices at most, so no text fits in there.
+"""
+
+import re
+import sys
+from functools import cache
+
+from pydantic import JsonValue
+
+_PLAIN = bytes({9, 10, 13, *range(32, 127)})
+
+_HIDDEN = (
+    r"\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    r"\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufdd0-\ufdef\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
+)
+"""Those of 16 bits. With more, the class would have a second part, which is slow to search for."""
+
+_HIDDEN_FURTHER = r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+_FURTHER_BYTES = (b"\xf0", b"\xf3")
+"""One of these begins each of them in UTF-8, and little else."""
+
+_JOINS = (
+    r"\u0620-\u065f\u066e-\u06d3\u06d5\u06fa-\u06ff\u0710-\u074a\u0750-\u077f\u07ca-\u07ea\u0840-\u0858"
+    r"\u0860-\u086a\u08a0-\u08c9\u0900-\u0dff\u1000-\u109f\u1780-\u17b3\u17b6-\u17d3\u1820-\u18aa\u1b00-\u1b7f"
+    r"\ua840-\ua873\ua8e0-\ua9df\uaa60-\uaa7f\uabc0-\uabff\ufb50-\ufdcf\ufe70-\ufefc\U00011000-\U00011fff"
+)
+"""Letters and marks of scripts whose letters join: Arabic and its kin, Brahmi's descendants, Mongolian."""
+
+_EMOJI = (
+    r"\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u25a0-\u27bf\u2900-\u297f\u2b00-\u2bff"
+    r"\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
+)
+"""The blocks that hold them; everything there has a shape."""
+
+_UNSPACED = r"\u0e01-\u0e5b\u0e81-\u0edf\u1000-\u109f\u1780-\u17b3\u17b6-\u17dd"
+"""Thai, Lao, Burmese and Khmer."""
+
+_AFTER_A_LETTER = rf"(?<=[{_JOINS}].)"
+_AFTER_A_MONGOLIAN_LETTER = r"(?<=[\u1820-\u18aa].)"
+_AFTER_AN_EMOJI = rf"(?<=[{_EMOJI}].)|(?<=[0-9#*].)\u20e3"
+
+_SPELLING = {
+    "\u200b": rf"(?<=[{_UNSPACED}].)[{_UNSPACED}]",
+    "\u200c": _AFTER_A_LETTER,
+    "\u200d": rf"{_AFTER_A_LETTER}|(?:(?<=[{_EMOJI}].)|(?<=[{_EMOJI}]\ufe0f.))[{_EMOJI}]",
+    "\ufe0e": _AFTER_AN_EMOJI,
+    "\ufe0f": _AFTER_AN_EMOJI,
+    **dict.fromkeys("\u180b\u180c\u180d\u180e\u180f", _AFTER_A_MONGOLIAN_LETTER),
+}
+"""Invisible characters with what must be true where one ends if it is to be kept."""
+
+_FEW = 32
+"""So many different characters are replaced one after the other, each at the speed of a search in memory."""
+
+_MOSTLY_ASCII = 1.5
+"""Bytes for each character up to which it pays to set ASCII aside before the search."""
+
+
+def visible(text: str) -> str:
+    """`text` with escapes for what cannot be seen."""
+    data = text.encode(errors="surrogatepass")
+    found = _found(text, data)
+    if len(found) > _FEW:
+        text = _pattern(_ALWAYS).sub(lambda match: "".join(map(escape, match[0])), text)
+        found &= _SPELLING.keys()
+    for character in found:
+        text = _replaced(text, character)
+    if text.count("\r") == text.count("\r\n"):
+        return text
+    return text.replace("\r\n", "\0").replace("\r", escape("\r")).replace("\0", "\r\n")
+
+
+def visible_values(data: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """`data` with every text in it made visible."""
+    return {visible(name): _visible_value(value) for name, value in data.items()}
+
+
+def _visible_value(value: JsonValue) -> JsonValue:
+    match value:
+        case str():
+            return visible(value)
+        case list():
+            return [_visible_value(item) for item in value]
+        case dict():
+            return visible_values(value)
+        case _:
+            return value
+
+
+def escape(character: str) -> str:
+    """How a character that cannot be seen is shown."""
+    return f"\\u{{{ord(character):x}}}"
+
+
+def unescape(text: str) -> str:
+    """`text` with the characters that the escapes in it stand for, as far as they are ours."""
+    return _pattern(_ESCAPE).sub(lambda match: _meant(match) or match[0], text)
+
+
+def escapes(text: str) -> dict[str, str]:
+    """The different escapes in `text`, each with its character."""
+    return {match[0]: character for match in _pattern(_ESCAPE).finditer(text) if (character := _meant(match))}
+
+
+def _meant(match: re.Match[str]) -> str:
+    """The character of an escape; empty when it is not one that `visible` makes."""
+    number = int(match[1], 16)
+    character = chr(number) if number <= sys.maxunicode else ""
+    return character if is_hidden(character) else ""
+
+
+def is_hidden(character: str) -> bool:
+    """Whether a character is one that is shown as an escape, at least in some places."""
+    return character == "\r" or _pattern(f"[{_HIDDEN}{_HIDDEN_FURTHER}]").fullmatch(character) is not None
+
+
+_ESCAPE = r"\\u\{([0-9a-f]{1,6})\}"
+
+_ALWAYS = f"(?:(?![{''.join(_SPELLING)}])[{_HIDDEN}{_HIDDEN_FURTHER}])+"
+
+
+@cache
+def _pattern(source: str) -> re.Pattern[str]:
+    """Compiled on first need: ASCII needs none of them."""
+    return re.compile(source, re.DOTALL)
+
+
+def _found(text: str, data: bytes) -> set[str]:
+    """The different characters in `text`, which is `data` in UTF-8, that may have to be escaped."""
+    if text.isascii():
+        return set(data.translate(None, _PLAIN).decode())
+    searched = text
+    if len(data) < len(text) * _MOSTLY_ASCII:
+        searched = data.translate(None, _PLAIN).decode(errors="surrogatepass")
+    found: set[str] = set(_pattern(f"[{_HIDDEN}]").findall(searched))
+    if any(start in data for start in _FURTHER_BYTES):
+        found.update(_pattern(f"[{_HIDDEN_FURTHER}]").findall(searched))
+    return found
+
+
+def _replaced(text: str, character: str) -> str:
+    kept_where = _SPELLING.get(character)
+    if kept_where is None:
+        return text.replace(character, escape(character))
+    return _pattern(f"{character}(?!{kept_where})").sub(rf"\{escape(character)}", text)

