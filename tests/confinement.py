@@ -119,7 +119,7 @@ def git(folder: Path, *arguments: str) -> str:
         **dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), "2026-01-02T03:04:05Z"),
     }
     command = ["git", "-C", str(folder), "-c", "gc.auto=0", "-c", "safe.directory=*", *arguments]
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, encoding="utf-8")
     return done.stdout
 
 

@@ -163,8 +163,15 @@ def test_a_module_in_the_folder_searched_is_not_imported(tmp_path: Path) -> None
     """ENV05: the one interpreter that the server starts itself."""
     _plant(tmp_path)
     program = start(None)
+    # What measures coverage would have imported the real one first.
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
     there = subprocess.run(
-        [program[0], "-c", "import json"], cwd=tmp_path, check=True, capture_output=True, encoding="utf-8"
+        [program[0], "-c", "import json"],
+        cwd=tmp_path,
+        env=plain,
+        check=True,
+        capture_output=True,
+        encoding="utf-8",
     )
     assert "BITTEN" in there.stdout
     request = Program(argv=(*program, "--files", "."), timeout=PATIENCE)

@@ -77,7 +77,7 @@ PROBES = {
         free=_here(socket.AF_INET, STREAM, MPTCP),
     ),
     "udp": Probe(
-        body="s = socket.socket(2, 2); s.sendto(b'x', ('127.0.0.1', at['udp'])); print('sent'); return True"
+        body="s = socket.socket(2, 2); s.sendto(b'x', ('127.0.0.1', at['udp'])); return True"
     ),
     "NETIPC05": _needs_root("socket.socket(2, 3, 1); return True"),
     "NETIPC07": Probe(body="socket.socket(16, 3, 0); return True"),
@@ -308,7 +308,7 @@ def free(targets: Targets, tmp_path_factory: pytest.TempPathFactory) -> dict[str
                 env=environment,
                 cwd=tmp_path_factory.mktemp("free"),
                 capture_output=True,
-                text=True,
+                encoding="utf-8",
                 check=True,
             )
         finally:

@@ -252,7 +252,7 @@ def test_required_walls_that_are_missing_stop_the_start(at: Scene, mode: str) ->
 def test_a_background_command_keeps_the_walls_it_was_started_in(at: Scene, mode: str, _id: str) -> None:
     with serving(at, mode) as server:
         before = at.around()
-        late = f"echo x > {at.outside}/late; echo x > .git/late; rm -rf ~; echo tried"
+        late = f"echo x > {at.outside}/late; echo x > .git/late; find ~ -delete; echo tried"
         script = f"until [ -e go ]; do sleep 0.05; done; {late}"
         task = re.search(r"bg_\w+", server.call("bash", command=script, run_in_background=True).text)
         assert task is not None
@@ -367,5 +367,5 @@ def test_the_state_folder_is_private(at: Scene, mode: str) -> None:
 def test_the_unprivileged_user_may_run_the_interpreter() -> None:
     with scene(USERS[-1]) as at:
         command = [*as_user(at), sys.executable, "-c", "import os, mcp_toolserver; print(os.getuid())"]
-        done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, cwd=HERE, capture_output=True, encoding="utf-8", check=True)
         assert done.stdout.strip() != "0"

@@ -135,7 +135,7 @@ def main():
     if asked["early"]:
         threading.Thread(target=threading.Event().wait, daemon=True).start()
     if asked["lock"]:
-        confine.lock_server(settings, (root,), None)
+        confine.lock_server(settings)
     write(f"{state}/kept")
     result = anyio.run(server.call, "probe", {}, Person())
     assert result.error is None, result.text

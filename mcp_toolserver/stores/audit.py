@@ -5,7 +5,6 @@ only. Where a line cannot be written the call's answer is withheld, the line wai
 call runs until it is written: no call goes unrecorded by running out of room.
 """
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -307,6 +306,9 @@ def _private_folder(state: str) -> int:
 
 @contextmanager
 def _locked(descriptor: int) -> Generator[None]:
+    # A platform without such locks has no log, and so no calls; it has no module either.
+    import fcntl
+
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
         try:
