@@ -9,7 +9,6 @@ head. The chain has no key: whoever may write these files, and takes the trouble
 can forge it. It shows accidents, tools and haste; against the user's own malice send the lines elsewhere.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -128,6 +127,9 @@ def _snapshot(folder: str, closing: ExitStack) -> tuple[Head | None, list[tuple[
             pass
         else:
             moment.callback(os.close, lock)
+            # Where there is a log, there are locks; see `stores.audit`.
+            import fcntl
+
             fcntl.flock(lock, fcntl.LOCK_SH)
             head = Head.unpacked(os.pread(lock, HEAD_BYTES, 0))
         files: list[tuple[int, int, int]] = []
