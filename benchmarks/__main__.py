@@ -15,11 +15,13 @@ from benchmarks import (
     bash_true,
     big_file,
     big_output,
+    confined,
     glob_tree,
     grep_tree,
     killing,
     list_size,
     machine,
+    sanitizer,
     small_read,
     start,
     table,
@@ -37,7 +39,9 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     bash_true.BENCHMARK,
     big_output.BENCHMARK,
     killing.BENCHMARK,
+    confined.BENCHMARK,
     list_size.BENCHMARK,
+    sanitizer.BENCHMARK,
 )
 DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 

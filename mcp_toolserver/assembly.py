@@ -28,8 +28,9 @@ from mcp_toolserver.runtime.programs import Programs
 from mcp_toolserver.runtime.sandbox.protected import is_protected
 from mcp_toolserver.runtime.search import Ripgrep
 from mcp_toolserver.settings import Settings
-from mcp_toolserver.stores.audit import Audit, Facts
+from mcp_toolserver.stores.audit import Audit
 from mcp_toolserver.stores.folder import make_state_folder, state_folder
+from mcp_toolserver.stores.line import Facts
 from mcp_toolserver.stores.outputs import Outputs
 from mcp_toolserver.text.denials import Confined, explain
 from mcp_toolserver.text.enforcement import Enforcement, summary

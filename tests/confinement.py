@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.client import Client, Launch
 from mcp_toolserver.runtime.sandbox.environment import command_environment
 from mcp_toolserver.runtime.search_programs import find_ripgrep
@@ -24,6 +26,9 @@ from tests.snapshot import Snapshot, differences, snapshot
 HERE = Path(__file__).parents[1]
 NOBODY = 65534
 USERS = ("root", "unprivileged") if os.geteuid() == 0 else ("unprivileged",)
+BY_USER = [pytest.param(user, id=user, marks=pytest.mark.xdist_group(user)) for user in USERS]
+"""Where the test runner keeps groups together, all servers of a user are started by one of its processes."""
+
 READ_ONLY, WORKSPACE_WRITE, FULL = "read-only", "workspace-write", "danger-full-access"
 
 VISIBLE = ("/srv", "/opt", "/var/lib", str(Path.home()))

@@ -213,6 +213,7 @@ def test_the_demo_shows_a_refused_write_on_an_unchanged_folder(workspace: Path, 
     printed = run("demo", "--root", str(workspace), home=tmp_path)
     assert printed.returncode == 0, printed.stderr
     assert "requires workspace-write permission" in " ".join(printed.stdout.split())
+    assert "Read-only file system" in printed.stdout
     assert "every one is unchanged" in printed.stdout
     assert "alpha" in printed.stdout
     assert [path.name for path in workspace.iterdir()] == ["a.txt"]

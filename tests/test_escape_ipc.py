@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.confinement import READ_ONLY, SECRET, USERS, WORKSPACE_WRITE, Server, scene, serving
+from tests.confinement import BY_USER, READ_ONLY, SECRET, USERS, WORKSPACE_WRITE, Server, scene, serving
 
 MODES = (READ_ONLY, WORKSPACE_WRITE)
 BOTH = frozenset(MODES)
@@ -76,9 +76,7 @@ PROBES = {
         body="s = socket.socket(2, 1, 262); s.connect(('127.0.0.1', at['port'])); return True",
         free=_here(socket.AF_INET, STREAM, MPTCP),
     ),
-    "udp": Probe(
-        body="s = socket.socket(2, 2); s.sendto(b'x', ('127.0.0.1', at['udp'])); return True"
-    ),
+    "udp": Probe(body="s = socket.socket(2, 2); s.sendto(b'x', ('127.0.0.1', at['udp'])); return True"),
     "NETIPC05": _needs_root("socket.socket(2, 3, 1); return True"),
     "NETIPC07": Probe(body="socket.socket(16, 3, 0); return True"),
     "NETIPC07-packet": _needs_root("socket.socket(17, 3, 768); return True"),
@@ -324,7 +322,7 @@ def free(targets: Targets, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         for mode in sorted(probe.modes)
     ],
 )
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", BY_USER)
 def test_a_confined_command_does_not_get_through(
     confined: Callable[[str, str], dict[str, str]], user: str, mode: str, name: str
 ) -> None:
@@ -339,7 +337,7 @@ def test_the_same_attack_gets_through_where_nothing_stops_it(free: dict[str, str
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", BY_USER)
 @pytest.mark.parametrize("_id", [pytest.param("", id="NETIPC17")])
 def test_a_command_inherits_its_three_streams_and_nothing_else(
     servers: Callable[[str, str], Server], user: str, mode: str, _id: str
@@ -351,7 +349,7 @@ def test_a_command_inherits_its_three_streams_and_nothing_else(
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", BY_USER)
 def test_a_command_sees_no_process_but_its_own(
     servers: Callable[[str, str], Server], user: str, mode: str
 ) -> None:

@@ -84,6 +84,8 @@ def test_no_argument_of_a_call_raises_the_mode(at: Scene, mode: str, _id: str) -
         server.bash(f"MCP_TOOLSERVER_PERMISSION_MODE={FULL} touch {at.outside}/raised; true")
         assert not (at.outside / "raised").exists()
         assert_still(server)
+        assert stat.S_IMODE(at.state.stat().st_mode) == 0o700
+        assert [path for path in at.state.rglob("*") if path.is_file() and path.stat().st_mode & 0o077] == []
 
 
 @pytest.mark.parametrize("_id", [pytest.param("", id="MODE02")])
@@ -323,12 +325,11 @@ async def test_a_yes_never_exceeds_the_mode(at: Scene, era: str, _id: str) -> No
 HIDING = f"echo one; \x1b[2K\x1b[1A\u202e{' ' * 3_000}touch ran\u200b && touch ran; # {'x' * 5_000}end"
 
 
-@pytest.mark.parametrize("era", ["legacy", "auto"])
 @pytest.mark.parametrize("_id", [pytest.param("", id="STATE10")])
-async def test_what_is_shown_for_approval_is_all_of_what_runs(at: Scene, era: str, _id: str) -> None:
+async def test_what_is_shown_for_approval_is_all_of_what_runs(at: Scene, _id: str) -> None:
     human = Human()
     setup = asking(at, WORKSPACE_WRITE, '[rules]\nask = ["bash"]\n')
-    async with connected(setup, era=era, elicitation_callback=human) as client:
+    async with connected(setup, elicitation_callback=human) as client:
         await client.call_tool("bash", {"command": HIDING})
     shown = human.asked[0]
     assert all(character.isprintable() or character == "\n" for character in shown)
@@ -338,10 +339,9 @@ async def test_what_is_shown_for_approval_is_all_of_what_runs(at: Scene, era: st
     assert "\u202e" not in shown
 
 
-@pytest.mark.parametrize("era", ["legacy", "auto"])
 @pytest.mark.parametrize("_id", [pytest.param("", id="STATE11")])
-async def test_an_approval_is_not_carried_to_a_file_put_in_the_place(at: Scene, era: str, _id: str) -> None:
-    """What was approved by name is decided anew by the kernel: a link put there meanwhile does not lead out."""
+async def test_an_approval_is_not_carried_to_a_file_put_in_the_place(at: Scene, _id: str) -> None:
+    """What was approved by name is decided anew by the kernel: no link put there meanwhile leads out."""
 
     def swap() -> None:
         (at.root / "g").unlink()
@@ -350,18 +350,10 @@ async def test_an_approval_is_not_carried_to_a_file_put_in_the_place(at: Scene, 
     human = Human(swap)
     setup = asking(at, WORKSPACE_WRITE, '[rules]\nask = ["write_file"]\n')
     before = snapshot(at.outside)
-    async with connected(setup, era=era, elicitation_callback=human) as client:
+    async with connected(setup, elicitation_callback=human) as client:
         assert (await client.call_tool("write_file", {"path": "g", "content": "x"})).is_error
     assert len(human.asked) == 1
     assert differences(before, snapshot(at.outside)) == []
-
-
-@pytest.mark.parametrize("mode", CONFINED)
-def test_the_state_folder_is_private(at: Scene, mode: str) -> None:
-    with serving(at, mode) as server:
-        server.bash("true")
-        assert stat.S_IMODE(at.state.stat().st_mode) == 0o700
-        assert [path for path in at.state.rglob("*") if path.is_file() and path.stat().st_mode & 0o077] == []
 
 
 def test_the_unprivileged_user_may_run_the_interpreter() -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.confinement import (
+    BY_USER,
     EVIL,
     FULL,
     READ_ONLY,
@@ -163,7 +164,7 @@ def place(at: Scene, harms: str) -> Path:
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in CASES.items()])
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", BY_USER)
 def test_a_command_leaves_nothing_that_acts_later(
     servers: Callable[[str, str], Server], user: str, mode: str, case: Case
 ) -> None:
@@ -206,7 +207,7 @@ WORK = {
 
 
 @pytest.mark.parametrize("script", [pytest.param(script, id=name) for name, script in WORK.items()])
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", BY_USER)
 def test_work_in_the_workspace_goes_on_as_without_walls(
     servers: Callable[[str, str], Server], user: str, script: str
 ) -> None:
@@ -234,7 +235,7 @@ def test_work_in_the_workspace_goes_on_as_without_walls(
         pytest.param("d/../.mcp.json", id="around"),
     ],
 )
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", BY_USER)
 def test_a_write_tool_refuses_a_protected_name(
     servers: Callable[[str, str], Server], user: str, path: str
 ) -> None:
@@ -265,7 +266,7 @@ def test_a_write_tool_refuses_a_protected_name_behind_a_link(
 @pytest.mark.parametrize(
     "name", [pytest.param(".git/config", id="PERS08"), pytest.param(".mcp.json", id="PERS08-file")]
 )
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", BY_USER)
 def test_a_protected_file_that_the_user_replaces_meanwhile_stays_the_users(
     servers: Callable[[str, str], Server], user: str, name: str
 ) -> None:
@@ -294,7 +295,7 @@ until [ -e "$2" ]; do sleep 0.01; done
 
 
 @pytest.mark.parametrize("_id", [pytest.param("", id="PERS17")])
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", BY_USER[-1:])
 def test_a_repository_kept_elsewhere_in_the_roots_is_protected_too(user: str, _id: str) -> None:
     with scene(user) as at:
         second = at.base / "run/second"
@@ -314,7 +315,7 @@ def test_a_repository_kept_elsewhere_in_the_roots_is_protected_too(user: str, _i
 
 
 @pytest.mark.parametrize("_id", [pytest.param("", id="LINK15")])
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", BY_USER[:1])
 def test_a_hard_link_that_was_there_before_reaches_its_other_name(user: str, _id: str) -> None:
     """A declared limit, in workspace-write alone: the kernel sees the name in the workspace."""
     with scene(user) as at:
@@ -329,7 +330,7 @@ def test_a_hard_link_that_was_there_before_reaches_its_other_name(user: str, _id
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", BY_USER)
 def test_the_state_of_the_server_is_out_of_sight(
     servers: Callable[[str, str], Server], user: str, mode: str
 ) -> None:
@@ -363,7 +364,7 @@ def test_nothing_in_the_workspace_is_ever_imported(_id: str) -> None:
         for name in names:
             put(at.root / f"{name}.py", body)
         put(at.root / "mcp_toolserver/tools/shell/evil.py", body)
-        for mode in (*MODES, FULL):
+        for mode in (WORKSPACE_WRITE, FULL):
             with serving(at, mode, around=("env", f"--chdir={at.root}"), environ=_importable()) as server:
                 server.call("grep_search", pattern="x")
                 server.call("glob_search", pattern="*")
@@ -371,7 +372,10 @@ def test_nothing_in_the_workspace_is_ever_imported(_id: str) -> None:
                 server.bash("true")
                 assert "evil" not in server.tools()
             assert not mark.exists()
-        subprocess.run([sys.executable, "-c", "import json"], cwd=at.root, check=False, capture_output=True)
+        # What measures coverage would have imported the real one first.
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
+        naive = [sys.executable, "-c", "import json"]
+        subprocess.run(naive, cwd=at.root, env=plain, check=False, capture_output=True)
         assert mark.exists()
 
 
@@ -401,7 +405,7 @@ def test_no_program_of_the_workspace_takes_the_place_of_ours(mode: str, _id: str
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", BY_USER)
 @pytest.mark.parametrize(
     ("ending", "timeout"),
     [
@@ -419,8 +423,7 @@ def test_nothing_that_a_confined_command_started_outlives_it(
     assert daemons.alive() == []
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize(("user", "mode"), [(USERS[0], READ_ONLY), (USERS[-1], WORKSPACE_WRITE)])
 @pytest.mark.parametrize("_id", [pytest.param("", id="PROCRES04")])
 def test_no_confined_daemon_outlives_a_killed_server(user: str, mode: str, _id: str) -> None:
     daemons = Daemons()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.confinement import (
+    BY_USER,
     FULL,
     READ_ONLY,
     USERS,
@@ -167,7 +168,7 @@ def ground() -> Generator[Path]:
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in CASES.items()])
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", BY_USER)
 def test_a_command_that_looks_read_only_changes_nothing(
     confined: dict[str, Server], user: str, case: Case
 ) -> None:
@@ -295,7 +296,7 @@ def pairs() -> Generator[dict[str, tuple[Server, Server]]]:
 
 
 @pytest.mark.parametrize("script", [pytest.param(script, id=name) for name, script in HONEST.items()])
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", BY_USER)
 def test_an_honest_command_says_the_same_behind_the_walls(
     pairs: dict[str, tuple[Server, Server]], user: str, script: str
 ) -> None:

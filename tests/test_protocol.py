@@ -181,6 +181,34 @@ async def test_a_long_result_is_a_resource_as_text(tmp_path: Path) -> None:
         assert content.text == "whole �"
 
 
+async def test_what_is_enforced_is_a_resource(tmp_path: Path) -> None:
+    async with client(handlers(tmp_path)) as connected:
+        content = (await connected.read_resource("toolserver://security")).contents[0]
+        assert isinstance(content, mcp.TextResourceContents)
+        assert content.text == "all of it"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        pytest.param("file://{}/%2e%2e/%2e%2e/etc/passwd", id="URI03"),
+        pytest.param("file://{}/%252e%252e/x", id="URI04"),
+        pytest.param("file://evilhost/share/x", id="URI05"),
+        pytest.param("FILE:///etc/passwd", id="URI06"),
+        pytest.param("file://{}/a%00b", id="URI07"),
+        pytest.param("git+file://{}/a", id="URI08"),
+        pytest.param("file://{}/a?../../x", id="URI11"),
+        pytest.param("TOOLSERVER://security", id="our scheme in capitals"),
+        pytest.param("toolserver://security/../output/known", id="a way round"),
+    ],
+)
+async def test_no_other_address_is_a_resource(uri: str, tmp_path: Path) -> None:
+    async with client(handlers(tmp_path)) as connected:
+        (tmp_path / "root/a").write_text("a", encoding="utf-8")
+        with pytest.raises(MCPError, match="not found"):
+            await connected.read_resource(uri.format(tmp_path / "root"))
+
+
 @pytest.mark.parametrize(
     ("token", "heard"),
     [

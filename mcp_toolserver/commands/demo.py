@@ -39,8 +39,9 @@ async def _demo(folder: str) -> int:
     async with connect(command) as connection:
         ready = time.perf_counter() - started
         console.print(f"{connection.server}, MCP {connection.protocol}, ready in {ready:.2f} s")
-        console.print(f"tools: {', '.join(await connection.tools())}\n")
-        refused = await _tour(console, connection)
+        tools = await connection.tools()
+        console.print(f"tools: {', '.join(tools)}\n")
+        refused = await _tour(console, connection, commands="bash" in tools)
     untouched = before == _snapshot(Path(folder))
     console.print(f"[bold]{len(before)} files compared before and after: {_word(untouched)}.[/bold]")
     return 0 if refused and untouched else 1
@@ -50,12 +51,15 @@ def _word(untouched: bool) -> str:
     return "every one is unchanged" if untouched else "SOMETHING CHANGED"
 
 
-async def _tour(console: Console, connection: Connection) -> bool:
+async def _tour(console: Console, connection: Connection, *, commands: bool) -> bool:
     """A few calls as a model makes them; whether the write was refused."""
     found = await _show(console, connection, "glob_search", {"pattern": "**/*"})
     await _show(console, connection, "grep_search", {"pattern": r"\w+\(", "output_mode": "count"})
     first = found.splitlines()[0] if found else "README.md"
     await _show(console, connection, "read_file", {"path": first, "limit": _LINES})
+    if commands:
+        script = "ls | wc -l; echo hello > demo-was-here.txt"
+        await _show(console, connection, "bash", {"command": script})
     call: dict[str, JsonValue] = {"path": "demo-was-here.txt", "content": "hello"}
     answer = await connection.call("write_file", call)
     _print(console, "write_file", call, answer.text, answer.failed)

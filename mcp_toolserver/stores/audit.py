@@ -5,23 +5,13 @@ only. Where a line cannot be written the call's answer is withheld, the line wai
 call runs until it is written: no call goes unrecorded by running out of room.
 """
 
-import hashlib
-import json
 import logging
 import os
-import secrets
-import time
 from collections import deque
-from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Self
 
-from pydantic import JsonValue
-from pydantic_core import PydanticSerializationError, to_json
-
-from mcp_toolserver.capabilities import Capability
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.record import Call
 from mcp_toolserver.stores.chain import (
@@ -34,8 +24,8 @@ from mcp_toolserver.stores.chain import (
     file_name,
     file_numbers,
 )
-from mcp_toolserver.text.arguments import refusal
-from mcp_toolserver.text.redact import redacted
+from mcp_toolserver.stores.line import Facts, Fields, fields, line
+from mcp_toolserver.stores.lock import FileLock
 
 log = logging.getLogger(__name__)
 
@@ -46,16 +36,6 @@ _OPEN_FILE = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBL
 _ROOM = 1 << 20
 """Bytes that must be free on the disk before a call may run."""
 
-_LOCK_SECONDS = 2.0
-"""How long to wait for another server; each holds the lock for microseconds."""
-
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
-
-_NAME = 128
-_RULE = 1_000
-
-Fields = dict[str, JsonValue]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Keeping:
@@ -65,17 +45,6 @@ class Keeping:
     files: int = KEPT_FILES
 
 
-@dataclass(frozen=True, kw_only=True)
-class Facts:
-    """What is the same in every line of a server."""
-
-    mode: str
-    layers: Mapping[Capability, tuple[str, ...]]
-    """What enforces the mode for each capability."""
-    values: bool = False
-    """Write the arguments too, without what looks like a secret."""
-
-
 class Audit:
     """The log, open for writing. Implements `Recorder`."""
 
@@ -83,14 +52,13 @@ class Audit:
         self._folder = folder
         self._facts = facts
         self._keeping = keeping
-        self._server = secrets.token_hex(8)
         self._head = os.open(HEAD, _OPEN_HEAD, 0o600, dir_fd=folder)
+        self._lock = FileLock(self._head)
         self._file = -1
         self._number = 0
         self._known = (b"", Head())
         """The head as it was read or written last."""
         self._running: set[Call] = set()
-        self._layers_of: dict[frozenset[Capability], list[JsonValue]] = {}
         self._waiting: deque[Fields] = deque()
         """Calls that ended and could not be written."""
         self._refused = 0
@@ -118,7 +86,7 @@ class Audit:
             found = cls(folder, facts, keeping)
             undo.pop_all()
             undo.callback(found.close)
-            with _locked(found._head):
+            with found._lock:
                 found._use_file(found._current_head().file)
             undo.pop_all()
         return found
@@ -142,7 +110,7 @@ class Audit:
         if call not in self._running:
             return None
         self._running.remove(call)
-        self._waiting.append(self._fields(call))
+        self._waiting.append(fields(call, self._facts))
         try:
             self._flush()
         except OSError as error:
@@ -156,7 +124,7 @@ class Audit:
 
     def close(self) -> None:
         """Write down what still runs as cancelled, and wait until everything is on the disk."""
-        self._waiting.extend(map(self._fields, self._running))
+        self._waiting.extend(fields(call, self._facts) for call in self._running)
         self._running.clear()
         with suppress(OSError):
             self._flush_if_waiting()
@@ -175,45 +143,13 @@ class Audit:
         self._is_failing = True
         return reason
 
-    def _fields(self, call: Call) -> Fields:
-        text = call.text.encode(errors="surrogatepass")
-        fields: Fields = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "server": self._server,
-            "session": call.session[:_NAME],
-            "tool": call.tool,
-            "name": call.name[:_NAME],
-            "mode": self._facts.mode,
-            "permission": call.permission.flag if call.permission is not None else None,
-            "verdict": call.verdict,
-            "rule": call.rule[:_RULE],
-            "layers": self._layers(call.needs),
-            "outcome": call.outcome,
-            "ms": round(call.duration_ms, 3),
-            "bytes": len(text),
-            "arguments_sha256": _arguments_digest(call.arguments),
-            "result_sha256": hashlib.sha256(text).hexdigest(),
-        }
-        if self._facts.values:
-            sent = dict(call.arguments)
-            fields["arguments"] = redacted(sent) if refusal(sent) is None else None
-        return fields
-
-    def _layers(self, needs: frozenset[Capability]) -> list[JsonValue]:
-        """What enforces the mode for a call, each layer once."""
-        if needs not in self._layers_of:
-            by_need = self._facts.layers.items()
-            found = dict.fromkeys(layer for need, layers in by_need if need in needs for layer in layers)
-            self._layers_of[needs] = list(found)
-        return self._layers_of[needs]
-
     def _flush_if_waiting(self) -> None:
         if self._waiting:
             self._flush()
 
     def _flush(self) -> None:
         """Write what waits, in order."""
-        with _locked(self._head):
+        with self._lock:
             head = self._current_head()
             while self._waiting:
                 head = self._append(head, self._waiting[0])
@@ -221,7 +157,7 @@ class Audit:
                 self._waiting.popleft()
                 self._refused = 0
 
-    def _append(self, head: Head, fields: Fields) -> Head:
+    def _append(self, head: Head, told: Fields) -> Head:
         """Write one line behind the last; the head that goes with it."""
         size = self._use_file(head.file)
         if head.size and head.size >= self._keeping.file_bytes:
@@ -230,13 +166,13 @@ class Audit:
         torn = size - head.size
         if torn > 0:
             # Left by a server that was killed. It is not ours to remove, and our line must start a new one.
-            fields = {**fields, "torn": torn + 1}
+            told = {**told, "torn": torn + 1}
         if self._refused:
-            fields = {**fields, "unrecorded": self._refused}
-        line = _json({"n": head.lines + 1, **fields, "prev": head.hash})
-        data = (b"\n" if torn > 0 else b"") + line + b"\n"
+            told = {**told, "unrecorded": self._refused}
+        text = line({"n": head.lines + 1, **told, "prev": head.hash})
+        data = (b"\n" if torn > 0 else b"") + text + b"\n"
         self._put(data, size)
-        return Head(file=head.file, size=size + len(data), lines=head.lines + 1, hash=digest(line))
+        return Head(file=head.file, size=size + len(data), lines=head.lines + 1, hash=digest(text))
 
     def _put(self, data: bytes, size: int) -> None:
         """All of it or nothing."""
@@ -304,47 +240,9 @@ def _private_folder(state: str) -> int:
     return folder
 
 
-@contextmanager
-def _locked(descriptor: int) -> Generator[None]:
-    # A platform without such locks has no log, and so no calls; it has no module either.
-    import fcntl
-
-    deadline = time.monotonic() + _LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.001)
-    try:
-        yield
-    finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
 def _check_room(folder: int) -> None:
     """Raises: OSError: the disk is so full that the next lines might not fit."""
     disk = os.fstatvfs(folder)
     # Some network file systems tell no sizes at all.
     if disk.f_blocks and disk.f_bavail * disk.f_frsize < _ROOM:
         raise OSError(None, "the disk is full")
-
-
-def _arguments_digest(arguments: Mapping[str, JsonValue]) -> str | None:
-    """SHA-256 of the arguments in canonical JSON; None for what is too deep or too long a number for JSON."""
-    try:
-        text = _CANONICAL.encode(arguments)
-    except (ValueError, RecursionError):
-        return None
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _json(fields: Fields) -> bytes:
-    """One line of ASCII, so that no name in it can drive a terminal."""
-    try:
-        line = to_json(fields)
-    except PydanticSerializationError:
-        line = b"\xff"
-    return line if line.isascii() else json.dumps(fields, separators=(",", ":")).encode()

@@ -127,7 +127,7 @@ def _snapshot(folder: str, closing: ExitStack) -> tuple[Head | None, list[tuple[
             pass
         else:
             moment.callback(os.close, lock)
-            # Where there is a log, there are locks; see `stores.audit`.
+            # Where there is a log, there are locks; see `stores.lock`.
             import fcntl
 
             fcntl.flock(lock, fcntl.LOCK_SH)

@@ -11,21 +11,41 @@ letters of a script without spaces. Each place has one or two such choices at mo
 
 import re
 import sys
+from collections.abc import Sequence
 from functools import cache
 
 from pydantic import JsonValue
 
 _PLAIN = bytes({9, 10, 13, *range(32, 127)})
 
-_HIDDEN = (
-    r"\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
-    r"\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufdd0-\ufdef\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
-)
-"""Those of 16 bits. With more, the class would have a second part, which is slow to search for."""
+Ranges = Sequence[tuple[int, int]]
 
-_HIDDEN_FURTHER = r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-_FURTHER_BYTES = (b"\xf0", b"\xf3")
-"""One of these begins each of them in UTF-8, and little else."""
+_HIDDEN: Ranges = (
+    (0x00, 0x08),
+    (0x0B, 0x0C),
+    (0x0E, 0x1F),
+    (0x7F, 0x9F),
+    (0xAD, 0xAD),
+    (0x34F, 0x34F),
+    (0x61C, 0x61C),
+    (0x115F, 0x1160),
+    (0x17B4, 0x17B5),
+    (0x180B, 0x180F),
+    (0x200B, 0x200F),
+    (0x2028, 0x202E),
+    (0x2060, 0x206F),
+    (0x3164, 0x3164),
+    (0xD800, 0xDFFF),
+    (0xFDD0, 0xFDEF),
+    (0xFE00, 0xFE0F),
+    (0xFEFF, 0xFEFF),
+    (0xFFA0, 0xFFA0),
+    (0xFFF0, 0xFFFB),
+    (0xFFFE, 0xFFFF),
+    (0x1BCA0, 0x1BCA3),
+    (0x1D173, 0x1D17A),
+    (0xE0000, 0xE0FFF),
+)
 
 _JOINS = (
     r"\u0620-\u065f\u066e-\u06d3\u06d5\u06fa-\u06ff\u0710-\u074a\u0750-\u077f\u07ca-\u07ea\u0840-\u0858"
@@ -60,20 +80,20 @@ _SPELLING = {
 _FEW = 32
 """So many different characters are replaced one after the other, each at the speed of a search in memory."""
 
+_SAMPLE = 4_096
 _MOSTLY_ASCII = 1.5
-"""Bytes for each character up to which it pays to set ASCII aside before the search."""
+"""Bytes for each character of the sample up to which it pays to set ASCII aside before the search."""
 
 
 def visible(text: str) -> str:
     """`text` with escapes for what cannot be seen."""
-    data = text.encode(errors="surrogatepass")
-    found = _found(text, data)
+    found = _found(text)
     if len(found) > _FEW:
         text = _pattern(_ALWAYS).sub(lambda match: "".join(map(escape, match[0])), text)
         found &= _SPELLING.keys()
     for character in found:
         text = _replaced(text, character)
-    if text.count("\r") == text.count("\r\n"):
+    if "\r" not in text or text.count("\r") == text.count("\r\n"):
         return text
     return text.replace("\r\n", "\0").replace("\r", escape("\r")).replace("\0", "\r\n")
 
@@ -119,12 +139,17 @@ def _meant(match: re.Match[str]) -> str:
 
 def is_hidden(character: str) -> bool:
     """Whether a character is one that is shown as an escape, at least in some places."""
-    return character == "\r" or _pattern(f"[{_HIDDEN}{_HIDDEN_FURTHER}]").fullmatch(character) is not None
+    return character == "\r" or _hidden().fullmatch(character) is not None
 
 
 _ESCAPE = r"\\u\{([0-9a-f]{1,6})\}"
 
-_ALWAYS = f"(?:(?![{''.join(_SPELLING)}])[{_HIDDEN}{_HIDDEN_FURTHER}])+"
+
+def _class(ranges: Ranges) -> str:
+    return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges)
+
+
+_ALWAYS = f"(?:(?![{''.join(_SPELLING)}])[{_class(_HIDDEN)}])+"
 
 
 @cache
@@ -133,17 +158,24 @@ def _pattern(source: str) -> re.Pattern[str]:
     return re.compile(source, re.DOTALL)
 
 
-def _found(text: str, data: bytes) -> set[str]:
-    """The different characters in `text`, which is `data` in UTF-8, that may have to be escaped."""
+@cache
+def _hidden() -> re.Pattern[str]:
+    """One hidden character: whatever is in no gap between the ranges, which is twice as fast to look for."""
+    starts = (0, *(last + 1 for _, last in _HIDDEN))
+    ends = (*(first - 1 for first, _ in _HIDDEN), sys.maxunicode)
+    gaps = [(start, end) for start, end in zip(starts, ends, strict=True) if start <= end]
+    return re.compile(f"[^{_class(gaps)}]")
+
+
+def _found(text: str) -> set[str]:
+    """The different characters in `text` that may have to be escaped, but for carriage returns."""
     if text.isascii():
-        return set(data.translate(None, _PLAIN).decode())
-    searched = text
-    if len(data) < len(text) * _MOSTLY_ASCII:
-        searched = data.translate(None, _PLAIN).decode(errors="surrogatepass")
-    found: set[str] = set(_pattern(f"[{_HIDDEN}]").findall(searched))
-    if any(start in data for start in _FURTHER_BYTES):
-        found.update(_pattern(f"[{_HIDDEN_FURTHER}]").findall(searched))
-    return found
+        return set(text.encode().translate(None, _PLAIN).decode())
+    sample = text[:_SAMPLE]
+    if len(sample.encode(errors="surrogatepass")) < len(sample) * _MOSTLY_ASCII:
+        rest = text.encode(errors="surrogatepass").translate(None, _PLAIN)
+        text = rest.decode(errors="surrogatepass")
+    return set(_hidden().findall(text))
 
 
 def _replaced(text: str, character: str) -> str:

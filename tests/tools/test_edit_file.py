@@ -145,7 +145,7 @@ def test_a_refused_call_leaves_every_byte_and_a_made_one_the_encoding(
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        pytest.param(b"one\r\ntwo\nthree\r\n", b"one\r\n2\nthree\r\n", id="mixed-line-endings"),
+        pytest.param(b"one\r\ntwo\nthree\r\n", b"one\r\n2\nthree\r\n", id="NB14"),
         pytest.param(b"\xef\xbb\xbfone\r\ntwo\r\n", b"\xef\xbb\xbfone\r\n2\r\n", id="utf-8-bom"),
         pytest.param(
             "\ufeffé\r\ntwo".encode("utf-16-le"), "\ufeffé\r\n2".encode("utf-16-le"), id="utf-16-le"
@@ -263,6 +263,7 @@ async def test_a_missing_text_is_explained_and_leaves_the_file(server: Dispatche
 
 
 async def test_a_binary_file_is_refused(server: Dispatcher, root: Path) -> None:
+    """NB13"""
     (root / "a").write_bytes(b"one\0two")
 
     result = await edit(server, path="a", old_string="one", new_string="1")
