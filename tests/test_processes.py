@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities import CanonicalPath, Command, JobState
 from mcp_toolserver.errors import Conflict, NotFound, ToolError, Unavailable
-from mcp_toolserver.runtime.capture import Capture, CaptureLimits
 from mcp_toolserver.runtime.broker import Helper
+from mcp_toolserver.runtime.capture import Capture, CaptureLimits
 from mcp_toolserver.runtime.processes import CommandLimits, Commands
 from mcp_toolserver.runtime.programs import Programs
 from mcp_toolserver.text.utf8 import decode_page, without_cut_start
