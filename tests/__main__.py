@@ -21,7 +21,7 @@ STEPS: dict[str, Sequence[Sequence[str]]] = {
     "arrows": [("lint-imports",)],
     "tests": [
         ("coverage", "erase"),
-        ("coverage", "run", "-m", "pytest", "-n", "2"),
+        ("coverage", "run", "-m", "pytest", "-n", "2", "--dist", "loadgroup"),
         ("coverage", "combine", "--quiet"),
     ],
     "coverage": [

@@ -106,6 +106,28 @@ async def test_a_message_that_is_too_long_is_refused_and_the_next_is_read(
         assert [json.loads(answer)["error"]["code"] for answer in answers] == [-32600, -32600]
 
 
+@pytest.mark.parametrize(
+    ("message", "request_id"),
+    [
+        pytest.param(
+            r'{"jsonrpc":"2.0","id":7,"method":"x","params":{"a":"\ud800"}}', 7, id="JSON-surrogate"
+        ),
+        pytest.param(r'{"jsonrpc":"2.0","id":"s","method":"x","params":{"a":"\udfff"}}', "s", id="text-id"),
+        pytest.param('{"jsonrpc":"1.0","id":7,"method":"x"}', 7, id="other-version"),
+        pytest.param('{"jsonrpc":"1.0","id":true,"method":"x"}', None, id="no-id"),
+        pytest.param(r'{"jsonrpc":"1.0","id":"\ud800","method":"x"}', None, id="an-id-that-cannot-be-sent"),
+    ],
+)
+async def test_a_request_that_cannot_be_read_is_answered_by_its_id(
+    message: str, request_id: int | str | None
+) -> None:
+    async with wired() as wire:
+        wire.say(message, "\n", request("next"))
+        wire.hang_up()
+        assert await wire.names() == ["next"]
+        assert (await wire.heard())["id"] == request_id
+
+
 async def test_the_first_message_tells_the_era_and_is_still_to_be_read() -> None:
     async with wired() as wire:
         wire.say(request("initialize"), request("ping"))

@@ -6,6 +6,7 @@ does not read.
 """
 
 import asyncio
+import json
 import os
 import stat
 from types import TracebackType
@@ -149,10 +150,27 @@ def _is_modern(request: JSONRPCRequest) -> bool:
     return isinstance(meta, dict) and PROTOCOL_VERSION_META_KEY in meta
 
 
-def _wrong(line: bytes) -> tuple[int, str]:
+def _wrong(line: bytes) -> tuple[int, str, RequestId | None]:
+    """The answer to a line that is no message, with its id where one can be told: a client waits for that."""
     if line.lstrip().startswith(b"["):
-        return INVALID_REQUEST, "Batches are not part of this protocol; send one message a line"
-    return PARSE_ERROR, "Not a JSON-RPC message"
+        return INVALID_REQUEST, "Batches are not part of this protocol; send one message a line", None
+    try:
+        found: object = json.loads(line)
+    except (ValueError, RecursionError):
+        return PARSE_ERROR, "Not a JSON-RPC message", None
+    match found:
+        case {"id": bool()}:
+            pass
+        case {"id": int() as request_id} | {"id": str() as request_id} if _can_be_sent(request_id):
+            text = "Not a JSON-RPC message: a field is wrong, or a text holds half of a surrogate pair"
+            return INVALID_REQUEST, text, request_id
+        case _:
+            pass
+    return PARSE_ERROR, "Not a JSON-RPC message", None
+
+
+def _can_be_sent(request_id: RequestId) -> bool:
+    return not isinstance(request_id, str) or request_id.isprintable()
 
 
 def are_pipes(*descriptors: int) -> bool:
