@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mcp_toolserver.registry import discover
+from tests.covering import covered
 
 ROOT = Path(__file__).parent.parent
 
@@ -24,6 +25,10 @@ HELLO: dict[str, Any] = {
         "clientInfo": {"name": "t", "version": "1"},
     },
 }
+
+
+STATE = ".local/state/mcp-toolserver"
+"""Beneath a home folder."""
 
 
 def run(*arguments: str, home: Path, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
@@ -317,7 +322,7 @@ def test_of_one_argument_sent_twice_rules_and_tool_see_the_same(
         text=True,
         encoding="utf-8",
         cwd=ROOT,
-        env={**os.environ, "HOME": str(tmp_path)},
+        env={**covered(os.environ, tmp_path / STATE), "HOME": str(tmp_path)},
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -341,7 +346,7 @@ def test_a_file_on_standard_input_is_served_like_a_client(workspace: Path, tmp_p
             capture_output=True,
             timeout=60,
             cwd=ROOT,
-            env={**os.environ, "HOME": str(tmp_path)},
+            env={**covered(os.environ, tmp_path / STATE), "HOME": str(tmp_path)},
             check=False,
         )
     assert ended.returncode == 0
@@ -356,7 +361,7 @@ def test_a_terminal_on_standard_input_gets_one_helpful_line(workspace: Path, tmp
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=ROOT,
-        env={**os.environ, "HOME": str(tmp_path)},
+        env={**covered(os.environ, tmp_path / STATE), "HOME": str(tmp_path)},
     )
     os.close(inner)
     assert process.stderr is not None

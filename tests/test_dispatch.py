@@ -1,6 +1,7 @@
 """The stages of a call: each gives what it promises, and fails as it says."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -377,3 +378,15 @@ async def test_what_is_too_long_is_cut_and_the_whole_can_be_read(tmp_path: Path)
     assert result.metadata()["output_path"] == result.spill.path
     assert Path(result.spill.path).read_text(encoding="utf-8") == "x" * 101
     assert (await target.call("other", {"path": result.spill.path}, Person())).error is None
+
+
+async def test_a_missing_wall_is_named_with_what_to_do(tmp_path: Path) -> None:
+    async def run(_: Args, rt: Runtime) -> Output:
+        raise AssertionError
+
+    walled = tool(run, needs={Capability.PROCESS})
+    host = replace(machine(tmp_path), absent={Capability.PROCESS: "bubblewrap: not found"})
+    result = await dispatcher(host, walled).call("probe", {}, Person())
+    assert result.error == "sandbox_unavailable"
+    assert result.text.startswith("SANDBOX_UNAVAILABLE: bubblewrap: not found. ")
+    assert "mcp-toolserver doctor" in result.text

@@ -42,6 +42,7 @@ from mcp_toolserver.runtime.fs import Workspace
 from mcp_toolserver.runtime.libc import link_new, rename_new
 from mcp_toolserver.runtime.locks import PathLocks
 from mcp_toolserver.runtime.refusals import explained
+from mcp_toolserver.text.paths import lexical
 
 ENGINES: dict[str, Callable[[], Engine]] = {
     "openat2": Openat2,
@@ -828,3 +829,7 @@ def test_what_the_system_answers_becomes_an_error_for_the_model(
         raise OSError(code, "text of the system", "other/path")
     assert "some/path" in str(refusal.value) or code == errno.EMFILE
     assert "text of the system" not in str(refusal.value)
+
+
+def test_a_name_with_a_rare_space_is_a_name() -> None:
+    assert lexical("a\u00a0b") == "a\u00a0b"

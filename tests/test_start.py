@@ -175,3 +175,15 @@ async def test_a_later_sdk_that_needs_all_of_it_is_imported_whole(
     there: dict[str, Any] = {"PYTHONPATH": str(other)}
     async with connected(Setup(root=setup.root, home=setup.home, environ=there)) as client:
         assert "content" in text(await client.call_tool("read_file", {"path": "file.txt"}))
+
+
+def test_a_package_that_is_not_there_is_not_made_up() -> None:
+    code = """
+from mcp_toolserver.protocol import lean_sdk
+try:
+    lean_sdk._leave_unrun("no_such_package")
+except ImportError as error:
+    print(error.name)
+print(hasattr(lean_sdk._StandIns("away"), "__wrapped__"))
+"""
+    assert run(code).split() == ["no_such_package", "False"]

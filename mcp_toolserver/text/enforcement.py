@@ -41,10 +41,9 @@ def _server(held: Enforcement) -> str:
 
 
 def _commands(held: Enforcement) -> str:
-    match held.commands:
-        case "bubblewrap":
-            return "bubblewrap + seccomp" if held.filtered else "bubblewrap without seccomp, degraded"
-        case "landlock":
-            return "Landlock + seccomp, degraded"
-        case "none":
-            return "refused"
+    words: dict[Layer, str] = {
+        "bubblewrap": "bubblewrap + seccomp" if held.filtered else "bubblewrap without seccomp, degraded",
+        "landlock": "Landlock + seccomp, degraded",
+        "none": "refused",
+    }
+    return words[held.commands]
