@@ -77,7 +77,8 @@ def assemble(
     policy = _policy(settings, registry)
     state = state_folder(settings.state_dir)
     outputs = Outputs(state)
-    audit = None if held_by is None else _audit(settings, broker, held_by)
+    held = _enforcement(settings, broker, held_by or 0)
+    audit = None if held_by is None else _audit(held, broker, state, values=settings.audit_values)
     workspace = Workspace(
         settings.root,
         readable=outputs.folder,
@@ -115,7 +116,7 @@ def assemble(
             mode=settings.permission_mode,
             commands=Capability.PROCESS in offer.prices,
             network=offer.networked,
-            summary=summary(_enforcement(settings, broker, held_by or 0)),
+            summary=summary(held),
         ),
         audit=audit,
         roots=workspace.roots,
@@ -136,10 +137,9 @@ def _enforcement(settings: Settings, broker: Broker | None, held_by: int) -> Enf
     )
 
 
-def _audit(settings: Settings, broker: Broker | None, held_by: int) -> Audit:
+def _audit(held: Enforcement, broker: Broker | None, state: str, *, values: bool) -> Audit:
     """The record of all calls, which says of each what enforced the mode."""
-    held = _enforcement(settings, broker, held_by)
-    files = ("openat2" if held.openat2 else "walk", *(("landlock", "seccomp") if held_by else ()))
+    files = ("openat2" if held.openat2 else "walk", *(("landlock", "seccomp") if held.landlock else ()))
     walls = () if held.commands == "none" else (held.commands, *(("seccomp",) if held.filtered else ()))
     helpers = broker.proof.helpers if broker else "none"
     layers = {
@@ -149,8 +149,8 @@ def _audit(settings: Settings, broker: Broker | None, held_by: int) -> Audit:
         Capability.PROCESS: walls,
         Capability.JOBS: walls,
     }
-    facts = Facts(mode=held.mode, layers=layers, values=settings.audit_values)
-    return Audit.open(make_state_folder(state_folder(settings.state_dir)), facts)
+    facts = Facts(mode=held.mode, layers=layers, values=values)
+    return Audit.open(make_state_folder(state), facts)
 
 
 _OPEN = frozenset({Capability.PROCESS})

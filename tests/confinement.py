@@ -10,8 +10,8 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -323,3 +323,18 @@ def free(at: Scene, script: str, cwd: str = ".") -> subprocess.CompletedProcess[
 def changed(before: Snapshot, after: Snapshot) -> str:
     """The difference as text, empty when there is none; made for `assert not`."""
     return "\n".join(differences(before, after))
+
+
+@contextmanager
+def servers_when_needed() -> Generator[Callable[[str, str], Server]]:
+    """A server for each user and mode, started when it is first asked for."""
+    with ExitStack() as stack:
+        started: dict[tuple[str, str], Server] = {}
+
+        def server(user: str, mode: str) -> Server:
+            if (user, mode) not in started:
+                made = stack.enter_context(scene(user))
+                started[user, mode] = stack.enter_context(serving(made, mode))
+            return started[user, mode]
+
+        yield server

@@ -21,7 +21,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.confinement import BY_USER, READ_ONLY, SECRET, USERS, WORKSPACE_WRITE, Server, scene, serving
+from tests.confinement import (
+    BY_USER,
+    READ_ONLY,
+    SECRET,
+    USERS,
+    WORKSPACE_WRITE,
+    Server,
+    scene,
+    servers_when_needed,
+)
 
 MODES = (READ_ONLY, WORKSPACE_WRITE)
 BOTH = frozenset(MODES)
@@ -213,16 +222,7 @@ NEWLINE = "\n"
 
 @pytest.fixture(scope="module")
 def servers() -> Generator[Callable[[str, str], Server]]:
-    """A server for each user and mode, started when it is first needed."""
-    with ExitStack() as stack:
-        started: dict[tuple[str, str], Server] = {}
-
-        def server(user: str, mode: str) -> Server:
-            if (user, mode) not in started:
-                made = stack.enter_context(scene(user))
-                started[user, mode] = stack.enter_context(serving(made, mode))
-            return started[user, mode]
-
+    with servers_when_needed() as server:
         yield server
 
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from tests.confinement import (
     git,
     put,
     scene,
+    servers_when_needed,
     serving,
     visible_folder,
 )
@@ -120,16 +120,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def servers() -> Generator[Callable[[str, str], Server]]:
-    """A server for each user and mode, started when it is first needed."""
-    with ExitStack() as stack:
-        started: dict[tuple[str, str], Server] = {}
-
-        def server(user: str, mode: str) -> Server:
-            if (user, mode) not in started:
-                made = stack.enter_context(scene(user))
-                started[user, mode] = stack.enter_context(serving(made, mode))
-            return started[user, mode]
-
+    with servers_when_needed() as server:
         yield server
 
 
