@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.sandbox.environment import DEFAULT_PATH, command_environment, trusted_path
+from mcp_toolserver.runtime.sandbox.passing import MOST_AT_ONCE, receive, send
 from mcp_toolserver.runtime.sandbox.wire import Program, Script, decode, encode
 from tests.processes import (
     FULL,
@@ -432,6 +433,59 @@ async def test_daemons_die_with_a_nanny_that_is_killed() -> None:
         os.kill(int(command.line()), signal.SIGKILL)
         await until(lambda: not daemons.alive())
         assert outcome(at, "echo on")[1] == "on\n"
+
+
+def _waiting(at: Broker) -> list[int]:
+    """The nanny that waits for a request and the fork that waits for the nanny."""
+    nannies = [pid for pid in processes() if parent(pid) == at.pid]
+    return nannies + [pid for pid in processes() if parent(pid) in nannies]
+
+
+async def test_a_nanny_waits_before_there_is_a_request() -> None:
+    with broker() as at:
+        await until(lambda: len(_waiting(at)) == 2)
+        first = _waiting(at)
+        assert outcome(at, "echo $$ $PPID")[1].split() == [str(first[1]), str(first[0])]
+        await until(lambda: len(_waiting(at)) == 2 and not set(first) & set(_waiting(at)))
+
+
+@pytest.mark.parametrize("place", [pytest.param(0, id="the nanny"), pytest.param(1, id="its fork")])
+async def test_a_broker_gets_over_the_loss_of_what_waits(place: int) -> None:
+    with broker() as at:
+        await until(lambda: len(_waiting(at)) == 2)
+        lost = _waiting(at)
+        os.kill(lost[place], signal.SIGKILL)
+        await until(lambda: state(lost[1]) in "XZ")
+        # A nanny without its fork can only say so; the next one has its own.
+        if place == 1:
+            assert "killed" in str(outcome(at, "true")[0]["failed"])
+        assert outcome(at, "echo on")[1] == "on\n"
+
+
+async def test_nothing_waits_any_more_when_the_broker_is_closed() -> None:
+    with broker() as at:
+        await until(lambda: len(_waiting(at)) == 2)
+        waiting = _waiting(at)
+    await until(lambda: all(state(pid) in "XZ" for pid in waiting))
+
+
+def test_more_descriptors_than_one_packet_holds_arrive_in_order() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    count = 2 * MOST_AT_ONCE + 7
+    files = [os.memfd_create("one") for _ in range(count)]
+    try:
+        for number, file in enumerate(files):
+            os.write(file, str(number).encode())
+        send(ours, files)
+        received = receive(theirs)
+        assert [int(os.pread(file, 10, 0)) for file in received] == list(range(count))
+        assert not any(map(os.get_inheritable, received))
+        files += received
+    finally:
+        for file in files:
+            os.close(file)
+        ours.close()
+        theirs.close()
 
 
 SERVER = """

@@ -397,3 +397,33 @@ def test_what_a_command_listens_on_is_not_heard_here(
 
 def test_this_machine_is_one_whose_system_calls_are_known() -> None:
     assert platform.machine() in ("x86_64", "aarch64")
+
+
+# --- devices ---------------------------------------------------------------------------------------------
+
+TOUCH = """
+import os
+for target in (0, 1, "/dev/null", "/dev/zero", "/dev/urandom", "/proc/self/fd/0"):
+    try:
+        os.utime(target, (86400, 86400))
+        os.chmod(target, 0o600)
+    except OSError as error:
+        print("refused", error.errno)
+print(repr(open("/dev/null").read()), os.read(0, 1))
+"""
+"""Whoever owns a device may change it, and root owns these."""
+
+
+@pytest.mark.parametrize("user", BY_USER)
+@pytest.mark.parametrize("mode", MODES)
+def test_devices_can_be_used_and_not_changed(
+    servers: Callable[[str, str], Server], user: str, mode: str
+) -> None:
+    devices = ("/dev/null", "/dev/zero", "/dev/urandom")
+    before = [os.stat(device) for device in devices]
+    # More than one command: what was done ahead for the first is there for the next.
+    for _ in range(2):
+        told = servers(user, mode).bash(f"python3 -c '{TOUCH}'").splitlines()
+        assert told[-1] == "'' b''"
+        assert sum(line.startswith("refused") for line in told) >= 5
+    assert [os.stat(device) for device in devices] == before

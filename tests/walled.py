@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from mcp_toolserver.runtime.sandbox import enclosure, kernel, seccomp
-from mcp_toolserver.runtime.sandbox.bubblewrap import arguments, candidates
+from mcp_toolserver.runtime.sandbox.bubblewrap import candidates
+from mcp_toolserver.runtime.sandbox.bubblewrap import enclosure as enclosure_of
 from mcp_toolserver.runtime.sandbox.comparison import after
 from mcp_toolserver.runtime.sandbox.guard import Unprotectable, look
 from mcp_toolserver.runtime.sandbox.walls import Walls
@@ -190,8 +191,10 @@ def _walled(walls: Walls, roots: dict[str, int], asked: dict[str, Any], environm
     with contextlib.closing(before):
         rules = seccomp.as_descriptor(seccomp.program(enclosure.command_filter(walls.mode, walls.network)))
         reading, writing = os.pipe()
-        inside = arguments(before, walls.programs[0], cwd=walls.roots[0], seccomp=rules, status=writing)
-        argv = (*inside.arguments, *SHELL, asked["script"]) if asked["mounted"] else (*SHELL, asked["script"])
+        inside = enclosure_of(before, walls.programs[0], cwd=walls.roots[0], seccomp=rules, status=writing)
+        argv = (
+            (*inside.arguments(), *SHELL, asked["script"]) if asked["mounted"] else (*SHELL, asked["script"])
+        )
         with subprocess.Popen(
             argv,
             cwd=walls.roots[0],
@@ -203,8 +206,7 @@ def _walled(walls: Walls, roots: dict[str, int], asked: dict[str, Any], environm
             encoding="utf-8",
             preexec_fn=kernel.scope_signals,
         ) as process:
-            for descriptor in (rules, writing, *inside.descriptors):
-                os.close(descriptor)
+            inside.close()
             assert process.stdout is not None
             output = ""
             if asked["meanwhile"]:

@@ -1,13 +1,9 @@
 """Opening what lies beneath a root without ever following a link. Rights are not needed: nothing is read."""
 
-import fcntl
 import os
 import stat
 
 LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-
-ABOVE_STANDARD = 10
-"""Standard streams and the script of a command keep their numbers."""
 
 _RIGHTS = "system.posix_acl_access"
 
@@ -55,12 +51,3 @@ def _keeps_out(root: int, folder: str) -> bool:
         return _RIGHTS not in os.listxattr(f"/proc/self/fd/{here}")
     finally:
         os.close(here)
-
-
-def above_standard(descriptor: int, *, inheritable: bool = False) -> int:
-    """`descriptor` under a number that no program relies on; the old one is closed."""
-    try:
-        how = fcntl.F_DUPFD if inheritable else fcntl.F_DUPFD_CLOEXEC
-        return fcntl.fcntl(descriptor, how, ABOVE_STANDARD)
-    finally:
-        os.close(descriptor)

@@ -1,14 +1,11 @@
-"""Bubblewrap: where it may be, and the arguments that put a command behind the walls.
-
-They are built in the fork that becomes bubblewrap, because they name descriptors that it opens and inherits.
-"""
+"""Bubblewrap: where it may be, and the arguments that put a command behind the walls."""
 
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mcp_toolserver.runtime.sandbox.beneath_root import above_standard, opened
+from mcp_toolserver.runtime.sandbox.beneath_root import opened
 from mcp_toolserver.runtime.sandbox.guard import Before
 from mcp_toolserver.runtime.sandbox.mounts import SCRATCH, Mount, in_order, mounts, scratch_folder
 
@@ -32,12 +29,24 @@ _PLAIN: Mapping[Mount, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Enclosure:
-    """What starts a command behind the walls: it follows `arguments`."""
+    """What starts a command behind the walls: the command follows `words`."""
 
-    arguments: tuple[str, ...]
-    """From the program to `--`."""
-    descriptors: tuple[int, ...]
-    """Made here, inheritable, 10 and above; bubblewrap closes them before the command runs."""
+    words: tuple[str | int, ...] = ()
+    """From the program to `--`. A number stands for the one of `descriptors` that it counts to: they may have
+    other numbers in the process that becomes bubblewrap."""
+    descriptors: tuple[int, ...] = ()
+    """Opened for it; it closes them before the command runs."""
+
+    def arguments(self) -> tuple[str, ...]:
+        """The words, spelled out in the process that becomes bubblewrap, which inherits the descriptors."""
+        for descriptor in self.descriptors:
+            os.set_inheritable(descriptor, True)
+        return tuple(word if isinstance(word, str) else str(self.descriptors[word]) for word in self.words)
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        for descriptor in self.descriptors:
+            os.close(descriptor)
 
 
 def candidates(path: str, roots: Sequence[str]) -> tuple[str, ...]:
@@ -64,13 +73,13 @@ def _within(roots: Sequence[str], *files: str) -> bool:
     )
 
 
-def arguments(
+def enclosure(
     before: Before, program: str, *, cwd: str, seccomp: int | None = None, status: int | None = None
 ) -> Enclosure:
     """Put a command, started in the folder `cwd`, behind the walls of `before`.
 
-    `seccomp` is open on a filter. Bubblewrap writes lines of JSON to `status`, one with an `exit-code` only
-    when the command was started.
+    `seccomp` is open on a filter of its own. Bubblewrap writes lines of JSON to `status`, one with an
+    `exit-code` only when the command was started. Both are closed with the rest.
 
     Raises:
         OSError: something protected has gone since `before`.
@@ -84,12 +93,11 @@ def arguments(
         words.mount(path, mount)
     words.say("--setenv", "TMPDIR", scratch_folder(made), "--chdir", cwd)
     if seccomp is not None:
-        # Opened anew: a copy would share its position with that of every other command.
-        words.say("--seccomp", words.give(os.open(f"/proc/self/fd/{seccomp}", os.O_RDONLY | os.O_CLOEXEC)))
+        words.say("--seccomp", words.give(seccomp))
     if status is not None:
-        words.say("--json-status-fd", words.give(os.dup(status)))
+        words.say("--json-status-fd", words.give(status))
     words.say("--")
-    return Enclosure(arguments=tuple(words.said), descriptors=tuple(words.given))
+    return Enclosure(words=tuple(words.said), descriptors=tuple(words.given))
 
 
 @dataclass(frozen=True)
@@ -98,16 +106,16 @@ class _Words:
 
     roots: Mapping[str, int]
     guarded: Mapping[str, int]
-    said: list[str] = field(default_factory=list[str])
+    said: list[str | int] = field(default_factory=list[str | int])
     given: list[int] = field(default_factory=list[int])
 
-    def say(self, *words: str) -> None:
+    def say(self, *words: str | int) -> None:
         self.said.extend(words)
 
-    def give(self, descriptor: int) -> str:
-        """The number under which the program inherits `descriptor`, which is closed here."""
-        self.given.append(above_standard(descriptor, inheritable=True))
-        return str(self.given[-1])
+    def give(self, descriptor: int) -> int:
+        """What stands for `descriptor` among the words."""
+        self.given.append(descriptor)
+        return len(self.given) - 1
 
     def mount(self, path: str, mount: Mount) -> None:
         """Say one mount."""

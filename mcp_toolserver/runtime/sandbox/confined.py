@@ -1,7 +1,6 @@
 """One program behind its walls: made ready by its nanny, entered by the fork, taken down when all is gone."""
 
 import contextlib
-import fcntl
 import json
 import os
 import secrets
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from mcp_toolserver.runtime.sandbox import bubblewrap, enclosure, kernel, seccomp
+from mcp_toolserver.runtime.sandbox.bubblewrap import Enclosure
 from mcp_toolserver.runtime.sandbox.canary import missing_filter, prove
 from mcp_toolserver.runtime.sandbox.charter import Behind, Charter, Helper
 from mcp_toolserver.runtime.sandbox.comparison import after
@@ -29,9 +29,6 @@ DEGRADED = (
 CANARY_SECONDS = 5.0
 _OUTPUT = 1 << 16
 
-_HIGH = 64
-"""Above every descriptor that a program is given by number."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
@@ -41,6 +38,8 @@ class Ground:
     """Each by path, open: what is mounted later is what is there now, whatever the name then means."""
     surveys: Mapping[str, Survey]
     """What was found in them, which spares each command most of its own search."""
+    devices: int = -1
+    """What `fixed_devices` made, open in every fork."""
 
 
 def ground(walls: Walls) -> Ground:
@@ -50,79 +49,38 @@ def ground(walls: Walls) -> Ground:
         OSError: one of them is no folder.
     """
     flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-    roots = {root: _high(os.open(root, flags)) for root in walls.roots}
+    roots = {root: os.open(root, flags) for root in walls.roots}
     return Ground(roots=roots, surveys=survey_roots(walls, roots))
 
 
-def _high(descriptor: int) -> int:
-    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH)
-    os.close(descriptor)
-    return moved
+@dataclass(frozen=True, kw_only=True)
+class Entrance:
+    """What a fork of the broker needs to go behind the walls, beside the descriptors."""
 
-
-@dataclass(kw_only=True)
-class Confinement:
-    """The walls of one program."""
-
-    behind: Behind
-    cwd: int
-    """The folder that it is started in, open."""
-    before: Before | None = None
-    filter: int = -1
-    """Open on the seccomp filter, for bubblewrap."""
-    status: tuple[int, int] = (-1, -1)
-    """A pipe in which bubblewrap says how far it got."""
+    enclosure: Enclosure = field(default_factory=Enclosure)
     scratch: str = ""
     """A private folder for temporary files, where the walls do not bring one."""
-    environment: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What the program gets beside its own."""
-
-    @classmethod
-    def ready(cls, behind: Behind, on: Ground, cwd: int) -> "Confinement":
-        """Make ready what the fork needs.
-
-        Raises:
-            OSError: a descriptor or a folder cannot be made.
-            Unprotectable: something that has to be protected cannot be; the text says what.
-        """
-        made = cls(behind=behind, cwd=cwd)
-        if behind.layer == "bubblewrap":
-            roots = {**on.roots, **_own_places(behind.helper)}
-            made.before = look(replace(behind.walls, roots=tuple(roots)), roots, on.surveys)
-            if behind.filtered:
-                rules = enclosure.command_filter(behind.walls.mode, behind.walls.network)
-                made.filter = _high(seccomp.as_descriptor(seccomp.program(rules)))
-            reading, writing = os.pipe2(os.O_CLOEXEC)
-            made.status = (_high(reading), _high(writing))
-        if behind.layer == "landlock" and not _reads_one_folder(behind):
-            made.scratch = _scratch(behind.walls.state)
-            made.environment = {"TMPDIR": made.scratch}
-            if behind.walls.mode != "read-only":
-                made.before = look(behind.walls, on.roots, on.surveys, mounted=False)
-        return made
+    devices: int = -1
+    """See `Ground`."""
 
     @property
-    def blame(self) -> str:
-        """What it means that the program of `enter` cannot be started: that program is bubblewrap, or not."""
-        return "unwalled" if self.behind.layer == "bubblewrap" else "failed"
+    def environment(self) -> Mapping[str, str]:
+        """What the program gets beside its own."""
+        return {"TMPDIR": self.scratch} if self.scratch else {}
 
-    def enter(self, argv: tuple[str, ...]) -> tuple[str, ...]:
-        """In the fork: go behind the walls, or name the program that does and then starts `argv`."""
-        walls = self.behind.walls
-        if self.before is not None and self.behind.layer == "bubblewrap":
-            folder = os.readlink(f"/proc/self/fd/{self.cwd}")
-            fix_devices()
-            inside = bubblewrap.arguments(
-                self.before,
-                self.behind.program,
-                cwd=folder,
-                seccomp=self.filter if self.behind.filtered else None,
-                status=self.status[1],
-            )
-            return (*inside.arguments, *argv)
-        if self.behind.layer == "landlock" and self.behind.helper and _reads_one_folder(self.behind):
-            enclosure.lock_helper(self.cwd, (argv[0], *self.behind.helper.places))
-        elif self.behind.layer == "landlock":
+    def enter(self, behind: Behind, cwd: int, argv: tuple[str, ...]) -> tuple[str, ...]:
+        """Go behind the walls, or name the program that does and then starts `argv` in the folder `cwd`.
+
+        Raises:
+            OSError, LockError: the walls cannot be built.
+        """
+        walls = behind.walls
+        if behind.layer == "bubblewrap":
+            fix_devices(self.devices)
+            return (*self.enclosure.arguments(), *argv)
+        if behind.layer == "landlock" and behind.helper and _reads_one_folder(behind):
+            enclosure.lock_helper(cwd, (argv[0], *behind.helper.places))
+        elif behind.layer == "landlock":
             enclosure.lock_command(
                 roots=walls.roots,
                 writes=(self.scratch,),
@@ -132,18 +90,53 @@ class Confinement:
             )
         return argv
 
+
+@dataclass(frozen=True, kw_only=True)
+class Confinement:
+    """The walls of one program, as its nanny sees them."""
+
+    behind: Behind
+    entrance: Entrance = field(default_factory=Entrance)
+    before: Before | None = None
+    status: int = -1
+    """A pipe in which bubblewrap says how far it got."""
+
+    @classmethod
+    def ready(cls, behind: Behind, on: Ground, cwd: int) -> "Confinement":
+        """Make ready what a fork needs to start a program in the folder open as `cwd`.
+
+        Raises:
+            OSError: a descriptor or a folder cannot be made.
+            Unprotectable: something that has to be protected cannot be; the text says what.
+        """
+        if behind.layer == "bubblewrap":
+            return _enclosed(behind, on, cwd)
+        if behind.layer == "landlock" and not _reads_one_folder(behind):
+            writes = behind.walls.mode != "read-only"
+            before = look(behind.walls, on.roots, on.surveys, mounted=False) if writes else None
+            entrance = Entrance(scratch=_scratch(behind.walls.state))
+            return cls(behind=behind, entrance=entrance, before=before)
+        return cls(behind=behind)
+
     def entered(self) -> None:
-        """In the nanny: the fork has its own."""
-        for descriptor in (self.filter, self.status[1]):
-            if descriptor >= 0:
-                os.close(descriptor)
+        """The fork has what it needs."""
+        self.entrance.enclosure.close()
+
+    def given_up(self) -> None:
+        """Let go of everything, when no program came to run."""
+        if self.entrance.scratch:
+            shutil.rmtree(self.entrance.scratch, ignore_errors=True)
+        if self.before is not None:
+            self.before.close()
+        if self.status >= 0:
+            os.close(self.status)
 
     def taken_down(self, reason: str) -> dict[str, object]:
         """Look at what the program left, when all of it is gone: what to tell the server of it."""
-        if self.scratch:
-            shutil.rmtree(self.scratch, ignore_errors=True)
+        if self.entrance.scratch:
+            shutil.rmtree(self.entrance.scratch, ignore_errors=True)
         notes = self._notes()
-        if self.status[0] >= 0 and reason == "exited" and not _was_started(self.status[0]):
+        if self.status >= 0 and reason == "exited" and not _was_started(self.status):
             return {"reason": "unwalled", "detail": "the walls around the command could not be built"}
         return {"notes": notes}
 
@@ -157,6 +150,22 @@ class Confinement:
             self.before.close()
 
 
+def _enclosed(behind: Behind, on: Ground, cwd: int) -> Confinement:
+    roots = {**on.roots, **_own_places(behind.helper)}
+    before = look(replace(behind.walls, roots=tuple(roots)), roots, on.surveys)
+    rules = enclosure.command_filter(behind.walls.mode, behind.walls.network)
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    made = bubblewrap.enclosure(
+        before,
+        behind.program,
+        cwd=os.readlink(f"/proc/self/fd/{cwd}"),
+        seccomp=seccomp.as_descriptor(seccomp.program(rules)) if behind.filtered else None,
+        status=writing,
+    )
+    entrance = Entrance(enclosure=made, devices=on.devices)
+    return Confinement(behind=behind, entrance=entrance, before=before, status=reading)
+
+
 def _reads_one_folder(behind: Behind) -> bool:
     return behind.helper is not None and behind.helper.reach == "folder"
 
@@ -164,7 +173,7 @@ def _reads_one_folder(behind: Behind) -> bool:
 def _own_places(helper: Helper | None) -> Mapping[str, int]:
     """A program of ours and what it reads, which may lie where commands see nothing."""
     places = () if helper is None else (helper.argv[0], *helper.places)
-    return {place: _high(os.open(place, os.O_PATH | os.O_CLOEXEC)) for place in places}
+    return {place: os.open(place, os.O_PATH | os.O_CLOEXEC) for place in places}
 
 
 def _scratch(state: str) -> str:
@@ -210,7 +219,7 @@ def run_behind(behind: Behind, charter: Charter, script: str) -> tuple[int, str]
     reading, writing = os.pipe2(os.O_CLOEXEC)
     child = os.fork()
     if child == 0:
-        _become(confinement, charter, script, writing)
+        _become(confinement, charter, cwd, script, writing)
     os.close(writing)
     confinement.entered()
     try:
@@ -226,16 +235,17 @@ def run_behind(behind: Behind, charter: Charter, script: str) -> tuple[int, str]
     return os.waitstatus_to_exitcode(status), output.decode(errors="replace")
 
 
-def _become(confinement: Confinement, charter: Charter, script: str, output: int) -> NoReturn:
+def _become(confinement: Confinement, charter: Charter, cwd: int, script: str, output: int) -> NoReturn:
     try:
         os.setsid()
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
-        os.fchdir(confinement.cwd)
+        os.fchdir(cwd)
         nothing = os.open(os.devnull, os.O_RDONLY)
         for number, descriptor in enumerate((nothing, output, output)):
             os.dup2(descriptor, number)
-        argv = confinement.enter((*charter.shell, script))
-        os.execve(argv[0], argv, {**charter.environment, **confinement.environment})  # noqa: S606  # as told
+        entrance = confinement.entrance
+        argv = entrance.enter(confinement.behind, cwd, (*charter.shell, script))
+        os.execve(argv[0], argv, {**charter.environment, **entrance.environment})  # noqa: S606  # as told
     except (OSError, enclosure.LockError) as error:
         os.write(output, str(error).encode())
     finally:

@@ -2,8 +2,8 @@
 
 Bubblewrap gives every command the machine's own /dev/null and its kin. Who owns them, as root does, may
 change their mode and times even without capabilities, and so for everybody. A device on a read-only mount can
-still be written; only the node cannot be changed. So this process gets such mounts first, and bubblewrap
-passes them on.
+still be written; only the node cannot be changed. So there are such mounts first, and bubblewrap passes
+them on.
 """
 
 import errno
@@ -14,26 +14,50 @@ from mcp_toolserver.runtime.sandbox import kernel
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 
+_MOUNTS = "/proc/self/ns/mnt"
 _NOTHING = os.makedev(1, 3)
 
 
-def fix_devices() -> None:
+def fixed_devices() -> int:
+    """A mount namespace in which the devices that this user owns are unchangeable, open; to be made once.
+
+    -1 where there is none to be made ahead.
+    """
+    here = os.open(_MOUNTS, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if not (owned := _changeable()):
+            return -1
+        kernel.unshare(kernel.CLONE_NEWNS)
+        try:
+            _fix(owned)
+            return os.open(_MOUNTS, os.O_RDONLY | os.O_CLOEXEC)
+        finally:
+            kernel.setns(here)
+    except OSError:
+        return -1
+    finally:
+        os.close(here)
+
+
+def fix_devices(ahead: int = -1) -> None:
     """Make the devices that this user owns unchangeable, for this process and what it starts.
 
-    Standard input, where it is /dev/null, is opened anew, because a descriptor belongs to a mount too.
+    `ahead` is what `fixed_devices` made; it moves this process to the top folder. Standard input, where it is
+    /dev/null, is opened anew, because a descriptor belongs to a mount too.
 
     Raises:
         OSError: the kernel refused.
     """
-    owned = [device for device in DEVICES if _is_ours(device)]
-    if not owned:
-        return
-    _leave_mounts()
-    kernel.mount(None, "/", kernel.MS_REC | kernel.MS_SLAVE)
-    for device in owned:
-        kernel.mount(device, device, kernel.MS_BIND)
-        kernel.mount(None, device, kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
+    if ahead >= 0:
+        kernel.setns(ahead)
+    elif owned := _changeable():
+        _leave_mounts()
+        _fix(owned)
     _reopen_nothing()
+
+
+def _changeable() -> list[str]:
+    return [device for device in DEVICES if _is_ours(device)]
 
 
 def _is_ours(device: str) -> bool:
@@ -41,6 +65,13 @@ def _is_ours(device: str) -> bool:
         return os.stat(device).st_uid == os.geteuid()
     except FileNotFoundError:
         return False
+
+
+def _fix(devices: list[str]) -> None:
+    kernel.mount(None, "/", kernel.MS_REC | kernel.MS_SLAVE)
+    for device in devices:
+        kernel.mount(device, device, kernel.MS_BIND)
+        kernel.mount(None, device, kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
 
 
 def _leave_mounts() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mcp_toolserver.runtime.sandbox.beneath_root import above_standard, is_out_of_reach, opened
+from mcp_toolserver.runtime.sandbox.beneath_root import is_out_of_reach, opened
 from mcp_toolserver.runtime.sandbox.fingerprint import Fingerprint, fingerprint
 from mcp_toolserver.runtime.sandbox.git_folder import pointed_to, steering
 from mcp_toolserver.runtime.sandbox.protected import GIT, protected_name
@@ -137,7 +137,7 @@ def _hold(roots: Mapping[str, int], place: Place) -> int:
     try:
         if os.geteuid() == 0 and is_out_of_reach(roots[place.root], place.path):
             return -1
-        return above_standard(opened(roots[place.root], place.path))
+        return opened(roots[place.root], place.path)
     except OSError as error:
         if error.errno == errno.EMFILE:
             raise _too_many(place) from None

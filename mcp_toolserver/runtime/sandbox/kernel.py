@@ -90,6 +90,12 @@ def unshare(namespaces: int) -> None:
         raise _last_error()
 
 
+def setns(namespace: int) -> None:
+    """Enter the namespace open as `namespace`. Raises: OSError: the kernel refused."""
+    if _libc().setns(ctypes.c_int(namespace), ctypes.c_int(0)):
+        raise _last_error()
+
+
 def mount(source: str | None, target: str, flags: int) -> None:
     """Mount, bind or change, by `flags`. Raises: OSError: the kernel refused."""
     what = None if source is None else ctypes.c_char_p(os.fsencode(source))

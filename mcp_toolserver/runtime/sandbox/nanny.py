@@ -6,7 +6,6 @@ a narrower scope of its own and cannot signal its nanny.
 """
 
 import contextlib
-import fcntl
 import json
 import math
 import os
@@ -14,31 +13,23 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NoReturn
 
 from mcp_toolserver.runtime.sandbox import kernel, limits
 from mcp_toolserver.runtime.sandbox.bounds import CommandBounds
-from mcp_toolserver.runtime.sandbox.charter import Charter, decide
+from mcp_toolserver.runtime.sandbox.charter import Behind, Charter, decide
 from mcp_toolserver.runtime.sandbox.confined import Confinement, Ground
-from mcp_toolserver.runtime.sandbox.enclosure import LockError
-from mcp_toolserver.runtime.sandbox.environment import helper_environment
 from mcp_toolserver.runtime.sandbox.guard import Unprotectable
-from mcp_toolserver.runtime.sandbox.signals import drain, heed_polite, ignore_polite, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.passing import receive
+from mcp_toolserver.runtime.sandbox.signals import drain, ignore_polite, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.starter import Starter, Surroundings
 from mcp_toolserver.runtime.sandbox.sweep import sweep
 from mcp_toolserver.runtime.sandbox.walls import Proof
-from mcp_toolserver.runtime.sandbox.wire import MAX_REQUEST, Request, Script, decode
+from mcp_toolserver.runtime.sandbox.wire import DESCRIPTORS, MAX_REQUEST, Request, Script, decode, encode
 
-LONGEST_ARGUMENT = (128 << 10) - 1
-"""Bytes that Linux takes as one argument of a program."""
-
-SCRIPT_DESCRIPTOR = 3
 KILL_SECONDS = 5.0
 """How long the report may wait for processes that do not die (blocked in the kernel)."""
 
-_OOM_FIRST = b"1000"
-_HIGH_DESCRIPTOR = 10
 _BURIED_AT_ONCE = 1000
 
 
@@ -60,7 +51,7 @@ class Descriptors:
         return cls(request=request, control=control, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr)
 
     def close_all_but_control(self) -> None:
-        """Leave the command alone with its pipes, so that they end with it."""
+        """Close all but the control socket."""
         for descriptor in (self.request, self.cwd, self.stdin, self.stdout, self.stderr):
             os.close(descriptor)
 
@@ -103,42 +94,106 @@ class Constants:
     broker: int
 
 
-def attend(constants: Constants, descriptors: Descriptors) -> None:
-    """Serve one request from start to report."""
+def attend(constants: Constants, calls: socket.socket) -> None:
+    """Wait for the one request that comes on `calls`, and serve it from start to report.
+
+    All that does not depend on the request is done before it comes.
+    """
+    os.setsid()
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    ignore_polite()
+    wake = wake_on_child_end()
+    enclosed = _enclose(constants.broker)
+    starter = Starter.forked(constants.charter, constants.proof)
+    _rehearse(constants)
+    with calls:
+        received = receive(calls)
+    if len(received) != DESCRIPTORS:
+        return starter.dismiss()
+    descriptors = Descriptors.received(received)
     with socket.socket(fileno=descriptors.control) as control:
-        try:
-            request = decode(_read(descriptors.request))
-        except ValueError:
-            return _tell(control, {"refused": "the request cannot be read"})
-        behind = decide(constants.charter, constants.proof, request)
-        if isinstance(behind, str):
-            return _tell(control, {"refused": behind})
-        try:
-            confinement = Confinement.ready(behind, constants.ground, descriptors.cwd)
-        except (OSError, Unprotectable) as error:
-            return _tell(control, {"unwalled": str(error)})
-        os.setsid()
-        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-        ignore_polite()
+        ready = _ready(constants, descriptors)
+        if not isinstance(ready, _Ready):
+            _tell(control, ready)
+            return starter.dismiss()
+        failure = _start(starter, ready, descriptors)
+        if failure:
+            ready.confinement.given_up()
+            return _tell(control, failure)
+        _tell(control, {"started": True})
+        family = Family(starter.pid)
         watched = Watched(
             control=control.fileno(),
             lifeline=constants.lifeline,
-            wake=wake_on_child_end(),
+            wake=wake,
             bounds=constants.charter.bounds,
         )
-        enclosed = _enclose(constants.broker)
-        family, failure = _start(constants.charter, request, descriptors, confinement)
-        if failure:
-            confinement.taken_down("failed")
-            return _tell(control, failure)
-        _tell(control, {"started": True})
-        reason, limit = _watch(family, watched, request.timeout)
-        gone = _kill_all(family, enclosed, watched.wake)
-        end = {"status": family.status, "reason": reason, "detail": limit, **confinement.taken_down(reason)}
+        reason, limit = _watch(family, watched, ready.request.timeout)
+        gone = _kill_all(family, enclosed, wake)
+        left = ready.confinement.taken_down(reason)
+        end = {"status": family.status, "reason": reason, "detail": limit, **left}
         _tell(control, {name: value for name, value in end.items() if value not in ("", ())})
         while not gone:
-            gone = _kill_all(family, enclosed, watched.wake)
+            gone = _kill_all(family, enclosed, wake)
     return None
+
+
+def _rehearse(constants: Constants) -> None:
+    """Do once, without effect, what a request will take.
+
+    This process shares its memory with the broker, and each page of it is copied when it is first used.
+    """
+    request = decode(encode(Script(script="", timeout=None)))
+    behind = decide(constants.charter, constants.proof, request)
+    if isinstance(behind, Behind) and behind.layer == "bubblewrap":
+        with contextlib.suppress(OSError, Unprotectable):
+            somewhere = next(iter(constants.ground.roots.values()))
+            confinement = Confinement.ready(behind, constants.ground, somewhere)
+            confinement.entered()
+            confinement.given_up()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ready:
+    """A request that may be served, and its walls."""
+
+    request: Request
+    confinement: Confinement
+
+
+def _ready(constants: Constants, descriptors: Descriptors) -> _Ready | dict[str, object]:
+    """What is to be done; or the word on why not."""
+    try:
+        request = decode(_read(descriptors.request))
+    except ValueError:
+        return {"refused": "the request cannot be read"}
+    behind = decide(constants.charter, constants.proof, request)
+    if isinstance(behind, str):
+        return {"refused": behind}
+    try:
+        confinement = Confinement.ready(behind, constants.ground, descriptors.cwd)
+    except (OSError, Unprotectable) as error:
+        return {"unwalled": str(error)}
+    return _Ready(request=request, confinement=confinement)
+
+
+def _start(starter: Starter, ready: _Ready, descriptors: Descriptors) -> dict[str, object]:
+    """Start the main process: why it could not be started, or nothing."""
+    around = Surroundings(
+        cwd=descriptors.cwd, stdin=descriptors.stdin, stdout=descriptors.stdout, stderr=descriptors.stderr
+    )
+    try:
+        starter.start(ready.request, around, ready.confinement.entrance)
+    except OSError:
+        failure: dict[str, object] = {"failed": "what was to become of it was killed"}
+    else:
+        # The command is left alone with its pipes, so that they end with it.
+        ready.confinement.entered()
+        descriptors.close_all_but_control()
+        failure = starter.failure()
+    if failure:
+        starter.dismiss()
+    return failure
 
 
 def _read(file: int) -> bytes:
@@ -177,109 +232,6 @@ def _may_signal(pid: int) -> bool | None:
     except ProcessLookupError:
         return None
     return True
-
-
-def _start(
-    charter: Charter, request: Request, descriptors: Descriptors, confinement: Confinement
-) -> tuple[Family, dict[str, object]]:
-    """Start the main process; with it, why it could not be started, or nothing."""
-    failed, telling = os.pipe()
-    nanny = os.getpid()
-    main = os.fork()
-    if main == 0:
-        _become(charter, request, descriptors, confinement, _Parent(telling=telling, nanny=nanny))
-    os.close(telling)
-    confinement.entered()
-    descriptors.close_all_but_control()
-    # The end of file is the exec: it closes the other end.
-    failure = os.read(failed, 4096)
-    os.close(failed)
-    if failure:
-        os.waitpid(main, 0)
-    return Family(main), json.loads(failure or b"{}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Parent:
-    """What the fork knows of its nanny."""
-
-    telling: int
-    nanny: int
-
-
-def _become(
-    charter: Charter, request: Request, descriptors: Descriptors, confinement: Confinement, parent: _Parent
-) -> NoReturn:
-    """Turn this fork into the main process; never returns."""
-    failure = {"failed": "it could not be prepared"}
-    telling = parent.telling
-    try:
-        telling = _move_up(telling)
-        _leave_nothing_of_the_nanny(parent.nanny)
-        os.fchdir(descriptors.cwd)
-        for number, descriptor in enumerate((descriptors.stdin, descriptors.stdout, descriptors.stderr)):
-            os.dup2(descriptor, number)
-        argv = confinement.enter(_argv(charter, request))
-        environment = {**_environment(charter, request), **confinement.environment}
-        limits.apply(charter.bounds)
-        os.execve(argv[0], argv, environment)  # noqa: S606  # a nanny exists to do this
-    except (LockError, Unprotectable) as error:
-        failure = {"unwalled": str(error)}
-    except OSError as error:
-        failure = {confinement.blame: os.strerror(error.errno or 0)}
-    except ValueError:
-        failure = {"failed": "an argument cannot be passed to a program"}
-    finally:
-        os.write(telling, json.dumps(failure).encode())
-        os._exit(127)
-
-
-def _leave_nothing_of_the_nanny(nanny: int) -> None:
-    # Dumpable again, or an unprivileged process does not own its /proc files.
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != nanny:
-        os._exit(127)
-    os.setsid()
-    with contextlib.suppress(OSError):
-        kernel.scope_signals()
-    heed_polite()
-    with contextlib.suppress(OSError):
-        score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-        os.write(score, _OOM_FIRST)
-
-
-def _environment(charter: Charter, request: Request) -> Mapping[str, str]:
-    if isinstance(request, Script):
-        return charter.environment
-    return helper_environment(charter.environment, request.environment)
-
-
-def _argv(charter: Charter, request: Request) -> tuple[str, ...]:
-    if not isinstance(request, Script):
-        return request.argv
-    script = request.script.encode()
-    if len(script) <= LONGEST_ARGUMENT:
-        return (*charter.shell, request.script)
-    return (*charter.shell, _read_script(script, charter.shell))
-
-
-def _read_script(script: bytes, shell: tuple[str, ...]) -> str:
-    """A script that runs the one too long for an argument, out of a descriptor that it closes first."""
-    file = os.memfd_create("script")
-    with open(file, "wb", closefd=False) as stream:
-        stream.write(script)
-    os.lseek(file, 0, os.SEEK_SET)
-    os.dup2(file, SCRIPT_DESCRIPTOR)
-    os.set_inheritable(SCRIPT_DESCRIPTOR, True)
-    # Bash reads a file without help; another shell needs cat.
-    read = f"</dev/fd/{SCRIPT_DESCRIPTOR}" if "--norc" in shell else f"cat <&{SCRIPT_DESCRIPTOR}"
-    return f'eval "exec {SCRIPT_DESCRIPTOR}<&-\n$({read})"'
-
-
-def _move_up(descriptor: int) -> int:
-    """A copy of `descriptor` out of the way of those that the program gets."""
-    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH_DESCRIPTOR)
 
 
 # --- while it runs, and after ----------------------------------------------------------------------------

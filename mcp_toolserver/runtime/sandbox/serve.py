@@ -1,4 +1,8 @@
-"""The broker: a process with one thread that forks a nanny for each request and does nothing else."""
+"""The broker: a process with one thread that gives each request to a nanny and does nothing else.
+
+The nanny of the next request is forked before that comes: a fork, and the first steps of a process that
+shares its memory with another, take longer than all else that a short command needs.
+"""
 
 import contextlib
 import gc
@@ -8,16 +12,17 @@ import signal
 import socket
 import time
 import traceback
-from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from mcp_toolserver.runtime.sandbox import kernel
 from mcp_toolserver.runtime.sandbox.charter import Charter, find_shell
 from mcp_toolserver.runtime.sandbox.confined import Ground, ground, proven
+from mcp_toolserver.runtime.sandbox.devices import fixed_devices
 from mcp_toolserver.runtime.sandbox.guard import Unprotectable, look
-from mcp_toolserver.runtime.sandbox.nanny import KILL_SECONDS, Constants, Descriptors, attend
+from mcp_toolserver.runtime.sandbox.nanny import KILL_SECONDS, Constants, attend
+from mcp_toolserver.runtime.sandbox.passing import receive_packet, send
 from mcp_toolserver.runtime.sandbox.signals import drain, restore_defaults, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.sweep import children, sweep
 from mcp_toolserver.runtime.sandbox.walls import Proof, told
@@ -70,7 +75,8 @@ def _prepared(charter: Charter) -> tuple[Ground, Proof]:
     try:
         on = ground(charter.walls)
         look(charter.walls, on.roots, on.surveys).close()
-        return on, proven(charter)
+        proof = proven(charter)
+        return replace(on, devices=fixed_devices() if proof.commands == "bubblewrap" else -1), proof
     except Unprotectable as error:
         return nowhere, Proof(commands="none", helpers="none", stop=str(error))
     except OSError as error:
@@ -94,19 +100,16 @@ def _keep_only(descriptor: int) -> None:
     os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
 
 
-def _receive(requests: socket.socket) -> tuple[bytes, list[int]]:
-    """The next packet and its descriptors, none of which a program inherits. No bytes: the server is gone."""
-    received = array("i")
-    # socket.recv_fds loses its flags before Python 3.13, and with them MSG_CMSG_CLOEXEC.
-    space = socket.CMSG_SPACE(DESCRIPTORS * received.itemsize)
-    try:
-        message, ancillary, _, _ = requests.recvmsg(64, space, socket.MSG_CMSG_CLOEXEC)
-    except ConnectionError:
-        return b"", []
-    for level, kind, data in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            received.frombytes(data[: len(data) - len(data) % received.itemsize])
-    return message, list(received)
+_PAUSE_MS = 100
+"""A fork slows down the command that was just started, so the next nanny waits for its end, or for this."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Spare:
+    """A nanny that waits for its request."""
+
+    pid: int
+    calls: socket.socket
 
 
 @dataclass(kw_only=True)
@@ -117,45 +120,73 @@ class _Loop:
     held: int
     """The other end of the lifeline; its closing tells the nannies that this process is gone."""
     nannies: set[int] = field(default_factory=set[int])
+    spare: _Spare | None = None
 
     def run(self) -> None:
         poller = select.poll()
         poller.register(self.wake, select.POLLIN)
         poller.register(self.requests, select.POLLIN)
+        self._prepare()
         serving = True
         while serving:
-            ready = {descriptor for descriptor, _ in poller.poll()}
+            ready = {descriptor for descriptor, _ in poller.poll(None if self.spare else _PAUSE_MS)}
             if self.wake in ready:
                 self._bury()
             if self.requests.fileno() in ready:
                 serving = self._answer()
+            else:
+                self._prepare()
         os.close(self.held)
+        if self.spare is not None:
+            self.spare.calls.close()
         poller.unregister(self.requests)
         patience = time.monotonic() + KILL_SECONDS
         while self._bury() and time.monotonic() < patience:
             poller.poll(KILL_SECONDS * 1000)
 
     def _answer(self) -> bool:
-        """Fork a nanny for the next request; false when the server is gone."""
-        message, descriptors = _receive(self.requests)
-        if len(descriptors) == DESCRIPTORS:
-            self._fork(Descriptors.received(descriptors))
+        """Give the next request to a nanny; false when the server is gone."""
+        message, descriptors = receive_packet(self.requests)
+        if len(descriptors) == DESCRIPTORS and not self._give(descriptors):
+            # The one that waited has been killed; if this fails too, the server sees the control socket close
+            # with no word on it.
+            self._prepare()
+            self._give(descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
         return bool(message)
 
-    def _fork(self, descriptors: Descriptors) -> None:
+    def _give(self, descriptors: Sequence[int]) -> bool:
+        """Hand a request to the nanny that waits; false when there is none any more."""
+        spare, self.spare = self.spare, None
+        if spare is None:
+            return False
+        with spare.calls, contextlib.suppress(OSError):
+            send(spare.calls, descriptors)
+            return True
+        return False
+
+    def _prepare(self) -> None:
+        """Fork the nanny of the next request."""
+        if self.spare is not None:
+            return
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             nanny = os.fork()
         except OSError:
-            # The server sees the control socket close with no word on it.
+            # It is tried again when there is a request.
+            ours.close()
+            theirs.close()
             return
         if nanny:
+            theirs.close()
             self.nannies.add(nanny)
+            self.spare = _Spare(pid=nanny, calls=ours)
             return
         os.close(self.held)
         self.requests.close()
-        _alone(lambda: attend(self.constants, descriptors))
+        ours.close()
+        _alone(lambda: attend(self.constants, theirs))
 
     def _bury(self) -> bool:
         """Reap the dead; false when no child is left.
@@ -173,6 +204,9 @@ class _Loop:
                 break
             orphaned |= pid not in self.nannies or status != 0
             self.nannies.discard(pid)
+            if self.spare is not None and pid == self.spare.pid:
+                self.spare.calls.close()
+                self.spare = None
         if orphaned:
             self._kill_orphans()
         return True
