@@ -86,7 +86,7 @@ class Run:
 
     def send(self, tool: str, arguments: dict[str, object], *, shows_nothing: bool = False) -> None:
         """Make a call; that the server answers at all is what `look` asks."""
-        self.sent.append(f"{tool} {arguments}")
+        self.sent.append(f"{tool} {arguments!a}")
         try:
             said = self.server.call(tool, **arguments)
         except Unanswered as error:
