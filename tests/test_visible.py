@@ -104,6 +104,13 @@ def test_what_cannot_be_seen_is_escaped_and_never_left_out(text: str, shown: str
     assert unescape(shown).encode(errors="surrogatepass") == text.encode(errors="surrogatepass")
 
 
+@pytest.mark.parametrize("script", ["a", "é", "ж", "文", "か", "😀"])
+@pytest.mark.parametrize("hidden", ["\x1b", "\x85", "\u034f", "\u200b", "\ufeff", "\ud800", "\U000e0041"])
+def test_what_hides_far_behind_text_of_any_script_is_found(script: str, hidden: str) -> None:
+    text = script * 10_000
+    assert visible(text + hidden + text) == text + escape(hidden) + text
+
+
 def test_a_text_of_very_many_hidden_characters_is_escaped_as_well() -> None:
     tags = "".join(map(chr, range(0xE0000, 0xE0200)))
     family = "👨\u200d👩\u200d👧"

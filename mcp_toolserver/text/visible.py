@@ -167,6 +167,19 @@ def _hidden() -> re.Pattern[str]:
     return re.compile(f"[^{_class(gaps)}]")
 
 
+@cache
+def _harmless() -> bytes:
+    """The bytes of UTF-8 that begin no hidden character."""
+    ends = {last for _, last in _HIDDEN}
+    starts = {number for first, last in _HIDDEN for number in range(first, last, 64)} | ends
+    begin = {chr(number).encode(errors="surrogatepass")[0] for number in starts}
+    return bytes({*_PLAIN, *range(0x80, 0x100)} - begin)
+
+
+def _is_harmless(text: str) -> bool:
+    return not text.encode(errors="surrogatepass").translate(None, _harmless())
+
+
 def _found(text: str) -> set[str]:
     """The different characters in `text` that may have to be escaped, but for carriage returns."""
     if text.isascii():
@@ -175,6 +188,8 @@ def _found(text: str) -> set[str]:
     if len(sample.encode(errors="surrogatepass")) < len(sample) * _MOSTLY_ASCII:
         rest = text.encode(errors="surrogatepass").translate(None, _PLAIN)
         text = rest.decode(errors="surrogatepass")
+    elif _is_harmless(sample) and _is_harmless(text):
+        return set()
     return set(_hidden().findall(text))
 
 
