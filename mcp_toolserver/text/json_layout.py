@@ -1,0 +1,68 @@
+"""How a JSON text is laid out, so that what is put into it looks as if it had always been there."""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from mcp_toolserver.text.json_parts import after_space, decoded
+
+_NEEDLESS = re.compile(r"(?<!\\)(?:\\\\)*\\u(?!00[01])")
+"""The escape of a character that could stand there itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """White space and escapes of a JSON text."""
+
+    newline: str
+    """Empty where everything stands on one line."""
+    unit: str
+    """What a line is indented by for each level."""
+    comma: str
+    """Between two values on one line."""
+    colon: str
+    ascii: bool
+    """Whether characters beyond ASCII are escaped."""
+
+    def written(self, value: JsonValue, level: int) -> str:
+        """`value` as it stands at `level`, which the whole text has as 0."""
+        separators = (",", self.colon) if self.newline else (self.comma, self.colon)
+        indent = self.unit if self.newline else None
+        text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=self.ascii)
+        return text.replace("\n", self._line(level))
+
+    def composed(self, members: Iterable[tuple[str, str]], level: int) -> str:
+        """An object of keys and values that are JSON already."""
+        line = self._line(level + 1)
+        comma = f",{line}" if self.newline else self.comma
+        inside = comma.join(f"{self.written(key, 0)}{self.colon}{value}" for key, value in members)
+        return f"{{{line}{inside}{self._line(level)}}}"
+
+    def enclosed(self, item: str, level: int) -> str:
+        """An array at `level` with one item that is JSON already."""
+        return f"[{self._line(level + 1)}{item}{self._line(level)}]"
+
+    def between(self, level: int) -> str:
+        """What stands between two items of an array at `level`."""
+        return f",{self._line(level + 1)}" if self.newline else self.comma
+
+    def _line(self, level: int) -> str:
+        return f"{self.newline}{self.unit * level}" if self.newline else ""
+
+
+def layout(text: str, at: int, level: int) -> Layout:
+    """How the object at `at` is laid out, which is not empty and stands at `level` of `text`."""
+    first = after_space(text, at + 1)
+    key = decoded(text, first)
+    colon = text[key.end : after_space(text, after_space(text, key.end) + 1)]
+    before, newline, indent = text[at + 1 : first].rpartition("\n")
+    return Layout(
+        newline="\r\n" if before.endswith("\r") else newline,
+        unit=indent[: len(indent) // (level + 1)],
+        comma=", " if colon.endswith(" ") else ",",
+        colon=colon,
+        ascii=text.isascii() and "\\u" in text and _NEEDLESS.search(text) is not None,
+    )

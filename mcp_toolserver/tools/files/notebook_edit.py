@@ -1,0 +1,144 @@
+"""Change one cell of a Jupyter notebook; read_file shows them. A code cell with another source loses its
+outputs. All else in the file stays.
+"""
+
+from typing import TYPE_CHECKING, Literal
+
+from mcp_toolserver.text.diff import unified
+from mcp_toolserver.text.encoding import Encoding, detect
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    Capability,
+    Field,
+    InvalidInput,
+    NotFound,
+    Output,
+    Permission,
+    Profile,
+    Runtime,
+    ToolSpec,
+    WorkspacePath,
+    Written,
+    model_validator,
+)
+
+if TYPE_CHECKING:
+    from mcp_toolserver.text.notebook_edit import CellEdit, EditedNotebook
+
+
+class NotebookEdit(Args):
+    path: WorkspacePath = Field(description="File")
+    edit_mode: Literal["replace", "insert", "delete"] = Field(default="replace", description="Mode")
+    cell_id: str | None = Field(default=None, description="Or: cell_number. insert: after it")
+    cell_number: int | None = Field(default=None, ge=0, description="From 0. insert: the number it gets")
+    new_source: str | None = Field(default=None, min_length=0, description="Whole")
+    cell_type: Literal["code", "markdown", "raw"] | None = Field(
+        default=None, description="Usual: as it was, or code"
+    )
+    expected_sha256: str | None = Field(
+        default=None, pattern="^[0-9a-fA-F]{64}$", description="Of the old file"
+    )
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "NotebookEdit":
+        if self.edit_mode != "delete" and self.new_source is None:
+            raise ValueError("new_source is needed to replace or insert a cell; it may be empty")
+        if self.edit_mode == "delete" and (self.new_source or self.cell_type):
+            raise ValueError("new_source and cell_type have no meaning with edit_mode delete; leave them out")
+        if self.cell_id is not None and self.cell_number is not None:
+            raise ValueError("give cell_id or cell_number, not both")
+        if self.edit_mode != "insert" and self.cell_id is None and self.cell_number is None:
+            raise ValueError("say which cell: give cell_id or cell_number, as read_file shows them")
+        return self
+
+
+async def run(args: NotebookEdit, rt: Runtime) -> Output:
+    if not args.path.lower().endswith(".ipynb"):
+        raise InvalidInput(f"'{args.path}' is not named as a notebook (.ipynb). Edit it with edit_file.")
+    # A server that is never asked to edit a notebook is spared this import.
+    from mcp_toolserver.text.notebook_edit import edit
+
+    done: list[tuple[EditedNotebook, str]] = []
+
+    def change(raw: bytes) -> bytes:
+        encoding = _encoding(args.path, raw)
+        try:
+            edited = edit(encoding.decode(raw), _cell_edit(args))
+        except (InvalidInput, NotFound) as error:
+            raise type(error)(f"'{args.path}' {error}.") from None
+        done.append((edited, unified(edited.before, edited.after, f"{args.path}#{edited.number}")))
+        return encoding.encode(edited.text)
+
+    written = await rt.fs.update(args.path, change, expected_sha256=args.expected_sha256)
+    edited, diff = done[-1]
+    return Output("\n".join((_summary(args, edited, written), *_notes(edited, written), diff)).rstrip("\n"))
+
+
+def _encoding(path: str, raw: bytes) -> Encoding:
+    encoding = detect(raw)
+    if encoding is None or not encoding.name.startswith("utf"):
+        name = "binary" if encoding is None else f"in {encoding.name}"
+        raise InvalidInput(f"'{path}' is {name}; a notebook is text in UTF-8. Choose another file.")
+    return encoding
+
+
+def _cell_edit(args: NotebookEdit) -> "CellEdit":
+    from mcp_toolserver.text.notebook_edit import CellEdit
+
+    return CellEdit(
+        mode=args.edit_mode,
+        id=args.cell_id,
+        number=args.cell_number,
+        source=args.new_source or "",
+        type=args.cell_type,
+    )
+
+
+def _summary(args: NotebookEdit, edited: "EditedNotebook", written: Written) -> str:
+    named = f" id={edited.id}" if edited.id else ""
+    done = {"replace": "Replaced", "insert": "Inserted", "delete": "Deleted"}[args.edit_mode]
+    return (
+        f"{done} cell {edited.number} ({edited.type}{named}) of {args.path}, which has {edited.cells} cells "
+        f"({len(written.after)} bytes, sha256 {written.sha256})."
+    )
+
+
+def _notes(edited: "EditedNotebook", written: Written) -> list[str]:
+    notes: list[str] = []
+    if written.after == written.before:
+        return ["The content is the same as before."]
+    if edited.type != edited.old_type and edited.old_type:
+        notes.append(f"Its type was {edited.old_type}.")
+    if edited.cleared:
+        notes.append(f"Its outputs ({edited.cleared}) are cleared.")
+    if edited.detached:
+        notes.append("Its attachments are gone: a code cell has none.")
+    if written.links > 1:
+        notes.append(f"The file had {written.links} hard links; the other names keep the old content.")
+    return notes
+
+
+TOOL = ToolSpec(
+    name="NotebookEdit",
+    description=__doc__ or "",
+    permission=Permission.WORKSPACE_WRITE,
+    needs=frozenset({Capability.FS_WRITE}),
+    args=NotebookEdit,
+    run=run,
+    kind="edit",
+    subjects=lambda args: (args.path,),
+    destructive=True,
+    aliases=(
+        Alias(
+            "NotebookEdit",
+            renames={
+                "notebook_path": "path",
+                "file_path": "path",
+                "source": "new_source",
+                "command": "edit_mode",
+            },
+        ),
+    ),
+    profile=Profile.DEFAULT,
+)
