@@ -1,9 +1,12 @@
-"""Read a text file or an image. Lines come as number, tab, text. A long file comes in pages; the last line
-says how to go on.
+"""Read text, image, notebook, PDF, docx or xlsx. Lines come as number, tab, text. The last says how to go
+on.
 """
 
+from dataclasses import dataclass, replace
+from io import BytesIO
 from typing import BinaryIO
 
+from mcp_toolserver.text.kinds import HEAD_BYTES, DocumentKind, document_kind, image_type
 from mcp_toolserver.text.page import Page, page
 from mcp_toolserver.tool import (
     Alias,
@@ -16,6 +19,7 @@ from mcp_toolserver.tool import (
     Permission,
     Profile,
     Runtime,
+    ToolError,
     ToolSpec,
     WorkspacePath,
 )
@@ -25,44 +29,69 @@ _TEXT_BYTES = 199_000
 """Below the limit of the answer, which also holds the notes at its end."""
 _WHOLE_BYTES = 10 * 1024 * 1024
 _IMAGE_BYTES = 5 * 1024 * 1024
-_HEAD_BYTES = 12
+_DOCUMENT_BYTES = 50 * 1024 * 1024
 
 
 class ReadFile(Args):
     path: WorkspacePath = Field(description="File")
-    offset: int = Field(default=0, ge=0, description="Lines to skip")
+    offset: int = Field(default=0, ge=0, description="Lines (cells, PDF pages) to skip")
     limit: int | None = Field(default=None, ge=1, description=f"Lines to read ({_LINES})")
 
 
+@dataclass(frozen=True)
+class _Document:
+    """What has to be taken apart first, which may take long."""
+
+    kind: DocumentKind
+    content: bytes
+
+
 async def run(args: ReadFile, rt: Runtime) -> Output:
-    return await rt.fs.read(args.path, lambda file, size: _shown(args, file, size))
+    found = await rt.fs.read(args.path, lambda file, size: _shown(args, file, size))
+    return found if isinstance(found, Output) else await rt.compute(lambda: _document(args, found))
 
 
-def _shown(args: ReadFile, file: BinaryIO, size: int) -> Output:
-    mime_type = _image_type(file.read(_HEAD_BYTES))
+def _shown(args: ReadFile, file: BinaryIO, size: int) -> "Output | _Document":
+    head = file.read(HEAD_BYTES)
     file.seek(0)
-    if mime_type is not None:
+    if (mime_type := image_type(head)) is not None:
         return _image(args.path, mime_type, file, size)
+    if (kind := document_kind(args.path, head)) is not None:
+        if size > _DOCUMENT_BYTES:
+            raise InvalidInput(
+                f"'{args.path}' has {size} bytes, and documents of up to {_DOCUMENT_BYTES} bytes are taken "
+                "apart. Ask the user for a smaller one, or for its text."
+            )
+        return _Document(kind, file.read(_DOCUMENT_BYTES))
     if size > _WHOLE_BYTES and args.limit is None:
         raise InvalidInput(
             f"'{args.path}' has {size} bytes. Set `limit` (and `offset`) to read a part of it, or find the "
             "place with grep_search."
         )
+    return _lines(args, file, size)
+
+
+def _document(args: ReadFile, found: _Document) -> Output:
+    # A server that is never asked for a document is spared these imports.
+    from mcp_toolserver.text.blocks import Shown, Wanted
+    from mcp_toolserver.text.documents import shown as taken_apart
+
+    wanted = Wanted(skip=args.offset, take=args.limit, room=_TEXT_BYTES)
+    try:
+        shown = taken_apart(found.kind, found.content, wanted)
+    except ToolError as error:
+        raise type(error)(f"'{args.path}' {error}.") from None
+    if isinstance(shown, Shown):
+        images = tuple(Image(data=each.data, mime_type=each.mime_type) for each in shown.pictures)
+        return Output(shown.text, images=images, truncated=shown.truncated)
+    output = _lines(args, BytesIO(shown.content), len(shown.content))
+    return replace(output, text=f"{output.text}\n[{shown.note}]") if shown.note else output
+
+
+def _lines(args: ReadFile, file: BinaryIO, size: int) -> Output:
     found = page(file, size, skip=args.offset, take=args.limit or _LINES, max_bytes=_TEXT_BYTES)
     is_cut = found.cut_by_bytes or (args.limit is None and found.next_skip is not None)
     return Output(_text(found), truncated=is_cut)
-
-
-def _image_type(head: bytes) -> str | None:
-    if head.startswith(b"RIFF") and head[8:] == b"WEBP":
-        return "image/webp"
-    starts = {
-        b"\x89PNG\r\n\x1a\n": "image/png",
-        b"\xff\xd8\xff": "image/jpeg",
-        b"GIF87a": "image/gif",
-        b"GIF89a": "image/gif",
-    }
-    return next((mime_type for start, mime_type in starts.items() if head.startswith(start)), None)
 
 
 def _image(path: str, mime_type: str, file: BinaryIO, size: int) -> Output:

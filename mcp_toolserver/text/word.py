@@ -1,0 +1,108 @@
+"""The text of a Word document: paragraphs and tables in their order, inserted text included, deleted not."""
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from io import BytesIO
+from typing import BinaryIO, Protocol
+
+from mcp_toolserver.text.foreign import extra, foreign
+from mcp_toolserver.text.office import check_package
+
+_WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_PARAGRAPH, _TABLE, _ROW, _CELL = (f"{_WORD}{name}" for name in ("p", "tbl", "tr", "tc"))
+_STYLE, _NUMBERED, _VALUE = (f"{_WORD}{name}" for name in ("pStyle", "numPr", "val"))
+_TEXT = f"{_WORD}t"
+_SIGNS = {f"{_WORD}tab": "\t", f"{_WORD}br": "\n", f"{_WORD}cr": "\n", f"{_WORD}noBreakHyphen": "-"}
+_SECOND_COPY = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
+"""Of what its neighbour has in a newer form."""
+_PROPERTIES = f"{_WORD}pPr"
+_HEADING = "Heading"
+_LEVELS = 9
+
+
+class _Element(Protocol):
+    """An element of XML, as lxml has it."""
+
+    @property
+    def tag(self) -> object: ...
+    @property
+    def text(self) -> str | None: ...
+    def get(self, key: str) -> str | None: ...
+    def find(self, path: str) -> "_Element | None": ...
+    def __iter__(self) -> "Iterator[_Element]": ...
+
+
+class _Story(Protocol):
+    @property
+    def body(self) -> _Element: ...
+
+
+class _Document(Protocol):
+    @property
+    def element(self) -> _Story: ...
+
+
+def word(content: bytes) -> str:
+    """The text of a Word document, a paragraph or a row of a table a line.
+
+    Raises:
+        Unavailable: the extra is not installed.
+        InvalidInput: it is damaged, or too large.
+    """
+    opened: Callable[[BinaryIO], _Document] = extra("docx").Document
+    own: type[Exception] = import_module("docx.exceptions").PythonDocxError
+    with foreign("a Word document", own):
+        check_package(content)
+        return "\n".join(_lines(opened(BytesIO(content)).element.body))
+
+
+def _lines(parent: _Element) -> Iterator[str]:
+    for element in parent:
+        if element.tag == _PARAGRAPH:
+            yield _mark(element) + _text(element)
+        elif element.tag == _TABLE:
+            yield from (" | ".join(_cells(row)) for row in _inner(element, _ROW))
+        else:
+            yield from _lines(element)
+
+
+def _mark(paragraph: _Element) -> str:
+    """What Markdown would have before such a paragraph."""
+    properties = paragraph.find(_PROPERTIES)
+    if properties is None:
+        return ""
+    style = properties.find(_STYLE)
+    name = (style.get(_VALUE) if style is not None else None) or ""
+    level = name.removeprefix(_HEADING)
+    if name.startswith(_HEADING) and level.isdecimal():
+        return "#" * min(int(level), _LEVELS) + " "
+    return "- " if properties.find(_NUMBERED) is not None else ""
+
+
+def _cells(row: _Element) -> Iterator[str]:
+    for cell in _inner(row, _CELL):
+        yield " ".join(line.replace("\n", " ") for line in _lines(cell) if line)
+
+
+def _inner(parent: _Element, tag: str) -> Iterator[_Element]:
+    """The elements with `tag`, also those that are wrapped in others."""
+    for element in parent:
+        if element.tag == tag:
+            yield element
+        else:
+            yield from _inner(element, tag)
+
+
+def _text(parent: _Element) -> str:
+    """What a paragraph says, text boxes in it included."""
+    return "".join(_pieces(parent))
+
+
+def _pieces(parent: _Element) -> Iterator[str]:
+    for element in parent:
+        if element.tag == _TEXT:
+            yield element.text or ""
+        elif element.tag in _SIGNS:
+            yield _SIGNS[str(element.tag)]
+        elif element.tag not in (_SECOND_COPY, _PROPERTIES):
+            yield from _pieces(element)
