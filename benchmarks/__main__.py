@@ -21,6 +21,7 @@ from benchmarks import (
     killing,
     list_size,
     machine,
+    notebook,
     sanitizer,
     small_read,
     start,
@@ -42,6 +43,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     confined.BENCHMARK,
     list_size.BENCHMARK,
     sanitizer.BENCHMARK,
+    notebook.BENCHMARK,
 )
 DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
