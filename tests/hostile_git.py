@@ -166,7 +166,8 @@ class Asked:
         held = os.open(cwd or self.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             with anyio.fail_after(3 * PATIENCE):
-                return await self.git.run(query, cwd=held, timeout=timeout, limit=limit)
+                where = await self.git.locate(cwd=held, timeout=timeout)
+                return await self.git.ask(where, query, cwd=held, timeout=timeout, limit=limit)
         finally:
             os.close(held)
 
@@ -177,4 +178,4 @@ async def asking(
 ) -> AsyncGenerator[Asked]:
     """Our git, run by a real broker whose server has `environ`."""
     with broker(FULL, helper(program), environ={**lair.environ, **(environ or {})}) as started:
-        yield Asked(Git(Programs(started), program), lair.repository)
+        yield Asked(Git(Programs(started), program, str(lair.folder / "home")), lair.repository)

@@ -44,12 +44,15 @@ FIXED: Mapping[str, str] = {
     "safe.bareRepository": "explicit",
     # Files of the repository's choice that git would quote in its complaints.
     "core.attributesFile": "/dev/null",
+    "mailmap.file": "/dev/null",
     # Writing.
     "diff.autoRefreshIndex": "false",
     "gc.auto": "0",
     "maintenance.auto": "false",
     # Looks.
     "color.ui": "false",
+    "color.diff": "false",
+    "color.status": "false",
     "column.ui": "never",
     "core.quotePath": "true",
 }

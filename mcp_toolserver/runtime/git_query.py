@@ -68,7 +68,7 @@ _SHAPES: Mapping[str, _Shape] = {
     ),
     # Without the index refreshed, which would be a write, only these tell a touched file from a changed one.
     "diff": _shape(
-        _DIFFERENCES, r"--(cached|staged|merge-base)", hardened=f"{_PLAIN} {_ASIDE}", layout=_HISTORY
+        _DIFFERENCES, _NAMES, r"--(cached|staged|merge-base)", hardened=f"{_PLAIN} {_ASIDE}", layout=_HISTORY
     ),
     "log": _shape(_DIFFERENCES, _NAMES, _COMMITS, hardened=f"{_PLAIN} --no-show-signature", layout=_HISTORY),
     "show": _shape(_DIFFERENCES, _NAMES, _COMMITS, hardened=f"{_PLAIN} --no-show-signature", layout=_HISTORY),
