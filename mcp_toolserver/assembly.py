@@ -11,7 +11,7 @@ from typing import NoReturn
 import anyio
 from anyio.abc import TaskStatus
 
-from mcp_toolserver.capabilities import PRICES, Capability, Permission, Prices, Search
+from mcp_toolserver.capabilities import PRICES, Capability, Git, Permission, Prices, Search
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.policy.rules import Policy, Vocabulary, parse
 from mcp_toolserver.policy.watchdog import commands
@@ -21,11 +21,16 @@ from mcp_toolserver.protocol.stdio import serve_stdio
 from mcp_toolserver.registry import Registry, discover
 from mcp_toolserver.runtime.beneath import Openat2, below, best_engine
 from mcp_toolserver.runtime.broker import Broker
+from mcp_toolserver.runtime.found_programs import Found
 from mcp_toolserver.runtime.fs import Workspace
+from mcp_toolserver.runtime.git import Git as GitProgram
+from mcp_toolserver.runtime.git_answers import Answers
+from mcp_toolserver.runtime.git_repository import Reading
 from mcp_toolserver.runtime.grant import Machine
 from mcp_toolserver.runtime.processes import CommandLimits, Commands
 from mcp_toolserver.runtime.programs import Programs
 from mcp_toolserver.runtime.sandbox.protected import is_protected
+from mcp_toolserver.runtime.sandbox.walls import Layer
 from mcp_toolserver.runtime.search import Ripgrep
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.audit import Audit
@@ -62,9 +67,7 @@ class Assembly:
             self.audit.close()
 
 
-def assemble(
-    settings: Settings, broker: Broker | None, ripgrep: str | None, *, held_by: int | None
-) -> Assembly:
+def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by: int | None) -> Assembly:
     """Put a server together. `held_by` is the version of Landlock that confines this process, 0 for none; or
     None where nothing will be called, and so nothing recorded.
 
@@ -72,7 +75,7 @@ def assemble(
         SettingsError: a tool, toolset, rule or root is unknown or wrong.
     """
     registry = Registry(discover())
-    offer = offered_here(broker, settings)
+    offer = offered_here(broker, settings, git=found.git is not None)
     offered = registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
     policy = _policy(settings, registry)
     state = state_folder(settings.state_dir)
@@ -85,6 +88,7 @@ def assemble(
         hides=_hides(policy, state, outputs),
         protects=_protects(settings),
     )
+    hiding = _may_hide(policy, state, workspace.roots)
     limits = CommandLimits(foreground_seconds=settings.foreground_seconds)
     confined = _confined(settings)
     running = broker and Commands(
@@ -96,7 +100,8 @@ def assemble(
         open_world=_OPEN if offer.networked else frozenset(),
         workspace=workspace,
         outputs=outputs,
-        search=_search(broker, ripgrep, hiding=_may_hide(policy, state, workspace.roots)),
+        search=_search(broker, found.ripgrep, hiding=hiding),
+        git=_git(broker, found.git, hiding=hiding),
         processes=running and running.within,
         jobs=running,
     )
@@ -142,10 +147,12 @@ def _audit(held: Enforcement, broker: Broker | None, state: str, *, values: bool
     files = ("openat2" if held.openat2 else "walk", *(("landlock", "seccomp") if held.landlock else ()))
     walls = () if held.commands == "none" else (held.commands, *(("seccomp",) if held.filtered else ()))
     helpers = broker.proof.helpers if broker else "none"
+    around_git = _around_git(broker) if broker else "none"
     layers = {
         Capability.FS_READ: files,
         Capability.FS_WRITE: files,
         Capability.SEARCH: (*files, *(() if helpers == "none" else (f"{helpers} (rg)",))),
+        Capability.GIT: (*files, *(() if around_git == "none" else (f"{around_git} (git)",))),
         Capability.PROCESS: walls,
         Capability.JOBS: walls,
     }
@@ -169,7 +176,7 @@ class Offer:
     """Whether commands reach further than this machine's files."""
 
 
-def offered_here(broker: Broker | None, settings: Settings) -> Offer:
+def offered_here(broker: Broker | None, settings: Settings, *, git: bool = True) -> Offer:
     """What this host has, and what it costs.
 
     Behind walls a command can do no more than the mode allows, so it costs no more than that. A background
@@ -182,12 +189,29 @@ def offered_here(broker: Broker | None, settings: Settings) -> Offer:
     if broker is None:
         return Offer(prices=prices, absent=absent, networked=False)
     why = "; ".join(broker.proof.reasons) or "this machine has none of the walls that commands need"
-    for needs, held in (((Capability.SEARCH,), broker.proof.helpers), (_COMMANDS, broker.proof.commands)):
+    for needs, held in (
+        ((Capability.SEARCH,), broker.proof.helpers),
+        ((Capability.GIT,) if git else (), _around_git(broker)),
+        (_COMMANDS, broker.proof.commands),
+    ):
         if unwalled or held != "none":
-            prices |= {need: PRICES[need] if need is Capability.SEARCH else mode for need in needs}
+            prices |= {need: mode if need in _COMMANDS else PRICES[need] for need in needs}
         else:
             absent |= dict.fromkeys(needs, why)
     return Offer(prices=prices, absent=absent, networked=unwalled or settings.network == "commands")
+
+
+def _around_git(broker: Broker) -> Layer:
+    """What git runs behind: it reads more than one folder, as commands do."""
+    proof = broker.proof
+    return proof.helpers if proof.commands == "none" else proof.commands
+
+
+def _git(broker: Broker | None, program: str | None, *, hiding: bool) -> Callable[[Workspace], Git] | None:
+    if broker is None or program is None:
+        return None
+    git = GitProgram(Programs(broker), program, os.path.expanduser("~"))
+    return lambda workspace: Answers(reading=Reading(git=git, workspace=workspace, hiding=hiding))
 
 
 def _confined(settings: Settings) -> Confined:

@@ -9,10 +9,10 @@ import sys
 from mcp_toolserver.capabilities import Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.runtime.broker import Charter, Proof
+from mcp_toolserver.runtime.found_programs import Found
 from mcp_toolserver.runtime.sandbox.bounds import CommandBounds
 from mcp_toolserver.runtime.sandbox.environment import command_environment
 from mcp_toolserver.runtime.sandbox.walls import Walls
-from mcp_toolserver.runtime.search_programs import helper
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.folder import make_state_folder, state_folder
 
@@ -43,12 +43,12 @@ def check(settings: Settings) -> None:
         )
 
 
-def charter(settings: Settings, ripgrep: str | None) -> Charter:
+def charter(settings: Settings, found: Found) -> Charter:
     """What the broker holds constant."""
     return Charter(
         walls=walls(settings),
         environment=command_environment(os.environ, settings.command_environment),
-        helpers=(helper(ripgrep),),
+        helpers=found.helpers,
         bounds=_bounds(settings),
     )
 

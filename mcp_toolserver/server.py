@@ -16,8 +16,8 @@ from typing import NoReturn
 from mcp_toolserver import confine
 from mcp_toolserver.errors import SettingsError, Unavailable
 from mcp_toolserver.runtime.broker import Broker
+from mcp_toolserver.runtime.found_programs import Found, find
 from mcp_toolserver.runtime.platforms import shortcoming
-from mcp_toolserver.runtime.search_programs import find_ripgrep
 from mcp_toolserver.settings import Action, Invocation, Settings, load
 
 NO_ROOT = "no folder to work in: give --root DIR, or set MCP_TOOLSERVER_ROOT"
@@ -45,12 +45,12 @@ def _run(invocation: Invocation) -> int:
     if lacking := shortcoming():
         raise SettingsError(lacking)
     _check(settings, needs_root=invocation.action in ("serve", "call"))
-    ripgrep = find_ripgrep(os.environ.get("PATH", "").split(os.pathsep))
-    broker = None if invocation.action in ("demo", "log") else _broker(settings, ripgrep)
+    found = find(os.environ.get("PATH", "").split(os.pathsep), settings.root)
+    broker = None if invocation.action in ("demo", "log") else _broker(settings, found)
     _log(settings.log_level.upper())
     # The handshake era uses features that the SDK says it will drop; that is for us to know, not the user.
     warnings.filterwarnings("ignore", module=r"mcp(_types)?\b")
-    return _ACTIONS[invocation.action](invocation, broker, ripgrep)
+    return _ACTIONS[invocation.action](invocation, broker, found)
 
 
 def _log(level: str) -> None:
@@ -59,7 +59,7 @@ def _log(level: str) -> None:
     logging.getLogger("mcp_toolserver").setLevel(level)
 
 
-def _serve(invocation: Invocation, broker: Broker | None, ripgrep: str | None) -> int:
+def _serve(invocation: Invocation, broker: Broker | None, found: Found) -> int:
     # Nothing made while importing is ever garbage; looking for it costs a tenth of the start.
     gc.disable()
     if invocation.settings.transport == "stdio":
@@ -69,41 +69,41 @@ def _serve(invocation: Invocation, broker: Broker | None, ripgrep: str | None) -
     from mcp_toolserver.assembly import assemble, open_door, serve
 
     door = open_door(invocation.settings)
-    assembly = assemble(invocation.settings, broker, ripgrep, held_by=_lock(invocation.settings, broker))
+    assembly = assemble(invocation.settings, broker, found, held_by=_lock(invocation.settings, broker))
     gc.freeze()
     gc.enable()
     return serve(assembly, door, leave)
 
 
-def _tools(invocation: Invocation, broker: Broker | None, ripgrep: str | None) -> int:
+def _tools(invocation: Invocation, broker: Broker | None, found: Found) -> int:
     from mcp_toolserver.assembly import assemble
     from mcp_toolserver.commands.catalogue import tools
 
-    assembly = assemble(invocation.settings, broker, ripgrep, held_by=None)
+    assembly = assemble(invocation.settings, broker, found, held_by=None)
     return tools(assembly.dispatcher, invocation.format)
 
 
-def _call(invocation: Invocation, broker: Broker | None, ripgrep: str | None) -> int:
+def _call(invocation: Invocation, broker: Broker | None, found: Found) -> int:
     from mcp_toolserver.assembly import assemble
     from mcp_toolserver.commands.call import call
 
     held_by = _lock(invocation.settings, broker)
-    return call(assemble(invocation.settings, broker, ripgrep, held_by=held_by), invocation)
+    return call(assemble(invocation.settings, broker, found, held_by=held_by), invocation)
 
 
-def _doctor(invocation: Invocation, broker: Broker | None, ripgrep: str | None) -> int:
+def _doctor(invocation: Invocation, broker: Broker | None, found: Found) -> int:
     from mcp_toolserver.commands.doctor import doctor
 
-    return doctor(invocation.settings, broker, ripgrep, as_json=invocation.json)
+    return doctor(invocation.settings, broker, found.ripgrep, as_json=invocation.json)
 
 
-def _demo(invocation: Invocation, _: Broker | None, __: str | None) -> int:
+def _demo(invocation: Invocation, _: Broker | None, __: Found) -> int:
     from mcp_toolserver.commands.demo import demo
 
     return demo(invocation.settings.root[0] if invocation.settings.root else os.getcwd())
 
 
-def _log_command(invocation: Invocation, _: Broker | None, __: str | None) -> int:
+def _log_command(invocation: Invocation, _: Broker | None, __: Found) -> int:
     from mcp_toolserver.commands.log import log
     from mcp_toolserver.stores.folder import state_folder
 
@@ -111,7 +111,7 @@ def _log_command(invocation: Invocation, _: Broker | None, __: str | None) -> in
     return log(state, follow=invocation.follow, verify=invocation.verify, as_json=invocation.json)
 
 
-_ACTIONS: Mapping[Action, Callable[[Invocation, Broker | None, str | None], int]] = {
+_ACTIONS: Mapping[Action, Callable[[Invocation, Broker | None, Found], int]] = {
     "serve": _serve,
     "tools": _tools,
     "call": _call,
@@ -128,10 +128,10 @@ def _check(settings: Settings, *, needs_root: bool) -> None:
     confine.check(settings)
 
 
-def _broker(settings: Settings, ripgrep: str | None) -> Broker | None:
+def _broker(settings: Settings, found: Found) -> Broker | None:
     """None where the platform has none; what needs one is then not offered."""
     try:
-        return Broker.start(confine.charter(settings, ripgrep))
+        return Broker.start(confine.charter(settings, found))
     except Unavailable:
         return None
     except RuntimeError as error:

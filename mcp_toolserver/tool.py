@@ -12,13 +12,24 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from mcp_toolserver.capabilities import (
+    BlameQuery,
     CanonicalPath,
     Capability,
     Command,
+    DiffQuery,
     FileQuery,
     Files,
     FoundFiles,
     FoundLines,
+    Git,
+    GitBranch,
+    GitChange,
+    GitCommit,
+    GitLine,
+    GitOverview,
+    GitState,
+    GitText,
+    HistoryQuery,
     Jobs,
     JobState,
     LineQuery,
@@ -27,6 +38,8 @@ from mcp_toolserver.capabilities import (
     Report,
     Search,
     SearchMode,
+    ShowForm,
+    ShowQuery,
     Spill,
     Written,
 )
@@ -36,15 +49,25 @@ from mcp_toolserver.text.paths import lexical
 __all__ = [
     "Alias",
     "Args",
+    "BlameQuery",
     "CanonicalPath",
     "Capability",
     "Command",
     "Conflict",
     "Denied",
+    "DiffQuery",
     "Field",
     "FileQuery",
     "FoundFiles",
     "FoundLines",
+    "GitBranch",
+    "GitChange",
+    "GitCommit",
+    "GitLine",
+    "GitOverview",
+    "GitState",
+    "GitText",
+    "HistoryQuery",
     "Image",
     "InvalidInput",
     "JobState",
@@ -57,6 +80,8 @@ __all__ = [
     "Record",
     "Runtime",
     "SearchMode",
+    "ShowForm",
+    "ShowQuery",
     "Spill",
     "TimedOut",
     "ToolError",
@@ -122,6 +147,8 @@ class Runtime(Protocol):
     def fs(self) -> Files: ...
     @property
     def search(self) -> Search: ...
+    @property
+    def git(self) -> Git: ...
     @property
     def processes(self) -> Processes: ...
     @property

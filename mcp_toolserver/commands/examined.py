@@ -10,6 +10,7 @@ from mcp_toolserver.commands import host
 from mcp_toolserver.commands.host import Host, Place
 from mcp_toolserver.commands.own_process import Tried, try_lock
 from mcp_toolserver.runtime.beneath import Openat2, best_engine
+from mcp_toolserver.runtime.found_programs import Found
 from mcp_toolserver.runtime.fs import Workspace
 from mcp_toolserver.runtime.sandbox.bounds import describe
 from mcp_toolserver.runtime.sandbox.charter import Charter, find_shell
@@ -76,7 +77,7 @@ def examine(settings: Settings, ripgrep: str | None, *, broker: bool) -> Facts:
     Raises:
         SettingsError: a root is no folder.
     """
-    charter = confine.charter(settings, ripgrep)
+    charter = confine.charter(settings, Found(ripgrep=ripgrep))
     walls = charter.walls
     git = host.find("git")
     abi = landlock_abi() if broker else 0

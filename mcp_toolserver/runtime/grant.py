@@ -10,6 +10,7 @@ from mcp_toolserver.capabilities import (
     CanonicalPath,
     Capability,
     Files,
+    Git,
     Jobs,
     Prices,
     Processes,
@@ -34,6 +35,7 @@ class Granted:
     report: Report
     files: Files | None = None
     searching: Search | None = None
+    repositories: Git | None = None
     commands: Processes | None = None
     background: Jobs | None = None
 
@@ -50,6 +52,11 @@ class Granted:
     def search(self) -> Search:
         """Needs search."""
         return _declared(self.searching, "search")
+
+    @property
+    def git(self) -> Git:
+        """Needs git."""
+        return _declared(self.repositories, "git")
 
     @property
     def processes(self) -> Processes:
@@ -82,6 +89,7 @@ class Machine:
     search: Callable[[Workspace], Search] | None
     processes: Callable[[Workspace], Processes] | None
     jobs: Jobs | None
+    git: Callable[[Workspace], Git] | None = None
 
     def within(self, roots: Sequence[str]) -> "Machine":
         """The same machine, confined to those of `roots` that lie inside the workspace."""
@@ -103,11 +111,13 @@ class Machine:
         """A runtime with `needs` and nothing else."""
         files = self.workspace.files(write=Capability.FS_WRITE in needs) if needs & _FILES else None
         search = self.search if Capability.SEARCH in needs else None
+        git = self.git if Capability.GIT in needs else None
         processes = self.processes if Capability.PROCESS in needs else None
         return Granted(
             report=report,
             files=files,
             searching=search and search(self.workspace),
+            repositories=git and git(self.workspace),
             commands=processes and processes(self.workspace),
             background=self.jobs if Capability.JOBS in needs else None,
         )

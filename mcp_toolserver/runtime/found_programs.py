@@ -1,0 +1,32 @@
+"""The server's own programs, found without running any.
+
+Imported before the broker is forked, so it is light.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mcp_toolserver.runtime import git_program, search_programs
+from mcp_toolserver.runtime.sandbox.charter import Helper
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """Absolute paths; None for what is not installed."""
+
+    ripgrep: str | None = None
+    git: str | None = None
+
+    @property
+    def helpers(self) -> tuple[Helper, ...]:
+        """What the broker must let through."""
+        git = () if self.git is None else (git_program.helper(self.git),)
+        return (search_programs.helper(self.ripgrep), *git)
+
+
+def find(path_entries: Sequence[str], roots: Sequence[str]) -> Found:
+    """The programs in `path_entries`; git, which is run on what lies in `roots`, not from there."""
+    return Found(
+        ripgrep=search_programs.find_ripgrep(path_entries),
+        git=git_program.find_git(path_entries, roots),
+    )

@@ -1,0 +1,95 @@
+"""What `git log`, `git blame` and `git for-each-ref` print when asked for fields between NUL bytes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from mcp_toolserver.capabilities import GitBranch, GitCommit, GitLine
+
+COMMIT_FORMAT = "--format=%H%x00%an%x00%ae%x00%aI%x00%s%x00%b"
+"""To be given with `-z`."""
+
+_COMMIT_FIELDS = 6
+
+BRANCH_FORMAT = (
+    "--format=%(refname)%00%(objectname)%00%(committerdate:iso-strict)%00%(upstream:short)%00%(HEAD)%00"
+)
+_BRANCH_FIELDS = 5
+
+
+def commits(answer: bytes) -> tuple[GitCommit, ...]:
+    """Commits in the order printed; one that was cut is left out."""
+    fields = answer.decode("utf-8", "replace").split("\0")
+    return tuple(
+        GitCommit(id=id_, author=author, email=email, date=date, subject=subject, body=body.strip())
+        for id_, author, email, date, subject, body in zip(
+            *(fields[number:-1:_COMMIT_FIELDS] for number in range(_COMMIT_FIELDS)), strict=False
+        )
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class References:
+    """The names that commits have."""
+
+    branches: tuple[GitBranch, ...]
+    tags: int
+
+
+def references(answer: bytes) -> References:
+    """Branches in the order printed, and how many tags there are; a remote's HEAD is no branch of its own."""
+    fields = answer.decode("utf-8", "replace").split("\0")
+    names = [field.removeprefix("\n") for field in fields[:-1:_BRANCH_FIELDS]]
+    rest = zip(*(fields[number:-1:_BRANCH_FIELDS] for number in range(1, _BRANCH_FIELDS)), strict=False)
+    found = tuple(
+        GitBranch(name=branch, commit=commit, date=date, upstream=upstream, current=current == "*")
+        for name, (commit, date, upstream, current) in zip(names, rest, strict=False)
+        if (branch := _branch_name(name))
+    )
+    return References(branches=found, tags=sum(name.startswith("refs/tags/") for name in names))
+
+
+def _branch_name(reference: str) -> str:
+    """Empty for what is no branch."""
+    for start in ("refs/heads/", "refs/remotes/"):
+        if reference.startswith(start) and not reference.endswith("/HEAD"):
+            return reference.removeprefix(start)
+    return ""
+
+
+def blamed(answer: bytes) -> Iterator[GitLine]:
+    """The lines that `git blame --porcelain` prints."""
+    known: dict[str, _Author] = {}
+    id_, number = "", 0
+    # Lines end with a line feed and with nothing else: other separators belong to the text.
+    for line in answer.decode("utf-8", "replace").split("\n"):
+        if line.startswith("\t"):
+            author = known[id_]
+            text = line[1:].removesuffix("\r")
+            yield GitLine(number=number, text=text, commit=id_, author=author.name, date=author.day)
+            continue
+        name, _, value = line.partition(" ")
+        if name in ("author", "author-time"):
+            known[id_].take(name, value)
+        elif _is_id(name):
+            id_, number = name, int(value.split(" ")[1])
+            known.setdefault(id_, _Author())
+
+
+@dataclass
+class _Author:
+    name: str = ""
+    day: str = ""
+
+    def take(self, name: str, value: str) -> None:
+        if name == "author":
+            self.name = value
+        else:
+            self.day = datetime.fromtimestamp(int(value), UTC).date().isoformat()
+
+
+_ID_LENGTHS = (40, 64)
+
+
+def _is_id(word: str) -> bool:
+    return len(word) in _ID_LENGTHS and not set(word) - set("0123456789abcdef")

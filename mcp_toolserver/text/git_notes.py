@@ -1,0 +1,32 @@
+"""What the git tools say about what they did not show. Each note is a line of its own, or nothing."""
+
+from collections.abc import Iterable, Iterator
+
+from mcp_toolserver.capabilities import GitText
+
+
+def hidden(count: int, what: str) -> Iterator[str]:
+    """That a rule hides something."""
+    if count:
+        yield f"[{counted(count, what)} left out, hidden by a rule of the operator]"
+
+
+def counted(count: int, what: str, plural: str = "") -> str:
+    """`1 file`, `2 files`."""
+    return f"{count:,} {what if count == 1 else plural or f'{what}s'}"
+
+
+def about(found: GitText, *, asked: str) -> Iterator[str]:
+    """The notes on what git printed, when `asked` was wanted."""
+    yield from hidden(found.left_out, "file")
+    if found.folder != "." and found.form in ("patch", "stat"):
+        yield f"[names are relative to {found.folder}]"
+    if found.form == "stat" and asked == "patch":
+        yield "[too long to show whole, so this only counts; name a `path` to see the changes there]"
+    elif not found.complete:
+        yield "[cut: too long to show whole; name a `path`]"
+
+
+def joined(text: str, notes: Iterable[str]) -> str:
+    """What git printed, and after it the notes, each on a line of its own."""
+    return "\n".join((*([text.removesuffix("\n")] if text else []), *notes))
