@@ -1,0 +1,1 @@
+"""Read git repositories without running anything of theirs."""

@@ -1,0 +1,61 @@
+"""Show changes as a patch: those that are not staged, those that are, or those between commits. A range A..B
+compares its ends; A...B shows what B has that A has not. A patch that is too long becomes a count by file.
+"""
+
+from mcp_toolserver.text.git_notes import about, joined
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    CanonicalPath,
+    Capability,
+    DiffQuery,
+    Field,
+    InvalidInput,
+    Limits,
+    Output,
+    Permission,
+    Runtime,
+    ToolSpec,
+    WorkspacePath,
+)
+
+
+class GitDiff(Args):
+    path: WorkspacePath = Field(default=CanonicalPath("."), description="Folder or file")
+    staged: bool = Field(default=False, description="What is staged, against HEAD or `commit`")
+    commit: str = Field(default="", max_length=520, description="Commit to compare with, or a range")
+    commit2: str = Field(default="", max_length=256, description="Compare `commit`...`commit2`")
+    stat: bool = Field(default=False, description="Count lines by file")
+
+
+async def run(args: GitDiff, rt: Runtime) -> Output:
+    revision = _revision(args)
+    form = "stat" if args.stat else "patch"
+    found = await rt.git.diff(DiffQuery(path=args.path, revision=revision, staged=args.staged, form=form))
+    is_empty = not found.text and not found.left_out
+    notes = ["[no differences]"] if is_empty else [*about(found, asked=form)]
+    return Output(joined(found.text, notes), truncated=not found.complete)
+
+
+def _revision(args: GitDiff) -> str:
+    if args.commit2 and (not args.commit or ".." in args.commit or ".." in args.commit2):
+        raise InvalidInput("`commit2` needs one commit in `commit` and one in `commit2`, no range.")
+    revision = f"{args.commit}...{args.commit2}" if args.commit2 else args.commit
+    if args.staged and ".." in revision:
+        raise InvalidInput("What is staged is compared with one commit. Leave out `staged`, or the range.")
+    return revision
+
+
+TOOL = ToolSpec(
+    name="git_diff",
+    description=__doc__ or "",
+    permission=Permission.READ_ONLY,
+    needs=frozenset({Capability.GIT}),
+    args=GitDiff,
+    run=run,
+    kind="read",
+    subjects=lambda args: (args.path,),
+    idempotent=True,
+    aliases=(Alias("GitDiff"),),
+    limits=Limits(output_bytes=100_000),
+)

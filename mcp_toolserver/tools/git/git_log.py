@@ -1,0 +1,94 @@
+"""List commits, newest first: author, date, message. With `path` those that touch it. Patches: git_show."""
+
+from collections.abc import Iterator
+
+from mcp_toolserver.text.git_notes import counted
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    CanonicalPath,
+    Capability,
+    Field,
+    GitCommit,
+    HistoryQuery,
+    Output,
+    Permission,
+    Record,
+    Runtime,
+    ToolSpec,
+    WorkspacePath,
+)
+
+
+class GitLog(Args):
+    path: WorkspacePath = Field(default=CanonicalPath("."), description="Folder or file")
+    count: int = Field(default=20, ge=1, le=1_000, description="Commits")
+    offset: int = Field(default=0, ge=0, le=999_999, description="Commits to skip")
+    oneline: bool = Field(default=False, description="Id and subject only")
+    commit: str = Field(default="", max_length=520, description="Start, or range A..B")
+    author: str = Field(default="", max_length=256, description="Part of name or address")
+    since: str = Field(default="", max_length=64, description="Date, `2 weeks ago`")
+    until: str = Field(default="", max_length=64, description="Date")
+
+
+class Commit(Record):
+    id: str
+    date: str
+    author: str
+    subject: str
+
+
+class Log(Record):
+    commits: list[Commit]
+    more: bool
+    """Older ones follow."""
+
+
+async def run(args: GitLog, rt: Runtime) -> Output:
+    found = await rt.git.history(
+        HistoryQuery(
+            path=args.path,
+            revision=args.commit,
+            author=args.author,
+            since=args.since,
+            until=args.until,
+            count=args.count,
+            offset=args.offset,
+        )
+    )
+    lines = [line for commit in found.commits for line in _lines(commit, oneline=args.oneline)]
+    shown = counted(len(found.commits), "commit")
+    next_ = args.offset + len(found.commits)
+    note = f"[{shown}; go on with offset={next_}]" if found.more else f"[{shown}]"
+    data = Log(
+        commits=[
+            Commit(id=one.id, date=one.date, author=one.author, subject=one.subject) for one in found.commits
+        ],
+        more=found.more,
+    )
+    return Output("\n".join((*lines, note)), data=data, truncated=found.more)
+
+
+def _lines(commit: GitCommit, *, oneline: bool) -> Iterator[str]:
+    if oneline:
+        yield f"{commit.id[:12]} {commit.subject}"
+        return
+    yield f"{commit.id} {commit.date} {commit.author} <{commit.email}>"
+    yield f"    {commit.subject}"
+    for line in commit.body.splitlines():
+        yield f"    {line}".rstrip()
+
+
+TOOL = ToolSpec(
+    name="git_log",
+    description=__doc__ or "",
+    permission=Permission.READ_ONLY,
+    needs=frozenset({Capability.GIT}),
+    args=GitLog,
+    run=run,
+    kind="read",
+    subjects=lambda args: (args.path,),
+    output=Log,
+    idempotent=True,
+    aliases=(Alias("GitLog"),),
+)

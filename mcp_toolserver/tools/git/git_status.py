@@ -1,0 +1,96 @@
+"""Show the branch and what is not committed, as `git status --short` does: the letter of what is staged, then
+of what is not; `??` is untracked.
+"""
+
+from mcp_toolserver.text.git_notes import counted, hidden
+from mcp_toolserver.text.git_status import long, short
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    CanonicalPath,
+    Capability,
+    Field,
+    GitChange,
+    GitState,
+    Output,
+    Permission,
+    Record,
+    Runtime,
+    ToolSpec,
+    WorkspacePath,
+)
+
+_ENTRIES = 1_000
+
+
+class GitStatus(Args):
+    path: WorkspacePath = Field(default=CanonicalPath("."), description="Folder or file")
+    short: bool = Field(default=True, description="Letters instead of words")
+
+
+class Changed(Record):
+    path: str
+    staged: str
+    unstaged: str
+    origin: str
+    """The name before a rename."""
+
+
+class State(Record):
+    branch: str
+    head: str
+    upstream: str
+    ahead: int
+    behind: int
+    clean: bool
+    total: int
+    """Changes in all; more than are listed when there are very many."""
+    changes: list[Changed]
+
+
+async def run(args: GitStatus, rt: Runtime) -> Output:
+    status = await rt.git.status(args.path)
+    shown = status.changes[:_ENTRIES]
+    lines = short(status, shown) if args.short else long(status, shown)
+    total = len(status.changes)
+    is_cut = total > len(shown) or not status.complete
+    notes = [*hidden(status.left_out, "change")]
+    if is_cut:
+        of = f"{total:,}" if status.complete else f"more than {total:,}"
+        notes.append(f"[the first {len(shown):,} of {of} changes; name a folder as `path` to see others]")
+    elif not total and not status.left_out:
+        notes.append("[nothing to commit]")
+    else:
+        notes.append(f"[{counted(total, 'change')}]")
+    return Output("\n".join((*lines, *notes)), data=_state(status, shown), truncated=is_cut)
+
+
+def _state(status: GitState, shown: tuple[GitChange, ...]) -> State:
+    return State(
+        branch=status.branch,
+        head=status.head,
+        upstream=status.upstream,
+        ahead=status.ahead,
+        behind=status.behind,
+        clean=not status.changes and not status.left_out,
+        total=len(status.changes),
+        changes=[
+            Changed(path=one.path, staged=one.staged, unstaged=one.unstaged, origin=one.origin)
+            for one in shown
+        ],
+    )
+
+
+TOOL = ToolSpec(
+    name="git_status",
+    description=__doc__ or "",
+    permission=Permission.READ_ONLY,
+    needs=frozenset({Capability.GIT}),
+    args=GitStatus,
+    run=run,
+    kind="read",
+    subjects=lambda args: (args.path,),
+    output=State,
+    idempotent=True,
+    aliases=(Alias("GitStatus"),),
+)

@@ -1,0 +1,88 @@
+"""The git tools on real repositories, through a real broker."""
+
+import json
+import os
+import re
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+from pydantic import JsonValue
+
+from mcp_toolserver.capabilities import Capability, Permission
+from mcp_toolserver.dispatch import Dispatcher, Result
+from mcp_toolserver.registry import discover
+from mcp_toolserver.runtime.broker import Broker
+from mcp_toolserver.runtime.fs import Workspace
+from mcp_toolserver.runtime.git import Git
+from mcp_toolserver.runtime.git_answers import Answers
+from mcp_toolserver.runtime.git_program import helper
+from mcp_toolserver.runtime.git_repository import Reading
+from mcp_toolserver.runtime.programs import Programs
+from mcp_toolserver.text.glob import matcher
+from tests.hostile_git import GIT, Lair
+from tests.processes import FULL, broker
+from tests.workbench import Person, dispatcher, machine
+
+GIT_TOOLS = tuple(entry for entry in discover() if entry.toolset == "git")
+
+
+@contextmanager
+def git_broker(home: Path) -> Generator[Broker]:
+    """A broker that starts git and nothing else, with its configuration in `home`."""
+    with broker(FULL, helper(GIT), environ={**os.environ, "HOME": str(home)}) as started:
+        yield started
+
+
+@dataclass(frozen=True, kw_only=True)
+class Desk:
+    """The git tools, the folder they work in, and its repository."""
+
+    lair: Lair
+    at: Dispatcher
+
+    async def ask(self, tool: str, **arguments: JsonValue) -> Result:
+        """One call."""
+        with anyio.fail_after(60):
+            return await self.at.call(tool, arguments, Person())
+
+    async def text(self, tool: str, **arguments: JsonValue) -> str:
+        """The text of one call, which must succeed."""
+        result = await self.ask(tool, **arguments)
+        assert result.error is None, result.text
+        return result.text
+
+    async def data(self, tool: str, **arguments: JsonValue) -> dict[str, Any]:
+        """What a program is told by one call, which must succeed; it fits the schema and is plain JSON."""
+        result = await self.ask(tool, **arguments)
+        assert result.error is None, result.text
+        assert result.data is not None
+        return json.loads(json.dumps(result.data))
+
+
+def desk(
+    lair: Lair, started: Broker, *, roots: Sequence[Path] = (), hides: Sequence[str] = (), raw: bool = False
+) -> Desk:
+    """The tools on `roots`, which are the repository unless given; `hides` are patterns of hidden paths."""
+    patterns = [matcher(pattern) for pattern in hides]
+    workspace = Workspace(
+        [str(root) for root in roots or (lair.repository,)],
+        hides=lambda spellings: any(hidden(one) for hidden in patterns for one in spellings),
+    )
+    git = Git(Programs(started), GIT, str(lair.folder / "home"))
+    host = replace(
+        machine(lair.folder, {Capability.GIT: Permission.READ_ONLY}),
+        workspace=workspace,
+        git=lambda workspace: Answers(reading=Reading(git=git, workspace=workspace, hiding=bool(patterns))),
+    )
+    made = dispatcher(host, *GIT_TOOLS)
+    return Desk(lair=lair, at=replace(made, raw=raw))
+
+
+def without_ids(text: str) -> str:
+    """`text` with commit ids as `<id>` and times as `<time>`."""
+    text = re.sub(r"\b[0-9a-f]{12}([0-9a-f]{28})?\b", "<id>", text)
+    return re.sub(r"\d{4}-\d\d-\d\dT[0-9:+-]+", "<time>", text)
