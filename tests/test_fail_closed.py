@@ -21,6 +21,7 @@ from tests.confinement import (
     WORKSPACE_WRITE,
     Scene,
     changed,
+    git,
     put,
     serving,
     visible_folder,
@@ -40,6 +41,7 @@ def scene() -> Generator[Scene]:
         made.state.chmod(0o700)
         put(made.root / "kept", "kept\n")
         put(made.outside / "kept", "kept\n")
+        git(made.root, "init", "--quiet")
         put(made.root / ".git/hooks/pre-commit", "#!/bin/sh\n")
         yield made
 
@@ -142,6 +144,7 @@ def test_without_bubblewrap_commands_that_write_are_refused_and_files_still_writ
         assert "SANDBOX_UNAVAILABLE" in said.text
         assert not server.call("write_file", path="new", content="by a tool\n").is_error
         assert "kept" in server.call("grep_search", pattern="kept").text
+        assert "?? new" in server.call("git_status").text
     assert (scene.root / "new").read_text(encoding="utf-8") == "by a tool\n"
     refused(run(scene, "--sandbox", "required", mode=WORKSPACE_WRITE, before=around(feature)), "bubblewrap")
     assert doctor(scene, feature, mode=WORKSPACE_WRITE)["status"] == 2
@@ -195,8 +198,12 @@ def test_without_either_only_file_tools_are_left(mode: str, scene: Scene) -> Non
     refused(run(scene, mode=mode, before=missing), "Landlock")
     assert doctor(scene, "landlock", "user-namespaces", mode=mode)["status"] == 2
     with serving(scene, mode, UNCONFINED_SERVER, around=missing) as server:
-        assert not {"bash", "grep_search", "glob_search"} & server.tools().keys()
-        for tool, arguments in (("bash", {"command": "true"}), ("grep_search", {"pattern": "kept"})):
+        assert not {"bash", "grep_search", "glob_search", "git_status"} & server.tools().keys()
+        for tool, arguments in (
+            ("bash", {"command": "true"}),
+            ("grep_search", {"pattern": "kept"}),
+            ("git_status", {}),
+        ):
             said = server.call(tool, **arguments)
             assert said.is_error
             assert "SANDBOX_UNAVAILABLE" in said.text
@@ -386,6 +393,7 @@ def test_a_layer_that_breaks_later_refuses_the_call_and_runs_nothing(
             assert said.is_error
             assert "SANDBOX_UNAVAILABLE" in said.text
             assert "ran" not in said.text.split()
+            assert "SANDBOX_UNAVAILABLE" in server.call("git_status").text
         assert "kept" in server.call("read_file", path="kept").text
         program.file.with_suffix(".gone").rename(program.file)
         assert "kept" in server.bash("cat kept")

@@ -1,0 +1,194 @@
+"""What is made of git's words."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_toolserver.capabilities import GitChange, GitText
+from mcp_toolserver.runtime.git_query import revision
+from mcp_toolserver.text.git_history import blamed, commits, references
+from mcp_toolserver.text.git_notes import about, counted, hidden, joined
+from mcp_toolserver.text.git_remote import blanked, remotes
+from mcp_toolserver.text.git_revision import ends, peeled, plain
+from mcp_toolserver.text.git_status import parsed
+from mcp_toolserver.text.languages import language, languages, top_folders
+
+# --- addresses ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://example.org/x.git", "https://example.org/x.git"),
+        ("https://hunter2@example.org/x.git", "https://[redacted]@example.org/x.git"),
+        ("https://me:hunter2@example.org:8443/x.git", "https://[redacted]@example.org:8443/x.git"),
+        ("https://me:hunter@2@example.org/x", "https://[redacted]@example.org/x"),
+        ("https://example.org/x.git?token=hunter2", "https://example.org/x.git?[redacted]"),
+        ("https://example.org/x.git#hunter2", "https://example.org/x.git#[redacted]"),
+        ("https://example.org?hunter2@x", "https://example.org?[redacted]"),
+        ("HTTPS://hunter2@example.org/x", "HTTPS://[redacted]@example.org/x"),
+        ("ssh://git@example.org/x.git", "ssh://git@example.org/x.git"),
+        ("ssh://me:hunter2@example.org/x.git", "ssh://me:[redacted]@example.org/x.git"),
+        ("git@example.org:team/x.git", "git@example.org:team/x.git"),
+        ("../library", "../library"),
+        ("", ""),
+    ],
+)
+def test_an_address_is_shown_without_credentials(address: str, shown: str) -> None:
+    assert blanked(address) == shown
+
+
+@given(st.from_regex(r"[a-z]{2,8}", fullmatch=True), st.text(alphabet="abcXYZ0189:@!$", min_size=1))
+def test_whatever_the_credentials_are_they_are_blanked(host: str, secret: str) -> None:
+    assert blanked(f"https://{secret}@{host}.example/x") == f"https://[redacted]@{host}.example/x"
+
+
+def test_remotes_are_found_in_a_configuration() -> None:
+    found = remotes(
+        [
+            ("remote.origin.url", "https://hunter2@example.org/x"),
+            ("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*"),
+            ("remote.a.b.url", "../b"),
+            ("remote.origin.url", "second"),
+            ("branch.main.remote", "origin"),
+        ]
+    )
+    assert found == (("origin", "https://[redacted]@example.org/x"), ("a.b", "../b"))
+
+
+# --- revisions ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "given_to_git"),
+    [
+        ("main", "main^{commit}"),
+        ("HEAD~2^", "HEAD~2^^{commit}"),
+        ("v1^{}", "v1^{}^{commit}"),
+        ("main..side", "main^{commit}..side^{commit}"),
+        ("main...side", "main^{commit}...side^{commit}"),
+        ("main..", "main^{commit}..HEAD^{commit}"),
+        ("..main", "HEAD^{commit}..main^{commit}"),
+        ("@{u}", "@{u}^{commit}"),
+    ],
+)
+def test_only_commits_can_be_meant(text: str, given_to_git: str) -> None:
+    assert peeled(text) == given_to_git
+    assert revision(given_to_git) == given_to_git
+
+
+@pytest.mark.parametrize("text", ["HEAD:file", ":file", ":/words", "^main", "a..b:c"])
+def test_what_is_no_commit_is_explained(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        peeled(text)
+
+
+def test_the_ends_of_a_range_are_named_as_they_were_given() -> None:
+    assert [plain(end) for end in ends(peeled("main...side~1"))] == ["main", "side~1"]
+    assert [plain(end) for end in ends(peeled("main"))] == ["main"]
+
+
+@given(st.text(max_size=40))
+def test_every_end_is_peeled(text: str) -> None:
+    try:
+        found = peeled(text)
+    except ValueError:
+        return
+    assert all(end.endswith("^{commit}") for end in ends(found))
+
+
+# --- status ------------------------------------------------------------------------------------------------
+
+HEADS = b"# branch.oid 1234\0# branch.head main\0"
+
+
+def test_a_status_that_was_cut_loses_its_last_entry() -> None:
+    answer = HEADS + b"? one\0? two\0? thr"
+    assert parsed(answer, complete=False).changes == (GitChange(path="one", staged="?", unstaged="?"),)
+    renamed = b"2 R. N... 100644 100644 100644 aa bb R100 new\0ol"
+    assert parsed(HEADS + b"? one\0" + renamed, complete=False).changes == (
+        GitChange(path="one", staged="?", unstaged="?"),
+    )
+    assert not parsed(answer, complete=False).complete
+
+
+def test_a_path_may_hold_spaces() -> None:
+    entries = b"1 .M N... 100644 100644 100644 aa bb a b c\0u UU N... 1 2 3 4 a b c d e\0"
+    assert [change.path for change in parsed(HEADS + entries).changes] == ["a b c", "d e"]
+
+
+@given(st.binary(max_size=300))
+def test_a_status_of_anything_is_no_crash_when_it_is_cut(tail: bytes) -> None:
+    assert parsed(HEADS + b"? " + tail.replace(b"\0", b"") + b"\0\0", complete=False).branch == "main"
+
+
+# --- history -----------------------------------------------------------------------------------------------
+
+
+def test_a_commit_that_was_cut_is_left_out() -> None:
+    whole = b"id\0name\0mail\0date\0subject\0body\n\0"
+    assert [commit.id for commit in commits(whole + whole)] == ["id", "id"]
+    assert [commit.body for commit in commits(whole + whole[:-9])] == ["body"]
+    assert commits(b"") == ()
+
+
+def test_references_are_branches_or_tags() -> None:
+    answer = (
+        b"refs/heads/main\0aa\0date\0origin/main\0*\0\nrefs/remotes/origin/HEAD\0aa\0date\0\0 \0\n"
+        b"refs/remotes/origin/main\0bb\0date\0\0 \0\nrefs/tags/v1\0cc\0\0\0 \0\n"
+    )
+    found = references(answer)
+    assert [(branch.name, branch.current) for branch in found.branches] == [
+        ("main", True),
+        ("origin/main", False),
+    ]
+    assert found.tags == 1
+    assert references(b"").branches == ()
+
+
+def test_blame_knows_each_author_by_the_commit() -> None:
+    one, two = "1" * 40, "2" * 64
+    head = "author {}\nauthor-time {}\nauthor-tz +0000\nsummary {} 1 1\nfilename f\n"
+    answer = (
+        f"{one} 1 1 1\n{head.format('Ann', 0, two)}\ta\n{two} 2 2 1\n{head.format('Bo', 86400, one)}"
+        f"\t{one} 9 9\r\n{one} 3 3\n\t\tc\n"
+    )
+    assert [(line.number, line.author, line.date, line.text) for line in blamed(answer.encode())] == [
+        (1, "Ann", "1970-01-01", "a"),
+        (2, "Bo", "1970-01-02", f"{one} 9 9"),
+        (3, "Ann", "1970-01-01", "\tc"),
+    ]
+
+
+# --- languages and notes -----------------------------------------------------------------------------------
+
+
+def test_a_language_is_known_by_the_name() -> None:
+    names = [
+        "a.py",
+        "b/c.PY",
+        "Makefile",
+        "x/Dockerfile",
+        "CMakeLists.txt",
+        "d.unheard",
+        "LICENSE",
+        ".bashrc",
+    ]
+    assert [language(name) for name in names] == [
+        *("Python", "Python", "Makefile", "Dockerfile", "CMake", "other", "other", "other"),
+    ]
+    assert languages(["b.rs", "a.py", "c.py", "d.go"]) == [("Python", 2), ("Go", 1), ("Rust", 1)]
+    assert top_folders(["b/x", "b/c/y", "z", "a/x"]) == [("b", 2), (".", 1), ("a", 1)]
+
+
+def test_notes_say_what_was_not_shown() -> None:
+    assert counted(1, "file") == "1 file"
+    assert counted(2_000, "entry", "entries") == "2,000 entries"
+    assert [*hidden(0, "file")] == []
+    whole = GitText(text="x\n", folder=".", form="patch")
+    assert [*about(whole, asked="patch")] == []
+    counts = GitText(text="x\n", folder="sub", form="stat", complete=False)
+    assert len([*about(counts, asked="patch")]) == 2
+    assert "cut" in [*about(counts, asked="stat")][-1]
+    assert joined("x\n", ["[note]"]) == "x\n[note]"
+    assert joined("", ["[note]"]) == "[note]"
