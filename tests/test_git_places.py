@@ -6,16 +6,20 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import anyio
 import pytest
 
-from mcp_toolserver.errors import ToolError
+from mcp_toolserver.errors import ToolError, Unavailable
 from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.git import Git, Starter
+from mcp_toolserver.runtime.git import MAX_LISTING, Git, Starter
 from mcp_toolserver.runtime.git_known import MOST, SETTLED, Known, Where
+from mcp_toolserver.runtime.git_program import helper
 from mcp_toolserver.runtime.git_query import GitQuery
 from mcp_toolserver.runtime.launch import Running
 from mcp_toolserver.runtime.programs import Programs
+from mcp_toolserver.runtime.sandbox.bounds import CommandBounds
 from tests.hostile_git import GIT, Lair
+from tests.processes import FULL, PATIENCE, broker
 from tests.repositories import desk, git_broker
 
 TOOLS = (
@@ -132,6 +136,29 @@ async def test_objects_of_another_repository_are_read_where_git_may_read(lair: L
     assert "+borrowed" in await at.text("git_show", commit=head)
 
 
+async def test_a_configuration_that_is_too_long_to_look_through_is_refused(
+    lair: Lair, started: Broker
+) -> None:
+    with (lair.repository / ".git/config").open("a", encoding="utf-8") as config:
+        config.write("[long]\n" + f"name = {'x' * 1000}\n" * (MAX_LISTING // 1000 + 1))
+    assert lair.naive("status").returncode == 0
+    assert (await desk(lair, started).ask("git_status")).error == "denied"
+
+
+async def test_git_that_uses_too_much_is_ended_and_told(lair: Lair) -> None:
+    greedy = lair.folder / "git"
+    greedy.write_text("#!/bin/sh\nfor i in 1 2 3 4 5 6 7 8; do sleep 60 & done; wait\n", encoding="utf-8")
+    greedy.chmod(0o755)
+    held = os.open(lair.repository, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with broker(FULL, helper(str(greedy)), bounds=CommandBounds(processes=4)) as started:
+            git = Git(Programs(started), str(greedy), str(lair.folder / "home"))
+            with anyio.fail_after(PATIENCE), pytest.raises(Unavailable):
+                await git.locate(cwd=held, timeout=60)
+    finally:
+        os.close(held)
+
+
 # --- what is remembered ----------------------------------------------------------------------------------
 
 
@@ -206,9 +233,11 @@ async def test_a_configuration_that_includes_others_is_asked_for_every_time(lair
     async with remembering(lair) as at:
         assert await at.runs() == ALL
         lair.write("later.inc", f'[filter "odd"]\nclean = {lair.evil}\n')
+        # As long as before, so that git has to look at the content.
+        lair.write("deep/inner.txt", "INNER\n")
         lair.naive("status")
         assert lair.ran()
-        lair.write("file.txt", "new\n")
+        lair.write("deep/inner.txt", "Inner\n")
         assert await at.runs() == ALL
     assert not lair.ran()
 

@@ -114,7 +114,7 @@ def test_a_status_that_was_cut_loses_its_last_entry() -> None:
 
 def test_a_path_may_hold_spaces() -> None:
     entries = b"1 .M N... 100644 100644 100644 aa bb a b c\0u UU N... 1 2 3 4 a b c d e\0"
-    assert [change.path for change in parsed(HEADS + entries).changes] == ["a b c", "d e"]
+    assert [change.path for change in parsed(HEADS + entries + b"\0").changes] == ["a b c", "d e"]
 
 
 @given(st.binary(max_size=300))

@@ -75,6 +75,7 @@ async def test_lines_end_where_git_ends_them(at: Desk) -> None:
         pytest.param({"path": "file.txt", "commit": "HEAD:deep"}, "invalid_input", id="file in a commit"),
         pytest.param({"path": "file.txt", "start_line": 9, "end_line": 9}, "not_found", id="beyond the end"),
         pytest.param({"path": "missing"}, "not_found", id="missing"),
+        pytest.param({"path": "missing", "commit": "HEAD"}, "not_found", id="missing in a commit"),
         pytest.param({"path": "deep"}, "not_found", id="folder"),
         pytest.param({"path": "../home/.gitconfig"}, "denied", id="outside"),
     ],

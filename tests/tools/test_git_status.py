@@ -181,6 +181,13 @@ async def test_hidden_changes_are_counted_and_not_named(lair: Lair, started: Bro
     assert (only_hidden["clean"], only_hidden["total"]) == (False, 0)
 
 
+async def test_an_index_that_is_broken_is_told(at: Desk) -> None:
+    (at.lair.repository / ".git/index").write_text("broken", encoding="utf-8")
+    result = await at.ask("git_status")
+    assert result.error == "unavailable"
+    assert "broken" not in result.text
+
+
 async def test_a_name_that_is_no_text_stays_on_its_line(at: Desk) -> None:
     (Path(str(at.lair.repository)) / "a\nb").write_text("", encoding="utf-8")
     with open(bytes(at.lair.repository) + b"/\xff", "w", encoding="utf-8"):
