@@ -36,7 +36,7 @@ class _Slip:
 
     undo: Callable[[str], str]
     message: str
-    """With `{where}` for the lines on which the corrected text was found."""
+    """With `{where}` for the lines on which the corrected text was found, and `{name}` for the old text."""
 
 
 @dataclass(frozen=True)
@@ -47,25 +47,31 @@ class _Fold:
     fold: Callable[[str], str]
 
 
-def explain(content: str, old: str, new: str) -> str:
+Names = tuple[str, str]
+"""What the reader calls the old and the new text; the latter begins a sentence."""
+
+_OF_AN_EDIT: Names = ("old_string", "new_string")
+
+
+def explain(content: str, old: str, new: str, *, names: Names = _OF_AN_EDIT) -> str:
     """What kept `old` from being found in `content`, where it nearly is, and what to send instead."""
     if not content.strip():
         return "There is no text in the file. Use write_file to give it content."
     text, wanted = folded(content), folded(old)
     return (
-        _slip(text, wanted)
+        _slip(text, wanted, names[0])
         or _shown_escapes(text, wanted)
         or _lone_returns(text, wanted)
-        or _hardly_visible(text, wanted)
-        or f"{_made_before(text, folded(new))}{nearest(text, wanted) or _NOTHING_LIKE_IT}"
+        or _hardly_visible(text, wanted, names[0])
+        or f"{_made_before(text, folded(new), names)}{nearest(text, wanted, names[0]) or _NOTHING_LIKE_IT}"
     )
 
 
-def _slip(text: str, wanted: str) -> str | None:
+def _slip(text: str, wanted: str, name: str) -> str | None:
     for slip in _SLIPS:
         meant = slip.undo(wanted)
         if meant != wanted and meant.strip() and meant in text:
-            return slip.message.format(where=_where(text, meant))
+            return slip.message.format(where=_where(text, meant), name=name)
     return None
 
 
@@ -96,7 +102,7 @@ def _escaped_whole(text: str) -> str:
 
 
 _ESCAPES_IN_FILE = (
-    "It is on {where} with backslash escapes: the file has a backslash and a letter where old_string has a "
+    "It is on {where} with backslash escapes: the file has a backslash and a letter where {name} has a "
     "line break, tab or quote. Send the backslashes themselves (in JSON, two for each)."
 )
 
@@ -158,7 +164,7 @@ _FOLDS = (
 )
 
 
-def _hardly_visible(text: str, wanted: str) -> str | None:
+def _hardly_visible(text: str, wanted: str, name: str) -> str | None:
     if len(text) > _FOLDED_CHARACTERS:
         return None
     folded_text, folded_wanted = text, wanted
@@ -174,7 +180,7 @@ def _hardly_visible(text: str, wanted: str) -> str | None:
             differences = _needed(_FOLDS[:count], "\n".join(line or "" for line in part.lines), wanted)
             where = _where(folded_text, folded_wanted)
             return (
-                f"It is on {where} but for {differences}. {part.differences(lines)} "
+                f"It is on {where} but for {differences}. {part.differences(lines, name)} "
                 "Send the text exactly as the file has it."
             )
     return None
@@ -199,7 +205,7 @@ def _needed(folds: Sequence[_Fold], part: str, wanted: str) -> str:
     return f"{', '.join(names)} and {last}" if names else last
 
 
-def _made_before(text: str, new: str) -> str:
+def _made_before(text: str, new: str, names: Names) -> str:
     if len(new.strip()) < _TELLING_CHARACTERS or text.count(new) != 1:
         return ""
-    return f"new_string is there already, on {_where(text, new)}: the edit may have been made before. "
+    return f"{names[1]} is there already, on {_where(text, new)}: the edit may have been made before. "

@@ -35,13 +35,13 @@ class Fragment:
     lines: Sequence[str | None]
     """None where the file has no line."""
 
-    def differences(self, wanted: Sequence[str]) -> str:
-        """A sentence for each of the first lines that differ, showing both."""
+    def differences(self, wanted: Sequence[str], name: str) -> str:
+        """A sentence for each of the first lines that differ, showing both; `name` is what has `wanted`."""
         last = len(wanted) - 1
         return " ".join(
             islice(
                 (
-                    _told(self.first + index + 1, there, here)
+                    _told(self.first + index + 1, there, here, name)
                     for index, (there, here) in enumerate(zip(self.lines, wanted, strict=True))
                     if there is None or not _agrees(there, here, starts=index == 0, ends=index == last)
                 ),
@@ -55,10 +55,10 @@ class Fragment:
         return sum(there is not None and there.strip() == here.strip() for there, here in pairs)
 
 
-def nearest(text: str, wanted: str) -> str | None:
+def nearest(text: str, wanted: str, name: str) -> str | None:
     """Where the text nearest to `wanted` is and how it differs, or None when nothing is like it."""
     lines = wanted.split("\n")
-    return _by_lines(text, lines) or _by_words(text, lines, wanted[:_WORDS_READ])
+    return _by_lines(text, lines, name) or _by_words(text, lines, wanted[:_WORDS_READ], name)
 
 
 def fragment(text: str, place: int, above: int, count: int) -> Fragment:
@@ -80,11 +80,11 @@ def _lines(text: str, start: int) -> Iterator[str]:
     yield text[start:]
 
 
-def _told(number: int, there: str | None, here: str) -> str:
+def _told(number: int, there: str | None, here: str, name: str) -> str:
     if there is None:
         return f"The file has no line there for {quoted(here, 0)}."
     place = _parting(there, here)
-    return f"Line {number} of the file is {quoted(there, place)}, old_string has {quoted(here, place)}."
+    return f"Line {number} of the file is {quoted(there, place)}, {name} has {quoted(here, place)}."
 
 
 def _agrees(there: str, here: str, *, starts: bool, ends: bool) -> bool:
@@ -100,7 +100,7 @@ def _parting(there: str, here: str) -> int:
     return same if same or not word else max(0, there.find(word[0]))
 
 
-def _by_lines(text: str, lines: Sequence[str]) -> str | None:
+def _by_lines(text: str, lines: Sequence[str], name: str) -> str | None:
     telling = [index for index, line in enumerate(lines) if _WORD.search(line)]
     longest = sorted(telling, key=lambda index: -len(lines[index]))[:_SOUGHT]
     counts = {index: count for index in longest if (count := text.count(lines[index].strip()))}
@@ -110,10 +110,12 @@ def _by_lines(text: str, lines: Sequence[str]) -> str | None:
     places = islice(_places(text, lines[rarest].strip()), _PLACES)
     found = (fragment(text, place, rarest, len(lines)) for place in places)
     best = max(found, key=lambda part: part.alike(lines))
-    return f"The nearest text begins on line {max(1, best.first + 1)}. {best.differences(lines)}".rstrip()
+    return (
+        f"The nearest text begins on line {max(1, best.first + 1)}. {best.differences(lines, name)}".rstrip()
+    )
 
 
-def _by_words(text: str, lines: Sequence[str], wanted: str) -> str | None:
+def _by_words(text: str, lines: Sequence[str], wanted: str, name: str) -> str | None:
     words = sorted({match[0] for match in _WORD.finditer(wanted)}, key=len)[-_SOUGHT:]
     counts = {word: count for word in words if (count := text.count(word))}
     rarest = sorted(counts, key=lambda word: (counts[word], word))[:_WORDS_COMPARED]
@@ -128,7 +130,7 @@ def _by_words(text: str, lines: Sequence[str], wanted: str) -> str | None:
     there, here = next(_lines(text, text.rfind("\n", 0, place) + 1)), lines[index]
     parting = _parting(there, here)
     number = text.count("\n", 0, place) + 1
-    return f"The nearest line is {number}, {quoted(there, parting)}; old_string has {quoted(here, parting)}."
+    return f"The nearest line is {number}, {quoted(there, parting)}; {name} has {quoted(here, parting)}."
 
 
 def _places(text: str, wanted: str) -> Iterator[int]:

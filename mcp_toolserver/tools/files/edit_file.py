@@ -2,16 +2,15 @@
 set `replace_all`. `edits` does several, all or none. Encoding and line endings stay.
 """
 
+from mcp_toolserver.text.content import encoded, encoding_of
 from mcp_toolserver.text.diff import unified
 from mcp_toolserver.text.edit import Edit, Edited, apply
-from mcp_toolserver.text.encoding import Encoding, detect
 from mcp_toolserver.text.matches import named_lines
 from mcp_toolserver.tool import (
     Alias,
     Args,
     Capability,
     Field,
-    InvalidInput,
     Output,
     Permission,
     Profile,
@@ -73,37 +72,17 @@ async def run(args: EditFile, rt: Runtime) -> Output:
     done: list[tuple[Edited, str]] = []
 
     def change(raw: bytes) -> bytes:
-        encoding = _encoding(args.path, raw)
+        encoding = encoding_of(args.path, raw)
         before = encoding.decode(raw)
         edited = apply(before, args.all_edits())
         done.append((edited, unified(before, edited.content, args.path)))
-        return _encoded(args.path, edited.content, encoding)
+        return encoded(args.path, edited.content, encoding)
 
     written = await rt.fs.update(args.path, change)
     edited, diff = done[-1]
     return Output(
         "\n".join((_summary(args.path, edited, written), *_notes(edited, written), diff)).rstrip("\n")
     )
-
-
-def _encoding(path: str, raw: bytes) -> Encoding:
-    encoding = detect(raw)
-    if encoding is None:
-        raise InvalidInput(
-            f"'{path}' is not a text file and cannot be edited; write_file can replace it whole."
-        )
-    return encoding
-
-
-def _encoded(path: str, text: str, encoding: Encoding) -> bytes:
-    try:
-        return encoding.encode(text)
-    except UnicodeEncodeError as error:
-        character = text[error.start]
-        raise InvalidInput(
-            f"The new text holds {character!r} (U+{ord(character):04X}), which {encoding.name}, the encoding "
-            f"of '{path}', does not have. Use other characters, or write the whole file anew with write_file."
-        ) from None
 
 
 def _summary(path: str, edited: Edited, written: Written) -> str:

@@ -1,0 +1,34 @@
+"""The content of a file that is to be changed as text, in the encoding that it has and keeps."""
+
+from mcp_toolserver.errors import InvalidInput
+from mcp_toolserver.text.encoding import Encoding, detect
+
+
+def encoding_of(path: str, raw: bytes) -> Encoding:
+    """How `raw` stands for text.
+
+    Raises:
+        InvalidInput: it does not.
+    """
+    encoding = detect(raw)
+    if encoding is None:
+        raise InvalidInput(
+            f"'{path}' is not a text file and cannot be edited; write_file can replace it whole."
+        )
+    return encoding
+
+
+def encoded(path: str, text: str, encoding: Encoding) -> bytes:
+    """The bytes of `text`.
+
+    Raises:
+        InvalidInput: a character that the encoding does not have.
+    """
+    try:
+        return encoding.encode(text)
+    except UnicodeEncodeError as error:
+        character = text[error.start]
+        raise InvalidInput(
+            f"The new text holds {character!r} (U+{ord(character):04X}), which {encoding.name}, the encoding "
+            f"of '{path}', does not have. Use other characters, or write the whole file anew with write_file."
+        ) from None
