@@ -45,16 +45,17 @@ class _Row:
         return len(self.text.encode(errors="surrogatepass"))
 
 
-def unified(before: str, after: str, path: str, *, limit: int = 20_000) -> str:
+def unified(before: str, after: str, path: str, *, to: str | None = None, limit: int = 20_000) -> str:
     """A unified diff as `git diff` and `patch` know it, at most `limit` UTF-8 bytes; "" for equal texts.
 
-    Lines end at "\\n" only. Lines over 1,000 characters are shortened around the place where they differ. A
-    diff that is shortened or cut says so in its last lines, with the number of changed lines left out.
+    `to` is where the new text lies, if elsewhere. Lines end at "\\n" only. Lines over 1,000 characters are
+    shortened around the place where they differ. A diff that is shortened or cut says so in its last lines,
+    with the number of changed lines left out.
     """
     if before == after:
         return ""
     part = _part(before, after)
-    rows, whole = _fitting(_rows(part, path), limit)
+    rows, whole = _fitting(_rows(part, path, path if to is None else to), limit)
     if not whole or any(row.shortened for row in rows):
         rows, _ = _fitting(rows, limit - _NOTE_BYTES)
     missing = sum(change.size for change in part.changes) - sum(row.changed for row in rows)
@@ -118,10 +119,9 @@ def _fitting(rows: Iterable[_Row], limit: int) -> tuple[list[_Row], bool]:
     return shown, True
 
 
-def _rows(part: _Part, path: str) -> Iterator[_Row]:
-    absolute = path.startswith("/")
-    yield _Row(text=f"--- {path}\n" if absolute else f"--- a/{path}\n")
-    yield _Row(text=f"+++ {path}\n" if absolute else f"+++ b/{path}\n")
+def _rows(part: _Part, path: str, to: str) -> Iterator[_Row]:
+    yield _Row(text=f"--- {path}\n" if path.startswith("/") else f"--- a/{path}\n")
+    yield _Row(text=f"+++ {to}\n" if to.startswith("/") else f"+++ b/{to}\n")
     for hunk in _hunks(part.changes):
         yield from _hunk_rows(part, hunk)
 
