@@ -45,11 +45,12 @@ class Old:
             now = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             raise Changed from None
-        if _identity(now) != _identity(self.status):
+        if identity(now) != identity(self.status):
             raise Changed
 
 
-def _identity(status: os.stat_result) -> tuple[int, ...]:
+def identity(status: os.stat_result) -> tuple[int, ...]:
+    """What tells a file from others and from itself with other content; its number alone is used again."""
     return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
 
 
@@ -62,25 +63,50 @@ def replace(folder: int, name: str, content: bytes, old: Old | None) -> None:
     Raises:
         Changed: `old` is not what the folder holds under `name` now, or a new file exists already.
     """
+    with staged(folder, content, old) as temporary:
+        _put(folder, temporary, name, old)
+    with suppress(OSError):  # the content is in place; an error now would say that it is not
+        os.fsync(folder)
+
+
+@contextmanager
+def staged(
+    folder: int, content: bytes, like: Old | None, *, executable: bool | None = None
+) -> Generator[str]:
+    """A new, synced file with `content` under a temporary name in the open `folder`; the body renames it.
+
+    It gets the metadata of `like`, or those of any new file. When the body fails it goes away again.
+    """
     _sweep(folder)
     temporary = f"{_PREFIX}{secrets.token_hex(16)}{_SUFFIX}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(temporary, flags, 0o666 if old is None else 0o600, dir_fd=folder)
+    fd = os.open(temporary, flags, 0o666 if like is None else 0o600, dir_fd=folder)
     try:
         try:
             _fill(fd, content)
-            if old is not None:
-                _keep_metadata(fd, old)
+            if like is not None:
+                _keep_metadata(fd, like)
+            if executable is not None:
+                _let_run(fd, executable)
             os.fsync(fd)
         finally:
             os.close(fd)
-        _put(folder, temporary, name, old)
+        yield temporary
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
         raise
-    with suppress(OSError):  # the content is in place; an error now would say that it is not
-        os.fsync(folder)
+
+
+def backup_name() -> str:
+    """A name for the old content of a file that is being changed; unlike a temporary one it is not swept."""
+    return f"{_PREFIX}{secrets.token_hex(16)}.old"
+
+
+def _let_run(fd: int, executable: bool) -> None:
+    """Whoever may read it may run it, or nobody."""
+    mode = stat.S_IMODE(os.fstat(fd).st_mode)
+    os.fchmod(fd, mode | (mode & 0o444) >> 2 if executable else mode & ~0o111)
 
 
 def _fill(fd: int, content: bytes) -> None:

@@ -3,22 +3,30 @@
 import difflib
 import hashlib
 import os
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import islice
-from typing import BinaryIO, Protocol, TypeVar
+from typing import BinaryIO, Literal, Protocol, TypeVar
 
 from anyio import to_thread
 
-from mcp_toolserver.capabilities import CanonicalPath, Written
-from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError
+from mcp_toolserver.capabilities import (
+    CanonicalPath,
+    Contents,
+    FileChange,
+    FolderContent,
+    FolderQuery,
+    Written,
+)
+from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
 from mcp_toolserver.runtime.atomic import Changed, Old, folder_to_write, replace
-from mcp_toolserver.runtime.beneath import Engine
+from mcp_toolserver.runtime.listing import folders
 from mcp_toolserver.runtime.locks import PathLocks
+from mcp_toolserver.runtime.place import Place, changed_meanwhile, refuse_read_only
 from mcp_toolserver.runtime.refusals import explained
-from mcp_toolserver.runtime.roots import Root
+from mcp_toolserver.runtime.together import Step, carry_out
 
 T = TypeVar("T")
 
@@ -27,21 +35,8 @@ _SIBLINGS = 2_000
 
 _SUGGESTIONS = 3
 
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a file lies or will lie."""
-
-    engine: Engine
-    root: Root
-    folder: str
-    """Relative to `root`, links resolved; `.` for the root itself."""
-    name: str
-
-    @property
-    def absolute(self) -> str:
-        """The path that all spellings of the file have in common."""
-        return self.root.at(self.name if self.folder == "." else f"{self.folder}/{self.name}")
+_TOGETHER = 6
+"""How many files of the greatest size can be changed at once."""
 
 
 class Places(Protocol):
@@ -51,6 +46,7 @@ class Places(Protocol):
     def folder(self, path: CanonicalPath) -> int: ...
     def place(self, path: CanonicalPath) -> Place: ...
     def is_hidden(self, path: CanonicalPath) -> bool: ...
+    def kind(self, path: CanonicalPath) -> Literal["file", "folder", "other", "missing"]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +95,29 @@ class ConfinedFiles:
     ) -> Written:
         return await self._changed(path, change, expected_sha256, creates=False)
 
+    async def update_all(
+        self, paths: Sequence[CanonicalPath], change: Callable[[Contents], Sequence[FileChange]]
+    ) -> Mapping[CanonicalPath, Written]:
+        self._check_declared()
+        places = {path: self._places.place(path) for path in paths}
+        async with AsyncExitStack() as stack:
+            # In one order, so that two such calls cannot wait for each other.
+            for absolute in sorted({place.absolute for place in places.values()}):
+                await stack.enter_async_context(self._locks.hold(absolute))
+            return await to_thread.run_sync(self._change_all, places, change)
+
+    async def make_folder(self, path: CanonicalPath) -> bool:
+        self._check_declared()
+        return await to_thread.run_sync(self._make_folder, path)
+
+    async def folders(self, query: FolderQuery) -> Mapping[str, FolderContent]:
+        # Nothing waits for the thread of a caller who has given up; it ends by itself.
+        return await to_thread.run_sync(folders, self._places, query, abandon_on_cancel=True)
+
+    def _check_declared(self) -> None:
+        if not self._write:
+            raise RuntimeError("the tool changes files but did not declare fs_write")
+
     async def _changed(
         self,
         path: CanonicalPath,
@@ -107,8 +126,7 @@ class ConfinedFiles:
         *,
         creates: bool,
     ) -> Written:
-        if not self._write:
-            raise RuntimeError("the tool changes files but did not declare fs_write")
+        self._check_declared()
         request = _Request(
             path=path,
             place=self._places.place(path),
@@ -120,29 +138,66 @@ class ConfinedFiles:
             return await to_thread.run_sync(self._change, request)
 
     def _change(self, request: _Request) -> Written:
-        with explained(request.path), self._old(request) as old:
+        with explained(request.path), self._old(request.path, creates=request.creates) as old:
             before = b"" if old is None else self._content(old, request.path)
             _check_expected(request, before, old)
             after = request.change(before)
             self._check_size(len(after), request.path)
             if old is None or after != before:
                 _put(request, after, old)
-            return Written(
-                created=old is None,
-                before=before,
-                after=after,
-                sha256=hashlib.sha256(after).hexdigest(),
-                links=old.status.st_nlink if old else 0,
+            return _written(before, after, old)
+
+    def _change_all(
+        self,
+        places: Mapping[CanonicalPath, Place],
+        change: Callable[[Contents], Sequence[FileChange]],
+    ) -> Mapping[CanonicalPath, Written]:
+        with ExitStack() as stack:
+            olds = {path: stack.enter_context(self._old(path, creates=True)) for path in places}
+            self._check_sum(olds)
+            before = {path: None if old is None else self._read(old, path) for path, old in olds.items()}
+            changes = change(before)
+            for one in changes:
+                self._check_size(len(one.content or b""), one.path)
+            carry_out([_step(one, places[one.path], olds) for one in changes])
+            return {
+                one.path: _written(before[one.path] or b"", one.content or b"", olds[one.path])
+                for one in changes
+            }
+
+    def _check_sum(self, olds: Mapping[CanonicalPath, Old | None]) -> None:
+        total = sum(old.status.st_size for old in olds.values() if old)
+        if total > _TOGETHER * self._size_limit:
+            raise InvalidInput(
+                f"These files have {total} bytes together. At most {_TOGETHER * self._size_limit} can be "
+                "changed at once; change fewer files in one call."
             )
 
+    def _read(self, old: Old, path: CanonicalPath) -> bytes:
+        with explained(path):
+            return self._content(old, path)
+
+    def _make_folder(self, path: CanonicalPath) -> bool:
+        kind = self._places.kind(path)
+        if kind == "folder":
+            return False
+        if kind != "missing":
+            raise Conflict(f"'{path}' exists and is no folder. Choose another name.")
+        place = self._places.place(path)
+        try:
+            with explained(path), folder_to_write(place.engine, place.root.fd, place.inner):
+                return True
+        except Changed:
+            raise Conflict(f"'{path}' was made or moved by somebody meanwhile. Try again.") from None
+
     @contextmanager
-    def _old(self, request: _Request) -> Generator[Old | None]:
+    def _old(self, path: CanonicalPath, *, creates: bool) -> Generator[Old | None]:
         """The file as it is; None when there is none and one may be made."""
         try:
-            fd = self._places.regular(request.path)
+            fd = self._places.regular(path)
         except NotFound as error:
-            if not request.creates:
-                raise self._missing(request.path, error) from None
+            if not creates:
+                raise self._missing(path, error) from None
             fd = None
         if fd is None:
             yield None
@@ -157,7 +212,7 @@ class ConfinedFiles:
         with os.fdopen(os.dup(old.fd), "rb") as file:
             content = file.read(old.status.st_size + 1)
         if len(content) != old.status.st_size:
-            raise _changed_meanwhile(path)
+            raise changed_meanwhile(path)
         return content
 
     def _check_size(self, size: int, path: CanonicalPath) -> None:
@@ -225,26 +280,34 @@ def _check_expected(request: _Request, before: bytes, old: Old | None) -> None:
         )
 
 
+def _written(before: bytes, after: bytes, old: Old | None) -> Written:
+    return Written(
+        created=old is None,
+        before=before,
+        after=after,
+        sha256=hashlib.sha256(after).hexdigest(),
+        links=old.status.st_nlink if old else 0,
+    )
+
+
+def _step(change: FileChange, place: Place, olds: Mapping[CanonicalPath, Old | None]) -> Step:
+    return Step(
+        path=change.path,
+        place=place,
+        old=olds[change.path],
+        content=change.content,
+        like=olds[change.like or change.path],
+        executable=change.executable,
+    )
+
+
 def _put(request: _Request, content: bytes, old: Old | None) -> None:
     place = request.place
     try:
         with folder_to_write(place.engine, place.root.fd, place.folder) as folder:
             if old is not None:
                 old.check(folder, place.name)
-                _refuse_read_only(request.path, old, folder, place.name)
+                refuse_read_only(request.path, old, folder, place.name)
             replace(folder, place.name, content, old)
     except Changed:
-        raise _changed_meanwhile(request.path) from None
-
-
-def _refuse_read_only(path: str, old: Old, folder: int, name: str) -> None:
-    """A new file could take the place of a read-only one, but whoever made it read-only did not want that."""
-    own = os.access in os.supports_effective_ids
-    if not old.status.st_mode & 0o222 or not os.access(name, os.W_OK, dir_fd=folder, effective_ids=own):
-        raise Denied(f"'{path}' is read-only. Ask the user to make it writable, or write another file.")
-
-
-def _changed_meanwhile(path: str) -> Conflict:
-    return Conflict(
-        f"'{path}' was changed by somebody meanwhile; nothing was written. Read it again, then retry."
-    )
+        raise changed_meanwhile(request.path) from None

@@ -23,8 +23,9 @@ from mcp_toolserver.runtime.beneath import (
     best_engine,
     locate,
 )
-from mcp_toolserver.runtime.files import ConfinedFiles, Place
+from mcp_toolserver.runtime.files import ConfinedFiles
 from mcp_toolserver.runtime.locks import PathLocks
+from mcp_toolserver.runtime.place import Place
 from mcp_toolserver.runtime.refusals import explained, outside, refuse_special, refuse_synthetic
 from mcp_toolserver.runtime.roots import Root, configured, narrowed, nested, reading
 from mcp_toolserver.runtime.windows_names import apply, windows_refusal

@@ -74,6 +74,12 @@ def ignoring(given: Options) -> Ignoring:
     return Ignoring(hidden="hidden" not in given.flags, rules="no-ignore" not in given.flags, weakest=weakest)
 
 
+def ruled_by(rules: bytes, *, hidden: bool) -> Ignoring:
+    """What ignore files leave out, and `rules` from above; dot files too when `hidden`."""
+    weakest = _spec(rules.decode("utf-8", "surrogateescape").splitlines())
+    return Ignoring(hidden=hidden, rules=True, weakest=weakest)
+
+
 def _spec_of(folder: int, name: str) -> GitIgnoreSpec | None:
     try:
         data = content(folder, name)
