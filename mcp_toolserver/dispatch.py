@@ -313,6 +313,7 @@ def validated(entry: Entry, arguments: Mapping[str, JsonValue], host: Host) -> A
         raise InvalidInput(_explained(entry, error)) from None
     paths = {name: getattr(args, name) for name in entry.path_fields}
     respelt = {name: canonical for name, path in paths.items() if (canonical := host.canonical(path)) != path}
+    respelt |= {name: getattr(args, name).respelt(host.canonical) for name in entry.pathful_fields}
     return args.model_copy(update=respelt) if respelt else args
 
 
@@ -331,6 +332,7 @@ def _explained(entry: Entry, error: ValidationError) -> str:
 
 def _subjects(entry: Entry, args: Args, host: Host) -> tuple[Subject, ...]:
     paths = {getattr(args, name) for name in entry.path_fields}
+    paths |= {path for name in entry.pathful_fields for path in getattr(args, name).paths}
     return tuple(
         host.spellings(CanonicalPath(subject)) if subject in paths else (subject,)
         for subject in entry.spec.subjects(args)

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from mcp_toolserver import tools
 from mcp_toolserver.errors import InvalidInput, RegistrationError, SettingsError, UnknownTool
 from mcp_toolserver.text.schema import Schema, plain_schema
-from mcp_toolserver.tool import Alias, PathMark, Profile, ToolSpec
+from mcp_toolserver.tool import Alias, PathMark, PathsMark, Profile, ToolSpec
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,16 @@ class Entry:
     @cached_property
     def path_fields(self) -> tuple[str, ...]:
         """The arguments that are paths."""
+        return self._marked(PathMark)
+
+    @cached_property
+    def pathful_fields(self) -> tuple[str, ...]:
+        """The arguments that name paths somewhere inside."""
+        return self._marked(PathsMark)
+
+    def _marked(self, mark: type[PathMark | PathsMark]) -> tuple[str, ...]:
         fields = self.spec.args.model_fields
-        return tuple(
-            name for name, info in fields.items() if any(isinstance(m, PathMark) for m in info.metadata)
-        )
+        return tuple(name for name, info in fields.items() if any(isinstance(m, mark) for m in info.metadata))
 
     @cached_property
     def argument_names(self) -> Mapping[str, str]:

@@ -16,9 +16,14 @@ from mcp_toolserver.capabilities import (
     CanonicalPath,
     Capability,
     Command,
+    Contents,
     DiffQuery,
+    FileChange,
     FileQuery,
     Files,
+    FolderContent,
+    FolderEntry,
+    FolderQuery,
     FoundFiles,
     FoundLines,
     Git,
@@ -54,10 +59,15 @@ __all__ = [
     "Capability",
     "Command",
     "Conflict",
+    "Contents",
     "Denied",
     "DiffQuery",
     "Field",
+    "FileChange",
     "FileQuery",
+    "FolderContent",
+    "FolderEntry",
+    "FolderQuery",
     "FoundFiles",
     "FoundLines",
     "GitBranch",
@@ -75,6 +85,7 @@ __all__ = [
     "LineQuery",
     "NotFound",
     "Output",
+    "PathsMark",
     "Permission",
     "Profile",
     "Record",
@@ -105,6 +116,24 @@ WorkspacePath = Annotated[
     CanonicalPath, StringConstraints(min_length=1, max_length=4096), AfterValidator(lexical), PathMark()
 ]
 """A path argument: relative to the first root, or absolute in any root. Canonical when the tool sees it."""
+
+
+class Pathful(Protocol):
+    """The value of an argument that names paths somewhere inside."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths, as they are spelt in it."""
+        ...
+
+    def respelt(self, canonical: Callable[[str], CanonicalPath]) -> "Pathful":
+        """The same value with canonical paths. Raises: ToolError: one cannot be used."""
+        ...
+
+
+@dataclass(frozen=True)
+class PathsMark:
+    """Marks a `Pathful` argument, so that the dispatcher puts its paths in canonical spelling."""
 
 
 class Args(BaseModel):
