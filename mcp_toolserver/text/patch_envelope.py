@@ -1,0 +1,160 @@
+"""Patches in the form that some models are trained on.
+
+*** Begin Patch
+*** Add File: path        lines, each with a `+`
+*** Delete File: path
+*** Update File: path     hunks; before them perhaps `*** Move to: path`
+@@ line before            several say where more and more closely; none is needed
+ context
+-old
++new
+*** End of File           the hunk above ends the file
+*** End Patch
+"""
+
+from collections.abc import Iterator
+
+from mcp_toolserver.text.patch import (
+    UNFINISHED,
+    Hunk,
+    Line,
+    Patch,
+    Section,
+    Source,
+    body_line,
+    refuse_size,
+    without_line_feed,
+)
+from mcp_toolserver.text.patch_header import Header, header
+
+BEGIN = "*** Begin Patch"
+_END = "*** End Patch"
+_ADD, _DELETE, _UPDATE = "*** Add File: ", "*** Delete File: ", "*** Update File: "
+_MOVE = "*** Move to: "
+_LAST = "*** End of File"
+_MARK = "*** "
+
+
+def parse_envelope(text: str) -> Patch:
+    """Read a patch; what stands before and after the envelope is left out.
+
+    Raises:
+        ValueError: it is not of this form; the text names the line.
+    """
+    source = Source(text)
+    while (line := source.peek()) is not None and line.strip() != BEGIN:
+        source.skip()
+    source.skip()
+    sections = tuple(_sections(source))
+    if not sections:
+        raise ValueError(f"there is nothing between {BEGIN!r} and {_END!r}")
+    refuse_size(sections)
+    return Patch(sections=sections)
+
+
+def _sections(source: Source) -> Iterator[Section]:
+    while (line := source.peek()) is not None:
+        if line.strip() == _END:
+            return
+        if not line.strip():
+            source.skip()
+        elif line.startswith(_ADD):
+            yield _added(source, line.removeprefix(_ADD))
+        elif line.startswith(_DELETE):
+            where = source.number
+            source.skip()
+            yield Section(action="delete", path=_path(line.removeprefix(_DELETE), where), where=where)
+        elif line.startswith(_UPDATE):
+            yield _updated(source, line.removeprefix(_UPDATE))
+        else:
+            raise ValueError(
+                f"line {source.number} of the patch is neither {_ADD.strip()!r}, {_DELETE.strip()!r}, "
+                f"{_UPDATE.strip()!r} nor {_END!r}, one of which must come here"
+            )
+    raise ValueError(f"the patch has no line {_END!r}; it may have been cut off. Send it whole")
+
+
+def _path(name: str, where: int) -> str:
+    path = name.strip()
+    if not path:
+        raise ValueError(f"line {where} of the patch names no file")
+    return path
+
+
+def _added(source: Source, name: str) -> Section:
+    where = source.number
+    source.skip()
+    lines: list[Line] = []
+    blank = 0
+    while (raw := source.raw()) is not None and not raw.startswith(_MARK):
+        if raw.strip() and not raw.startswith("+"):
+            raise ValueError(f"line {source.number} of the patch, in a new file, does not begin with '+'")
+        lines.append(Line("+", f"{raw[1:]}\n"))
+        blank = 0 if raw.strip() else blank + 1
+        source.skip()
+    lines = lines[: len(lines) - blank]
+    hunks = (Hunk(number=1, where=where + 1, lines=tuple(lines), start=0),) if lines else ()
+    return Section(action="create", path=_path(name, where), hunks=hunks, where=where)
+
+
+def _updated(source: Source, name: str) -> Section:
+    where = source.number
+    source.skip()
+    to = None
+    if (line := source.peek()) is not None and line.startswith(_MOVE):
+        to = _path(line.removeprefix(_MOVE), source.number)
+        source.skip()
+    hunks: list[Hunk] = []
+    while (hunk := _hunk(source, len(hunks) + 1)) is not None:
+        hunks.append(hunk)
+    if not hunks and to is None:
+        raise ValueError(f"line {where} of the patch updates a file, but no hunk follows")
+    return Section(action="update", path=_path(name, where), to=to, hunks=tuple(hunks), where=where)
+
+
+def _hunk(source: Source, number: int) -> Hunk | None:
+    while source.peek() == "":
+        source.skip()
+    where = source.number
+    found = tuple(_headers(source))
+    lines = _lines(source)
+    at_end = source.peek() == _LAST
+    if at_end:
+        source.skip()
+    if not found and not lines:
+        return None
+    if all(line.sign == " " for line in lines):
+        raise ValueError(f"the hunk on line {where} of the patch changes nothing: no line has '-' or '+'")
+    last = found[-1] if found else Header()
+    return Hunk(
+        number=number,
+        where=where,
+        lines=tuple(lines),
+        start=last.start,
+        anchors=tuple(one.anchor for one in found if one.anchor is not None),
+        at_end=at_end,
+    )
+
+
+def _headers(source: Source) -> Iterator[Header]:
+    while (line := source.peek()) is not None and (found := header(line)) is not None:
+        source.skip()
+        yield found
+
+
+def _lines(source: Source) -> list[Line]:
+    lines: list[Line] = []
+    blank = 0
+    while (raw := source.raw()) is not None and not raw.startswith((_MARK, "@@")):
+        if (line := body_line(raw)) is not None:
+            lines.append(line)
+            blank = 0 if raw.strip("\r") else blank + 1
+        elif raw.startswith(UNFINISHED):
+            without_line_feed(lines)
+        else:
+            raise ValueError(
+                f"line {source.number} of the patch begins with neither ' ', '-', '+' nor '@@'; every line "
+                "of a hunk has one of them in front"
+            )
+        source.skip()
+    return lines[: len(lines) - blank]

@@ -1,0 +1,199 @@
+"""What becomes of several files by a patch, worked out before anything is written.
+
+Each section works on what those before it have left. When some cannot be carried out, all of them are told.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from mcp_toolserver.capabilities import CanonicalPath, Contents, FileChange
+from mcp_toolserver.errors import Conflict, NotFound, ToolError
+from mcp_toolserver.text.content import encoded, encoding_of
+from mcp_toolserver.text.diff import unified
+from mcp_toolserver.text.encoding import UTF_8
+from mcp_toolserver.text.patch import Patch, Section
+from mcp_toolserver.text.patch_apply import apply_hunks
+
+_FAILURES = 5
+"""Sections of which it is told what is wrong."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a section does, in words."""
+
+    section: Section
+    text: str
+    """`updated f: 2 hunks`."""
+    path: CanonicalPath
+    """Where the content lies afterwards."""
+    notes: tuple[str, ...] = ()
+    """What was not exactly as the patch says."""
+    diff: str = ""
+    """What really changed, when that was so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is to be written, and what to tell."""
+
+    changes: tuple[FileChange, ...]
+    outcomes: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    """A file as the sections so far have left it."""
+
+    content: bytes
+    like: CanonicalPath | None = None
+    """Whose metadata it has; None for a new one."""
+    executable: bool | None = None
+
+
+@dataclass
+class _Files:
+    """All files that the patch names."""
+
+    now: dict[CanonicalPath, _File | None] = field(default_factory=dict[CanonicalPath, _File | None])
+
+    def existing(self, path: CanonicalPath) -> _File:
+        """Raises: NotFound: there is none."""
+        found = self.now[path]
+        if found is None:
+            raise NotFound("it does not exist. Name a file that does, or create it in the patch.")
+        return found
+
+    def refuse_existing(self, path: CanonicalPath) -> None:
+        """Raises: Conflict: there is one."""
+        if self.now[path] is not None:
+            raise Conflict(f"'{path}' exists already. Update it, or delete it in a section before.")
+
+
+def plan(patch: Patch, contents: Contents) -> Plan:
+    """Carry out all sections on `contents`, which has every file that they name.
+
+    Raises:
+        ToolError: some cannot be carried out; the text says why, each with its file.
+    """
+    before = {path: None if raw is None else _File(content=raw, like=path) for path, raw in contents.items()}
+    files = _Files(dict(before))
+    outcomes: list[Outcome] = []
+    failures: list[ToolError] = []
+    for section in patch.sections:
+        try:
+            outcomes.append(_carried_out(section, files))
+        except ToolError as error:
+            failures.append(type(error)(f"'{section.path}': {error}"))
+    if failures:
+        raise _joined(failures)
+    return Plan(changes=tuple(_changes(before, files.now)), outcomes=tuple(outcomes))
+
+
+def _joined(failures: Sequence[ToolError]) -> ToolError:
+    told = [str(error) for error in failures[:_FAILURES]]
+    if len(failures) > _FAILURES:
+        told.append(f"{len(failures) - _FAILURES} more sections cannot be carried out either.")
+    text = "\n".join(f"- {line}" for line in told) if len(told) > 1 else told[0]
+    opening = "The patch cannot be applied" + (":\n" if len(told) > 1 else ": ")
+    return type(failures[0])(f"{opening}{text}{chr(10) if len(told) > 1 else ' '}No file was changed.")
+
+
+def _changes(
+    before: Mapping[CanonicalPath, _File | None], after: Mapping[CanonicalPath, _File | None]
+) -> Iterable[FileChange]:
+    for path, file in after.items():
+        if file == before[path]:
+            continue
+        if file is None:
+            yield FileChange(path=path, content=None)
+        else:
+            yield FileChange(path=path, content=file.content, like=file.like, executable=file.executable)
+
+
+def _carried_out(section: Section, files: _Files) -> Outcome:
+    if section.action == "create":
+        return _created(section, files)
+    if section.action == "delete":
+        return _deleted(section, files)
+    return _updated(section, files)
+
+
+def _created(section: Section, files: _Files) -> Outcome:
+    path = CanonicalPath(section.path)
+    files.refuse_existing(path)
+    content = UTF_8.encode("".join(line for hunk in section.hunks for line in hunk.new))
+    files.now[path] = _File(content=content, executable=section.executable or None)
+    return Outcome(section=section, text=f"created {path}", path=path)
+
+
+def _deleted(section: Section, files: _Files) -> Outcome:
+    path = CanonicalPath(section.path)
+    file = files.existing(path)
+    notes: tuple[str, ...] = ()
+    if section.hunks:
+        applied = apply_hunks(encoding_of(path, file.content).decode(file.content), section.hunks)
+        notes = applied.notes
+        if applied.content:
+            raise Conflict(
+                "the patch deletes the file, but it has other lines than those. Read it again, then retry."
+            )
+    files.now[path] = None
+    return Outcome(section=section, text=f"deleted {path}", path=path, notes=notes)
+
+
+def _updated(section: Section, files: _Files) -> Outcome:
+    path = CanonicalPath(section.path)
+    if section.hunks and _is_new(section) and files.now[path] is None:
+        return _created(section, files)
+    to = path if section.to is None else CanonicalPath(section.to)
+    file = files.existing(path)
+    if to != path:
+        files.refuse_existing(to)
+    new = _patched(section, file)
+    if section.takes_away:
+        files.now[path] = None
+    files.now[to] = new.file
+    count = len(section.hunks)
+    hunks = f": {count} hunk{'s' * (count > 1)}" if count else ""
+    return Outcome(
+        section=section,
+        text=f"{_verb(section, path, to)}{hunks}",
+        path=to,
+        notes=new.notes,
+        diff=new.diff,
+    )
+
+
+def _is_new(section: Section) -> bool:
+    """Whether it may create the file: nothing in it says that there is one."""
+    return section.to is None and all(hunk.start == 0 and not hunk.old for hunk in section.hunks)
+
+
+def _verb(section: Section, path: str, to: str) -> str:
+    if path == to:
+        return f"updated {path}"
+    return f"{'copied' if section.action == 'copy' else 'moved'} {path} to {to}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _New:
+    file: _File
+    notes: tuple[str, ...] = ()
+    diff: str = ""
+
+
+def _patched(section: Section, file: _File) -> _New:
+    made = file if section.executable is None else replace(file, executable=section.executable)
+    if not section.hunks:
+        return _New(file=made)
+    path = section.to or section.path
+    encoding = encoding_of(section.path, file.content)
+    before = encoding.decode(file.content)
+    applied = apply_hunks(before, section.hunks)
+    content = encoded(path, applied.content, encoding)
+    return _New(
+        file=replace(made, content=content),
+        notes=applied.notes,
+        diff=unified(before, applied.content, path) if applied.loose else "",
+    )

@@ -1,0 +1,19 @@
+"""A patch in either form, told apart."""
+
+from mcp_toolserver.text.matches import folded
+from mcp_toolserver.text.patch import Patch
+from mcp_toolserver.text.patch_envelope import BEGIN, parse_envelope
+from mcp_toolserver.text.patch_unified import parse_unified
+
+
+def parse(text: str) -> Patch:
+    """Read a patch.
+
+    Raises:
+        ValueError: it cannot be read; the text says where and what to send.
+    """
+    # Where even the headers have carriage returns, they come from how the patch was sent.
+    if text.count("\r\n") == text.count("\n"):
+        text = folded(text)
+    is_envelope = any(line.strip() == BEGIN for line in text.split("\n"))
+    return parse_envelope(text) if is_envelope else parse_unified(text)

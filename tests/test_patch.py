@@ -1,0 +1,737 @@
+"""Reading patches and applying them to texts, beside what git and patch make of them."""
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mcp_toolserver.capabilities import CanonicalPath
+from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
+from mcp_toolserver.text.diff import unified
+from mcp_toolserver.text.patch import Patch, Section
+from mcp_toolserver.text.patch_apply import Applied, apply_hunks
+from mcp_toolserver.text.patch_files import Plan, plan
+from mcp_toolserver.text.patch_names import git_names, name
+from mcp_toolserver.text.patch_parse import parse
+
+HEAD = "--- a/f\n+++ b/f\n"
+
+LINES = st.lists(
+    st.sampled_from(["a\n", "b\n", "c\n", "\n", "d\r\n", "-- x\n", "++ y\n", "@@ z\n", " \n"]), max_size=30
+)
+ENDS = st.sampled_from(["", "end", "-- ", "end\r"])
+
+
+@st.composite
+def edited(draw: st.DrawFn) -> tuple[str, str]:
+    """A text, and the same after a few changes."""
+    lines = [f"{number} {draw(st.sampled_from('xyz'))}\n" for number in range(draw(st.integers(0, 60)))]
+    new = list(lines)
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(new)))
+        end = draw(st.integers(start, min(len(new), start + 3)))
+        new[start:end] = draw(st.lists(st.sampled_from(["new\n", "other\r\n", "\n"]), max_size=3))
+    old_end, new_end = draw(ENDS), draw(ENDS)
+    return "".join(lines) + old_end, "".join(new) + new_end
+
+
+def only(text: str) -> Section:
+    [section] = parse(text).sections
+    return section
+
+
+def applied(before: str, text: str) -> Applied:
+    """The text after a patch of one file."""
+    return apply_hunks(before, only(text).hunks)
+
+
+def refusal(before: str, text: str) -> str:
+    with pytest.raises(Conflict) as refused:
+        applied(before, text)
+    return str(refused.value)
+
+
+def planned(text: str, **files: bytes | None) -> Plan:
+    """What becomes of files, those that are not there included."""
+    patch = parse(text)
+    contents = {CanonicalPath(path): files.get(path.replace("/", "__")) for path in patch.paths}
+    return plan(patch, contents)
+
+
+def results(made: Plan) -> dict[str, bytes | None]:
+    return {change.path: change.content for change in made.changes}
+
+
+def envelope(*lines: str) -> str:
+    return "\n".join(("*** Begin Patch", *lines, "*** End Patch", ""))
+
+
+# --- there and back --------------------------------------------------------------------------------------
+
+
+@given(LINES, ENDS, LINES, ENDS)
+def test_a_diff_of_ours_applied_to_the_old_text_gives_the_new(
+    old: list[str], old_end: str, new: list[str], new_end: str
+) -> None:
+    before, after = "".join(old) + old_end, "".join(new) + new_end
+    diff = unified(before, after, "f", limit=1 << 30)
+    if before != after:
+        made = applied(before, diff)
+        assert (made.content, made.notes, made.loose) == (after, (), False)
+
+
+@given(edited())
+def test_a_diff_of_ours_applies_after_lines_were_put_before_it(pair: tuple[str, str]) -> None:
+    before, after = pair
+    diff = unified(before, after, "f", limit=1 << 30)
+    if before == after:
+        return
+    shift = "moved\n" * 7
+    try:
+        made = applied(shift + before, diff)
+    except Conflict:
+        assert any(not hunk.old or "".join(hunk.old) in ("end", "\n") for hunk in only(diff).hunks) or (
+            _is_ambiguous(shift + before, diff)
+        )
+    else:
+        assert made.content == shift + after or not all(hunk.old for hunk in only(diff).hunks)
+
+
+def _is_ambiguous(text: str, diff: str) -> bool:
+    return any(text.count("".join(hunk.old)) > 1 for hunk in only(diff).hunks)
+
+
+@given(LINES, ENDS, LINES, ENDS)
+@settings(max_examples=25, deadline=None)
+def test_what_diff_writes_is_read_as_patch_reads_it(
+    old: list[str], old_end: str, new: list[str], new_end: str
+) -> None:
+    before, after = "".join(old) + old_end, "".join(new) + new_end
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "f").write_bytes(before.encode())
+        (Path(folder) / "new").write_bytes(after.encode())
+        diff = _out(folder, "diff", "-u", "f", "new", ok=(0, 1))
+        if not diff:
+            return
+        _out(folder, "patch", "-s", "f", stdin=diff)
+        assert (Path(folder) / "f").read_bytes() == after.encode()
+    assert applied(before, diff.decode()).content == after
+
+
+@given(edited(), st.integers(0, 12))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_where_git_applies_a_diff_to_another_text_the_result_is_the_same(
+    pair: tuple[str, str], cut: int
+) -> None:
+    before, after = pair
+    diff = unified(before, after, "f", limit=1 << 30)
+    other = "".join(before.splitlines(keepends=True)[cut:])
+    if before == after or not other:
+        return
+    try:
+        made = applied(other, diff)
+    except Conflict:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "f").write_bytes(other.encode())
+        done = subprocess.run(
+            ["git", "apply", "-"],
+            input=diff.encode(),
+            cwd=folder,
+            capture_output=True,
+            timeout=30,
+            check=False,
+        )
+        if done.returncode == 0 and all(hunk.old for hunk in only(diff).hunks):
+            assert (Path(folder) / "f").read_bytes() == made.content.encode()
+
+
+def _out(folder: str | Path, *command: str, stdin: bytes = b"", ok: Sequence[int] = (0,)) -> bytes:
+    done = subprocess.run(command, input=stdin, cwd=folder, capture_output=True, timeout=30, check=False)
+    assert done.returncode in ok, done.stderr
+    return done.stdout
+
+
+@given(st.text(alphabet="@+- \\*/\nabdEFiBPeghnl:,1", max_size=200))
+def test_no_text_makes_the_reader_fail_otherwise_than_by_saying_why(text: str) -> None:
+    for candidate in (text, HEAD + text, f"*** Begin Patch\n{text}\n*** End Patch", f"diff --git {text}"):
+        try:
+            patch = parse(candidate)
+        except ValueError as error:
+            assert len(str(error)) > 20  # noqa: PT017  both ways out are right
+        else:
+            assert patch.sections
+
+
+@given(LINES, LINES, ENDS)
+def test_nothing_outside_the_hunks_changes(around: list[str], inner: list[str], end: str) -> None:
+    head, tail = "".join(around), "".join(around[::-1]) + end
+    before = f"{head}the only one\n{''.join(inner)}{tail}"
+    made = applied(before, envelope("*** Update File: f", "@@", "-the only one", "+another", "+and more"))
+    assert made.content == f"{head}another\nand more\n{''.join(inner)}{tail}"
+
+
+# --- git -------------------------------------------------------------------------------------------------
+
+GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "core.autocrlf=false")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    files = {
+        "keep": b"kept\n",
+        "edit me.txt": b"".join(b"%d\n" % number for number in range(30)),
+        "caf\u00e9": b"1\n2\n3\n4\n5\n",
+        "gone": b"a\nb",
+        "old/name": b"".join(b"line %d\n" % number for number in range(20)),
+        "run": b"#!/bin/sh\n",
+        "empty-gone": b"",
+        'quo"te': b"x\n",
+        "tab\tbed": b"x\n",
+        "crlf": b"a\r\nb\r\nc\r\n",
+    }
+    for path, content in files.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_bytes(content)
+    _out(tmp_path, *GIT, "init", "-q", "-b", "main")
+    _out(tmp_path, *GIT, "add", "-A")
+    _out(tmp_path, *GIT, "commit", "-qm", "one")
+    (tmp_path / "edit me.txt").write_bytes(
+        b"first\n" + b"".join(b"%d\n" % number for number in range(28)) + b"end"
+    )
+    (tmp_path / "caf\u00e9").write_bytes(b"1\n2\nthree\n4\n5\n")
+    (tmp_path / "gone").unlink()
+    (tmp_path / "empty-gone").unlink()
+    (tmp_path / "new").mkdir()
+    (tmp_path / "old/name").rename(tmp_path / "new/name")
+    with open(tmp_path / "new/name", "ab") as file:
+        file.write(b"more\n")
+    shutil.copy(tmp_path / "keep", tmp_path / "copy")
+    (tmp_path / "keep").write_bytes(b"kept\nand changed\n")
+    (tmp_path / "run").chmod(0o755)
+    (tmp_path / "empty-new").write_bytes(b"")
+    (tmp_path / "script").write_bytes(b"#!/bin/sh\n-- \n")
+    (tmp_path / "script").chmod(0o755)
+    (tmp_path / 'quo"te').write_bytes(b"y")
+    (tmp_path / "tab\tbed").write_bytes(b"-- y\n++ z\n")
+    (tmp_path / "crlf").write_bytes(b"a\r\nb!\r\nc\n")
+    _out(tmp_path, *GIT, "add", "-A")
+    _out(tmp_path, *GIT, "commit", "-qm", "two")
+    return tmp_path
+
+
+FORMS = {
+    "plain": ("diff", "HEAD~", "HEAD"),
+    "renames": ("diff", "-M", "HEAD~", "HEAD"),
+    "copies": ("diff", "-C", "--find-copies-harder", "HEAD~", "HEAD"),
+    "no-prefix": ("diff", "--no-prefix", "-M", "HEAD~", "HEAD"),
+    "other-prefixes": ("-c", "diff.mnemonicPrefix=true", "diff", "HEAD~", "HEAD"),
+    "mail": ("format-patch", "--stdout", "-M", "HEAD~"),
+    "show": ("show", "--stat", "-p", "HEAD"),
+    "little-context": ("diff", "-U1", "HEAD~", "HEAD"),
+    "whole-functions": ("diff", "-W", "HEAD~", "HEAD"),
+    "raw-names": ("-c", "core.quotePath=false", "diff", "HEAD~", "HEAD"),
+}
+
+
+@pytest.mark.parametrize("form", [pytest.param(form, id=name) for name, form in FORMS.items()])
+def test_everything_that_git_says_of_files_is_carried_out(repository: Path, form: Sequence[str]) -> None:
+    patch = parse(_out(repository, *GIT, *form).decode())
+    made = plan(patch, {CanonicalPath(path): _at(repository, "HEAD~", path) for path in patch.paths})
+    assert not any(outcome.notes for outcome in made.outcomes)
+    after = {change.path: change.content for change in made.changes}
+    assert {path for path in patch.paths if after.get(CanonicalPath(path), b"") is not None} == {
+        path for path in patch.paths if _at(repository, "HEAD", path) is not None
+    }
+    for path, content in after.items():
+        assert content == _at(repository, "HEAD", path), path
+    assert {change.path for change in made.changes if change.executable} == {"run", "script"}
+
+
+def _at(repository: Path, commit: str, path: str) -> bytes | None:
+    done = subprocess.run(
+        [*GIT, "show", f"{commit}:{path}"], cwd=repository, capture_output=True, timeout=30, check=False
+    )
+    return done.stdout if done.returncode == 0 else None
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        pytest.param("a/x b/x", ("a/x", "b/x"), id="plain"),
+        pytest.param("a/x y b/x y", ("a/x y", "b/x y"), id="space"),
+        pytest.param("x x", ("x", "x"), id="no-prefix"),
+        pytest.param("a/x b/y", ("a/x", "b/y"), id="renamed"),
+        pytest.param('"a/\\303\\251" "b/\\303\\251"', ("a/é", "b/é"), id="quoted"),
+        pytest.param('a/x "b/\\t\\"\\\\"', ("a/x", 'b/\t"\\'), id="second-quoted"),
+        pytest.param("a/x y b/z", None, id="unclear"),
+        pytest.param('"a/x', None, id="open-quote"),
+        pytest.param('x"', None, id="only-end-quote"),
+        pytest.param("x", None, id="one"),
+    ],
+)
+def test_the_names_that_git_puts_in_its_header_are_told_apart(
+    text: str, names: tuple[str, str] | None
+) -> None:
+    assert git_names(text) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        pytest.param("a/f\t2024-01-01 00:00:00.000 +0000", "a/f", id="time"),
+        pytest.param("a/my file\t", "a/my file", id="tab"),
+        pytest.param('"a/\\141\\b"', "a/a\b", id="escapes"),
+        pytest.param('"open', '"open', id="open-quote"),
+    ],
+)
+def test_a_file_name_is_read_without_what_follows_it(text: str, path: str) -> None:
+    assert name(text) == path
+
+
+# --- what cannot be read ---------------------------------------------------------------------------------
+
+UNREADABLE = {
+    "nothing": ("", "names no file"),
+    "words": ("please change f", "names no file"),
+    "hunk-without-file": ("@@ -1 +1 @@\n-a\n+b\n", "line 1 "),
+    "no-hunk": (HEAD, "no hunk"),
+    "no-change": (f"{HEAD}@@ -1,2 +1,2 @@\n a\n b\n", "changes nothing"),
+    "merge": ("diff --cc f\n--- a/f\n+++ b/f\n@@@ -1,1 -1,1 +1,1 @@@\n- a\n++b\n", "no hunk"),
+    "nowhere": ("--- /dev/null\n+++ /dev/null\n@@ -0,0 +1 @@\n+a\n", "names no file"),
+    "unnamed": ("--- \n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n", "names no file"),
+    "binary": ("diff --git a/f b/f\nindex 1..2 100644\nBinary files a/f and b/f differ\n", "not text"),
+    "git-binary": ("diff --git a/f b/f\nindex 1..2 100644\nGIT binary patch\n", "not text"),
+    "link": ("diff --git a/f b/f\nnew file mode 120000\n--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+x\n", "link"),
+    "changed-link": (
+        "diff --git a/f b/f\nindex 1..2 120000\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n",
+        "link",
+    ),
+    "submodule": (
+        "diff --git a/f b/f\nindex 1..2 160000\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n",
+        "submodule",
+    ),
+    "git-says-nothing": ("diff --git a/f b/f\nindex 1..2 100644\n", "says nothing"),
+    "git-unclear": ("diff --git a/f g b/h\nnew file mode 100644\n", "clearly"),
+    "bad-bytes": ('--- "a/\\377"\n+++ "b/\\377"\n@@ -1 +1 @@\n-a\n+b\n', "UTF-8"),
+    "empty-envelope": (envelope(), "nothing between"),
+    "cut-off": ("*** Begin Patch\n*** Update File: f\n@@\n-a\n+b\n", "cut off"),
+    "no-name": (envelope("*** Delete File: "), "names no file"),
+    "no-move-name": (envelope("*** Update File: f", "*** Move to:  ", "-a"), "names no file"),
+    "unknown-section": (envelope("*** Rename File: f"), "line 2 "),
+    "bare-line": (envelope("*** Update File: f", "@@", " a", "b"), "line 5 "),
+    "bare-new-line": (envelope("*** Add File: f", "+a", "b"), "line 4 "),
+    "nothing-to-update": (envelope("*** Update File: f"), "no hunk"),
+    "envelope-no-change": (envelope("*** Update File: f", "@@", " a"), "changes nothing"),
+    "only-anchor": (envelope("*** Update File: f", "@@ def f():"), "changes nothing"),
+    "too-many-files": (envelope(*(f"*** Delete File: {n}" for n in range(101))), "101 files"),
+    "too-many-hunks": (HEAD + "@@ -1 +1 @@\n-a\n+b\n" * 1_001, "1000 hunks"),
+}
+
+
+@pytest.mark.parametrize(("text", "why"), [pytest.param(*case, id=name) for name, case in UNREADABLE.items()])
+def test_a_patch_that_cannot_be_read_is_refused_with_the_reason(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=r".{20}") as refused:
+        parse(text)
+    assert why in str(refused.value)
+
+
+# --- hunks that do not fit exactly -----------------------------------------------------------------------
+
+TEXT = "".join(f"line {number}\n" for number in range(1, 21))
+
+
+@pytest.mark.parametrize(
+    ("header", "notes"),
+    [
+        pytest.param("@@ -5,3 +5,3 @@", (), id="as-said"),
+        pytest.param("@@ -5,3 +5,3 @@ class heading", (), id="heading"),
+        pytest.param("@@ -9,3 +9,3 @@", ("hunk 1: found at line 5 instead of 9",), id="elsewhere"),
+        pytest.param(
+            "@@ -5,9 +5,9 @@", ("hunk 1: the numbers in its header do not fit its lines",), id="too-many"
+        ),
+        pytest.param(
+            "@@ -5,2 +5,2 @@", ("hunk 1: the numbers in its header do not fit its lines",), id="too-few"
+        ),
+        pytest.param(
+            "@@ -5,3 +5,1 @@", ("hunk 1: the numbers in its header do not fit its lines",), id="crossed"
+        ),
+        pytest.param("@@", (), id="none"),
+        pytest.param("@@ ... @@", (), id="dots"),
+        pytest.param("@@ line 3", (), id="line-before"),
+        pytest.param("@@ line 3 @@", (), id="line-before-and-end"),
+    ],
+)
+def test_a_hunk_is_found_by_its_lines_whatever_its_header_says(header: str, notes: tuple[str, ...]) -> None:
+    made = applied(TEXT, f"{HEAD}{header}\n line 5\n-line 6\n+six\n line 7\n\n")
+    assert made.content == TEXT.replace("line 6\n", "six\n")
+    assert made.notes == notes
+
+
+def test_later_hunks_are_sought_where_those_before_them_were() -> None:
+    body = "@@ -1,3 +1,3 @@\n x\n-1\n+one\n y\n@@ -5,3 +5,3 @@\n x\n-2\n+two\n y\n"
+    text = "0\n" * 5 + "x\n1\ny\n.\nx\n2\ny\n.\nx\n2\ny\n"
+    made = applied(text, HEAD + body)
+    assert made.content == "0\n" * 5 + "x\none\ny\n.\nx\ntwo\ny\n.\nx\n2\ny\n"
+    assert made.notes == (
+        "hunk 1: found at line 6 instead of 1",
+        "hunk 2: found at line 10 instead of 5",
+    )
+
+
+def test_a_hunk_that_fits_in_several_places_is_refused_with_all_of_them() -> None:
+    text = "x\n1\ny\n" * 3
+    hunk = " x\n-1\n+one\n y\n"
+    why = refusal(text, f"{HEAD}@@ -20,3 +20,3 @@\n{hunk}")
+    assert "hunk 1 (line 3 of the patch)" in why
+    assert "lines 1, 4 and 7" in why
+    assert "several times" in refusal(text, f"{HEAD}@@\n{hunk}")
+    assert applied(text, f"{HEAD}@@ -4,3 +4,3 @@\n{hunk}").content == "x\n1\ny\nx\none\ny\nx\n1\ny\n"
+    assert "further ones" in refusal("x\n1\ny\n" * 30, f"{HEAD}@@\n{hunk}")
+
+
+def test_lines_before_it_choose_among_several_places() -> None:
+    text = "class A:\n  def f():\n    pass\nclass B:\n  def f():\n    pass\n"
+    body = ("-    pass", "+    return")
+    made = applied(text, envelope("*** Update File: f", "@@ class B:", "@@ def f():", *body))
+    assert made.content == text[: text.rindex("pass")] + "return\n"
+    assert 'no line "class C:"' in refusal(text, envelope("*** Update File: f", "@@ class C:", *body))
+    assert "several times" in refusal(text, envelope("*** Update File: f", "@@ def f():", *body))
+
+
+def test_context_at_its_ends_may_be_out_of_date_and_it_is_told() -> None:
+    body = "@@ -3,7 +3,7 @@\n OLD 3\n line 4\n line 5\n-line 6\n+six\n line 7\n line 8\n OLD 9\n"
+    made = applied(TEXT, HEAD + body)
+    assert made.content == TEXT.replace("line 6\n", "six\n")
+    assert made.notes == ("hunk 1: 2 lines of context did not match and were left out",)
+    assert made.loose
+    refusal(TEXT, HEAD + body.replace("line 4", "OLD 4").replace("line 5", "OLD 5"))
+    refusal(TEXT, HEAD + body.replace("-line 6", "-OLD 6"))
+
+
+def test_one_line_of_context_that_is_out_of_date_is_left_out() -> None:
+    made = applied(
+        TEXT,
+        HEAD + "@@ -5,3 +5,3 @@\n OLD 5\n-line 6\n+six\n line 7\n@@ -9,2 +9,2 @@\n line 9\n-line 10\n+ten\n",
+    )
+    assert made.content == TEXT.replace("line 6\n", "six\n").replace("line 10\n", "ten\n")
+    assert made.notes[0].startswith("hunk 1: 2 lines") or made.notes[0].startswith("hunk 1: 1 line")
+    assert len(made.notes) == 1
+
+
+def test_context_alone_is_not_left_out_when_nothing_would_be_left() -> None:
+    refusal(TEXT, HEAD + "@@ -30,2 +30,3 @@\n x\n+new\n y\n")
+
+
+def test_white_space_at_line_ends_may_differ_and_it_is_told() -> None:
+    made = applied("a  \nb\t\nc\n", f"{HEAD}@@ -1,3 +1,3 @@\n a\n-b\n+B\n c \n")
+    assert made.content == "a  \nB\nc\n"
+    assert made.notes == ("hunk 1: white space at line ends differs",)
+    assert made.loose
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("a\r\nb\r\nc\r\n", "a\r\nB\r\nBB\r\nc\r\n", id="crlf"),
+        pytest.param("a\r\nb\r\nc", "a\r\nB\r\nBB\r\nc", id="crlf-open-end"),
+        pytest.param("a\nb\r\nc\n", "a\nB\r\nBB\r\nc\n", id="mixed"),
+    ],
+)
+def test_line_endings_of_the_file_stay(before: str, after: str) -> None:
+    made = applied(before, f"{HEAD}@@ -1,3 +1,4 @@\n a\n-b\n+B\n+BB\n c\n")
+    assert made.content == after
+    assert not made.loose
+
+
+def test_a_patch_that_was_sent_with_other_line_endings_is_read_like_any() -> None:
+    text = f"{HEAD}@@ -1,2 +1,2 @@\n a\n-b\n+B\n".replace("\n", "\r\n")
+    assert applied("a\nb\n", text).content == "a\nB\n"
+    made = planned(envelope("*** Add File: n", "+x").replace("\n", "\r\n"))
+    assert results(made) == {"n": b"x\n"}
+
+
+@pytest.mark.parametrize(
+    ("before", "body", "after"),
+    [
+        pytest.param("a\nb", " a\n-b\n+B\n", "a\nB", id="marker-left-out"),
+        pytest.param("a\nb", " a\n b\n+c\n", "a\nb\nc", id="appended"),
+        pytest.param("a\r\nb", " a\n b\n+c\n", "a\r\nb\r\nc", id="appended-crlf"),
+        pytest.param("a\nb", " a\n-b\n\\ No newline at end of file\n+B\n", "a\nB\n", id="given-one"),
+        pytest.param("a\nb\n", " a\n-b\n+B\n\\ No newline at end of file\n", "a\nB", id="taken"),
+        pytest.param(
+            "a\r\nb", " a\n-b\n\\ No newline at end of file\n+B\n", "a\r\nB\r\n", id="given-one-crlf"
+        ),
+        pytest.param("a\r\nb\r\n", " a\n-b\n+B\n\\ No newline at end of file\n", "a\r\nB", id="taken-crlf"),
+        pytest.param("a\nb", " a\n-b\n", "a", id="last-removed"),
+        pytest.param("b", "-b\n+B\n", "B", id="only-line"),
+    ],
+)
+def test_the_last_line_feed_is_as_the_patch_says_or_else_as_before(
+    before: str, body: str, after: str
+) -> None:
+    assert applied(before, f"{HEAD}@@\n{body}").content == after
+    lines = body.rstrip("\n").split("\n")
+    assert applied(before, envelope("*** Update File: f", "@@", *lines)).content == after
+
+
+def test_a_last_line_without_a_line_feed_gets_one_when_lines_follow() -> None:
+    assert applied("a\nb", envelope("*** Update File: f", "+c")).content == "a\nb\nc"
+    assert applied("a\r\nb", f"{HEAD}@@ -2,0 +3 @@\n+c\n").content == "a\r\nb\r\nc\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "after"),
+    [
+        pytest.param(("+n",), "a\nb\nc\nn\n", id="at-the-end"),
+        pytest.param(("@@ a", "+n"), "a\nn\nb\nc\n", id="after-a-line"),
+        pytest.param(("@@ a", "+n", "*** End of File"), "a\nb\nc\nn\n", id="end-wins"),
+        pytest.param(("@@ -1,0 +2 @@", "+n"), "a\nn\nb\nc\n", id="by-number"),
+        pytest.param(("@@ -0,0 +1 @@", "+n"), "n\na\nb\nc\n", id="at-the-start"),
+    ],
+)
+def test_lines_alone_are_put_where_the_patch_says(lines: tuple[str, ...], after: str) -> None:
+    assert applied("a\nb\nc\n", envelope("*** Update File: f", *lines)).content == after
+
+
+def test_lines_alone_past_the_end_are_refused() -> None:
+    assert "3 lines" in refusal("a\nb\nc\n", f"{HEAD}@@ -9,0 +10 @@\n+n\n")
+
+
+def test_an_empty_line_of_a_new_file_may_have_lost_its_sign() -> None:
+    made = planned(envelope("*** Add File: n", "+a", "", "+", "+b", "", "*** Add File: m"))
+    assert results(made) == {"n": b"a\n\n\nb\n", "m": b""}
+
+
+def test_empty_lines_between_hunks_do_not_matter() -> None:
+    lines = ("*** Update File: f", "", "@@", "-a", "+A", "", "@@", "-c", "+C", "")
+    assert applied("a\nb\nc\n", envelope(*lines)).content == "A\nb\nC\n"
+
+
+def test_a_miscounted_hunk_may_end_without_a_line_feed() -> None:
+    marker = "\\ No newline at end of file\n"
+    body = f"{marker}-a\n{marker}+b\n+c\n{marker}Only in sub: x\n"
+    assert applied("a", f"{HEAD}@@ -1 +1 @@\n{body}").content == "b\nc"
+
+
+def test_lines_in_an_empty_file_are_all_it_has() -> None:
+    assert applied("", envelope("*** Update File: f", "+a", "+b")).content == "a\nb\n"
+
+
+def test_the_end_of_the_file_chooses_among_several_places() -> None:
+    hunk = ("@@", " x", "-1", "+2", "*** End of File")
+    made = applied("x\n1\nx\n1\n", envelope("*** Update File: f", *hunk))
+    assert (made.content, made.notes) == ("x\n1\nx\n2\n", ())
+    made = applied("x\n1\nend\n", envelope("*** Update File: f", *hunk))
+    assert (made.content, made.notes) == ("x\n2\nend\n", ("hunk 1: not at the end of the file",))
+
+
+def test_blank_lines_of_context_may_have_lost_their_space() -> None:
+    body = "@@ -1,4 +1,4 @@\n a\n\n-b\n+B\n c\n\n"
+    assert applied("a\n\nb\nc\n", HEAD + body).content == "a\n\nB\nc\n"
+    lines = ("@@", " a", "", "-b", "+B", "", "")
+    assert applied("a\n\nb\n", envelope("*** Update File: f", *lines)).content == "a\n\nB\n"
+
+
+# --- hunks that fit nowhere ------------------------------------------------------------------------------
+
+NEAR = {
+    "indentation": ("  x = 1\n", "-    x = 1\n+x = 2\n", "indentation"),
+    "part-of-first": ("a\n  x = 1\n", "-x = 1\n+x = 2\n", 'line 2 of the file is "  x = 1"'),
+    "part-of-last": ("x = 1\ny = 2 # two\n", " x = 1\n-y = 2\n+y\n", 'line 2 of the file is "y = 2 # two"'),
+    "part-of-open": ("x = 12", "-x = 1\n+x\n", 'line 1 of the file is "x = 12"'),
+    "quotes": ("say(“hi”)\n", '-say("hi")\n+say()\n', "typographic"),
+    "nearest": ("def total(items):\n", "-def totals(items):\n+def f():\n", "nearest"),
+    "numbers": ("alpha\nbeta\n", "-1\talpha\n-2\tbeta\n+x\n", "line numbers"),
+    "made-before": (
+        "a = compute(1)\n",
+        "-a = calculate(2)\n+a = compute(1)\n",
+        "What the hunk makes is there",
+    ),
+    "empty": ("", "-a\n+b\n", "no text"),
+    "nothing": ("a\n", "-qqqq\n+b\n", "Nothing in the file"),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "body", "why"), [pytest.param(*case, id=name) for name, case in NEAR.items()]
+)
+def test_a_hunk_that_fits_nowhere_is_told_what_is_nearly_it(text: str, body: str, why: str) -> None:
+    told = refusal(text, f"{HEAD}@@ -1 +1 @@\n{body}")
+    assert why in told
+    assert "old_string" not in told
+
+
+def test_hunks_in_the_wrong_order_are_told_so() -> None:
+    text = f"{HEAD}@@\n-line 9\n+nine\n@@\n-line 3\n+three\n"
+    assert "line 3, but the hunk before it comes later, on line 9" in refusal(TEXT, text)
+    anchored = envelope("*** Update File: f", "@@ line 9", "-line 3", "+three")
+    assert "`@@` line before it" in refusal(TEXT, anchored)
+
+
+# --- several files ---------------------------------------------------------------------------------------
+
+
+def test_each_section_works_on_what_those_before_it_have_left() -> None:
+    made = planned(
+        envelope(
+            *("*** Update File: a", "*** Move to: b", "@@", "-1", "+2"),
+            *("*** Add File: a", "+new"),
+            *("*** Update File: b", "@@", "-2", "+3"),
+            *("*** Delete File: c",),
+            *("*** Add File: c", "+again"),
+        ),
+        a=b"1\n",
+        c=b"old\n",
+    )
+    assert results(made) == {"a": b"new\n", "b": b"3\n", "c": b"again\n"}
+    assert {change.path: change.like for change in made.changes} == {"a": None, "b": "a", "c": None}
+    assert [outcome.text for outcome in made.outcomes] == [
+        "moved a to b: 1 hunk",
+        "created a",
+        "updated b: 1 hunk",
+        "deleted c",
+        "created c",
+    ]
+
+
+def test_what_comes_out_as_it_was_is_no_change() -> None:
+    there = envelope("*** Update File: a", "*** Move to: b")
+    back = envelope("*** Update File: b", "*** Move to: a")
+    made = planned(there.replace("*** End Patch\n", "") + back.replace("*** Begin Patch\n", ""), a=b"1\n")
+    assert made.changes == ()
+
+
+IMPOSSIBLE = {
+    "exists": (envelope("*** Add File: a", "+x"), Conflict, "exists already"),
+    "missing": (envelope("*** Update File: z", "-x"), NotFound, "does not exist"),
+    "missing-to-delete": (envelope("*** Delete File: z"), NotFound, "does not exist"),
+    "deleted-before": (
+        envelope("*** Delete File: a", "*** Update File: a", "-1"),
+        NotFound,
+        "does not exist",
+    ),
+    "target-exists": (envelope("*** Update File: a", "*** Move to: b"), Conflict, "'b' exists already"),
+    "copy-target-exists": (
+        "diff --git a/a b/b\ncopy from a\ncopy to b\n",
+        Conflict,
+        "'b' exists already",
+    ),
+    "delete-of-other-lines": (
+        "--- a/a\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n",
+        Conflict,
+        "it has other lines than those",
+    ),
+    "not-text": (envelope("*** Update File: bin", "-x"), InvalidInput, "not a text file"),
+    "no-such-character": (
+        envelope("*** Update File: latin", "@@", "-caf\u00e9", "+\u4e2d"),
+        InvalidInput,
+        "windows-1252",
+    ),
+    "only-added-lines-in-no-file": (envelope("*** Update File: z", "+x"), NotFound, "does not exist"),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "why"), [pytest.param(*case, id=name) for name, case in IMPOSSIBLE.items()]
+)
+def test_what_cannot_be_done_to_a_file_is_refused(text: str, kind: type[ToolError], why: str) -> None:
+    with pytest.raises(kind) as refused:
+        planned(text, a=b"1\n2\n", b=b"", bin=b"\0", latin=b"caf\xe9\n")
+    assert why in str(refused.value)
+    assert "No file was changed." in str(refused.value)
+
+
+def test_all_that_fails_is_told_at_once_but_not_without_end() -> None:
+    sections = [line for number in range(8) for line in (f"*** Update File: {number}", "-x")]
+    with pytest.raises(NotFound) as refused:
+        planned(envelope(*sections))
+    lines = str(refused.value).split("\n")
+    assert [line[:5] for line in lines[1:6]] == [f"- '{number}'" for number in range(5)]
+    assert lines[6].startswith("- 3 more sections")
+
+
+def test_a_diff_may_create_a_file_without_saying_that_it_is_new() -> None:
+    text = "--- a/n\n+++ b/n\n@@ -0,0 +1,2 @@\n+a\n+b\n"
+    assert results(planned(text)) == {"n": b"a\nb\n"}
+    assert results(planned(text, n=b"z\n")) == {"n": b"a\nb\nz\n"}
+
+
+def test_the_encoding_and_byte_order_mark_of_a_file_stay() -> None:
+    text = envelope("*** Update File: f", "@@", "-caf\u00e9", "+th\u00e9")
+    for codec in ("utf-8-sig", "utf-16", "cp1252"):
+        made = planned(text, f="café\nrest\n".encode(codec))
+        assert results(made) == {"f": "thé\nrest\n".encode(codec)}
+
+
+def test_files_without_prefixes_are_taken_as_they_are_named() -> None:
+    hunk = "@@ -1 +1 @@\n-1\n+2\n"
+    assert only(f"--- f.orig\n+++ f\n{hunk}").path == "f"
+    assert only(f"--- /abs/f\n+++ /abs/f\n{hunk}").path == "/abs/f"
+    assert only(f"--- a/f\n+++ a/f\n{hunk}").path == "a/f"
+    assert only("--- /dev/null\n+++ x/f\n@@ -0,0 +1 @@\n+2\n").path == "x/f"
+    assert only("--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+2\n").path == "f"
+    assert only("--- a/f\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n").path == "f"
+    assert only("--- /a/f\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n").path == "/a/f"
+
+
+def test_text_around_a_patch_is_left_out() -> None:
+    body = "*** Update File: f\n@@\n-1\n+2\n"
+    assert only(f"Here it is:\n```\n*** Begin Patch\n{body}*** End Patch\n```\nDone.").path == "f"
+    assert only(f"Here:\n```diff\n{HEAD}@@ -1 +1 @@\n-1\n+2\n```\nDone.").path == "f"
+    assert len(parse(f"Subject: x\n\n{HEAD}@@ -1 +1 @@\n-1\n+2\n-- \n2.40\n").sections[0].hunks[0].lines) == 2
+
+
+def test_removed_and_added_lines_that_look_like_headers_are_lines() -> None:
+    made = applied("-- a/x\n", f"{HEAD}@@ -1 +1 @@\n--- a/x\n+++ b/x\n")
+    assert made.content == "++ b/x\n"
+
+
+def test_the_marker_of_a_missing_line_feed_is_known_in_other_languages() -> None:
+    made = applied("a", f"{HEAD}@@ -1 +1 @@\n-a\n\\ Kein Zeilenumbruch am Dateiende.\n+b\n")
+    assert made.content == "b\n"
+
+
+# --- paths -----------------------------------------------------------------------------------------------
+
+
+def test_every_path_is_named_once_and_respelt() -> None:
+    patch = parse(
+        envelope("*** Update File: ./a", "*** Move to: b", "*** Delete File: d/c", "*** Add File: a")
+    )
+    assert patch.paths == ("./a", "b", "d/c", "a")
+    respelt = patch.respelt(lambda path: path.removeprefix("./"))
+    assert [section.paths for section in respelt.sections] == [("a", "b"), ("d/c",), ("a",)]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(("*** Delete File: link",), id="delete"),
+        pytest.param(("*** Update File: link", "*** Move to: b"), id="move"),
+    ],
+)
+def test_a_file_that_goes_away_is_not_named_by_a_link(lines: tuple[str, ...]) -> None:
+    patch: Patch = parse(envelope(*lines))
+    with pytest.raises(InvalidInput, match=r"'link' leads to 'real'"):
+        patch.respelt(lambda path: {"link": "real"}.get(path, path))
+    assert patch.respelt(lambda path: path) == patch
+
+
+def test_a_file_that_stays_may_be_named_by_a_link_and_folders_always() -> None:
+    links = {
+        "link": "real",
+        "sub/f": "other/f",
+        "sub": "other",
+        "/r/sub/f": "/r/x/f",
+        "/r/sub": "/r/x",
+        "/": "/",
+    }
+    lines = ("*** Update File: link", "-1", "*** Delete File: sub/f", "*** Delete File: /r/sub/f")
+    respelt = parse(envelope(*lines, "*** Delete File: /top")).respelt(lambda path: links.get(path, path))
+    assert respelt.paths == ("real", "other/f", "/r/x/f", "/top")
