@@ -1,0 +1,101 @@
+"""Create, change, move and delete several files, all or none, by a unified diff (also git's) or by
+`*** Begin Patch`. Hunks are found by their lines; what did not fit exactly is told.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
+
+from mcp_toolserver.text.patch import Patch
+from mcp_toolserver.text.patch_files import Outcome, Plan, plan
+from mcp_toolserver.text.patch_parse import parse
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    CanonicalPath,
+    Capability,
+    Contents,
+    Field,
+    FileChange,
+    Output,
+    PathsMark,
+    Permission,
+    Runtime,
+    ToolSpec,
+    Written,
+)
+
+_DIFF_BYTES = 60_000
+"""Of all diffs together that are shown because a hunk did not fit exactly."""
+
+
+def _parsed(value: object) -> object:
+    return parse(value) if isinstance(value, str) else value
+
+
+class ApplyPatch(Args):
+    patch: Annotated[
+        InstanceOf[Patch], BeforeValidator(_parsed), WithJsonSchema({"type": "string"}), PathsMark()
+    ] = Field(description="Its whole text; paths are relative to the first root")
+
+
+async def run(args: ApplyPatch, rt: Runtime) -> Output:
+    plans: list[Plan] = []
+
+    def change(contents: Contents) -> tuple[FileChange, ...]:
+        plans.append(plan(args.patch, contents))
+        return plans[-1].changes
+
+    paths = tuple(map(CanonicalPath, args.patch.paths))
+    written = await rt.fs.update_all(paths, change)
+    outcomes = plans[-1].outcomes
+    summary = (_headline(outcomes, written), *_lines(outcomes, written))
+    return Output("\n".join((*summary, "".join(_diffs(outcomes)))).rstrip("\n"))
+
+
+def _headline(outcomes: tuple[Outcome, ...], written: Mapping[CanonicalPath, Written]) -> str:
+    count = len({outcome.path for outcome in outcomes if outcome.path in written})
+    return (
+        f"Patched {count} file{'s' * (count != 1)}."
+        if count
+        else "Nothing changed: the files are so already."
+    )
+
+
+def _lines(outcomes: tuple[Outcome, ...], written: Mapping[CanonicalPath, Written]) -> Iterator[str]:
+    for outcome in outcomes:
+        yield f"- {outcome.text}{_about(outcome, written.get(outcome.path))}"
+        yield from (f"  - {note}" for note in outcome.notes)
+
+
+def _about(outcome: Outcome, written: Written | None) -> str:
+    if outcome.section.action == "delete":
+        return ""
+    if written is None:
+        return " (unchanged)"
+    links = f", {written.links} hard links: the other names keep the old content" * (written.links > 1)
+    return f" ({len(written.after)} bytes, sha256 {written.sha256}{links})"
+
+
+def _diffs(outcomes: tuple[Outcome, ...]) -> Iterator[str]:
+    """What really changed in files where a hunk did not fit exactly, as far as there is room."""
+    room = _DIFF_BYTES
+    for outcome in outcomes:
+        room -= len(outcome.diff.encode())
+        if outcome.diff and room >= 0:
+            yield outcome.diff
+
+
+TOOL = ToolSpec(
+    name="apply_patch",
+    description=__doc__ or "",
+    permission=Permission.WORKSPACE_WRITE,
+    needs=frozenset({Capability.FS_WRITE}),
+    args=ApplyPatch,
+    run=run,
+    kind="edit",
+    subjects=lambda args: args.patch.paths,
+    destructive=True,
+    aliases=(Alias("apply_patch", renames={"input": "patch", "patchText": "patch", "diff": "patch"}),),
+)
