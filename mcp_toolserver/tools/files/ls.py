@@ -1,0 +1,73 @@
+"""List a folder, by name: folders end in /, what is neither file nor folder says what it is. Links are not
+followed.
+"""
+
+from collections.abc import Iterator
+
+from mcp_toolserver.text.listing import detailed, named
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    CanonicalPath,
+    Capability,
+    Field,
+    FolderContent,
+    FolderQuery,
+    Output,
+    Permission,
+    Runtime,
+    ToolSpec,
+    WorkspacePath,
+)
+
+_ENTRIES = 1_000
+
+
+class Ls(Args):
+    path: WorkspacePath = Field(default=CanonicalPath("."), description="Folder")
+    hidden: bool = Field(default=False, description="Dot files too")
+    details: bool = Field(default=False, description="Size and time of change too")
+    offset: int = Field(default=0, ge=0, description="Entries to skip")
+
+
+async def run(args: Ls, rt: Runtime) -> Output:
+    query = FolderQuery(
+        path=args.path,
+        hidden=args.hidden,
+        details=args.details,
+        limit=_ENTRIES,
+        each=_ENTRIES,
+        skip=args.offset,
+    )
+    content = (await rt.fs.folders(query))["."]
+    shown = detailed if args.details else named
+    is_cut = args.offset + len(content.entries) < content.total or not content.complete
+    return Output("\n".join((*map(shown, content.entries), *_notes(args, content))), truncated=is_cut)
+
+
+def _notes(args: Ls, content: FolderContent) -> Iterator[str]:
+    end = args.offset + len(content.entries)
+    if not content.entries and not args.offset:
+        yield "[the folder is empty]" if not content.dots else "[no other entries]"
+    elif end < content.total:
+        yield f"[entries {args.offset + 1:,}-{end:,} of {content.total:,}; go on with offset={end}]"
+    elif not content.entries:
+        yield f"[nothing at offset {args.offset}: the folder has {content.total:,} entries]"
+    if not content.complete:
+        yield "[the folder is so large that not all names were looked at; glob_search finds the others]"
+    if content.dots:
+        yield f"[{content.dots:,} dot files are not shown; set `hidden` to see them]"
+
+
+TOOL = ToolSpec(
+    name="ls",
+    description=__doc__ or "",
+    permission=Permission.READ_ONLY,
+    needs=frozenset({Capability.FS_READ}),
+    args=Ls,
+    run=run,
+    kind="read",
+    subjects=lambda args: (args.path,),
+    idempotent=True,
+    aliases=(Alias("list_dir"),),
+)
