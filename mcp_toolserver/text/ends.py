@@ -1,0 +1,103 @@
+"""The first or the last lines of a text file of any size; no more of it is read than could be shown."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from mcp_toolserver.errors import InvalidInput
+from mcp_toolserver.text.clip import head_bytes, tail_bytes
+from mcp_toolserver.text.encoding import Encoding, detect
+
+_WINDOW = 256 * 1024
+"""Bytes of the file that are looked at."""
+
+_SAMPLE = 64 * 1024
+"""Bytes at its start that tell its encoding."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """Lines at one end of a file."""
+
+    lines: tuple[str, ...]
+    """Without their line endings."""
+    whole: bool
+    """They are all that the file has."""
+    cut: bool
+    """There are fewer than were asked for, or a part of one: more did not fit."""
+    encoding: str
+    crlf: bool
+    """Some of them end in carriage return and line feed."""
+
+
+def first_lines(file: BinaryIO, size: int, *, count: int, max_bytes: int) -> End:
+    """The first `count` lines, in at most `max_bytes` of UTF-8.
+
+    Raises:
+        InvalidInput: the file is not text.
+    """
+    encoding = _encoding(file, size)
+    file.seek(0)
+    raw = file.read(_WINDOW)
+    lines = _lines(encoding, raw.removeprefix(encoding.bom))
+    has_all = len(raw) >= size
+    shown = lines[:count]
+    fitting = head_bytes("\n".join(shown), max_bytes).split("\n") if shown else []
+    is_cut = fitting != shown or (not has_all and len(shown) == len(lines))
+    return _end(encoding, fitting, whole=has_all and fitting == lines, cut=is_cut)
+
+
+def last_lines(file: BinaryIO, size: int, *, count: int, max_bytes: int) -> End:
+    """The last `count` lines, in at most `max_bytes` of UTF-8.
+
+    Raises:
+        InvalidInput: the file is not text.
+    """
+    encoding = _encoding(file, size)
+    start = max(0, size - _WINDOW)
+    start += start % 2  # a character of UTF-16 has two bytes
+    file.seek(start)
+    raw = file.read(_WINDOW)
+    lines = _lines(encoding, raw if start else raw.removeprefix(encoding.bom))
+    shown = lines[-count:]
+    fitting = tail_bytes("\n".join(shown), max_bytes).split("\n") if shown else []
+    is_cut = fitting != shown or (start > 0 and len(shown) == len(lines))
+    return _end(encoding, fitting, whole=not start and fitting == lines, cut=is_cut)
+
+
+def _encoding(file: BinaryIO, size: int) -> Encoding:
+    encoding = detect(file.read(_SAMPLE), complete=size <= _SAMPLE)
+    if encoding is None:
+        raise InvalidInput("The file is binary, not text: it has no lines to show. Choose a text file.")
+    return encoding
+
+
+def _lines(encoding: Encoding, raw: bytes) -> list[str]:
+    *whole, last = raw.decode(encoding.codec, errors="replace").split("\n")
+    return [*whole, last] if last else whole
+
+
+def _end(encoding: Encoding, lines: Sequence[str], *, whole: bool, cut: bool) -> End:
+    return End(
+        lines=tuple(line.removesuffix("\r") for line in lines),
+        whole=whole,
+        cut=cut,
+        encoding=encoding.name,
+        crlf=any(line.endswith("\r") for line in lines),
+    )
+
+
+def notes(end: End, which: str, size: int, more: str) -> list[str]:
+    """What is to be told about the lines; `more` says how to get others."""
+    told: list[str] = []
+    about = [end.encoding] * (end.encoding != "utf-8") + ["CRLF line endings"] * end.crlf
+    if about:
+        told.append(f"[{', '.join(about)}]")
+    count = len(end.lines)
+    if not count:
+        told.append("[the file is empty]")
+    elif not end.whole:
+        lines = f"{which} {count} lines" if count > 1 else f"{which} line"
+        cut = ", cut to what fits" if end.cut else ""
+        told.append(f"[the {lines} of {size:,} bytes{cut}; {more}]")
+    return told

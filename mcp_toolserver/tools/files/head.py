@@ -1,0 +1,50 @@
+"""Show the first lines of a text file as they are, without numbers, whatever its size. For other parts use
+read_file.
+"""
+
+from typing import BinaryIO
+
+from mcp_toolserver.text.ends import first_lines, notes
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    Capability,
+    Field,
+    Output,
+    Permission,
+    Runtime,
+    ToolSpec,
+    WorkspacePath,
+)
+
+_BYTES = 199_000
+"""Below the limit of the answer, which also holds the notes at its end."""
+
+
+class Head(Args):
+    path: WorkspacePath = Field(description="File")
+    lines: int = Field(default=10, ge=1, description="How many")
+
+
+async def run(args: Head, rt: Runtime) -> Output:
+    return await rt.fs.read(args.path, lambda file, size: _shown(args, file, size))
+
+
+def _shown(args: Head, file: BinaryIO, size: int) -> Output:
+    found = first_lines(file, size, count=args.lines, max_bytes=_BYTES)
+    more = f"read_file goes on with offset={len(found.lines) - found.cut}"
+    return Output("\n".join((*found.lines, *notes(found, "first", size, more))), truncated=found.cut)
+
+
+TOOL = ToolSpec(
+    name="head",
+    description=__doc__ or "",
+    permission=Permission.READ_ONLY,
+    needs=frozenset({Capability.FS_READ}),
+    args=Head,
+    run=run,
+    kind="read",
+    subjects=lambda args: (args.path,),
+    idempotent=True,
+    aliases=(Alias("head", renames={"file_path": "path"}),),
+)

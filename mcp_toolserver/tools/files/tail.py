@@ -1,0 +1,48 @@
+"""Show the last lines of a text file as they are, without numbers; of a log however long, at once."""
+
+from typing import BinaryIO
+
+from mcp_toolserver.text.ends import last_lines, notes
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    Capability,
+    Field,
+    Output,
+    Permission,
+    Runtime,
+    ToolSpec,
+    WorkspacePath,
+)
+
+_BYTES = 199_000
+"""Below the limit of the answer, which also holds the notes at its end."""
+
+
+class Tail(Args):
+    path: WorkspacePath = Field(description="File")
+    lines: int = Field(default=10, ge=1, description="How many")
+
+
+async def run(args: Tail, rt: Runtime) -> Output:
+    return await rt.fs.read(args.path, lambda file, size: _shown(args, file, size))
+
+
+def _shown(args: Tail, file: BinaryIO, size: int) -> Output:
+    found = last_lines(file, size, count=args.lines, max_bytes=_BYTES)
+    more = "read_file or grep_search find what is before them" if found.cut else "set lines to see more"
+    return Output("\n".join((*found.lines, *notes(found, "last", size, more))), truncated=found.cut)
+
+
+TOOL = ToolSpec(
+    name="tail",
+    description=__doc__ or "",
+    permission=Permission.READ_ONLY,
+    needs=frozenset({Capability.FS_READ}),
+    args=Tail,
+    run=run,
+    kind="read",
+    subjects=lambda args: (args.path,),
+    idempotent=True,
+    aliases=(Alias("tail", renames={"file_path": "path"}),),
+)
