@@ -1,0 +1,72 @@
+"""Compare two text files: a unified diff, as patch and apply_patch take it. For changes in a repository use
+the git tools.
+"""
+
+from typing import BinaryIO
+
+from mcp_toolserver.text.diff import unified
+from mcp_toolserver.text.encoding import detect
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    Capability,
+    Field,
+    InvalidInput,
+    Output,
+    Permission,
+    Runtime,
+    ToolSpec,
+    WorkspacePath,
+)
+
+_WHOLE_BYTES = 10 * 1024 * 1024
+_DIFF_BYTES = 199_000
+
+
+class Diff(Args):
+    path: WorkspacePath = Field(description="Old file")
+    other_path: WorkspacePath = Field(description="New file")
+
+
+async def run(args: Diff, rt: Runtime) -> Output:
+    old = await rt.fs.read(args.path, lambda file, size: _whole(args.path, file, size))
+    new = await rt.fs.read(args.other_path, lambda file, size: _whole(args.other_path, file, size))
+    if old == new:
+        return Output("The files are identical.")
+    return Output(await rt.compute(lambda: _told(args, old, new)))
+
+
+def _whole(path: str, file: BinaryIO, size: int) -> bytes:
+    if size > _WHOLE_BYTES:
+        raise InvalidInput(
+            f"'{path}' has {size} bytes; files of up to {_WHOLE_BYTES} can be compared. Look at parts of it "
+            "with read_file."
+        )
+    return file.read(_WHOLE_BYTES)
+
+
+def _told(args: Diff, old: bytes, new: bytes) -> str:
+    encodings = detect(old), detect(new)
+    if encodings[0] is None or encodings[1] is None:
+        return f"The files differ. Not both are text; they have {len(old)} and {len(new)} bytes."
+    before, after = encodings[0].decode(old), encodings[1].decode(new)
+    diff = unified(before, after, args.path, to=args.other_path, limit=_DIFF_BYTES)
+    names = encodings[0].name, encodings[1].name
+    if names[0] == names[1]:
+        return diff
+    note = f"[{args.path} is {names[0]}, {args.other_path} is {names[1]}]"
+    return f"{diff}{note}" if diff else f"The text is the same, but not its encoding.\n{note}"
+
+
+TOOL = ToolSpec(
+    name="diff",
+    description=__doc__ or "",
+    permission=Permission.READ_ONLY,
+    needs=frozenset({Capability.FS_READ}),
+    args=Diff,
+    run=run,
+    kind="read",
+    subjects=lambda args: (args.path, args.other_path),
+    idempotent=True,
+    aliases=(Alias("diff", renames={"a": "path", "b": "other_path"}),),
+)
