@@ -1,0 +1,103 @@
+"""Pictures that models can look at, known by their first bytes, and how large they are."""
+
+import struct
+from collections.abc import Callable, Mapping
+
+HEAD_BYTES = 12
+
+_STARTS: Mapping[bytes, str] = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
+
+_OTHERS: Mapping[bytes, str] = {
+    b"BM": "a BMP image",
+    b"II*\0": "a TIFF image",
+    b"MM\0*": "a TIFF image",
+    b"\0\0\1\0": "an ICO image",
+    b"%PDF": "a PDF file",
+}
+
+Size = tuple[int, int]
+"""Width and height in pixels."""
+
+_FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
+_BARE = frozenset({0x01, *range(0xD0, 0xD9)})
+"""Marks of JPEG that no length follows."""
+
+
+def image_type(head: bytes) -> str | None:
+    """The MIME type of a picture that starts like this; None for anything else."""
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        return "image/webp"
+    return next((mime_type for start, mime_type in _STARTS.items() if head.startswith(start)), None)
+
+
+def other_type(head: bytes) -> str | None:
+    """What a file is that is no picture for a model, in words, if that is known."""
+    if head[4:8] == b"ftyp" and head[8:12] in (b"avif", b"heic", b"heix", b"mif1"):
+        return "an AVIF or HEIC image"
+    return next((name for start, name in _OTHERS.items() if head.startswith(start)), None)
+
+
+def pixels(data: bytes, mime_type: str) -> Size | None:
+    """How large the picture is; None when it does not say."""
+    try:
+        return _READERS[mime_type](data)
+    except (struct.error, IndexError):
+        return None
+
+
+def _png(data: bytes) -> Size:
+    width, height = struct.unpack_from(">II", data, 16)
+    return width, height
+
+
+def _gif(data: bytes) -> Size:
+    width, height = struct.unpack_from("<HH", data, 6)
+    return width, height
+
+
+def _jpeg(data: bytes) -> Size | None:
+    place = 2
+    while data[place] == 0xFF:
+        mark = data[place + 1]
+        if mark in _FRAMES:
+            height, width = struct.unpack_from(">HH", data, place + 5)
+            return width, height
+        if mark == 0xFF:
+            place += 1
+        elif mark in _BARE:
+            place += 2
+        else:
+            place += 2 + int(struct.unpack_from(">H", data, place + 2)[0])
+    return None
+
+
+def _webp(data: bytes) -> Size | None:
+    match data[12:16]:
+        case b"VP8X":
+            return 1 + _three(data, 24), 1 + _three(data, 27)
+        case b"VP8L":
+            bits = int(struct.unpack_from("<I", data, 21)[0])
+            return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+        case b"VP8 ":
+            width, height = struct.unpack_from("<HH", data, 26)
+            return width & 0x3FFF, height & 0x3FFF
+        case _:
+            return None
+
+
+def _three(data: bytes, place: int) -> int:
+    low, high = struct.unpack_from("<HB", data, place)
+    return int(low) | int(high) << 16
+
+
+_READERS: Mapping[str, Callable[[bytes], Size | None]] = {
+    "image/png": _png,
+    "image/gif": _gif,
+    "image/jpeg": _jpeg,
+    "image/webp": _webp,
+}

@@ -1,0 +1,72 @@
+"""Look at a picture: PNG, JPEG, GIF or WebP. It says how large it is; what no model takes is refused with the
+reason.
+"""
+
+from typing import BinaryIO
+
+from mcp_toolserver.text.image import HEAD_BYTES, image_type, other_type, pixels
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    Capability,
+    Field,
+    Image,
+    InvalidInput,
+    Output,
+    Permission,
+    Runtime,
+    ToolSpec,
+    WorkspacePath,
+)
+
+_BYTES = 5 * 1024 * 1024
+_PIXELS = 8_000
+"""Width or height that services refuse, and with it the whole conversation that the picture is in."""
+
+
+class ViewImage(Args):
+    path: WorkspacePath = Field(description="Picture")
+
+
+async def run(args: ViewImage, rt: Runtime) -> Output:
+    return await rt.fs.read(args.path, lambda file, size: _shown(args.path, file, size))
+
+
+def _shown(path: str, file: BinaryIO, size: int) -> Output:
+    head = file.read(HEAD_BYTES)
+    mime_type = image_type(head)
+    if mime_type is None:
+        what = f" but {known}" if (known := other_type(head)) else ""
+        raise InvalidInput(
+            f"'{path}' is no PNG, JPEG, GIF or WebP image{what}. Convert it, or use read_file for text."
+        )
+    if size > _BYTES:
+        raise InvalidInput(
+            f"'{path}' is an image of {size} bytes, and at most {_BYTES} can be shown. Scale it down."
+        )
+    data = head + file.read(_BYTES)
+    found = pixels(data, mime_type)
+    if found is None or 0 in found:
+        raise InvalidInput(f"'{path}' begins like {mime_type}, but is damaged or cut off.")
+    width, height = found
+    if max(found) > _PIXELS:
+        raise InvalidInput(
+            f"'{path}' is {width} x {height} pixels, and at most {_PIXELS} either way can be shown. Scale it "
+            "down, or cut a part out."
+        )
+    text = f"{path}: {mime_type}, {width} x {height} pixels, {size} bytes"
+    return Output(text, images=(Image(data=data, mime_type=mime_type),))
+
+
+TOOL = ToolSpec(
+    name="view_image",
+    description=__doc__ or "",
+    permission=Permission.READ_ONLY,
+    needs=frozenset({Capability.FS_READ}),
+    args=ViewImage,
+    run=run,
+    kind="read",
+    subjects=lambda args: (args.path,),
+    idempotent=True,
+    aliases=(Alias("view_image", renames={"file_path": "path"}),),
+)
