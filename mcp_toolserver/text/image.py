@@ -1,16 +1,7 @@
-"""Pictures that models can look at, known by their first bytes, and how large they are."""
+"""How large a picture is, and what models cannot look at."""
 
 import struct
 from collections.abc import Callable, Mapping
-
-HEAD_BYTES = 12
-
-_STARTS: Mapping[bytes, str] = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF87a": "image/gif",
-    b"GIF89a": "image/gif",
-}
 
 _OTHERS: Mapping[bytes, str] = {
     b"BM": "a BMP image",
@@ -26,13 +17,6 @@ Size = tuple[int, int]
 _FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 _BARE = frozenset({0x01, *range(0xD0, 0xD9)})
 """Marks of JPEG that no length follows."""
-
-
-def image_type(head: bytes) -> str | None:
-    """The MIME type of a picture that starts like this; None for anything else."""
-    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
-        return "image/webp"
-    return next((mime_type for start, mime_type in _STARTS.items() if head.startswith(start)), None)
 
 
 def other_type(head: bytes) -> str | None:

@@ -4,7 +4,8 @@ reason.
 
 from typing import BinaryIO
 
-from mcp_toolserver.text.image import HEAD_BYTES, image_type, other_type, pixels
+from mcp_toolserver.text.image import other_type, pixels
+from mcp_toolserver.text.kinds import HEAD_BYTES, image_type
 from mcp_toolserver.tool import (
     Alias,
     Args,
