@@ -6,6 +6,7 @@ A tool declares its `needs`; it gets a runtime with those and nothing else. The 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum, IntEnum
 from typing import BinaryIO, Literal, NewType, Protocol, TypeVar
 
@@ -38,6 +39,11 @@ class Capability(Enum):
     GIT = "git"
     PROCESS = "process"
     JOBS = "jobs"
+    CLOCK = "clock"
+    ASK = "ask"
+    TELL = "tell"
+    TODOS = "todos"
+    PREFERENCES = "preferences"
 
 
 Prices = Mapping[Capability, Permission]
@@ -49,6 +55,11 @@ PRICES: Prices = {
     Capability.GIT: Permission.READ_ONLY,
     Capability.PROCESS: Permission.DANGER_FULL_ACCESS,
     Capability.JOBS: Permission.READ_ONLY,
+    Capability.CLOCK: Permission.READ_ONLY,
+    Capability.ASK: Permission.READ_ONLY,
+    Capability.TELL: Permission.READ_ONLY,
+    Capability.TODOS: Permission.READ_ONLY,
+    Capability.PREFERENCES: Permission.READ_ONLY,
 }
 """What each capability costs where nothing but this process enforces it. A host that confines processes in
 the kernel lowers the price of `PROCESS`; a host on which no job can start raises that of `JOBS`."""
@@ -541,6 +552,145 @@ class Jobs(Protocol):
             NotFound: as for `output`.
             Conflict: it has already ended.
         """
+        ...
+
+
+# --- the human -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One of the answers that a question offers."""
+
+    label: str
+    description: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A question for the human behind the client."""
+
+    text: str
+    header: str = ""
+    """A few words above it."""
+    choices: tuple[Choice, ...] = ()
+    """The answers to choose from; none is an answer in words."""
+    several: bool = False
+    """Any number of the choices may be chosen, none included."""
+    required: bool = True
+
+
+Answers = tuple[tuple[str, ...], ...]
+"""For each question its answers: one, any number of choices, or none where it was left open."""
+
+
+class Ask(Protocol):
+    """Asks the human. Nothing may have been changed before: the call may be sent again with the answer."""
+
+    async def __call__(self, questions: Sequence[Question]) -> Answers:
+        """All questions at once.
+
+        Raises:
+            NobodyToAsk: the client cannot ask.
+            Denied: the human would not answer.
+            TimedOut: the human did not answer in time.
+        """
+        ...
+
+
+class Tell(Protocol):
+    """Gives the client a message for the human; nothing comes back, and nothing says that it was read."""
+
+    async def __call__(self, message: str) -> None: ...
+
+
+# --- what the server keeps -------------------------------------------------------------------------------
+
+
+TodoStatus = Literal["pending", "in_progress", "completed"]
+TodoPriority = Literal["medium", "high", "low"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Todo:
+    """One thing to do."""
+
+    id: int
+    content: str
+    active_form: str = ""
+    """What it is called while it is being done; empty is as `content`."""
+    status: TodoStatus = "pending"
+    priority: TodoPriority = "medium"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TodoList:
+    """Things to do, in order. The number of one that is gone is not given to another."""
+
+    todos: tuple[Todo, ...] = ()
+    next_id: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TodoChange:
+    """A list before and after a change."""
+
+    handle: str
+    before: TodoList
+    after: TodoList
+
+
+class Todos(Protocol):
+    """Lists of things to do, by handle; they outlive the server."""
+
+    async def change(self, handle: str, change: Callable[[TodoList], TodoList]) -> TodoChange:
+        """Replace a list by `change` of it, serially with all other changes; no handle makes a new list.
+
+        Raises:
+            NotFound: no such list.
+            Conflict: another server has been changing this state for seconds.
+            Unavailable: the state cannot be read or written, or was damaged.
+        """
+        ...
+
+
+Preference = str | bool | int | float
+
+
+class Preferences(Protocol):
+    """What is remembered for those who work here, and beside it what the operator decided."""
+
+    @property
+    def decided(self) -> Mapping[str, Preference]:
+        """What the operator decided; no call changes it."""
+        ...
+
+    async def kept(self) -> Mapping[str, Preference]:
+        """Everything that was put. Raises: Conflict, Unavailable: as for `Todos.change`."""
+        ...
+
+    async def put(self, key: str, value: Preference) -> Preference | None:
+        """Remember `value`; what was there before. Raises: Conflict, Unavailable: as for `Todos.change`."""
+        ...
+
+
+# --- time ------------------------------------------------------------------------------------------------
+
+
+class Clock(Protocol):
+    """Time, as this machine has it."""
+
+    async def now(self, zone: str = "") -> datetime:
+        """The time in an IANA zone; without one, in that of the machine.
+
+        Raises:
+            InvalidInput: no such zone.
+            Unavailable: this machine has no list of zones.
+        """
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
         ...
 
 

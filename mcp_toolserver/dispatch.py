@@ -19,6 +19,7 @@ import anyio
 from pydantic import JsonValue, ValidationError
 
 from mcp_toolserver.capabilities import CanonicalPath, Capability, Permission, Prices, Report, Spill
+from mcp_toolserver.conversation import Human, Speaker
 from mcp_toolserver.errors import (
     Denied,
     InvalidInput,
@@ -35,12 +36,16 @@ from mcp_toolserver.record import Call, Recorder
 from mcp_toolserver.registry import Entry, Registry
 from mcp_toolserver.text.arguments import lenient, refusal
 from mcp_toolserver.text.visible import visible, visible_values
-from mcp_toolserver.tool import Args, Image, Output, Runtime
+from mcp_toolserver.tool import Args, Image, Output, Pathful, Runtime
 
 log = logging.getLogger(__name__)
 
 PARALLEL_READS = 10
 """Read-only calls that run at the same time; more wait their turn."""
+
+
+Paths = str | tuple[str, ...] | Pathful
+"""The value of an argument that is marked as a path: one, several, or a text that names some."""
 
 
 class Host(Protocol):
@@ -73,7 +78,7 @@ class Host(Protocol):
         """Every way a rule may name the path."""
         ...
 
-    def grant(self, needs: frozenset[Capability], report: Report) -> Runtime:
+    def grant(self, needs: frozenset[Capability], report: Report, human: Human) -> Runtime:
         """A runtime with these capabilities and no others."""
         ...
 
@@ -86,8 +91,8 @@ class Pending(Exception):
     """The question goes to the client, which will send the call again with the answer."""
 
 
-class Caller(Protocol):
-    """Who calls: how to reach them, and what they confine themselves to."""
+class Caller(Speaker, Protocol):
+    """Who calls: how to reach them, and what they confine themselves to. See `Pending` for `elicit`."""
 
     @property
     def name(self) -> str:
@@ -226,7 +231,7 @@ class Dispatcher:
         await self._permit(request, call, caller)
         if lacking := missing(spec.needs, host.prices):
             raise _lacking(spec.name, lacking, host.absent)
-        runtime = host.grant(spec.needs, self._report(caller))
+        runtime = host.grant(spec.needs, self._report(caller), Human(caller, self.shown))
         is_read = request.level is Permission.READ_ONLY and spec.kind != "other"
         turn = self._reads if is_read else nullcontext()
         output = None
@@ -311,10 +316,29 @@ def validated(entry: Entry, arguments: Mapping[str, JsonValue], host: Host) -> A
         args = entry.spec.args.model_validate(lenient(arguments, entry.schema))
     except ValidationError as error:
         raise InvalidInput(_explained(entry, error)) from None
-    paths = {name: getattr(args, name) for name in entry.path_fields}
-    respelt = {name: canonical for name, path in paths.items() if (canonical := host.canonical(path)) != path}
-    respelt |= {name: getattr(args, name).respelt(host.canonical) for name in entry.pathful_fields}
+    given = {name: getattr(args, name) for name in (*entry.path_fields, *entry.pathful_fields)}
+    respelt = {name: there for name, value in given.items() if (there := _canonical(value, host)) != value}
     return args.model_copy(update=respelt) if respelt else args
+
+
+def _canonical(value: Paths, host: Host) -> Paths:
+    match value:
+        case str():
+            return host.canonical(value)
+        case tuple():
+            return tuple(map(host.canonical, value))
+        case _:
+            return value.respelt(host.canonical)
+
+
+def _paths(value: Paths) -> tuple[str, ...]:
+    match value:
+        case str():
+            return (value,)
+        case tuple():
+            return value
+        case _:
+            return value.paths
 
 
 def _explained(entry: Entry, error: ValidationError) -> str:
@@ -331,8 +355,8 @@ def _explained(entry: Entry, error: ValidationError) -> str:
 
 
 def _subjects(entry: Entry, args: Args, host: Host) -> tuple[Subject, ...]:
-    paths = {getattr(args, name) for name in entry.path_fields}
-    paths |= {path for name in entry.pathful_fields for path in getattr(args, name).paths}
+    given = (getattr(args, name) for name in (*entry.path_fields, *entry.pathful_fields))
+    paths = {path for value in given for path in _paths(value)}
     return tuple(
         host.spellings(CanonicalPath(subject)) if subject in paths else (subject,)
         for subject in entry.spec.subjects(args)

@@ -6,7 +6,8 @@
     ├── Conflict                read again, then retry
     ├── Denied                  do not retry
     ├── Unavailable             this server cannot do it here
-    │   └── SandboxUnavailable  the walls that its mode needs are missing
+    │   ├── SandboxUnavailable  the walls that its mode needs are missing
+    │   └── NobodyToAsk         there is no human, or no way to reach one
     └── TimedOut                smaller or later
     UnknownTool                 a protocol error (JSON-RPC -32602), the client's mistake
     RegistrationError           the programmer's mistake, stops start-up
@@ -64,6 +65,16 @@ class SandboxUnavailable(Unavailable):
         super().__init__(
             f"SANDBOX_UNAVAILABLE: {why}. Nothing was run. `mcp-toolserver doctor` tells the operator of "
             "this server what is missing and how to get it."
+        )
+
+
+class NobodyToAsk(Unavailable):
+    """No human can be asked. The text is always the same, so that a program can tell."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "No human can be asked here: the client cannot put questions to its user. Do not ask again. Go "
+            "on with what you know and say what you assumed, or end with the question."
         )
 
 

@@ -12,9 +12,13 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from mcp_toolserver.capabilities import (
+    Answers,
+    Ask,
     BlameQuery,
     CanonicalPath,
     Capability,
+    Choice,
+    Clock,
     Command,
     Contents,
     DiffQuery,
@@ -39,13 +43,23 @@ from mcp_toolserver.capabilities import (
     JobState,
     LineQuery,
     Permission,
+    Preference,
+    Preferences,
     Processes,
+    Question,
     Report,
     Search,
     SearchMode,
     ShowForm,
     ShowQuery,
     Spill,
+    Tell,
+    Todo,
+    TodoChange,
+    TodoList,
+    TodoPriority,
+    Todos,
+    TodoStatus,
     Written,
 )
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, TimedOut, ToolError, Unavailable
@@ -53,10 +67,12 @@ from mcp_toolserver.text.paths import lexical
 
 __all__ = [
     "Alias",
+    "Answers",
     "Args",
     "BlameQuery",
     "CanonicalPath",
     "Capability",
+    "Choice",
     "Command",
     "Conflict",
     "Contents",
@@ -87,7 +103,9 @@ __all__ = [
     "Output",
     "PathsMark",
     "Permission",
+    "Preference",
     "Profile",
+    "Question",
     "Record",
     "Runtime",
     "SearchMode",
@@ -95,10 +113,16 @@ __all__ = [
     "ShowQuery",
     "Spill",
     "TimedOut",
+    "Todo",
+    "TodoChange",
+    "TodoList",
+    "TodoPriority",
+    "TodoStatus",
     "ToolError",
     "ToolSpec",
     "Unavailable",
     "WorkspacePath",
+    "WorkspacePaths",
     "Written",
     "model_validator",
 ]
@@ -116,6 +140,9 @@ WorkspacePath = Annotated[
     CanonicalPath, StringConstraints(min_length=1, max_length=4096), AfterValidator(lexical), PathMark()
 ]
 """A path argument: relative to the first root, or absolute in any root. Canonical when the tool sees it."""
+
+WorkspacePaths = Annotated[tuple[WorkspacePath, ...], PathMark()]
+"""Several of them in one argument."""
 
 
 class Pathful(Protocol):
@@ -182,6 +209,16 @@ class Runtime(Protocol):
     def processes(self) -> Processes: ...
     @property
     def jobs(self) -> Jobs: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def ask(self) -> Ask: ...
+    @property
+    def tell(self) -> Tell: ...
+    @property
+    def todos(self) -> Todos: ...
+    @property
+    def preferences(self) -> Preferences: ...
     @property
     def report(self) -> Report: ...
     async def compute(self, work: Callable[[], T]) -> T:

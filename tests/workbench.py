@@ -4,8 +4,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mcp_toolserver.capabilities import PRICES, Capability, Permission, Prices
+from mcp_toolserver.capabilities import PRICES, Answers, Capability, Permission, Prices, Question
 from mcp_toolserver.dispatch import Dispatcher
+from mcp_toolserver.errors import NobodyToAsk
 from mcp_toolserver.policy.rules import Policy, Vocabulary, parse
 from mcp_toolserver.policy.watchdog import commands
 from mcp_toolserver.registry import Entry, Registry, discover
@@ -26,11 +27,24 @@ class Person:
     works_in: Sequence[str] | None = None
     asked: list[str] = field(default_factory=list)
     heard: list[str] = field(default_factory=list)
+    answers: Answers | None = None
+    """What they say to a tool's questions; None when nobody is there."""
+    questions: list[Question] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
     name: str = "a test"
 
     async def ask(self, question: str) -> bool:
         self.asked.append(question)
         return self.says
+
+    async def elicit(self, questions: Sequence[Question]) -> Answers:
+        if self.answers is None:
+            raise NobodyToAsk
+        self.questions += questions
+        return self.answers
+
+    async def tell(self, message: str) -> None:
+        self.told.append(message)
 
     async def report(self, message: str) -> None:
         self.heard.append(message)

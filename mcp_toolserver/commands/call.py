@@ -8,8 +8,9 @@ import anyio
 from pydantic import JsonValue
 
 from mcp_toolserver.assembly import Assembly
+from mcp_toolserver.capabilities import Answers, Question
 from mcp_toolserver.dispatch import Result
-from mcp_toolserver.errors import UnknownTool
+from mcp_toolserver.errors import NobodyToAsk, UnknownTool
 from mcp_toolserver.settings import Invocation
 
 
@@ -20,6 +21,12 @@ class _Terminal:
 
     async def ask(self, question: str) -> bool:
         return False
+
+    async def elicit(self, questions: Sequence[Question]) -> Answers:
+        raise NobodyToAsk
+
+    async def tell(self, message: str) -> None:
+        """The result says it."""
 
     async def report(self, message: str) -> None:
         print(message, file=sys.stderr)

@@ -7,19 +7,26 @@ from typing import TypeVar
 from anyio import to_thread
 
 from mcp_toolserver.capabilities import (
+    Ask,
     CanonicalPath,
     Capability,
+    Clock,
     Files,
     Git,
     Jobs,
+    Preferences,
     Prices,
     Processes,
     Report,
     Search,
     Spill,
+    Tell,
+    Todos,
 )
+from mcp_toolserver.conversation import Human
 from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.limits import Spiller
+from mcp_toolserver.runtime.clock import SystemClock
 from mcp_toolserver.runtime.fs import Workspace
 from mcp_toolserver.tool import Runtime
 
@@ -38,6 +45,11 @@ class Granted:
     repositories: Git | None = None
     commands: Processes | None = None
     background: Jobs | None = None
+    time: Clock | None = None
+    asking: Ask | None = None
+    telling: Tell | None = None
+    lists: Todos | None = None
+    remembered: Preferences | None = None
 
     async def compute(self, work: Callable[[], T]) -> T:
         """In a worker thread, which a cancelled call does not wait for."""
@@ -68,6 +80,31 @@ class Granted:
         """Needs jobs."""
         return _declared(self.background, "jobs")
 
+    @property
+    def clock(self) -> Clock:
+        """Needs clock."""
+        return _declared(self.time, "clock")
+
+    @property
+    def ask(self) -> Ask:
+        """Needs ask."""
+        return _declared(self.asking, "ask")
+
+    @property
+    def tell(self) -> Tell:
+        """Needs tell."""
+        return _declared(self.telling, "tell")
+
+    @property
+    def todos(self) -> Todos:
+        """Needs todos."""
+        return _declared(self.lists, "todos")
+
+    @property
+    def preferences(self) -> Preferences:
+        """Needs preferences."""
+        return _declared(self.remembered, "preferences")
+
 
 def _declared(capability: T | None, name: str) -> T:
     if capability is None:
@@ -90,6 +127,9 @@ class Machine:
     processes: Callable[[Workspace], Processes] | None
     jobs: Jobs | None
     git: Callable[[Workspace], Git] | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    todos: Todos | None = None
+    preferences: Preferences | None = None
 
     def within(self, roots: Sequence[str]) -> "Machine":
         """The same machine, confined to those of `roots` that lie inside the workspace."""
@@ -107,7 +147,7 @@ class Machine:
         """See `Spiller.spill`."""
         return await self.outputs.spill(text)
 
-    def grant(self, needs: frozenset[Capability], report: Report) -> Runtime:
+    def grant(self, needs: frozenset[Capability], report: Report, human: Human) -> Runtime:
         """A runtime with `needs` and nothing else."""
         files = self.workspace.files(write=Capability.FS_WRITE in needs) if needs & _FILES else None
         search = self.search if Capability.SEARCH in needs else None
@@ -120,4 +160,9 @@ class Machine:
             repositories=git and git(self.workspace),
             commands=processes and processes(self.workspace),
             background=self.jobs if Capability.JOBS in needs else None,
+            time=self.clock if Capability.CLOCK in needs else None,
+            asking=human.ask if Capability.ASK in needs else None,
+            telling=human.tell if Capability.TELL in needs else None,
+            lists=self.todos if Capability.TODOS in needs else None,
+            remembered=self.preferences if Capability.PREFERENCES in needs else None,
         )
