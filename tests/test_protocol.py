@@ -12,13 +12,14 @@ from mcp.shared.exceptions import MCPError
 from mcp_toolserver.capabilities import Permission
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.protocol import elicit
-from mcp_toolserver.protocol.elicit import Questions
+from mcp_toolserver.protocol.elicit import Questions, Said
 from mcp_toolserver.protocol.guidance import Standing, instructions
 from mcp_toolserver.protocol.handlers import Handlers, build
 from tests.live import text
 from tests.workbench import Args, Output, Runtime, dispatcher, machine, tool
 
 YES = mcp.ElicitResult(action="accept", content={"decision": "allow"})
+NO = mcp.ElicitResult(action="decline")
 
 
 class Shelf:
@@ -48,47 +49,66 @@ def client(served: Handlers, **options: Any) -> Client:
 # --- questions -------------------------------------------------------------------------------------------
 
 
-def asked(questions: Questions, question: str) -> str:
-    state = questions.ask(question).request_state
+def request(question: str) -> mcp.ElicitRequest:
+    return mcp.ElicitRequest(
+        params=mcp.ElicitRequestFormParams(message=question, requested_schema={"type": "object"})
+    )
+
+
+def asked(questions: Questions, question: str, earlier: Said | None = None) -> str:
+    state = questions.ask(elicit.APPROVAL, request(question), earlier or {}).request_state
     assert state is not None
     return state
+
+
+def said(questions: Questions, question: str, state: str | None, *answers: mcp.ElicitResult) -> object:
+    """The answer to `question`, None for no word, "" where it was not asked."""
+    responses = dict.fromkeys([elicit.APPROVAL], answers[0]) if answers else {}
+    return questions.answered(state, responses).get(elicit.digest(request(question)), "")
 
 
 def test_an_answer_counts_once() -> None:
     questions = Questions()
     state = asked(questions, "may I?")
-    assert questions.answered("may I?", state, YES) is True
-    assert questions.answered("may I?", state, YES) is None
+    assert said(questions, "may I?", state, YES) == YES
+    assert said(questions, "may I?", state, YES) == ""
 
 
 def test_an_answer_to_another_question_does_not_count() -> None:
     questions = Questions()
-    assert questions.answered("may I write b?", asked(questions, "may I write a?"), YES) is None
+    assert said(questions, "may I write b?", asked(questions, "may I write a?"), YES) == ""
+
+
+def test_what_was_answered_before_comes_along() -> None:
+    questions = Questions()
+    before = questions.answered(asked(questions, "may I?"), {elicit.APPROVAL: YES})
+    assert said(questions, "may I?", asked(questions, "and what?", before), NO) == YES
+    assert said(questions, "and what?", asked(questions, "and what?", before), NO) == NO
 
 
 @pytest.mark.parametrize("state", [None, "", "0" * 32, "made up"])
 def test_a_state_that_was_never_given_does_not_count(state: str | None) -> None:
     questions = Questions()
     asked(questions, "may I?")
-    assert questions.answered("may I?", state, YES) is None
+    assert said(questions, "may I?", state, YES) == ""
 
 
-def test_a_missing_answer_is_no() -> None:
+def test_a_missing_answer_is_no_word() -> None:
     questions = Questions()
-    assert questions.answered("may I?", asked(questions, "may I?"), None) is False
+    assert said(questions, "may I?", asked(questions, "may I?")) is None
 
 
 def test_an_answer_that_comes_too_late_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     questions = Questions()
     monkeypatch.setattr(elicit, "STATE_SECONDS", -1.0)
-    assert questions.answered("may I?", asked(questions, "may I?"), YES) is None
+    assert said(questions, "may I?", asked(questions, "may I?"), YES) == ""
 
 
 def test_only_so_many_questions_are_remembered() -> None:
     questions = Questions()
     states = [asked(questions, "may I?") for _ in range(2000)]
-    assert questions.answered("may I?", states[0], YES) is None
-    assert questions.answered("may I?", states[-1], YES) is True
+    assert said(questions, "may I?", states[0], YES) == ""
+    assert said(questions, "may I?", states[-1], YES) == YES
 
 
 @pytest.mark.parametrize(

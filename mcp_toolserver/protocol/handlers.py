@@ -15,10 +15,12 @@ from mcp_types.version import is_version_at_least
 from pydantic import JsonValue
 
 from mcp_toolserver import __version__
+from mcp_toolserver.capabilities import Capability
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.errors import NotFound, UnknownTool
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.protocol.elicit import Asker, Questions
+from mcp_toolserver.protocol.messages import Messages
 from mcp_toolserver.protocol.roots import ClientRoots
 from mcp_toolserver.text.visible import visible
 
@@ -57,6 +59,7 @@ class Handlers:
     """What is enforced here, for people and models to read."""
     questions: Questions = field(default_factory=Questions)
     roots: ClientRoots = field(default_factory=ClientRoots)
+    messages: Messages = field(default_factory=Messages)
 
     async def list_tools(self, _: _Context, params: mcp.PaginatedRequestParams | None) -> mcp.ListToolsResult:
         """All tools on one page: many clients never ask for a second."""
@@ -68,7 +71,7 @@ class Handlers:
     ) -> dict[str, JsonValue] | mcp.InputRequiredResult:
         """One call; the dispatcher turns every failure but an unknown name into a result."""
         asker = Asker(context, params, self.questions, self.ask_seconds)
-        caller = _Client(context, asker, self.roots)
+        caller = _Client(context, asker, self.roots, self.messages)
         try:
             answer = await self.dispatcher.call(params.name, params.arguments, caller)
         except UnknownTool:
@@ -148,11 +151,13 @@ _RESOURCE_LIMIT = 10 * 1024 * 1024
 class _Client:
     """The caller of one call."""
 
-    def __init__(self, context: _Context, asker: Asker, roots: ClientRoots) -> None:
+    def __init__(self, context: _Context, asker: Asker, roots: ClientRoots, messages: Messages) -> None:
         self._context = context
         self._roots = roots
+        self._messages = messages
         self._reports = 0
         self.ask = asker.ask
+        self.elicit = asker.elicit
 
     @property
     def name(self) -> str:
@@ -169,6 +174,9 @@ class _Client:
             return
         self._reports += 1
         await self._context.session.report_progress(float(self._reports), message=message)
+
+    async def tell(self, message: str) -> None:
+        await self._messages.send(self._context, message)
 
     async def roots(self) -> Sequence[str] | None:
         return await self._roots.of(self._context)
@@ -203,13 +211,20 @@ def build(handlers: Handlers, instructions: str) -> Server[Any]:
     server.add_notification_handler(
         "notifications/roots/list_changed", mcp.NotificationParams, handlers.roots_changed
     )
+    if _offers(handlers.dispatcher, Capability.TELL):
+        server.add_request_handler("logging/setLevel", mcp.SetLevelRequestParams, handlers.messages.set_level)
     if find_spec("opentelemetry.sdk") is None:
         # Its one entry makes spans, which nobody collects without OpenTelemetry's SDK.
         server.middleware.clear()
-    if handlers.dispatcher.policy.may_ask:
+    if handlers.dispatcher.policy.may_ask or _offers(handlers.dispatcher, Capability.ASK):
         # It brings cryptography and authorization, which take as long to import as a tenth of the rest.
         from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 
         boundary = RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=NAME)
         server.middleware.append(boundary)
     return server
+
+
+def _offers(dispatcher: Dispatcher, capability: Capability) -> bool:
+    """Whether any tool on offer needs `capability`."""
+    return any(capability in entry.spec.needs for entry in dispatcher.listed())
