@@ -11,7 +11,7 @@ from typing import NoReturn
 import anyio
 from anyio.abc import TaskStatus
 
-from mcp_toolserver.capabilities import PRICES, Capability, Git, Permission, Prices, Search
+from mcp_toolserver.capabilities import Capability, Git, PRICES, Permission, Preference, Prices, Search
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.policy.rules import Policy, Vocabulary, parse
 from mcp_toolserver.policy.watchdog import commands
@@ -34,9 +34,12 @@ from mcp_toolserver.runtime.sandbox.walls import Layer
 from mcp_toolserver.runtime.search import Ripgrep
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.audit import Audit
+from mcp_toolserver.stores.database import Database
 from mcp_toolserver.stores.folder import make_state_folder, state_folder
 from mcp_toolserver.stores.line import Facts
 from mcp_toolserver.stores.outputs import Outputs
+from mcp_toolserver.stores.preferences import StoredPreferences
+from mcp_toolserver.stores.todos import StoredTodos
 from mcp_toolserver.text.denials import Confined, explain
 from mcp_toolserver.text.enforcement import Enforcement, summary
 
@@ -52,6 +55,7 @@ class Assembly:
     standing: Standing
     roots: tuple[str, ...]
     outputs: Outputs
+    database: Database
     audit: Audit | None
     commands: Commands | None
     broker: Broker | None
@@ -63,6 +67,7 @@ class Assembly:
         if self.broker is not None:
             self.broker.close()
         self.outputs.close()
+        self.database.close()
         if self.audit is not None:
             self.audit.close()
 
@@ -89,6 +94,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         protects=_protects(settings),
     )
     hiding = _may_hide(policy, state, workspace.roots)
+    database = Database(state, workspace.roots)
     limits = CommandLimits(foreground_seconds=settings.foreground_seconds)
     confined = _confined(settings)
     running = broker and Commands(
@@ -104,6 +110,8 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         git=_git(broker, found.git, hiding=hiding),
         processes=running and running.within,
         jobs=running,
+        todos=StoredTodos(database),
+        preferences=StoredPreferences(database, _decided(settings)),
     )
     dispatcher = Dispatcher(
         registry=registry,
@@ -126,6 +134,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         audit=audit,
         roots=workspace.roots,
         outputs=outputs,
+        database=database,
         commands=running,
         broker=broker,
     )
@@ -163,6 +172,14 @@ def _audit(held: Enforcement, broker: Broker | None, state: str, *, values: bool
 _OPEN = frozenset({Capability.PROCESS})
 _FILES = (Capability.FS_READ, Capability.FS_WRITE)
 _COMMANDS = (Capability.PROCESS, Capability.JOBS)
+_OWN = (
+    Capability.CLOCK,
+    Capability.ASK,
+    Capability.TELL,
+    Capability.TODOS,
+    Capability.PREFERENCES,
+)
+"""What every host has: it changes nothing but the server's own state."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +201,7 @@ def offered_here(broker: Broker | None, settings: Settings, *, git: bool = True)
     """
     mode = settings.permission_mode
     unwalled = mode is Permission.DANGER_FULL_ACCESS
-    prices = {need: PRICES[need] for need in _FILES}
+    prices = {need: PRICES[need] for need in (*_FILES, *_OWN)}
     absent: dict[Capability, str] = {}
     if broker is None:
         return Offer(prices=prices, absent=absent, networked=False)
@@ -212,6 +229,17 @@ def _git(broker: Broker | None, program: str | None, *, hiding: bool) -> Callabl
         return None
     git = GitProgram(Programs(broker), program, os.path.expanduser("~"))
     return lambda workspace: Answers(reading=Reading(git=git, workspace=workspace, hiding=hiding))
+
+
+def _decided(settings: Settings) -> Mapping[str, Preference]:
+    """What a caller may know of the operator's decisions, under the names of its own settings."""
+    granted = settings.permission_mode if settings.granted is None else settings.granted
+    return {
+        "permissions.defaultMode": settings.permission_mode.flag,
+        "permissions.granted": min(granted, settings.permission_mode).flag,
+        "permissions.network": settings.network,
+        "permissions.git": settings.git,
+    }
 
 
 def _confined(settings: Settings) -> Confined:
