@@ -1,0 +1,1 @@
+"""Plan work, and the small things that planning takes."""

@@ -1,0 +1,93 @@
+"""Read or change preferences kept for this workspace: `setting` reads one, with `value` changes it, neither
+reads all. The server itself obeys its operator alone; permissions can only be read.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Literal
+
+from mcp_toolserver.text.preferences import PREFERENCES, accepted, unknown
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    Capability,
+    Denied,
+    Field,
+    Output,
+    Permission,
+    Preference,
+    Profile,
+    Runtime,
+    ToolSpec,
+    model_validator,
+)
+
+
+class Config(Args):
+    setting: str = Field(default="", max_length=100, description="Key")
+    value: object = Field(default=None, description="Text, or true or false")
+    action: Literal["get", "set", "list"] | None = Field(default=None, description="As given")
+
+    @model_validator(mode="after")
+    def _as_the_action_says(self) -> "Config":
+        implied = self.implied()
+        if self.value is not None and not self.setting:
+            raise ValueError("a value needs the setting that it is for")
+        if self.action not in (None, implied):
+            raise ValueError(
+                "get takes a setting, set takes a setting and a value, list takes neither; leave action out"
+            )
+        return self
+
+    def implied(self) -> str:
+        """What is to be done, from what was given."""
+        if not self.setting:
+            return "list"
+        return "get" if self.value is None else "set"
+
+
+async def run(args: Config, rt: Runtime) -> Output:
+    decided = rt.preferences.decided
+    if args.setting and args.setting not in (*PREFERENCES, *decided):
+        raise unknown(args.setting, tuple(decided))
+    if args.value is None:
+        kept = {**await rt.preferences.kept(), **decided}
+        return Output(
+            "\n".join(_line(key, kept) for key in ([args.setting] if args.setting else _all(decided)))
+        )
+    if args.setting in decided:
+        raise Denied(
+            f"{args.setting} is the operator's: it was fixed when the server started, and no call changes "
+            "it. Tell the user what you would need."
+        )
+    value = accepted(args.setting, args.value)
+    before = await rt.preferences.put(args.setting, value)
+    return Output(f"{args.setting} = {_shown(value)} (before: {_shown(before)})")
+
+
+def _all(decided: Mapping[str, Preference]) -> list[str]:
+    return [*sorted(PREFERENCES), *decided]
+
+
+def _line(key: str, kept: Mapping[str, Preference]) -> str:
+    return f"{key} = {_shown(kept.get(key))}"
+
+
+def _shown(value: Preference | None) -> str:
+    return "not set" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+TOOL = ToolSpec(
+    name="Config",
+    description=__doc__ or "",
+    permission=Permission.WORKSPACE_WRITE,
+    needs=frozenset({Capability.PREFERENCES}),
+    args=Config,
+    run=run,
+    kind="other",
+    subjects=lambda args: (args.setting,) if args.setting else (),
+    destructive=True,
+    idempotent=True,
+    aliases=(Alias("Config", {"key": "setting"}),),
+    profile=Profile.DEFAULT,
+)

@@ -1,0 +1,57 @@
+"""Hand in the result of your work as data, where a program waits for it: the arguments are that data, under
+the names that were asked of you.
+"""
+
+import json
+from typing import ClassVar
+
+from pydantic import ConfigDict, JsonValue
+
+from mcp_toolserver.tool import (
+    Args,
+    Output,
+    Permission,
+    Profile,
+    Record,
+    Runtime,
+    ToolSpec,
+    model_validator,
+)
+
+
+class StructuredOutput(Args):
+    """The one tool whose arguments have no names of their own."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        extra="allow", json_schema_extra={"additionalProperties": True}
+    )
+
+    @model_validator(mode="after")
+    def _something(self) -> "StructuredOutput":
+        if not self.model_extra:
+            raise ValueError("structured output payload must not be empty")
+        return self
+
+
+class Handed(Record):
+    structured_output: dict[str, JsonValue]
+
+
+async def run(args: StructuredOutput, _: Runtime) -> Output:
+    payload = args.model_extra or {}
+    text = json.dumps(payload, ensure_ascii=False)
+    return Output(f"Structured output provided successfully: {text}", data=Handed(structured_output=payload))
+
+
+TOOL = ToolSpec(
+    name="StructuredOutput",
+    description=__doc__ or "",
+    permission=Permission.READ_ONLY,
+    needs=frozenset(),
+    args=StructuredOutput,
+    run=run,
+    kind="other",
+    subjects=lambda _: (),
+    idempotent=True,
+    profile=Profile.DEFAULT,
+)

@@ -1,0 +1,182 @@
+"""Keep a list of things to do: `todos` is the whole list anew, or `action` changes it. The list_id that comes
+back names it in later calls; without one a new list starts.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, JsonValue, model_serializer
+
+from mcp_toolserver.text.todos import (
+    MOST,
+    added,
+    cleared,
+    removed,
+    replaced,
+    shown,
+    toggled,
+    wants_verification,
+)
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    Capability,
+    Field,
+    Output,
+    Permission,
+    Profile,
+    Record,
+    Runtime,
+    Todo,
+    TodoList,
+    TodoPriority,
+    TodoStatus,
+    ToolSpec,
+    model_validator,
+)
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
+    return text
+
+
+Words = Annotated[str, Field(max_length=1_000), AfterValidator(_not_blank)]
+
+Action = Literal["list", "add", "toggle", "remove", "clear"]
+
+_TAKES: dict[Action | None, tuple[set[str], set[str]]] = {
+    None: ({"todos"}, set()),
+    "list": ({"list_id"}, set()),
+    "add": ({"text"}, {"priority"}),
+    "toggle": ({"list_id", "id"}, set()),
+    "remove": ({"list_id", "id"}, set()),
+    "clear": ({"list_id"}, set()),
+}
+"""What each action must be given, and what it may be."""
+
+
+class TodoItem(Args):
+    content: Words = Field(description="What")
+    active_form: Words | None = Field(default=None, alias="activeForm", description="While doing it")
+    status: TodoStatus = Field(default="pending", description="State")
+
+
+class TodoWrite(Args):
+    todos: tuple[TodoItem, ...] = Field(default=(), strict=False, max_length=MOST, description="All")
+    action: Action | None = Field(default=None, description="One change")
+    text: Words | None = Field(default=None, description="To add")
+    id: int | None = Field(default=None, description="To toggle or remove")
+    priority: TodoPriority = Field(default="medium", description="To add")
+    list_id: str = Field(default="", max_length=100, description="List")
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "TodoWrite":
+        if not self.todos and self.action is None:
+            raise ValueError("todos must not be empty; or give an action")
+        what = self.action or "a list of todos"
+        needed, possible = _TAKES[self.action]
+        given = self.model_fields_set - {"action"}
+        if surplus := sorted(given - needed - possible - {"list_id"}):
+            raise ValueError(f"{what} does not take {', '.join(surplus)}")
+        if missing := sorted(needed - given):
+            raise ValueError(f"{what} needs {' and '.join(missing)}")
+        return self
+
+
+class Todos(Record):
+    list_id: str
+    newTodos: tuple[JsonValue, ...] = ()  # noqa: N815  the name that clients know
+    oldTodos: tuple[JsonValue, ...] = ()  # noqa: N815  the name that clients know
+    verificationNudgeNeeded: bool = False  # noqa: N815  the name that clients know
+
+    @model_serializer
+    def _nudge_or_nothing(self) -> dict[str, JsonValue]:
+        told: dict[str, JsonValue] = {
+            "list_id": self.list_id,
+            "newTodos": list(self.newTodos),
+            "oldTodos": list(self.oldTodos),
+        }
+        return {**told, "verificationNudgeNeeded": True} if self.verificationNudgeNeeded else told
+
+
+async def run(args: TodoWrite, rt: Runtime) -> Output:
+    changed = await rt.todos.change(args.list_id, lambda before: _changed(args, before))
+    now = _sent(args, changed.before) if args.todos else changed.after.todos
+    nudge = bool(args.todos) and wants_verification(now)
+    record = Todos(
+        list_id=changed.handle,
+        newTodos=_told(now),
+        oldTodos=_told(changed.before.todos),
+        verificationNudgeNeeded=nudge,
+    )
+    return Output("\n".join(_lines(record.list_id, now, nudge=nudge)), data=record)
+
+
+def _changed(args: TodoWrite, before: TodoList) -> TodoList:
+    match args.action:
+        case None:
+            return replaced(before, _sent(args, before))
+        case "add":
+            return added(before, args.text or "", args.priority)
+        case "toggle":
+            return toggled(before, args.id or 0)
+        case "remove":
+            return removed(before, args.id or 0)
+        case "clear":
+            return cleared(before)
+        case _:
+            return before
+
+
+def _sent(args: TodoWrite, before: TodoList) -> tuple[Todo, ...]:
+    """The whole list as sent. What stays on it keeps its priority, which is not sent."""
+    priorities: dict[str, TodoPriority] = {todo.content: todo.priority for todo in before.todos}
+    return tuple(
+        Todo(
+            id=number,
+            content=item.content,
+            active_form=item.active_form or "",
+            status=item.status,
+            priority=priorities.get(item.content, "medium"),
+        )
+        for number, item in enumerate(args.todos, start=1)
+    )
+
+
+def _told(todos: Sequence[Todo]) -> tuple[JsonValue, ...]:
+    return tuple(
+        {
+            "id": todo.id,
+            "content": todo.content,
+            "activeForm": todo.active_form or todo.content,
+            "status": todo.status,
+            "priority": todo.priority,
+        }
+        for todo in todos
+    )
+
+
+def _lines(handle: str, todos: Sequence[Todo], *, nudge: bool) -> Iterator[str]:
+    done = sum(todo.status == "completed" for todo in todos)
+    yield f"list_id {handle}: {done} of {len(todos)} done"
+    if todos:
+        yield shown(todos)
+    if nudge:
+        yield "All is done, but nothing on the list was to verify it. Check the result before you say so."
+
+
+TOOL = ToolSpec(
+    name="TodoWrite",
+    description=__doc__ or "",
+    permission=Permission.WORKSPACE_WRITE,
+    needs=frozenset({Capability.TODOS}),
+    args=TodoWrite,
+    run=run,
+    kind="other",
+    subjects=lambda args: (args.list_id,) if args.list_id else (),
+    output=Todos,
+    aliases=(Alias("todo"), Alias("write_todos")),
+    profile=Profile.DEFAULT,
+)
