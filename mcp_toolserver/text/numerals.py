@@ -1,0 +1,24 @@
+"""A number as text: exact where it ends, else with 15 digits."""
+
+from decimal import Context, Decimal, Inexact, localcontext
+from fractions import Fraction
+
+_DIGITS = 15
+_MAX_DENOMINATOR = 1_000_000
+_LONG = 40
+"""Digits after which a number that ends is told as one that does not."""
+
+
+def numeral(value: int | Fraction | float) -> str:
+    """`value` as a person would write it."""
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return format(value, f".{_DIGITS}g")
+    with localcontext(Context(prec=_LONG)) as context:
+        quotient = Decimal(value.numerator) / Decimal(value.denominator)
+        is_exact = not context.flags[Inexact]
+    if is_exact:
+        return format(quotient, "f") if abs(quotient.adjusted()) < _LONG else str(quotient)
+    near = format(quotient, f".{_DIGITS}g")
+    return f"{near} ({value})" if value.denominator <= _MAX_DENOMINATOR else near

@@ -1,0 +1,34 @@
+"""What day and time it is, in a time zone or where the server runs."""
+
+from datetime import UTC, datetime
+
+from mcp_toolserver.tool import Args, Capability, Field, Output, Permission, Runtime, ToolSpec
+
+
+class CurrentDatetime(Args):
+    timezone: str = Field(
+        default="", max_length=100, description="IANA name, such as Europe/Paris; else the server's own"
+    )
+
+
+async def run(args: CurrentDatetime, rt: Runtime) -> Output:
+    return Output(_told(await rt.clock.now(args.timezone), args.timezone))
+
+
+def _told(now: datetime, zone: str) -> str:
+    names = ", ".join(dict.fromkeys(name for name in (f"{now:%A}", zone, now.tzname()) if name))
+    there = now.isoformat(timespec="seconds")
+    utc = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{there} ({names})\nUTC {utc}, Unix {int(now.timestamp())}"
+
+
+TOOL = ToolSpec(
+    name="current_datetime",
+    description=__doc__ or "",
+    permission=Permission.READ_ONLY,
+    needs=frozenset({Capability.CLOCK}),
+    args=CurrentDatetime,
+    run=run,
+    kind="other",
+    subjects=lambda _: (),
+)
