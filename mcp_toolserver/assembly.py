@@ -11,7 +11,7 @@ from typing import NoReturn
 import anyio
 from anyio.abc import TaskStatus
 
-from mcp_toolserver.capabilities import Capability, Git, PRICES, Permission, Preference, Prices, Search
+from mcp_toolserver.capabilities import PRICES, Capability, Git, Permission, Preference, Prices, Search
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.policy.rules import Policy, Vocabulary, parse
 from mcp_toolserver.policy.watchdog import commands

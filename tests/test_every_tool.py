@@ -13,6 +13,9 @@ from tests.generated import ENTRIES, SNAPSHOTS, TOOLS_PAGE, snapshot, tools_page
 BUDGETS = {Profile.LEAN: 5_000, Profile.DEFAULT: 16_000, Profile.ALL: 60_000}
 """Characters of JSON that a `tools/list` may cost a model's context."""
 
+FREE = {"StructuredOutput"}
+"""Tools whose arguments have the names that the client's own program asks for."""
+
 every_tool = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.spec.name)
 
 
@@ -66,9 +69,10 @@ def test_every_argument_is_described(entry: Entry) -> None:
 
 @every_tool
 def test_its_schemas_are_flat_objects_that_refuse_unknown_fields(entry: Entry) -> None:
+    assert entry.schema["additionalProperties"] is (entry.spec.name in FREE)
+    assert entry.output_schema is None or entry.output_schema["additionalProperties"] is False
     for schema in (entry.schema, entry.output_schema or entry.schema):
         assert schema["type"] == "object"
-        assert schema["additionalProperties"] is False
         assert not any(
             {"anyOf", "oneOf", "allOf", "title"} & node.keys() - {"properties"} for node in nodes(schema)
         )
@@ -79,7 +83,7 @@ def test_its_arguments_are_frozen_and_strict(entry: Entry) -> None:
     assert issubclass(entry.spec.args, Args)
     assert entry.spec.args.model_config.get("frozen")
     assert entry.spec.args.model_config.get("strict")
-    assert entry.spec.args.model_config.get("extra") == "forbid"
+    assert entry.spec.args.model_config.get("extra") == ("allow" if entry.spec.name in FREE else "forbid")
 
 
 @every_tool
@@ -106,7 +110,7 @@ def test_reading_is_neither_destructive_nor_reaching_out(entry: Entry) -> None:
 @every_tool
 def test_an_argument_that_names_a_path_is_marked_as_one(entry: Entry) -> None:
     for name, info in entry.spec.args.model_fields.items():
-        looks_like_one = name in ("path", "cwd", "file", "folder") or name.endswith(
+        looks_like_one = name in ("path", "cwd", "file", "folder", "attachments") or name.endswith(
             ("_path", "_file", "_dir")
         )
         assert looks_like_one == any(isinstance(mark, PathMark) for mark in info.metadata), name

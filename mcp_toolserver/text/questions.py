@@ -1,0 +1,53 @@
+"""Questions in the shapes that other tools take them, put into ours."""
+
+from collections.abc import Mapping
+from typing import TypeGuard
+
+Given = Mapping[str, object]
+
+_SEVERAL = "multi_select"
+_RENAMED = {"choices": "options", "multiSelect": _SEVERAL}
+
+
+def folded(given: Given) -> Given:
+    """One question given by itself becomes a list of one; everything else is left for validation."""
+    if "question" in given and "questions" not in given:
+        alone = {name: value for name, value in given.items() if value is not None}
+        return {"questions": [_question(alone)]}
+    questions = given.get("questions")
+    if not _is_list(questions):
+        return given
+    return {**given, "questions": [_question(item) if _is_object(item) else item for item in questions]}
+
+
+def _question(given: Given) -> Given:
+    renamed = {_RENAMED.get(name, name): value for name, value in given.items()}
+    match renamed.get("type"):
+        case "multi_select":
+            renamed = {**renamed, _SEVERAL: True}
+        case "text" | "multiple_choice":
+            pass
+        case _:
+            return _with_options(renamed)
+    return _with_options({name: value for name, value in renamed.items() if name != "type"})
+
+
+def _with_options(question: Given) -> Given:
+    options = question.get("options")
+    return {**question, "options": list(map(_option, options))} if _is_list(options) else question
+
+
+def _option(option: object) -> object:
+    if isinstance(option, str):
+        return {"label": option}
+    if _is_object(option) and "value" in option and "label" not in option:
+        return {"label" if name == "value" else name: value for name, value in option.items()}
+    return option
+
+
+def _is_list(value: object) -> TypeGuard[list[object]]:
+    return isinstance(value, list)
+
+
+def _is_object(value: object) -> TypeGuard[Given]:
+    return isinstance(value, dict)

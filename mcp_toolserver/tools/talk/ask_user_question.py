@@ -1,0 +1,100 @@
+"""Ask the user what you cannot go on well without: several questions at once, each with options or to be
+answered in words. Never for passwords or other secrets.
+"""
+
+from collections.abc import Sequence
+
+from mcp_toolserver.text.questions import folded
+from mcp_toolserver.tool import (
+    Alias,
+    Answers,
+    Args,
+    Capability,
+    Choice,
+    Field,
+    Limits,
+    Output,
+    Permission,
+    Question,
+    Record,
+    Runtime,
+    ToolSpec,
+    model_validator,
+)
+
+_LONGEST_WAIT = 3_600.0
+"""Seconds; how long an answer may really take is the operator's to say, up to this."""
+
+
+class OptionItem(Args):
+    label: str = Field(min_length=1, max_length=200, description="Answer")
+    description: str = Field(default="", max_length=1_000, description="Meaning")
+
+
+class QuestionItem(Args):
+    question: str = Field(min_length=1, max_length=4_000, description="Question")
+    header: str = Field(default="", max_length=100, description="Topic")
+    options: tuple[OptionItem, ...] = Field(
+        default=(), strict=False, max_length=20, description="To choose from; else in words"
+    )
+    multi_select: bool = Field(default=False, description="Choose several")
+    required: bool = Field(default=True, description="Else it may stay open")
+
+    @model_validator(mode="after")
+    def _distinct(self) -> "QuestionItem":
+        labels = [option.label for option in self.options]
+        if len(set(labels)) < len(labels):
+            raise ValueError("two options have the same label")
+        if self.multi_select and not labels:
+            raise ValueError("multi_select needs options")
+        return self
+
+    def plain(self) -> Question:
+        """As the human is asked."""
+        return Question(
+            text=self.question,
+            header=self.header,
+            choices=tuple(Choice(label=one.label, description=one.description) for one in self.options),
+            several=self.multi_select,
+            required=self.required,
+        )
+
+
+class AskUserQuestion(Args):
+    questions: tuple[QuestionItem, ...] = Field(
+        strict=False, min_length=1, max_length=10, description="Questions"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_other_shapes(cls, given: dict[str, object]) -> object:
+        return folded(given)
+
+
+class Answered(Record):
+    answers: tuple[tuple[str, ...], ...]
+
+
+async def run(args: AskUserQuestion, rt: Runtime) -> Output:
+    answers = await rt.ask([item.plain() for item in args.questions])
+    return Output(_told(args.questions, answers), data=Answered(answers=answers))
+
+
+def _told(questions: Sequence[QuestionItem], answers: Answers) -> str:
+    pairs = zip(questions, answers, strict=True)
+    return "\n".join(f"Q: {item.question}\nA: {', '.join(said) or '(no answer)'}" for item, said in pairs)
+
+
+TOOL = ToolSpec(
+    name="AskUserQuestion",
+    description=__doc__ or "",
+    permission=Permission.READ_ONLY,
+    needs=frozenset({Capability.ASK}),
+    args=AskUserQuestion,
+    run=run,
+    kind="other",
+    subjects=lambda args: tuple(item.question for item in args.questions),
+    output=Answered,
+    limits=Limits(deadline=_LONGEST_WAIT + 60),
+    aliases=(Alias("AskUser"), Alias("ask_user"), Alias("question")),
+)

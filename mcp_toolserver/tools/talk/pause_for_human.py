@@ -1,0 +1,55 @@
+"""Stop until the user lets you go on: before a step that only they can judge, or one that they have to do
+themselves. They may add a few words, or stop you.
+"""
+
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    Capability,
+    Choice,
+    Denied,
+    Field,
+    Limits,
+    Output,
+    Permission,
+    Question,
+    Runtime,
+    ToolSpec,
+)
+
+_LONGEST_WAIT = 3_600.0
+"""Seconds; how long an answer may really take is the operator's to say, up to this."""
+
+_GO, _STOP = "continue", "stop"
+
+
+class PauseForHuman(Args):
+    reason: str = Field(min_length=1, max_length=4_000, description="Why you stop, for the user")
+
+
+async def run(args: PauseForHuman, rt: Runtime) -> Output:
+    choices = (Choice(label=_GO), Choice(label=_STOP))
+    decision, words = await rt.ask(
+        (
+            Question(text=args.reason, header="Paused", choices=choices),
+            Question(text="Anything to add?", header="Remark", required=False),
+        )
+    )
+    remark = f' They say: "{words[0]}"' if words else ""
+    if decision != (_GO,):
+        raise Denied(f"The user wants you to stop here.{remark}")
+    return Output(f"The user lets you go on.{remark}")
+
+
+TOOL = ToolSpec(
+    name="pause_for_human",
+    description=__doc__ or "",
+    permission=Permission.READ_ONLY,
+    needs=frozenset({Capability.ASK}),
+    args=PauseForHuman,
+    run=run,
+    kind="other",
+    subjects=lambda args: (args.reason,),
+    limits=Limits(deadline=_LONGEST_WAIT + 60),
+    aliases=(Alias("pause_for_human", {"message": "reason"}),),
+)

@@ -1,0 +1,64 @@
+"""Tell the user something without waiting for an answer: news of a long job, or what you found. Files can go
+with it by path.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC
+from typing import Literal
+
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    CanonicalPath,
+    Capability,
+    Field,
+    Output,
+    Permission,
+    Profile,
+    Runtime,
+    ToolSpec,
+    WorkspacePaths,
+    model_validator,
+)
+
+_PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".svg")
+
+
+class SendUserMessage(Args):
+    message: str = Field(max_length=20_000, description="Text")
+    attachments: WorkspacePaths = Field(default=(), strict=False, max_length=20, description="Files")
+    status: Literal["normal", "proactive"] = Field(default="normal", description="Proactive: not asked for")
+
+    @model_validator(mode="after")
+    def _something(self) -> "SendUserMessage":
+        if not self.message.strip():
+            raise ValueError("message must not be empty")
+        return self
+
+
+async def run(args: SendUserMessage, rt: Runtime) -> Output:
+    sizes = {path: await rt.fs.read(path, lambda _, size: size) for path in args.attachments}
+    sent = (await rt.clock.now()).astimezone(UTC)
+    text = "\n".join((args.message, *_attached(sizes)))
+    await rt.tell(text)
+    return Output(f"Sent to the user ({args.status}) at {sent:%Y-%m-%dT%H:%M:%SZ}:\n{text}")
+
+
+def _attached(sizes: Mapping[CanonicalPath, int]) -> Iterator[str]:
+    for path, size in sizes.items():
+        kind = "picture, " if path.lower().endswith(_PICTURES) else ""
+        yield f"Attached: {path} ({kind}{size} bytes)"
+
+
+TOOL = ToolSpec(
+    name="SendUserMessage",
+    description=__doc__ or "",
+    permission=Permission.READ_ONLY,
+    needs=frozenset({Capability.TELL, Capability.FS_READ, Capability.CLOCK}),
+    args=SendUserMessage,
+    run=run,
+    kind="other",
+    subjects=lambda args: args.attachments,
+    aliases=(Alias("Brief"),),
+    profile=Profile.DEFAULT,
+)
