@@ -11,6 +11,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.registry import discover
+from tests.confinement import git
 from tests.live import ERAS, MODES, TRANSPORTS, Setup, connected, text
 
 PNG = bytes.fromhex(
@@ -22,6 +23,12 @@ CALLS: dict[str, dict[str, Any]] = {
     "read_file": {"path": "src/a.py"},
     "glob_search": {"pattern": "**/*.py"},
     "grep_search": {"pattern": "hello"},
+    "git_status": {},
+    "git_diff": {},
+    "git_log": {},
+    "git_show": {},
+    "git_blame": {"path": "src/a.py"},
+    "repo_overview": {},
     "write_file": {"path": "new/b.txt", "content": "b"},
     "edit_file": {"path": "src/a.py", "old_string": "hello", "new_string": "goodbye"},
     "bash": {"command": "echo shell > made-by-shell; cat made-by-shell"},
@@ -37,7 +44,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "calculator": {"expression": "6 * 7"},
     "Sleep": {"duration_ms": 1},
 }
-READS = {"read_file", "glob_search", "grep_search"}
+GIT = {"git_status", "git_diff", "git_log", "git_show", "git_blame", "repo_overview"}
+READS = {"read_file", "glob_search", "grep_search"} | GIT
 ASKS = {"AskUserQuestion", "pause_for_human"}
 SMALL = {"StructuredOutput", "SendUserMessage", "current_datetime", "calculator", "Sleep"}
 WRITES = {"write_file", "edit_file"}
@@ -55,6 +63,8 @@ def setup(tmp_path: Path) -> Setup:
     (root / "src").mkdir(parents=True)
     home.mkdir()
     (root / "src/a.py").write_text("print('hello')\n", encoding="utf-8")
+    for words in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "--message=first")):
+        git(root, *words)
     return Setup(root=root, home=home)
 
 
