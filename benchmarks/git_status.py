@@ -18,6 +18,9 @@ SHARE = 2
 
 CHANGED = 20
 IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+ALONE = ("-c", "gc.auto=0", "-c", "maintenance.auto=false")
+"""A commit of so many files would have git tidy up in the background while others are measured."""
+
 SETTLED = 2.1
 """Seconds after which the server relies upon a configuration that has not changed."""
 
@@ -61,7 +64,7 @@ def _compared(tree: Path, mode: str, files: int, rounds: int) -> Row:
 
 def _git(tree: Path, *arguments: str) -> str:
     done = subprocess.run(
-        ["git", *arguments],
+        ["git", *ALONE, *arguments],
         cwd=tree,
         env={**os.environ, "GIT_CONFIG_NOSYSTEM": "1"},
         stdin=subprocess.DEVNULL,
