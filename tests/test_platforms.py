@@ -17,6 +17,11 @@ from tests.processes import PATIENCE
 
 HERE = Path(__file__).parents[1]
 FILE_TOOLS = {"read_file", "write_file", "edit_file"}
+OWN_TOOLS = {
+    *("AskUserQuestion", "Config", "SendUserMessage", "Sleep", "StructuredOutput", "TodoWrite"),
+    *("calculator", "current_datetime", "pause_for_human"),
+}
+"""What needs nothing of the platform but time, and room for the server's own state."""
 
 
 def server(platform: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -41,11 +46,11 @@ def options(folder: Path, mode: str = "workspace-write") -> list[str]:
 
 
 @pytest.mark.parametrize("platform", ["darwin", "bare"])
-def test_without_a_broker_only_file_tools_are_offered(tmp_path: Path, platform: str) -> None:
+def test_without_a_broker_nothing_is_offered_that_runs_a_program(tmp_path: Path, platform: str) -> None:
     everything = ["tools", "--format", "json", "--toolsets", "all"]
     done = server(platform, *everything, *options(tmp_path, "danger-full-access"), folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert {tool["name"] for tool in json.loads(done.stdout)} == FILE_TOOLS
+    assert {tool["name"] for tool in json.loads(done.stdout)} == FILE_TOOLS | OWN_TOOLS
 
 
 def test_file_tools_work_and_stay_in_the_root(tmp_path: Path) -> None:

@@ -24,7 +24,10 @@ NOT_ON_STDIO_OF_THE_SDK = (
     "mcp.server.sse",
     "mcp.server.streamable_http",
 )
-OURS = ("elicit", "guidance", "handlers", "pipes", "roots", "stdio", "translate")
+OURS = (
+    *("elicit", "forms", "guidance", "handlers", "messages", "pipes", "roots", "sealing", "stdio"),
+    "translate",
+)
 
 LOAD = "from mcp_toolserver.protocol import lean_sdk; lean_sdk.load()\n"
 

@@ -22,6 +22,7 @@ from mcp_toolserver.protocol import translate
 from mcp_toolserver.protocol.elicit import Asker, Questions
 from mcp_toolserver.protocol.messages import Messages
 from mcp_toolserver.protocol.roots import ClientRoots
+from mcp_toolserver.protocol.sealing import Sealing
 from mcp_toolserver.text.visible import visible
 
 NAME = "mcp-toolserver"
@@ -217,11 +218,7 @@ def build(handlers: Handlers, instructions: str) -> Server[Any]:
         # Its one entry makes spans, which nobody collects without OpenTelemetry's SDK.
         server.middleware.clear()
     if handlers.dispatcher.policy.may_ask or _offers(handlers.dispatcher, Capability.ASK):
-        # It brings cryptography and authorization, which take as long to import as a tenth of the rest.
-        from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
-
-        boundary = RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=NAME)
-        server.middleware.append(boundary)
+        server.middleware.append(Sealing(NAME))
     return server
 
 
