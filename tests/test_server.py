@@ -19,10 +19,19 @@ PNG = bytes.fromhex(
     "1f15c4890000000d49444154789c6360606060000000050001a5f645400000000049454e44ae426082"
 )
 
+NOTEBOOK = """{"cells": [{"cell_type": "code", "execution_count": null, "id": "a", "metadata": {}, "outputs": [],
+"source": ["1"]}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}"""
+
 CALLS: dict[str, dict[str, Any]] = {
     "read_file": {"path": "src/a.py"},
     "glob_search": {"pattern": "**/*.py"},
     "grep_search": {"pattern": "hello"},
+    "ls": {},
+    "tree": {},
+    "head": {"path": "src/a.py"},
+    "tail": {"path": "src/a.py"},
+    "diff": {"path": "src/a.py", "other_path": "src/n.ipynb"},
+    "view_image": {"path": "src/pixel.png"},
     "git_status": {},
     "git_diff": {},
     "git_log": {},
@@ -31,6 +40,9 @@ CALLS: dict[str, dict[str, Any]] = {
     "repo_overview": {},
     "write_file": {"path": "new/b.txt", "content": "b"},
     "edit_file": {"path": "src/a.py", "old_string": "hello", "new_string": "goodbye"},
+    "NotebookEdit": {"notebook_path": "src/n.ipynb", "cell_id": "a", "new_source": "2"},
+    "mkdir": {"path": "made"},
+    "apply_patch": {"patch": "*** Begin Patch\n*** Add File: patched.txt\n+x\n*** End Patch\n"},
     "bash": {"command": "echo shell > made-by-shell; cat made-by-shell"},
     "TaskOutput": {"task_id": "bg_none"},
     "TaskStop": {"task_id": "bg_none"},
@@ -45,10 +57,10 @@ CALLS: dict[str, dict[str, Any]] = {
     "Sleep": {"duration_ms": 1},
 }
 GIT = {"git_status", "git_diff", "git_log", "git_show", "git_blame", "repo_overview"}
-READS = {"read_file", "glob_search", "grep_search"} | GIT
+LOOKS = {"ls", "tree", "head", "tail", "diff", "view_image"}
+READS = {"read_file", "glob_search", "grep_search"} | LOOKS | GIT
 ASKS = {"AskUserQuestion", "pause_for_human"}
 SMALL = {"StructuredOutput", "SendUserMessage", "current_datetime", "calculator", "Sleep"}
-WRITES = {"write_file", "edit_file"}
 COMMANDS = {"bash", "TaskOutput", "TaskStop"}
 LISTED = {
     "read-only": READS | COMMANDS | ASKS | SMALL,
@@ -63,6 +75,8 @@ def setup(tmp_path: Path) -> Setup:
     (root / "src").mkdir(parents=True)
     home.mkdir()
     (root / "src/a.py").write_text("print('hello')\n", encoding="utf-8")
+    (root / "src/pixel.png").write_bytes(PNG)
+    (root / "src/n.ipynb").write_text(NOTEBOOK, encoding="utf-8")
     for words in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "--message=first")):
         git(root, *words)
     return Setup(root=root, home=home)
@@ -335,7 +349,7 @@ async def test_hidden_files_are_hidden_from_every_file_tool(setup: Setup) -> Non
     (setup.root / "secrets/key.py").write_text("hello = 'key'\n", encoding="utf-8")
     async with connected(rules(setup, '[rules]\ndeny = ["Read(secrets/**)"]')) as client:
         for name, arguments in CALLS.items():
-            if name in READS | WRITES:
+            if name in READS | {"write_file", "edit_file", "mkdir"}:
                 spelt = {
                     key: "secrets/key.py" if key == "path" else value for key, value in arguments.items()
                 }
