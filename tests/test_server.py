@@ -19,8 +19,10 @@ PNG = bytes.fromhex(
     "1f15c4890000000d49444154789c6360606060000000050001a5f645400000000049454e44ae426082"
 )
 
-NOTEBOOK = """{"cells": [{"cell_type": "code", "execution_count": null, "id": "a", "metadata": {}, "outputs": [],
-"source": ["1"]}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}"""
+NOTEBOOK = (
+    '{"cells": [{"cell_type": "code", "execution_count": null, "id": "a", "metadata": {}, "outputs": [],'
+    ' "source": ["1"]}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'
+)
 
 CALLS: dict[str, dict[str, Any]] = {
     "read_file": {"path": "src/a.py"},
