@@ -32,6 +32,9 @@ from mcp_toolserver.runtime.programs import Programs
 from mcp_toolserver.runtime.sandbox.protected import is_protected
 from mcp_toolserver.runtime.sandbox.walls import Layer
 from mcp_toolserver.runtime.search import Ripgrep
+from mcp_toolserver.runtime.web.keys import key_files, read_key
+from mcp_toolserver.runtime.web.options import WebOptions, host_patterns, private_places, providers
+from mcp_toolserver.runtime.web.web import Web
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.audit import Audit
 from mcp_toolserver.stores.database import Database
@@ -103,7 +106,8 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
     machine = Machine(
         prices=offer.prices,
         absent=offer.absent,
-        open_world=_OPEN if offer.networked else frozenset(),
+        withheld=offer.withheld,
+        open_world=frozenset({*_WEB, *(_OPEN if offer.networked else ())}),
         workspace=workspace,
         outputs=outputs,
         search=_search(broker, found.ripgrep, hiding=hiding),
@@ -112,6 +116,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         jobs=running,
         todos=StoredTodos(database),
         preferences=StoredPreferences(database, _decided(settings)),
+        web=None if offer.withheld else Web(web_options(settings)),
     )
     dispatcher = Dispatcher(
         registry=registry,
@@ -164,6 +169,7 @@ def _audit(held: Enforcement, broker: Broker | None, state: str, *, values: bool
         Capability.GIT: (*files, *(() if around_git == "none" else (f"{around_git} (git)",))),
         Capability.PROCESS: walls,
         Capability.JOBS: walls,
+        **dict.fromkeys(_WEB, ("guard",)),
     }
     facts = Facts(mode=held.mode, layers=layers, values=values)
     return Audit.open(make_state_folder(state), facts)
@@ -180,6 +186,7 @@ _OWN = (
     Capability.PREFERENCES,
 )
 """What every host has: it changes nothing but the server's own state."""
+_WEB: tuple[Capability, ...] = (Capability.FETCH, Capability.SEND)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +196,8 @@ class Offer:
     prices: Prices
     absent: Mapping[Capability, str]
     """Why it has not, where a missing wall is the reason."""
+    withheld: Mapping[Capability, str]
+    """Why it has not, where a setting is the reason."""
     networked: bool
     """Whether commands reach further than this machine's files."""
 
@@ -201,10 +210,12 @@ def offered_here(broker: Broker | None, settings: Settings, *, git: bool = True)
     """
     mode = settings.permission_mode
     unwalled = mode is Permission.DANGER_FULL_ACCESS
-    prices = {need: PRICES[need] for need in (*_FILES, *_OWN)}
+    offline = "this server was started with --network none"
+    withheld = dict.fromkeys(_WEB, offline) if settings.network == "none" else {}
+    prices = {need: PRICES[need] for need in (*_FILES, *_OWN, *_WEB) if need not in withheld}
     absent: dict[Capability, str] = {}
     if broker is None:
-        return Offer(prices=prices, absent=absent, networked=False)
+        return Offer(prices=prices, absent=absent, withheld=withheld, networked=False)
     why = "; ".join(broker.proof.reasons) or "this machine has none of the walls that commands need"
     for needs, held in (
         ((Capability.SEARCH,), broker.proof.helpers),
@@ -215,7 +226,23 @@ def offered_here(broker: Broker | None, settings: Settings, *, git: bool = True)
             prices |= {need: mode if need in _COMMANDS else PRICES[need] for need in needs}
         else:
             absent |= dict.fromkeys(needs, why)
-    return Offer(prices=prices, absent=absent, networked=unwalled or settings.network == "commands")
+    networked = unwalled or settings.network == "commands"
+    return Offer(prices=prices, absent=absent, withheld=withheld, networked=networked)
+
+
+def web_options(settings: Settings) -> WebOptions:
+    """What the operator decided about the web.
+
+    Raises:
+        SettingsError: a host, a network, a search engine or a key is wrong.
+    """
+    keys = {name: read_key(path) for name, path in key_files(settings.web_search_keys).items()}
+    return WebOptions(
+        hosts=host_patterns(settings.web_hosts),
+        private=private_places(settings.web_private),
+        robots=settings.web_robots,
+        providers=providers(settings.web_search, keys),
+    )
 
 
 def _around_git(broker: Broker) -> Layer:
@@ -268,8 +295,20 @@ def _commands(registry: Registry) -> frozenset[str]:
     return frozenset(name for name, entry in registry.entries.items() if entry.spec.kind == "execute")
 
 
+def vocabulary(registry: Registry) -> Vocabulary:
+    """What rules may name, and how their patterns are read."""
+    entries = registry.entries.items()
+    spoken = {name for name, entry in entries if entry.spec.kind == "fetch" and not entry.url_fields}
+    sites = {name for name, entry in entries if entry.url_fields and not entry.path_fields}
+    return Vocabulary(
+        canonical=lambda name: registry.find(name).spec.name,
+        commands=_commands(registry) | spoken,
+        sites=frozenset(sites),
+    )
+
+
 def _policy(settings: Settings, registry: Registry) -> Policy:
-    words = Vocabulary(canonical=lambda name: registry.find(name).spec.name, commands=_commands(registry))
+    words = vocabulary(registry)
     ceiling = settings.permission_mode
     return Policy(
         ceiling=ceiling,

@@ -44,6 +44,8 @@ class Capability(Enum):
     TELL = "tell"
     TODOS = "todos"
     PREFERENCES = "preferences"
+    FETCH = "fetch"
+    SEND = "send"
 
 
 Prices = Mapping[Capability, Permission]
@@ -60,6 +62,8 @@ PRICES: Prices = {
     Capability.TELL: Permission.READ_ONLY,
     Capability.TODOS: Permission.READ_ONLY,
     Capability.PREFERENCES: Permission.READ_ONLY,
+    Capability.FETCH: Permission.READ_ONLY,
+    Capability.SEND: Permission.DANGER_FULL_ACCESS,
 }
 """What each capability costs where nothing but this process enforces it. A host that confines processes in
 the kernel lowers the price of `PROCESS`; a host on which no job can start raises that of `JOBS`."""
@@ -691,6 +695,104 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
+
+
+# --- the web ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebRead:
+    """What to read from the web."""
+
+    url: str
+    """In canonical spelling."""
+    headers: Mapping[str, str]
+    most: int
+    """Bytes of the body to take at most, unpacked."""
+    seconds: float
+    """For all of it, redirects included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebSend(WebRead):
+    """What to send to the web."""
+
+    method: str
+    body: bytes | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebAnswer:
+    """What a server of the web said. Nothing in it is to be trusted."""
+
+    url: str
+    """Where it came from in the end."""
+    status: int
+    reason: str
+    """The usual words for the status; never the server's."""
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    body: bytes
+    complete: bool
+    """Whether `body` is all there was."""
+    mark: str
+    """Random, so that nothing on a page can pass for the end of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebQuery:
+    """What to look for on the web."""
+
+    text: str
+    most: int
+    """Results."""
+    allowed_domains: tuple[str, ...] = ()
+    """Only these and what is below them; empty is all."""
+    blocked_domains: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebHit:
+    """One result of a search."""
+
+    title: str
+    url: str
+    snippet: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebHits:
+    """What a search found."""
+
+    hits: tuple[WebHit, ...]
+    provider: str
+    left: int
+    """Searches that the session has left."""
+    mark: str
+    """As in `WebAnswer`."""
+
+
+class Fetch(Protocol):
+    """Reading from the web: GET alone, and no address but public ones and those the operator named.
+
+    All methods raise `Denied` (an address, a port, a rule, robots.txt), `Unavailable` (no such host, no
+    answer, one that breaks the protocol) and `TimedOut`.
+    """
+
+    async def get(self, request: WebRead) -> WebAnswer:
+        """Read one address, through redirects, each of which is checked like the first."""
+        ...
+
+    async def search(self, query: WebQuery) -> WebHits:
+        """Ask the search engine of this session."""
+        ...
+
+
+class Send(Protocol):
+    """Any request to the web, under the same guard as `Fetch`."""
+
+    async def send(self, request: WebSend) -> WebAnswer:
+        """Raises: as for `Fetch`; robots.txt is not asked."""
         ...
 
 
@@ -712,3 +814,13 @@ class Spill:
     """Absolute; `read_file` reads it."""
     size: int
     """Bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """On whose behalf a call runs, and what it may go on to."""
+
+    session: str
+    """Whose call it is; what is counted per session is counted by this."""
+    refuses: Callable[[str], str | None]
+    """Why the call may not touch this subject too, such as where a redirect leads; None when it may."""

@@ -13,6 +13,7 @@ from mcp_toolserver.runtime.found_programs import Found
 from mcp_toolserver.runtime.sandbox.bounds import CommandBounds
 from mcp_toolserver.runtime.sandbox.environment import command_environment
 from mcp_toolserver.runtime.sandbox.walls import Walls
+from mcp_toolserver.runtime.web.keys import key_files
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.folder import make_state_folder, state_folder
 
@@ -56,7 +57,7 @@ def charter(settings: Settings, found: Found) -> Charter:
 def walls(settings: Settings) -> Walls:
     """What the operator wants around commands."""
     roots = wanted_roots(settings)
-    secrets = (settings.config, settings.token_file)
+    secrets = (settings.config, settings.token_file, *_key_files(settings))
     return Walls(
         mode=settings.permission_mode.flag,
         roots=roots,
@@ -68,6 +69,16 @@ def walls(settings: Settings) -> Walls:
         allow_degraded=settings.allow_degraded,
         programs=_bubblewraps(roots),
     )
+
+
+def _key_files(settings: Settings) -> tuple[str, ...]:
+    return tuple(key_files(settings.web_search_keys).values())
+
+
+def _web_places(settings: Settings) -> tuple[str, ...]:
+    """What the server reads for the web's sake, beside what lies with the system."""
+    trusted = (os.environ.get(name, "") for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
+    return (*_key_files(settings), *(os.path.realpath(place) for place in trusted if place))
 
 
 def _bubblewraps(roots: tuple[str, ...]) -> tuple[str, ...]:
@@ -127,8 +138,10 @@ def lock_server(settings: Settings) -> int:
     roots = wanted_roots(settings)
     state = make_state_folder(state_folder(settings.state_dir))
     writes = (state, *roots) if mode is Permission.WORKSPACE_WRITE else (state,)
+    network = settings.network != "none"
+    reads = (state, *roots, *(_web_places(settings) if network else ()))
     try:
-        return enclosure.lock_server(mode=mode.flag, reads=(state, *roots), writes=writes, network=False).abi
+        return enclosure.lock_server(mode=mode.flag, reads=reads, writes=writes, network=network).abi
     except enclosure.LockError as error:
         if not settings.allow_unconfined_server:
             raise SettingsError(

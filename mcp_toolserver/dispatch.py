@@ -18,7 +18,7 @@ from typing import Protocol
 import anyio
 from pydantic import JsonValue, ValidationError
 
-from mcp_toolserver.capabilities import CanonicalPath, Capability, Permission, Prices, Report, Spill
+from mcp_toolserver.capabilities import CanonicalPath, Capability, Permission, Prices, Report, Scope, Spill
 from mcp_toolserver.conversation import Human, Speaker
 from mcp_toolserver.errors import (
     Denied,
@@ -62,6 +62,11 @@ class Host(Protocol):
         ...
 
     @property
+    def withheld(self) -> Mapping[Capability, str]:
+        """Why a capability has no price, where a setting is the reason."""
+        ...
+
+    @property
     def open_world(self) -> frozenset[Capability]:
         """What reaches beyond this machine's files."""
         ...
@@ -78,7 +83,7 @@ class Host(Protocol):
         """Every way a rule may name the path."""
         ...
 
-    def grant(self, needs: frozenset[Capability], report: Report, human: Human) -> Runtime:
+    def grant(self, needs: frozenset[Capability], report: Report, human: Human, scope: Scope) -> Runtime:
         """A runtime with these capabilities and no others."""
         ...
 
@@ -230,8 +235,9 @@ class Dispatcher:
         request = Request(tool=spec.name, level=needed, subjects=_subjects(entry, args, host))
         await self._permit(request, call, caller)
         if lacking := missing(spec.needs, host.prices):
-            raise _lacking(spec.name, lacking, host.absent)
-        runtime = host.grant(spec.needs, self._report(caller), Human(caller, self.shown))
+            raise _lacking(spec.name, lacking, host)
+        human = Human(caller, self.shown)
+        runtime = host.grant(spec.needs, self._report(caller), human, self._scope(request, call))
         is_read = request.level is Permission.READ_ONLY and spec.kind != "other"
         turn = self._reads if is_read else nullcontext()
         output = None
@@ -252,6 +258,15 @@ class Dispatcher:
         except ToolError as error:
             call.verdict = "refused-path" if isinstance(error, Denied) else "invalid"
             raise
+
+    def _scope(self, request: Request, call: Call) -> Scope:
+        """What the call goes on to by itself is decided like what it started with; nobody is asked again."""
+
+        def refuses(subject: str) -> str | None:
+            verdict = self.policy.decide(replace(request, subjects=((subject,),)))
+            return None if verdict.action == "run" else verdict.reason
+
+        return Scope(session=call.session, refuses=refuses)
 
     def _report(self, caller: Caller) -> Report:
         async def report(message: str) -> None:
@@ -363,10 +378,12 @@ def _subjects(entry: Entry, args: Args, host: Host) -> tuple[Subject, ...]:
     )
 
 
-def _lacking(tool: str, needs: Sequence[Capability], absent: Mapping[Capability, str]) -> Unavailable:
-    why = [absent[need] for need in needs if need in absent]
+def _lacking(tool: str, needs: Sequence[Capability], host: Host) -> Unavailable:
+    why = [host.absent[need] for need in needs if need in host.absent]
     if why:
         return SandboxUnavailable(why[0])
+    if held := [host.withheld[need] for need in needs if need in host.withheld]:
+        return Unavailable(f"{tool} is not available: {held[0]}.")
     names = ", ".join(need.value for need in needs)
     return Unavailable(f"{tool} needs {names}, which this host does not have.")
 

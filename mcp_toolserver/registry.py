@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from mcp_toolserver import tools
 from mcp_toolserver.errors import InvalidInput, RegistrationError, SettingsError, UnknownTool
 from mcp_toolserver.text.schema import Schema, plain_schema
-from mcp_toolserver.tool import Alias, PathMark, PathsMark, Profile, ToolSpec
+from mcp_toolserver.tool import Alias, PathMark, PathsMark, Profile, ToolSpec, UrlMark
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,12 @@ class Entry:
         """The arguments that name paths somewhere inside."""
         return self._marked(PathsMark)
 
-    def _marked(self, mark: type[PathMark | PathsMark]) -> tuple[str, ...]:
+    @cached_property
+    def url_fields(self) -> tuple[str, ...]:
+        """The arguments that are addresses of the web."""
+        return self._marked(UrlMark)
+
+    def _marked(self, mark: type[PathMark | PathsMark | UrlMark]) -> tuple[str, ...]:
         fields = self.spec.args.model_fields
         return tuple(name for name, info in fields.items() if any(isinstance(m, mark) for m in info.metadata))
 

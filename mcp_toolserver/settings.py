@@ -59,6 +59,15 @@ class Settings:
     allow: tuple[str, ...] = ()
     ask_seconds: float = 45.0
     foreground_seconds: float = 45.0
+    web_hosts: tuple[str, ...] = ()
+    """Hosts that may be fetched from; empty is every public one."""
+    web_private: tuple[str, ...] = ()
+    """Hosts, addresses and networks that may be fetched from although they are not public."""
+    web_robots: bool = True
+    web_search: tuple[str, ...] = ()
+    """Search engines, each as `name` or `name=address`; a session keeps to one of them."""
+    web_search_keys: tuple[str, ...] = ()
+    """The files with their keys, `name=FILE`."""
     command_environment: tuple[str, ...] = ()
     command_processes: int = 512
     command_memory: int = 0
@@ -225,6 +234,16 @@ OPTIONS = (
         flag=False,
         help="after how long a command moves to the background",
     ),
+    Option(name="web-hosts", read=_texts, flag=False, help="the only hosts that may be fetched from"),
+    Option(
+        name="web-private",
+        read=_texts,
+        flag=False,
+        help="hosts and networks that may be fetched from although they are not public",
+    ),
+    Option(name="web-robots", read=_yes_or_no, flag=False, help="whether robots.txt is honoured"),
+    Option(name="web-search", read=_texts, flag=False, help="search engines, name or name=address"),
+    Option(name="web-search-keys", read=_texts, flag=False, help="files with their keys, name=FILE"),
     Option(
         name="command-environment",
         read=_texts,
@@ -444,7 +463,8 @@ def _check_places(settings: Settings, config: str | None) -> None:
         "token file": settings.token_file,
         "state folder": settings.state_dir,
     }
-    for what, path in places.items():
+    keys = [("key file", entry.partition("=")[2] or None) for entry in settings.web_search_keys]
+    for what, path in (*places.items(), *keys):
         for root in settings.root:
             if path is not None and Path(path).resolve().is_relative_to(Path(root).resolve()):
                 raise SettingsError(

@@ -22,6 +22,7 @@ from mcp_toolserver.capabilities import (
     Command,
     Contents,
     DiffQuery,
+    Fetch,
     FileChange,
     FileQuery,
     Files,
@@ -50,6 +51,7 @@ from mcp_toolserver.capabilities import (
     Report,
     Search,
     SearchMode,
+    Send,
     ShowForm,
     ShowQuery,
     Spill,
@@ -60,10 +62,18 @@ from mcp_toolserver.capabilities import (
     TodoPriority,
     Todos,
     TodoStatus,
+    WebAnswer,
+    WebHit,
+    WebHits,
+    WebQuery,
+    WebRead,
+    WebSend,
     Written,
 )
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, TimedOut, ToolError, Unavailable
 from mcp_toolserver.text.paths import lexical
+from mcp_toolserver.text.urls import canonical_url
+from mcp_toolserver.text.web_headers import sendable
 
 __all__ = [
     "Alias",
@@ -121,6 +131,15 @@ __all__ = [
     "ToolError",
     "ToolSpec",
     "Unavailable",
+    "WebAnswer",
+    "WebHeaders",
+    "WebHit",
+    "WebHits",
+    "WebMethod",
+    "WebQuery",
+    "WebRead",
+    "WebSend",
+    "WebUrl",
     "WorkspacePath",
     "WorkspacePaths",
     "Written",
@@ -161,6 +180,20 @@ class Pathful(Protocol):
 @dataclass(frozen=True)
 class PathsMark:
     """Marks a `Pathful` argument, so that the dispatcher puts its paths in canonical spelling."""
+
+
+@dataclass(frozen=True)
+class UrlMark:
+    """Marks an argument as an address of the web, so that rules match it part by part."""
+
+
+WebUrl = Annotated[str, StringConstraints(min_length=1), AfterValidator(canonical_url), UrlMark()]
+"""An address argument: http or https, canonical when the tool sees it."""
+
+WebHeaders = Annotated[dict[str, str], AfterValidator(sendable)]
+"""Headers of a request, names in lower case when the tool sees them."""
+
+WebMethod = Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"]
 
 
 class Args(BaseModel):
@@ -219,6 +252,10 @@ class Runtime(Protocol):
     def todos(self) -> Todos: ...
     @property
     def preferences(self) -> Preferences: ...
+    @property
+    def web(self) -> Fetch: ...
+    @property
+    def http(self) -> Send: ...
     @property
     def report(self) -> Report: ...
     async def compute(self, work: Callable[[], T]) -> T:

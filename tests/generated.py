@@ -16,12 +16,14 @@ TOOLS_PAGE = HERE.parent / "docs" / "tools.md"
 
 ENTRIES = discover()
 
+OPEN = frozenset({Capability.PROCESS, Capability.FETCH, Capability.SEND})
+"""What reaches beyond the machine."""
+
 
 def wire(entry: Entry) -> dict[str, JsonValue]:
     """The tool as `tools/list` carries it on a host that confines nothing."""
-    return translate.tool(entry, entry.spec.permission, frozenset({Capability.PROCESS})).model_dump(
-        mode="json", by_alias=True, exclude_none=True
-    )
+    told = translate.tool(entry, entry.spec.permission, OPEN)
+    return told.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def snapshot(entry: Entry) -> str:
@@ -70,7 +72,9 @@ def _section(entry: Entry) -> Iterator[str]:
     yield "|---|---|---|---|"
     properties = entry.schema["properties"]
     fields = spec.args.model_fields
-    defaults = {info.alias or name: info.default for name, info in fields.items()}
+    defaults = {
+        info.alias or name: info.get_default(call_default_factory=True) for name, info in fields.items()
+    }
     required = entry.schema.get("required", [])
     assert isinstance(properties, dict)
     assert isinstance(required, list)

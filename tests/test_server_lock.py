@@ -130,7 +130,7 @@ class Nothing(Args):
 def main():
     server = dispatcher(machine(__import__("pathlib").Path(asked["machine"])), tool(run, Nothing))
     mode = next(one for one in Permission if one.flag == asked["mode"])
-    settings = Settings(permission_mode=mode, root=(root,), state_dir=state)
+    settings = Settings(permission_mode=mode, root=(root,), state_dir=state, network=asked["network"])
     if asked["early"]:
         threading.Thread(target=threading.Event().wait, daemon=True).start()
     if asked["lock"]:
@@ -158,6 +158,9 @@ BEYOND = (
 )
 """For both to refuse."""
 
+WEB = ("connect", "datagram", "netlink")
+"""What looking up a name and reading from the web takes."""
+
 
 Attack = tuple[str, str]
 """By name, and the thread it comes from: that of the event loop, or a worker that started after the lock."""
@@ -177,7 +180,12 @@ class Lab:
     bystander: int
 
     def child(
-        self, mode: str, *attacks: Attack, lock: bool = True, early: bool = False
+        self,
+        mode: str,
+        *attacks: Attack,
+        lock: bool = True,
+        early: bool = False,
+        network: str = "none",
     ) -> subprocess.CompletedProcess[str]:
         """Run the child for the attacks named."""
         asked = {
@@ -190,6 +198,7 @@ class Lab:
             "attacks": attacks,
             "lock": lock,
             "early": early,
+            "network": network,
         }
         return subprocess.run(
             [*as_user(self.at), sys.executable, "-c", CHILD, str(HERE), json.dumps(asked)],
@@ -201,9 +210,9 @@ class Lab:
             check=False,
         )
 
-    def attack(self, mode: str, *attacks: Attack, lock: bool = True) -> dict[str, str]:
+    def attack(self, mode: str, *attacks: Attack, lock: bool = True, network: str = "none") -> dict[str, str]:
         """What came of each attack: `done`, or why not."""
-        ended = self.child(mode, *attacks, lock=lock)
+        ended = self.child(mode, *attacks, lock=lock, network=network)
         assert ended.returncode == 0, ended.stderr
         came: dict[str, str] = json.loads(ended.stdout)
         assert len(came) == len(attacks)
@@ -253,6 +262,20 @@ def test_a_workspace_write_server_writes_in_its_roots_and_does_no_more(user: str
         came = made.attack(WORKSPACE_WRITE, *attacks(*BEYOND), *inside)
         done = [name for name, what in came.items() if what == "done"]
         assert done == [f"{name} in the {thread}" for name, thread in inside]
+        assert differences(before, made.at.around()) == []
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE])
+@pytest.mark.parametrize("network", ["fetch", "commands"])
+def test_with_a_network_a_server_connects_and_does_no_more_than_without(
+    mode: str, network: str, user: str
+) -> None:
+    with lab(user) as made:
+        before = made.at.around()
+        came = made.attack(mode, *attacks(*BEYOND), network=network)
+        done = {name for name, what in came.items() if what == "done"}
+        assert done == {f"{name} in the {thread}" for name, thread in attacks(*WEB)}
         assert differences(before, made.at.around()) == []
 
 

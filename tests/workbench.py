@@ -4,10 +4,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mcp_toolserver.assembly import vocabulary
 from mcp_toolserver.capabilities import PRICES, Answers, Capability, Permission, Prices, Question
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.errors import NobodyToAsk
-from mcp_toolserver.policy.rules import Policy, Vocabulary, parse
+from mcp_toolserver.policy.rules import Policy, parse
 from mcp_toolserver.policy.watchdog import commands
 from mcp_toolserver.registry import Entry, Registry, discover
 from mcp_toolserver.runtime.fs import Workspace
@@ -104,7 +105,7 @@ def dispatcher(
     """A dispatcher of `entries`, or of all the real tools."""
     registry = Registry(entries or discover())
     running = frozenset(name for name, entry in registry.entries.items() if entry.spec.kind == "execute")
-    words = Vocabulary(canonical=lambda name: registry.find(name).spec.name, commands=running)
+    words = vocabulary(registry)
     rules = [tuple(parse(text, words) for text in texts) for texts in (deny, ask, allow)]
     policy = Policy(
         ceiling=ceiling,

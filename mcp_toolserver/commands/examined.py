@@ -26,6 +26,7 @@ MODES = (READ_ONLY, WORKSPACE_WRITE, FULL)
 CONFINED = (READ_ONLY, WORKSPACE_WRITE)
 
 NOWHERE = Proof(commands="none", helpers="none", reasons=(f"there are no walls on {sys.platform}",))
+NO_SERVER = Tried(problem=NOWHERE.reasons[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +93,7 @@ def examine(settings: Settings, ripgrep: str | None, *, broker: bool) -> Facts:
         errata=mended_errata() if abi else (),
         filters=_filters() if broker else f"there are none on {sys.platform}",
         proofs={mode: _proof(charter, mode) if broker else NOWHERE for mode in CONFINED},
-        servers={mode: try_lock(mode) if broker else Tried(problem=NOWHERE.reasons[0]) for mode in CONFINED},
+        servers={mode: _server(settings, mode) if broker else NO_SERVER for mode in CONFINED},
         unprotectable=_unprotectable(charter) if broker else "",
         programs=walls.programs,
         ripgrep=ripgrep,
@@ -109,6 +110,10 @@ def examine(settings: Settings, ripgrep: str | None, *, broker: bool) -> Facts:
         audit=os.path.join(state_folder(settings.state_dir), AUDIT),
         exposed=_exposed(settings),
     )
+
+
+def _server(settings: Settings, mode: str) -> Tried:
+    return try_lock(mode, network=settings.network != "none")
 
 
 def _filters() -> str:

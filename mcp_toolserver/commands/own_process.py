@@ -40,8 +40,9 @@ class _Grounds:
     outside: str
 
 
-def try_lock(mode: str) -> Tried:
-    """Lock a fork of this process, which must have one thread, and see what it can still do."""
+def try_lock(mode: str, *, network: bool = False) -> Tried:
+    """Lock a fork of this process, which must have one thread, and see what it can still do. With `network`
+    it may connect, as the web tools do."""
     with TemporaryDirectory(prefix="mcp-toolserver-") as base:
         names = ("state", "root", "outside")
         grounds = _Grounds(**{name: os.path.realpath(f"{base}/{name}") for name in names})
@@ -51,7 +52,7 @@ def try_lock(mode: str) -> Tried:
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
-            _tell(writing, mode, grounds)
+            _tell(writing, mode, grounds, network=network)
         os.close(writing)
         with os.fdopen(reading, "rb") as told:
             said = told.read()
@@ -67,23 +68,23 @@ def _heard(said: bytes) -> Tried:
     return Tried(landlock=message["landlock"], checks=checks, problem=message["problem"])
 
 
-def _tell(writing: int, mode: str, grounds: _Grounds) -> NoReturn:
+def _tell(writing: int, mode: str, grounds: _Grounds, *, network: bool) -> NoReturn:
     """In the fork."""
     try:
-        os.write(writing, json.dumps(_tried(mode, grounds)).encode())
+        os.write(writing, json.dumps(_tried(mode, grounds, network=network)).encode())
     finally:
         os._exit(0)
 
 
-def _tried(mode: str, grounds: _Grounds) -> dict[str, object]:
+def _tried(mode: str, grounds: _Grounds, *, network: bool) -> dict[str, object]:
     writes = (grounds.state, grounds.root) if mode == WORKSPACE_WRITE else (grounds.state,)
     try:
-        locked = lock_server(mode=mode, reads=(grounds.state, grounds.root), writes=writes, network=False)
+        locked = lock_server(mode=mode, reads=(grounds.state, grounds.root), writes=writes, network=network)
     except LockError as error:
         return {"landlock": 0, "checks": [], "problem": str(error)}
     checks = [
         {"name": name, "held": _works(what) == may, "seen": "it did not" if may else "it could"}
-        for name, may, what in _attempts(mode, grounds)
+        for name, may, what in _attempts(mode, grounds, network=network)
     ]
     return {
         "landlock": locked.abi,
@@ -92,7 +93,9 @@ def _tried(mode: str, grounds: _Grounds) -> dict[str, object]:
     }
 
 
-def _attempts(mode: str, grounds: _Grounds) -> Iterator[tuple[str, bool, Callable[[], object]]]:
+def _attempts(
+    mode: str, grounds: _Grounds, *, network: bool
+) -> Iterator[tuple[str, bool, Callable[[], object]]]:
     """Each with whether it must work."""
     writes = mode == WORKSPACE_WRITE
     root = "writes in the roots" if writes else "writes nothing in the roots"
@@ -102,7 +105,11 @@ def _attempts(mode: str, grounds: _Grounds) -> Iterator[tuple[str, bool, Callabl
     yield "reads nothing elsewhere", False, lambda: Path(grounds.outside, "kept").read_bytes()
     if not writes:
         yield "changes the mode of no file", False, lambda: os.chmod(grounds.state, 0o700)
-    yield "opens no socket", False, lambda: socket.socket().close()
+    if network:
+        yield "listens to nobody", False, lambda: socket.create_server(("127.0.0.1", 0)).close()
+        yield "opens no local socket", False, lambda: socket.socket(socket.AF_UNIX).close()
+    else:
+        yield "opens no socket", False, lambda: socket.socket().close()
     yield "starts no program", False, lambda: subprocess.run(["/bin/true"], check=True)
 
 

@@ -17,6 +17,7 @@ from typing import Literal
 from mcp_toolserver.capabilities import Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.text.glob import matcher, wildcard
+from mcp_toolserver.text.urls import url_matcher
 
 Subject = tuple[str, ...]
 """One thing a call touches, in each spelling that a rule may use for it."""
@@ -25,6 +26,9 @@ READER = "read_file"
 """A deny rule on this tool hides the file from every tool that reads or writes files."""
 
 _RULE = re.compile(r"(?P<tool>\*|[A-Za-z_][\w-]*)(?:\((?P<pattern>.*)\))?", re.DOTALL)
+
+_SITE = re.compile(r"https?://|domain:")
+"""How an address of the web starts, and a pattern for one. No path in canonical spelling does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +78,9 @@ class Vocabulary:
     canonical: Callable[[str], str]
     """Any name of a tool → its canonical name; raises LookupError."""
     commands: frozenset[str]
-    """Tools whose subjects are commands, not paths."""
+    """Tools whose subjects are commands or other plain text, not paths."""
+    sites: frozenset[str] = frozenset()
+    """Tools whose subjects are addresses of the web, and nothing else."""
 
 
 def parse(text: str, words: Vocabulary) -> Rule:
@@ -82,7 +88,9 @@ def parse(text: str, words: Vocabulary) -> Rule:
 
     `Tool`, `Tool()` and `Tool(*)` match every call of the tool; `*` instead of a name means every tool. For a
     tool that runs commands, `*` in the pattern stands for any text and a last `:*` means "and anything after
-    these words". For all others the pattern is a glob on paths; without `/` it matches at any depth.
+    these words". For a tool that has only to do with the web, and wherever it starts with `https://` or
+    `domain:`, it is a host, perhaps with a path (see `text/urls`). Everything else is a glob on paths, which
+    without `/` matches at any depth.
 
     Raises:
         SettingsError: no such tool, or not of this form.
@@ -98,20 +106,23 @@ def parse(text: str, words: Vocabulary) -> Rule:
             raise SettingsError(f"rule {text!r} names a tool that does not exist") from None
     pattern = found["pattern"] or "*"
     try:
-        return Rule(text, tool, _matcher(pattern, is_command=tool in words.commands))
+        return Rule(text, tool, _matcher(pattern, tool, words))
     except ValueError as error:
         raise SettingsError(f"rule {text!r}: {error}") from None
 
 
-def _matcher(pattern: str, *, is_command: bool) -> Callable[[str], bool]:
+def _matcher(pattern: str, tool: str, words: Vocabulary) -> Callable[[str], bool]:
     if pattern == "*":
         return lambda _: True
-    if not is_command:
-        return matcher(pattern)
+    if tool not in words.commands:
+        if tool in words.sites or _SITE.match(pattern):
+            return url_matcher(pattern)
+        path = matcher(pattern)
+        return lambda subject: not _SITE.match(subject) and path(subject)
     if not pattern.endswith(":*"):
         return wildcard(pattern)
-    words = pattern.removesuffix(":*")
-    alone, followed = wildcard(words), wildcard(f"{words} *")
+    start = pattern.removesuffix(":*")
+    alone, followed = wildcard(start), wildcard(f"{start} *")
     return lambda subject: alone(subject) or followed(subject)
 
 

@@ -11,6 +11,7 @@ from mcp_toolserver.capabilities import (
     CanonicalPath,
     Capability,
     Clock,
+    Fetch,
     Files,
     Git,
     Jobs,
@@ -18,7 +19,9 @@ from mcp_toolserver.capabilities import (
     Prices,
     Processes,
     Report,
+    Scope,
     Search,
+    Send,
     Spill,
     Tell,
     Todos,
@@ -28,6 +31,7 @@ from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.limits import Spiller
 from mcp_toolserver.runtime.clock import SystemClock
 from mcp_toolserver.runtime.fs import Workspace
+from mcp_toolserver.runtime.web.web import Web
 from mcp_toolserver.tool import Runtime
 
 T = TypeVar("T")
@@ -50,6 +54,8 @@ class Granted:
     telling: Tell | None = None
     lists: Todos | None = None
     remembered: Preferences | None = None
+    fetching: Fetch | None = None
+    sending: Send | None = None
 
     async def compute(self, work: Callable[[], T]) -> T:
         """In a worker thread, which a cancelled call does not wait for."""
@@ -105,6 +111,16 @@ class Granted:
         """Needs preferences."""
         return _declared(self.remembered, "preferences")
 
+    @property
+    def web(self) -> Fetch:
+        """Needs fetch."""
+        return _declared(self.fetching, "fetch")
+
+    @property
+    def http(self) -> Send:
+        """Needs send."""
+        return _declared(self.sending, "send")
+
 
 def _declared(capability: T | None, name: str) -> T:
     if capability is None:
@@ -119,6 +135,8 @@ class Machine:
     prices: Prices
     absent: Mapping[Capability, str] = field(default_factory=dict[Capability, str])
     """Why a capability has no price here, where a missing wall is the reason."""
+    withheld: Mapping[Capability, str] = field(default_factory=dict[Capability, str])
+    """Why it has none, where a setting is the reason."""
     open_world: frozenset[Capability] = frozenset({Capability.PROCESS})
     """What reaches beyond this machine's files."""
     workspace: Workspace
@@ -130,6 +148,7 @@ class Machine:
     clock: Clock = field(default_factory=SystemClock)
     todos: Todos | None = None
     preferences: Preferences | None = None
+    web: Web | None = None
 
     def within(self, roots: Sequence[str]) -> "Machine":
         """The same machine, confined to those of `roots` that lie inside the workspace."""
@@ -147,7 +166,7 @@ class Machine:
         """See `Spiller.spill`."""
         return await self.outputs.spill(text)
 
-    def grant(self, needs: frozenset[Capability], report: Report, human: Human) -> Runtime:
+    def grant(self, needs: frozenset[Capability], report: Report, human: Human, scope: Scope) -> Runtime:
         """A runtime with `needs` and nothing else."""
         files = self.workspace.files(write=Capability.FS_WRITE in needs) if needs & _FILES else None
         search = self.search if Capability.SEARCH in needs else None
@@ -165,4 +184,6 @@ class Machine:
             telling=human.tell if Capability.TELL in needs else None,
             lists=self.todos if Capability.TODOS in needs else None,
             remembered=self.preferences if Capability.PREFERENCES in needs else None,
+            fetching=self.web and self.web.fetching(scope) if Capability.FETCH in needs else None,
+            sending=self.web and self.web.sending(scope) if Capability.SEND in needs else None,
         )

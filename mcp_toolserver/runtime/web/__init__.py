@@ -1,0 +1,1 @@
+"""Reading from the web, with a guard on every address."""

@@ -1,0 +1,51 @@
+"""The operator's keys for search engines: one file each, for nobody else to read."""
+
+import os
+import stat
+from collections.abc import Sequence
+
+from mcp_toolserver.errors import SettingsError
+
+_MOST = 4_096
+
+
+def key_files(entries: Sequence[str]) -> dict[str, str]:
+    """Engine → file, of entries `engine=FILE`.
+
+    Raises:
+        SettingsError: an entry is not of that form.
+    """
+    found: dict[str, str] = {}
+    for entry in entries:
+        name, _, path = entry.partition("=")
+        if not name or not path or name in found:
+            raise SettingsError(
+                f"web-search-keys: {entry!r} is not of the form engine=FILE, once for each engine"
+            )
+        found[name] = path
+    return found
+
+
+def read_key(path: str) -> str:
+    """The key in a file, without the white space around it.
+
+    Raises:
+        SettingsError: the file is missing, open to others, or holds no key. Its content is never repeated.
+    """
+    try:
+        # Without O_NONBLOCK, opening a FIFO would wait for a writer; Windows has neither.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except OSError as error:
+        raise SettingsError(f"web-search-keys: {path} cannot be read ({error.strerror})") from None
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode) or (os.name == "posix" and mode & 0o077):
+            raise SettingsError(
+                f"web-search-keys: {path} must be a regular file that only its owner can read"
+            )
+        key = os.read(descriptor, _MOST + 1).strip().decode("latin-1")
+    finally:
+        os.close(descriptor)
+    if not 0 < len(key) < _MOST or not all("!" <= character <= "~" for character in key):
+        raise SettingsError(f"web-search-keys: {path} must hold one key of printable ASCII, without spaces")
+    return key

@@ -1,0 +1,103 @@
+"""What the operator decides about the web, checked at start."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.runtime.web.guard import Private, private
+from mcp_toolserver.text.urls import Url, UrlPattern, parse_url, url_pattern
+
+T = TypeVar("T")
+
+_BASES: Mapping[str, str | None] = {
+    "brave": "https://api.search.brave.com",
+    "tavily": "https://api.tavily.com",
+    "searxng": None,
+    "duckduckgo": "https://html.duckduckgo.com",
+}
+"""The search engines there are, and where each is; everybody runs SearXNG themselves."""
+
+_KEYED = frozenset({"brave", "tavily"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provider:
+    """A search engine that the operator chose."""
+
+    engine: str
+    base: Url
+    key: str = field(default="", repr=False)
+    is_named: bool = False
+    """Whether its address is the operator's word, which opens it although it may not be public."""
+
+
+USUAL_PROVIDER = Provider(engine="duckduckgo", base=parse_url("https://html.duckduckgo.com"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebOptions:
+    """Constant for the life of the process."""
+
+    hosts: tuple[UrlPattern, ...] = ()
+    private: tuple[Private, ...] = ()
+    robots: bool = True
+    providers: tuple[Provider, ...] = (USUAL_PROVIDER,)
+
+
+def host_patterns(entries: Sequence[str]) -> tuple[UrlPattern, ...]:
+    """Read `web-hosts`.
+
+    Raises:
+        SettingsError: an entry is not of the form that is wanted.
+    """
+    found = tuple(_read("web-hosts", url_pattern, entry) for entry in entries)
+    for entry, pattern in zip(entries, found, strict=True):
+        if pattern.matches_target is not None:
+            raise SettingsError(f"web-hosts: {entry!r} has a path; name hosts here, and paths in rules")
+    return found
+
+
+def private_places(entries: Sequence[str]) -> tuple[Private, ...]:
+    """Read `web-private`.
+
+    Raises:
+        SettingsError: as for `host_patterns`.
+    """
+    return tuple(_read("web-private", private, entry) for entry in entries)
+
+
+def providers(entries: Sequence[str], keys: Mapping[str, str]) -> tuple[Provider, ...]:
+    """Read `web-search`: engines, each as `name` or `name=address`; `keys` holds the secret of each by name.
+
+    Raises:
+        SettingsError: an engine is unknown, or its address or key is missing.
+    """
+    for name in keys:
+        if name not in _BASES:
+            raise SettingsError(f"web-search-keys: {name!r} is none of {', '.join(_BASES)}")
+    return tuple(_provider(entry, keys) for entry in entries) or (USUAL_PROVIDER,)
+
+
+def _provider(entry: str, keys: Mapping[str, str]) -> Provider:
+    name, _, address = entry.partition("=")
+    if name not in _BASES:
+        raise SettingsError(f"web-search: {name!r} is none of {', '.join(_BASES)}")
+    base = address or _BASES[name]
+    if base is None:
+        raise SettingsError(f"web-search: {name} needs its address, {name}=https://...")
+    if name in _KEYED and name not in keys:
+        raise SettingsError(f"web-search: {name} needs a key; name its file in web-search-keys, {name}=FILE")
+    return Provider(
+        engine=name,
+        base=_read("web-search", parse_url, base),
+        key=keys.get(name, ""),
+        is_named=True,
+    )
+
+
+def _read(setting: str, read: Callable[[str], T], entry: str) -> T:
+    try:
+        return read(entry)
+    except ValueError as error:
+        raise SettingsError(f"{setting}: {error}") from None

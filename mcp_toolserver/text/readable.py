@@ -1,0 +1,121 @@
+"""What a person would read of a page: Markdown of HTML, the text of a PDF, other text as it is."""
+
+import codecs
+import re
+from dataclasses import dataclass
+from html import unescape
+
+from mcp_toolserver.errors import InvalidInput, ToolError
+from mcp_toolserver.text.blocks import Wanted
+from mcp_toolserver.text.encoding import detect
+from mcp_toolserver.text.pdf import pages
+from mcp_toolserver.text.urls import Url
+
+HTML_BYTES = 2 * 1024 * 1024
+"""Of a page that are converted; the converter holds up everything else meanwhile."""
+
+_PDF_TEXT = Wanted(skip=0, take=None, room=2 * 1024 * 1024)
+
+_HTML = frozenset({"text/html", "application/xhtml+xml"})
+_TEXT = re.compile(
+    r"text/.*|application/(?:json|xml|javascript|ecmascript|yaml|x-yaml|toml|sql|x-sh|x-ndjson|graphql|.*\+(?:json|xml|yaml))"
+)
+_CHARSET = re.compile(r";\s*charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
+_META_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
+_HEAD = 65_536
+_SPACE = re.compile(r"\s+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Readable:
+    """A page as text."""
+
+    text: str
+    title: str = ""
+    complete: bool = True
+
+
+def readable(content: bytes, content_type: str, url: Url) -> Readable:
+    """The text of `content`, links in HTML made absolute.
+
+    Raises:
+        InvalidInput: it is not text.
+        Unavailable: it is a PDF, and what reads those is not installed.
+    """
+    media = content_type.partition(";")[0].strip().lower()
+    if media in _HTML or (
+        not media and content.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html"))
+    ):
+        return _of_html(content, content_type, url)
+    if media == "application/pdf" or content.startswith(b"%PDF-"):
+        return _of_pdf(content, url)
+    if not _TEXT.fullmatch(media) and (
+        media not in ("", "application/octet-stream") or detect(content) is None
+    ):
+        raise InvalidInput(
+            f"{url} is {visible_type(media)}, not text. Fetch a page about it, or save it with download."
+        )
+    return Readable(text=decoded(content, content_type))
+
+
+def visible_type(media: str) -> str:
+    """A media type fit for an error."""
+    return media if re.fullmatch(r"[\w.+-]{1,64}/[\w.+-]{1,64}", media) else "of an unknown type"
+
+
+def _of_pdf(content: bytes, url: Url) -> Readable:
+    try:
+        shown = pages(content, _PDF_TEXT)
+    except ToolError as error:
+        raise type(error)(f"{url} {error}.") from None
+    return Readable(text=shown.text, complete=not shown.truncated)
+
+
+def _of_html(content: bytes, content_type: str, url: Url) -> Readable:
+    html = decoded(content[:HTML_BYTES], content_type)
+    title = _TITLE.search(html[:_HEAD])
+    text = _markdown(html, url)
+    return Readable(
+        text=text,
+        title=_SPACE.sub(" ", unescape(title[1])).strip()[:300] if title else "",
+        complete=len(content) <= HTML_BYTES,
+    )
+
+
+def _markdown(html: str, url: Url) -> str:
+    # Large, and needed for web pages only.
+    from html_to_markdown import ConversionError, ConversionOptions, convert
+
+    options = ConversionOptions(
+        extract_metadata=False, autolinks=False, base_url=str(url), inline_data_media="alt_text_only"
+    )
+    try:
+        return convert(html, options).content or ""
+    except ConversionError:
+        raise InvalidInput(f"{url} is not HTML that can be converted; try another page") from None
+
+
+def decoded(content: bytes, content_type: str) -> str:
+    """The text of bytes: as the server says, else as the page says, else as it looks."""
+    named = _CHARSET.search(content_type)
+    within = _META_CHARSET.search(content[:1024])
+    for name in (named[1] if named else "", within[1].decode("ascii", "replace") if within else ""):
+        if codec := _codec(name):
+            return content.decode(codec, errors="replace").removeprefix("\ufeff")
+    found = detect(content, complete=False)
+    return found.decode(content) if found else content.decode(errors="replace")
+
+
+def _codec(name: str) -> str | None:
+    """The codec for text of that name; what else Python can decode is not for strangers to choose."""
+    try:
+        found = codecs.lookup(name)
+        "".encode(found.name)
+    except (LookupError, ValueError):
+        return None
+    return (
+        None
+        if found.name in ("idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined")
+        else found.name
+    )

@@ -1,0 +1,67 @@
+"""What a site asks of programs that read it by themselves: robots.txt, as RFC 9309 has it."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from mcp_toolserver.text.glob import wildcard
+from mcp_toolserver.text.urls import canonical_url
+
+_MOST_RULES = 5_000
+_LINE = re.compile(r"\s*(?P<key>[A-Za-z-]+)\s*:\s*(?P<value>[^#]*?)\s*(?:#.*)?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Robots:
+    """The rules of a site for one reader."""
+
+    rules: tuple[tuple[int, bool, Callable[[str], bool]], ...]
+    """Of each how specific it is, whether it allows, and what it matches; the first that matches wins."""
+
+    def allows(self, target: str) -> bool:
+        """Whether the path and query, in canonical spelling, may be read."""
+        return next((allows for _, allows, matches in self.rules if matches(target)), True)
+
+
+def parse_robots(text: str, agent: str) -> Robots:
+    """The rules for `agent`, or those for everybody where none are for it by name."""
+    own = agent.lower()
+    groups: dict[str, list[tuple[int, bool, Callable[[str], bool]]]] = {own: [], "*": []}
+    names: set[str] = set()
+    seen: set[str] = set()
+    is_heading = False
+    for key, value in _lines(text):
+        if key == "user-agent":
+            names = {*(names if is_heading else ()), value.partition("/")[0].lower()}
+            seen |= names
+        elif value:
+            for name in names & groups.keys():
+                groups[name].append((len(value), key == "allow", _matcher(value)))
+        is_heading = key == "user-agent"
+    found = groups[own if own in seen else "*"][:_MOST_RULES]
+    # The most specific rule wins; of two that are equally so, the one that allows.
+    return Robots(rules=tuple(sorted(found, key=lambda rule: (-rule[0], not rule[1]))))
+
+
+def _lines(text: str) -> Iterator[tuple[str, str]]:
+    for line in text.lstrip("\ufeff").splitlines():
+        found = _LINE.fullmatch(line)
+        if found and (key := found["key"].lower()) in ("user-agent", "allow", "disallow"):
+            yield key, found["value"]
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    """A rule holds for all that starts with it, unless it ends with `$`."""
+    ends = pattern.endswith("$")
+    spelt = _spelt(pattern.removesuffix("$"))
+    return wildcard(spelt if ends else f"{spelt}*")
+
+
+def _spelt(path: str) -> str:
+    """The path in the spelling that addresses have here."""
+    try:
+        return canonical_url(f"http://host{path if path.startswith('/') else '/' + path}").removeprefix(
+            "http://host"
+        )
+    except ValueError:
+        return path

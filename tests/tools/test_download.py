@@ -1,0 +1,82 @@
+"""Saving what the web holds as a file in the workspace."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.capabilities import Permission
+from tests.web import Internet, bench, gzip_bomb, page, site, to
+
+CONTENT = bytes(range(256)) * 400
+
+
+async def test_a_download_is_the_file_byte_for_byte(tmp_path: Path) -> None:
+    with site(
+        {"/a.bin": to("/b.bin"), "/b.bin": lambda reply: reply.say(CONTENT, kind="image/png")}
+    ) as outside:
+        made = bench(
+            tmp_path, internet=Internet.of(outside, "good.example"), ceiling=Permission.WORKSPACE_WRITE
+        )
+        text = await made.text("download", url="http://good.example/a.bin", path="new/folder/a.bin")
+        again = await made.text("download", url="http://good.example/a.bin", path="new/folder/a.bin")
+    assert (tmp_path / "root/new/folder/a.bin").read_bytes() == CONTENT
+    assert text.startswith(f"Created new/folder/a.bin: {len(CONTENT)} bytes from http://good.example/b.bin")
+    assert hashlib.sha256(CONTENT).hexdigest() in text
+    assert again.startswith("Replaced ")
+    assert made.person.heard[0] == "downloading http://good.example/a.bin"
+
+
+@pytest.mark.parametrize("path", ["../outside", "/etc/outside", "link/outside"])
+async def test_a_download_stays_in_the_workspace(path: str, tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/link").symlink_to(tmp_path)
+    with site({"/": page("fine")}) as outside:
+        made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
+        assert (await made.call("download", url="http://good.example/", path=path)).error == "denied"
+    assert not (tmp_path / "outside").exists()
+
+
+async def test_in_read_only_nothing_is_downloaded(tmp_path: Path) -> None:
+    with site({"/": page("fine")}) as outside:
+        made = bench(tmp_path, internet=Internet.of(outside, "good.example"), ceiling=Permission.READ_ONLY)
+        assert (await made.call("download", url="http://good.example/", path="a")).error == "denied"
+    assert outside.asked == []
+    assert os.listdir(tmp_path / "root") == []
+
+
+async def test_a_download_that_fails_or_is_too_large_writes_nothing(tmp_path: Path) -> None:
+    packed = {"content-encoding": "gzip"}
+    bomb = gzip_bomb(52 * 1024 * 1024 + 1)
+    with site({"/": lambda reply: reply.say(bomb, headers=packed)}) as outside:
+        made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
+        large = await made.call("download", url="http://good.example/", path="a")
+        missing = await made.call("download", url="http://good.example/missing", path="a")
+    assert (large.error, missing.error) == ("invalid_input", "unavailable")
+    assert os.listdir(tmp_path / "root") == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "error"),
+    [
+        pytest.param("download(https://good.example)", None, id="another scheme"),
+        pytest.param("download(domain:good.example)", "denied", id="the host"),
+        pytest.param("download(http://good.example/*)", "denied", id="the address"),
+        pytest.param("download(docs/**)", "denied", id="the folder"),
+        pytest.param("download(other/**)", None, id="another folder"),
+        pytest.param("download", "denied", id="the tool"),
+    ],
+)
+async def test_rules_see_the_address_and_the_path(rule: str, error: str | None, tmp_path: Path) -> None:
+    with site({"/": page("fine")}) as outside:
+        made = bench(tmp_path, internet=Internet.of(outside, "good.example"), deny=[rule])
+        result = await made.call("download", url="http://good.example/", path="docs/./a.html")
+    assert result.error == error
+
+
+async def test_a_file_that_a_site_does_not_want_to_be_read_is_not_downloaded(tmp_path: Path) -> None:
+    with site({"/": page("fine"), "/robots.txt": page("User-agent: *\nDisallow: /")}) as outside:
+        made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
+        assert (await made.call("download", url="http://good.example/", path="a")).error == "denied"
+    assert outside.pages == []
