@@ -1,17 +1,12 @@
 """What fetching cannot be led to: every case through the tool, over real connections where there are any."""
 
-import datetime as dt
 import ipaddress
 import itertools
 import os
-import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from benchmarks.memory import Peak
 from mcp_toolserver.errors import Denied, TimedOut
@@ -19,6 +14,7 @@ from mcp_toolserver.runtime.web.addresses import standing
 from mcp_toolserver.runtime.web.client import Ask, Errand, Exchanges
 from mcp_toolserver.runtime.web.guard import Guard, private
 from mcp_toolserver.text.urls import parse_url
+from tests.authority import Authority
 from tests.web import OTHER, PUBLIC, Bench, Internet, Reply, bench, gzip_bomb, page, site, to
 
 SECRET = "the secret of a service that is not public"
@@ -217,7 +213,7 @@ async def test_a_redirect_without_end_is_left_after_five(tmp_path: Path) -> None
         assert "the end" in await made.text("WebFetch", url="http://good.example/95")
 
 
-async def test_a_redirect_from_https_to_http_is_refused(tmp_path: Path, authority: "Authority") -> None:
+async def test_a_redirect_from_https_to_http_is_refused(tmp_path: Path, authority: Authority) -> None:
     with (
         site({"/": page("plain")}) as plain,
         site({"/": to("http://good.example/")}, tls=authority.server) as sealed,
@@ -349,35 +345,6 @@ def _slowly(reply: Reply) -> Iterator[bytes]:
 
 
 # --- encrypted connections -------------------------------------------------------------------------------
-
-
-class Authority:
-    """Signs for names, and is believed by nobody but these tests."""
-
-    def __init__(self, folder: Path, *names: str) -> None:
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a test")])
-        now = dt.datetime.now(dt.UTC)
-        hour = dt.timedelta(hours=1)
-        alternatives = x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
-        builder = x509.CertificateBuilder(
-            issuer_name=name,
-            subject_name=name,
-            public_key=key.public_key(),
-            serial_number=x509.random_serial_number(),
-            not_valid_before=now - hour,
-            not_valid_after=now + hour,
-        ).add_extension(alternatives, critical=False)
-        certificate = builder.sign(key, hashes.SHA256())
-        self.file = folder / "certificate.pem"
-        pem = serialization.Encoding.PEM
-        secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        self.file.write_bytes(certificate.public_bytes(pem) + secret)
-        self.asked: list[str | None] = []
-        self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.server.load_cert_chain(self.file)
-        self.server.sni_callback = lambda _, name, __: self.asked.append(name)
-        self.client = ssl.create_default_context(cafile=self.file)
 
 
 @pytest.fixture

@@ -8,13 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.errors import Denied, Unavailable
 from mcp_toolserver.runtime.web.body import Unpacking
 from mcp_toolserver.runtime.web.cache import Cache, Kept, seconds_fresh
+from mcp_toolserver.runtime.web.guard import Guard
+from mcp_toolserver.runtime.web.robots import Courtesy
 from mcp_toolserver.runtime.web.searches import Budget
+from mcp_toolserver.runtime.web.transport import GuardedNetwork
 from mcp_toolserver.text.robots import parse_robots
 from mcp_toolserver.text.sections import joined_parts, relevant
+from mcp_toolserver.text.urls import Url, parse_url
 from mcp_toolserver.text.web_headers import sendable
+from tests.web import Internet
 
 # --- robots.txt ------------------------------------------------------------------------------------------
 
@@ -216,3 +221,30 @@ def test_sessions_are_counted_apart_and_the_oldest_is_forgotten() -> None:
     for number in range(10_000):
         budget.take(str(number))
     assert budget.take("a") == 24
+
+
+def test_a_session_that_nobody_ended_begins_anew_a_day_later() -> None:
+    times = iter([0.0, 86_400.0, 86_401.0])
+    budget = Budget(clock=lambda: next(times))
+    assert [budget.take("a") for _ in range(3)] == [24, 23, 24]
+
+
+async def test_of_many_sites_the_oldest_is_asked_again() -> None:
+    asked: list[str] = []
+
+    async def read(url: Url) -> tuple[int, bytes]:
+        asked.append(url.host)
+        return 404, b""
+
+    courtesy = Courtesy(read=read)
+    for number in (*range(130), 0, 129):
+        await courtesy.check(parse_url(f"http://n{number}.example/"))
+    assert asked.count("n0.example") == 2
+    assert asked.count("n129.example") == 1
+
+
+async def test_the_guarded_network_opens_no_local_socket() -> None:
+    network = GuardedNetwork(Guard(), Internet())
+    await network.sleep(0)
+    with pytest.raises(Denied):
+        await network.connect_unix_socket("/run/docker.sock")

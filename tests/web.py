@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpcore
 
 from mcp_toolserver.capabilities import PRICES, Capability
@@ -137,10 +138,14 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def site(routes: Mapping[str, Route] | None = None, tls: ssl.SSLContext | None = None) -> Generator[Site]:
+def site(
+    routes: Mapping[str, Route] | None = None,
+    tls: ssl.SSLContext | None = None,
+    at: tuple[str, int] = ("127.0.0.1", 0),
+) -> Generator[Site]:
     """A site on loopback, over TLS if a context is given."""
     handler = type("Handler", (Reply,), {})
-    with _Server(("127.0.0.1", 0), handler) as server:
+    with _Server(at, handler) as server:
         if tls is not None:
             server.socket = tls.wrap_socket(server.socket, server_side=True)
         made = Site(port=server.server_address[1], routes=dict(routes or {}))
@@ -227,6 +232,9 @@ class Internet(httpcore.AsyncNetworkBackend):
         assert isinstance(loopback, httpcore.AsyncNetworkBackend)
         stream = await loopback.connect_tcp("127.0.0.1", self.sites[host].port, timeout)
         return _Wire(stream, (host, port), self.own)
+
+    async def sleep(self, seconds: float) -> None:
+        await anyio.sleep(seconds)
 
     @classmethod
     def of(cls, made: Site, *names: str) -> "Internet":

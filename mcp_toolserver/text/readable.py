@@ -21,6 +21,7 @@ _TEXT = re.compile(
     r"text/.*|application/(?:json|xml|javascript|ecmascript|yaml|x-yaml|toml|sql|x-sh|x-ndjson|graphql|.*\+(?:json|xml|yaml))"
 )
 _CHARSET = re.compile(r";\s*charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
+_NOT_FOR_PAGES = frozenset({"idna", "punycode", "unicode_escape", "raw_unicode_escape", "utf_7"})
 _META_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 _HEAD = 65_536
@@ -114,8 +115,4 @@ def _codec(name: str) -> str | None:
         "".encode(found.name)
     except (LookupError, ValueError):
         return None
-    return (
-        None
-        if found.name in ("idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined")
-        else found.name
-    )
+    return None if found.name.replace("-", "_") in _NOT_FOR_PAGES else found.name

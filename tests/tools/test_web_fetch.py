@@ -50,6 +50,8 @@ async def test_a_page_cannot_write_the_end_of_its_own_frame(tmp_path: Path) -> N
         pytest.param("text/plain; charset=latin-1", b"caf\xe9", "café", id="charset of the header"),
         pytest.param("text/html", b"<meta charset=windows-1252><p>caf\xe9", "café", id="charset of the page"),
         pytest.param("text/html; charset=punycode", "<p>café".encode(), "café", id="no charset for text"),
+        pytest.param("text/html; charset=utf-7", b"<p>+2AA-", "+2AA-", id="no charset with halves of pairs"),
+        pytest.param("text/html; charset=rot13", b"<p>abc", "abc", id="no charset that is a cipher"),
         pytest.param("text/html; charset=utf-16", "<p>café".encode("utf-16"), "café", id="utf-16"),
         pytest.param("", b"<!DOCTYPE html><p>x<b>y</b>", "x**y**", id="html without a type"),
         pytest.param("application/octet-stream", b"plain after all", "plain after all", id="text unnamed"),
@@ -63,9 +65,9 @@ async def test_text_is_shown_by_its_type(kind: str, body: bytes, shown: str, tmp
         assert inside(await made.text("WebFetch", url="http://good.example/")).strip() == shown
 
 
-@pytest.mark.parametrize("kind", ["image/png", "application/octet-stream", "../..\t"])
+@pytest.mark.parametrize("kind", ["image/png", "application/octet-stream", "../..\t", "text/html"])
 async def test_what_is_not_text_is_refused(kind: str, tmp_path: Path) -> None:
-    body = bytes(range(256)) * 4
+    body = bytes(range(256)) * 4 + bytes(1000)
     with site({"/": lambda reply: reply.say(body, kind=kind)}) as outside:
         made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
         result = await made.call("WebFetch", url="http://good.example/")

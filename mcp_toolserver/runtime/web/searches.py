@@ -2,6 +2,7 @@
 
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from http import HTTPStatus
@@ -27,6 +28,7 @@ _SESSIONS = 10_000
 class Budget:
     """How many searches each session has had."""
 
+    clock: Callable[[], float] = time.monotonic
     _used: OrderedDict[str, tuple[float, int]] = field(default_factory=OrderedDict[str, tuple[float, int]])
 
     def take(self, session: str) -> int:
@@ -35,9 +37,10 @@ class Budget:
         Raises:
             Denied: there is none left.
         """
-        started, used = self._used.get(session, (time.monotonic(), 0))
-        if time.monotonic() - started > _FORGET_AFTER:
-            started, used = time.monotonic(), 0
+        now = self.clock()
+        started, used = self._used.get(session, (now, 0))
+        if now - started > _FORGET_AFTER:
+            started, used = now, 0
         if used >= PER_SESSION:
             raise Denied(
                 f"This session has had its {PER_SESSION} searches. "
