@@ -27,6 +27,7 @@ from benchmarks import (
     small_read,
     start,
     table,
+    web_fetch,
 )
 from benchmarks.benchmark import FULL, QUICK, Benchmark, Effort
 from benchmarks.client import Unanswered
@@ -46,6 +47,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     list_size.BENCHMARK,
     sanitizer.BENCHMARK,
     notebook.BENCHMARK,
+    web_fetch.BENCHMARK,
 )
 DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
