@@ -57,16 +57,22 @@ CALLS: dict[str, dict[str, Any]] = {
     "current_datetime": {},
     "calculator": {"expression": "6 * 7"},
     "Sleep": {"duration_ms": 1},
+    "WebFetch": {"url": "http://127.0.0.1:1/"},
+    "WebSearch": {"query": "x", "allowed_domains": ["a.example"], "blocked_domains": ["b.example"]},
+    "download": {"url": "http://127.0.0.1:1/", "path": "fetched"},
+    "curl": {"url": "http://127.0.0.1:1/"},
+    "RemoteTrigger": {"url": "http://127.0.0.1:1/"},
 }
 GIT = {"git_status", "git_diff", "git_log", "git_show", "git_blame", "repo_overview"}
 LOOKS = {"ls", "tree", "head", "tail", "diff", "view_image"}
 READS = {"read_file", "glob_search", "grep_search"} | LOOKS | GIT
 ASKS = {"AskUserQuestion", "pause_for_human"}
 SMALL = {"StructuredOutput", "SendUserMessage", "current_datetime", "calculator", "Sleep"}
+WEB = {"WebFetch", "WebSearch", "download", "curl", "RemoteTrigger"}
 COMMANDS = {"bash", "TaskOutput", "TaskStop"}
 LISTED = {
-    "read-only": READS | COMMANDS | ASKS | SMALL,
-    "workspace-write": set(CALLS),
+    "read-only": READS | COMMANDS | ASKS | SMALL | {"WebFetch", "WebSearch"},
+    "workspace-write": set(CALLS) - {"curl", "RemoteTrigger"},
     "danger-full-access": set(CALLS),
 }
 
@@ -121,7 +127,7 @@ async def test_every_tool_is_listed_and_called_as_the_mode_says(
                 assert "requires" in text(result)
                 assert "--permission-mode" in text(result)
             else:
-                fails = name in ASKS or name.startswith("Task")
+                fails = name in ASKS | WEB or name.startswith("Task")
                 assert bool(result.is_error) == fails, (name, text(result))
             if name == "bash":
                 assert ("Read-only file system" in text(result)) == (mode == "read-only")
@@ -177,7 +183,14 @@ async def test_every_hint_is_explicit_and_the_level_is_told(setup: Setup) -> Non
             assert None not in told
             assert tool.meta is not None
             assert tool.meta["mcp-toolserver/tool"]["permission"] in MODES
-            assert tool.meta["mcp-toolserver/tool"]["kind"] in ("read", "edit", "search", "execute", "other")
+            assert tool.meta["mcp-toolserver/tool"]["kind"] in (
+                "read",
+                "edit",
+                "search",
+                "execute",
+                "fetch",
+                "other",
+            )
 
 
 async def test_the_instructions_state_the_mode_and_the_roots_and_stay_short(setup: Setup) -> None:
