@@ -3,7 +3,7 @@
 import hashlib
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import anyio
 import mcp_types as mcp
@@ -11,6 +11,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.registry import discover
+from mcp_toolserver.tool import Kind
 from tests.confinement import git
 from tests.live import ERAS, MODES, TRANSPORTS, Setup, connected, text
 
@@ -183,14 +184,7 @@ async def test_every_hint_is_explicit_and_the_level_is_told(setup: Setup) -> Non
             assert None not in told
             assert tool.meta is not None
             assert tool.meta["mcp-toolserver/tool"]["permission"] in MODES
-            assert tool.meta["mcp-toolserver/tool"]["kind"] in (
-                "read",
-                "edit",
-                "search",
-                "execute",
-                "fetch",
-                "other",
-            )
+            assert tool.meta["mcp-toolserver/tool"]["kind"] in get_args(Kind)
 
 
 async def test_the_instructions_state_the_mode_and_the_roots_and_stay_short(setup: Setup) -> None:
