@@ -1,0 +1,56 @@
+"""What a tool may need, and what each need costs."""
+
+from collections.abc import Mapping
+from enum import Enum, IntEnum
+
+
+class Permission(IntEnum):
+    """How much a call may change, in ascending order."""
+
+    READ_ONLY = 0
+    WORKSPACE_WRITE = 1
+    DANGER_FULL_ACCESS = 2
+
+    @property
+    def flag(self) -> str:
+        """The spelling on the command line: `read-only`, `workspace-write` or `danger-full-access`."""
+        return self.name.lower().replace("_", "-")
+
+
+class Capability(Enum):
+    """One thing a tool may need from the host."""
+
+    FS_READ = "fs_read"
+    FS_WRITE = "fs_write"
+    SEARCH = "search"
+    GIT = "git"
+    PROCESS = "process"
+    JOBS = "jobs"
+    CLOCK = "clock"
+    ASK = "ask"
+    TELL = "tell"
+    TODOS = "todos"
+    PREFERENCES = "preferences"
+    FETCH = "fetch"
+    SEND = "send"
+
+
+Prices = Mapping[Capability, Permission]
+
+PRICES: Prices = {
+    Capability.FS_READ: Permission.READ_ONLY,
+    Capability.FS_WRITE: Permission.WORKSPACE_WRITE,
+    Capability.SEARCH: Permission.READ_ONLY,
+    Capability.GIT: Permission.READ_ONLY,
+    Capability.PROCESS: Permission.DANGER_FULL_ACCESS,
+    Capability.JOBS: Permission.READ_ONLY,
+    Capability.CLOCK: Permission.READ_ONLY,
+    Capability.ASK: Permission.READ_ONLY,
+    Capability.TELL: Permission.READ_ONLY,
+    Capability.TODOS: Permission.READ_ONLY,
+    Capability.PREFERENCES: Permission.READ_ONLY,
+    Capability.FETCH: Permission.READ_ONLY,
+    Capability.SEND: Permission.DANGER_FULL_ACCESS,
+}
+"""What each capability costs where nothing but this process enforces it. A host that confines processes in
+the kernel lowers the price of `PROCESS`; a host on which no job can start raises that of `JOBS`."""

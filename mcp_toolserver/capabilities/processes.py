@@ -1,0 +1,81 @@
+"""Commands, in the foreground and behind."""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from mcp_toolserver.capabilities.calls import Report, Spill
+from mcp_toolserver.capabilities.files import CanonicalPath
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command for the shell."""
+
+    script: str
+    cwd: CanonicalPath
+    timeout: float | None
+    """Seconds until it is killed; None is no limit (background only)."""
+    background: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobState:
+    """A command, running or ended, and what it has printed so far."""
+
+    handle: str
+    """Unguessable; empty for a command that ended in the foreground."""
+    text: str
+    """The output asked for, stdout and stderr in the order written, decoded."""
+    start: int
+    """Byte offset of `text` in the whole output."""
+    next_offset: int
+    """Where to go on reading."""
+    total: int
+    """Bytes printed so far."""
+    running: bool
+    exit_status: int | None
+    """0-255, or 128 + signal; None while it runs."""
+    reason: Literal["running", "exited", "timed out", "stopped", "over a limit", "unwalled", "lost"]
+    seconds: float
+    detail: str = ""
+    """The limit that ended it, in words that go on from "it used"; or why its walls could not be built."""
+    notes: tuple[str, ...] = ()
+    """What its reader should know beside: sentences."""
+    spill: "Spill | None" = None
+    omitted: int = 0
+    """Bytes left out between `text` and `tail`, when the whole is too long to show."""
+    tail: str = ""
+    """The end of the output after what was left out."""
+
+
+class Processes(Protocol):
+    """Starting commands. Nothing a command starts outlives it."""
+
+    async def run(self, command: Command, report: "Report") -> JobState:
+        """Run to the end, or hand over to the background when it takes too long for a client to wait.
+
+        Raises:
+            Unavailable: commands cannot be started here, or too many run already.
+        """
+        ...
+
+
+class Jobs(Protocol):
+    """Commands that run in the background, by handle."""
+
+    async def output(self, handle: str, *, offset: int, limit: int, wait: float) -> JobState:
+        """Output from byte `offset`; waits up to `wait` seconds for more or for the end.
+
+        Raises:
+            NotFound: no such handle, or its record has expired.
+        """
+        ...
+
+    async def stop(self, handle: str) -> JobState:
+        """Kill the command with all it started.
+
+        Raises:
+            NotFound: as for `output`.
+            Conflict: it has already ended.
+        """
+        ...
