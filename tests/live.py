@@ -1,12 +1,13 @@
 """A real server process, and the official client connected to it over any transport, in either era."""
 
+import asyncio
 import os
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,13 +94,76 @@ async def connected(
         async with Client(parameters, **options) as client:
             yield client
         return
-    headers = {"authorization": f"Bearer {TOKEN}"}
     with serving(setup, transport) as url:
-        async with httpx2.AsyncClient(headers=headers, timeout=30, trust_env=False) as http:
-            wire = (
-                sse_client(url, headers=headers)
-                if transport == "sse"
-                else streamable_http_client(url, http_client=http)
-            )
-            async with Client(wire, **options) as client:
-                yield client
+        async with connected_to(url, transport, **options) as client:
+            yield client
+
+
+@asynccontextmanager
+async def connected_to(url: str, transport: str, **options: Any) -> AsyncGenerator[Client]:
+    """The official client, connected to a server that is already there."""
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    async with httpx2.AsyncClient(headers=headers, timeout=30, trust_env=False) as http:
+        wire = (
+            sse_client(url, headers=headers)
+            if transport == "sse"
+            else streamable_http_client(url, http_client=http)
+        )
+        async with Client(wire, **{"read_timeout_seconds": 30, **options}) as client:
+            yield client
+
+
+class Kept:
+    """Servers and clients that stay over several tests: one start where many tests change nothing of it.
+
+    The tests run in one event loop. What a context opens it must close in the same task, so each client has a
+    task of its own.
+    """
+
+    def __init__(self) -> None:
+        self._servers = ExitStack()
+        self._urls: dict[tuple[str, ...], str] = {}
+        self._clients: dict[tuple[str, ...], asyncio.Future[Client]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._end = asyncio.Event()
+
+    async def client(
+        self, setup: Setup, transport: str = "stdio", era: str = "legacy", **options: Any
+    ) -> Client:
+        """The client of this server; `options` count when it is asked for first."""
+        key = (*setup.command, transport, era)
+        if key not in self._clients:
+            self._clients[key] = asyncio.get_running_loop().create_future()
+            connection = self._connected(setup, transport, era, options)
+            self._tasks.append(asyncio.create_task(self._hold(connection, self._clients[key])))
+        return await asyncio.shield(self._clients[key])
+
+    def _connected(
+        self, setup: Setup, transport: str, era: str, options: dict[str, Any]
+    ) -> AbstractAsyncContextManager[Client]:
+        if transport == "stdio":
+            return connected(setup, era=era, **options)
+        key = (*setup.command, transport)
+        if key not in self._urls:
+            self._urls[key] = self._servers.enter_context(serving(setup, transport))
+        return connected_to(self._urls[key], transport, mode=era, **options)
+
+    async def _hold(
+        self, connection: AbstractAsyncContextManager[Client], made: asyncio.Future[Client]
+    ) -> None:
+        try:
+            async with connection as client:
+                made.set_result(client)
+                await self._end.wait()
+        except BaseException as error:
+            if made.done():
+                raise
+            made.set_exception(error)
+
+    async def aclose(self) -> None:
+        """Disconnect all clients, and end all servers."""
+        self._end.set()
+        try:
+            await asyncio.gather(*self._tasks)
+        finally:
+            self._servers.close()

@@ -2,18 +2,22 @@
 
 import hashlib
 import os
+import shutil
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import anyio
 import mcp_types as mcp
 import pytest
+import pytest_asyncio
 from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.registry import discover
 from mcp_toolserver.tool import Kind
 from tests.confinement import git
-from tests.live import ERAS, MODES, TRANSPORTS, Setup, connected, text
+from tests.live import ERAS, MODES, TRANSPORTS, Kept, Setup, connected, text
 
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
@@ -78,17 +82,65 @@ LISTED = {
 }
 
 
-@pytest.fixture
-def setup(tmp_path: Path) -> Setup:
-    root, home = tmp_path / "root", tmp_path / "home"
-    (root / "src").mkdir(parents=True)
-    home.mkdir()
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    # Every server here is started once, if one process of the test runner has all these tests.
+    pytest.mark.xdist_group("test_server"),
+]
+
+
+def fill(root: Path) -> None:
+    """The folder to work in, as new."""
+    for path in root.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    (root / "src").mkdir()
     (root / "src/a.py").write_text("print('hello')\n", encoding="utf-8")
     (root / "src/pixel.png").write_bytes(PNG)
     (root / "src/n.ipynb").write_text(NOTEBOOK, encoding="utf-8")
     for words in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "--message=first")):
         git(root, *words)
+
+
+def new(folder: Path) -> Setup:
+    root, home = folder / "root", folder / "home"
+    root.mkdir()
+    home.mkdir()
+    fill(root)
     return Setup(root=root, home=home)
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    """For a server of the test's own."""
+    return new(tmp_path)
+
+
+Place = Callable[..., Setup]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """For a server that is kept: one for each mode and config, with its folder as new."""
+    made: dict[tuple[str, str], Setup] = {}
+
+    def fresh(mode: str = "read-only", config: str = "") -> Setup:
+        if (mode, config) not in made:
+            setup = new(tmp_path_factory.mktemp("place"))
+            made[mode, config] = rules(setup, config, mode) if config else in_mode(setup, mode)
+        fill(made[mode, config].root)
+        return made[mode, config]
+
+    return fresh
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def kept() -> AsyncGenerator[Kept]:
+    made = Kept()
+    yield made
+    await made.aclose()
 
 
 def in_mode(setup: Setup, mode: str, *flags: str) -> Setup:
@@ -107,7 +159,7 @@ def tree(folder: Path) -> dict[str, tuple[str, int, int]]:
     }
 
 
-def test_the_table_of_calls_covers_every_tool() -> None:
+async def test_the_table_of_calls_covers_every_tool() -> None:
     assert set(CALLS) == {entry.spec.name for entry in discover()}
 
 
@@ -115,23 +167,24 @@ def test_the_table_of_calls_covers_every_tool() -> None:
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_every_tool_is_listed_and_called_as_the_mode_says(
-    transport: str, era: str, mode: str, setup: Setup
+    transport: str, era: str, mode: str, place: Place, kept: Kept
 ) -> None:
+    setup = place(mode)
     before = tree(setup.root)
-    async with connected(in_mode(setup, mode), transport, era) as client:
-        listed = (await client.list_tools()).tools
-        assert [tool.name for tool in listed] == sorted(LISTED[mode])
-        for name, arguments in CALLS.items():
-            result = await client.call_tool(name, arguments)
-            if name not in LISTED[mode]:
-                assert result.is_error
-                assert "requires" in text(result)
-                assert "--permission-mode" in text(result)
-            else:
-                fails = name in ASKS | WEB or name.startswith("Task")
-                assert bool(result.is_error) == fails, (name, text(result))
-            if name == "bash":
-                assert ("Read-only file system" in text(result)) == (mode == "read-only")
+    client = await kept.client(setup, transport, era)
+    listed = (await client.list_tools()).tools
+    assert [tool.name for tool in listed] == sorted(LISTED[mode])
+    for name, arguments in CALLS.items():
+        result = await client.call_tool(name, arguments)
+        if name not in LISTED[mode]:
+            assert result.is_error
+            assert "requires" in text(result)
+            assert "--permission-mode" in text(result)
+        else:
+            fails = name in ASKS | WEB or name.startswith("Task")
+            assert bool(result.is_error) == fails, (name, text(result))
+        if name == "bash":
+            assert ("Read-only file system" in text(result)) == (mode == "read-only")
     if mode == "read-only":
         assert tree(setup.root) == before
     else:
@@ -140,73 +193,77 @@ async def test_every_tool_is_listed_and_called_as_the_mode_says(
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_eras_are_both_spoken(era: str, setup: Setup) -> None:
-    async with connected(setup, era=era) as client:
-        assert client.protocol_version == ("2025-11-25" if era == "legacy" else "2026-07-28")
-        assert client.server_info is not None
-        assert client.server_info.name == "mcp-toolserver"
-        assert client.server_info.version
+async def test_the_eras_are_both_spoken(era: str, place: Place, kept: Kept) -> None:
+    client = await kept.client(place(), era=era)
+    assert client.protocol_version == ("2025-11-25" if era == "legacy" else "2026-07-28")
+    assert client.server_info is not None
+    assert client.server_info.name == "mcp-toolserver"
+    assert client.server_info.version
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 @pytest.mark.parametrize("era", ERAS)
-async def test_an_unknown_tool_is_a_protocol_error(era: str, transport: str, setup: Setup) -> None:
-    async with connected(setup, transport, era) as client:
-        with pytest.raises(MCPError) as failure:
-            await client.call_tool("nope", {})
-        assert failure.value.error.code == mcp.INVALID_PARAMS
-        assert (await client.call_tool("Read", {"file_path": "src/a.py"})).is_error is False
+async def test_an_unknown_tool_is_a_protocol_error(
+    era: str, transport: str, place: Place, kept: Kept
+) -> None:
+    client = await kept.client(place(), transport, era)
+    with pytest.raises(MCPError) as failure:
+        await client.call_tool("nope", {})
+    assert failure.value.error.code == mcp.INVALID_PARAMS
+    assert (await client.call_tool("Read", {"file_path": "src/a.py"})).is_error is False
 
 
-async def test_the_tool_list_is_the_same_for_every_client(setup: Setup) -> None:
+async def test_the_tool_list_is_the_same_for_every_client(place: Place, kept: Kept) -> None:
     lists: dict[str, list[mcp.Tool]] = {}
     for transport, era in (("stdio", "legacy"), ("http", "legacy"), ("sse", "auto"), ("http", "auto")):
-        async with connected(setup, transport, era) as client:
-            tools = (await client.list_tools()).tools
-            again = (await client.list_tools()).tools
-            assert [tool.model_dump_json() for tool in tools] == [tool.model_dump_json() for tool in again]
-            first = lists.setdefault(era, tools)
-            assert [tool.model_dump_json() for tool in tools] == [tool.model_dump_json() for tool in first]
+        client = await kept.client(place(), transport, era)
+        tools = (await client.list_tools()).tools
+        again = (await client.list_tools()).tools
+        assert [tool.model_dump_json() for tool in tools] == [tool.model_dump_json() for tool in again]
+        first = lists.setdefault(era, tools)
+        assert [tool.model_dump_json() for tool in tools] == [tool.model_dump_json() for tool in first]
     assert lists["legacy"] == lists["auto"]
 
 
-async def test_every_hint_is_explicit_and_the_level_is_told(setup: Setup) -> None:
-    async with connected(in_mode(setup, "danger-full-access")) as client:
-        for tool in (await client.list_tools()).tools:
-            hints = tool.annotations
-            assert hints is not None
-            told = (
-                hints.read_only_hint,
-                hints.destructive_hint,
-                hints.idempotent_hint,
-                hints.open_world_hint,
-            )
-            assert None not in told
-            assert tool.meta is not None
-            assert tool.meta["mcp-toolserver/tool"]["permission"] in MODES
-            assert tool.meta["mcp-toolserver/tool"]["kind"] in get_args(Kind)
+async def test_every_hint_is_explicit_and_the_level_is_told(place: Place, kept: Kept) -> None:
+    client = await kept.client(place("danger-full-access"))
+    for tool in (await client.list_tools()).tools:
+        hints = tool.annotations
+        assert hints is not None
+        told = (
+            hints.read_only_hint,
+            hints.destructive_hint,
+            hints.idempotent_hint,
+            hints.open_world_hint,
+        )
+        assert None not in told
+        assert tool.meta is not None
+        assert tool.meta["mcp-toolserver/tool"]["permission"] in MODES
+        assert tool.meta["mcp-toolserver/tool"]["kind"] in get_args(Kind)
 
 
-async def test_the_instructions_state_the_mode_and_the_roots_and_stay_short(setup: Setup) -> None:
-    async with connected(setup) as client:
-        assert client.instructions is not None
-        assert "read-only" in client.instructions
-        assert str(setup.root) in client.instructions
-        assert len(client.instructions) <= 1500
+async def test_the_instructions_state_the_mode_and_the_roots_and_stay_short(place: Place, kept: Kept) -> None:
+    setup = place()
+    client = await kept.client(setup)
+    assert client.instructions is not None
+    assert "read-only" in client.instructions
+    assert str(setup.root) in client.instructions
+    assert len(client.instructions) <= 1500
 
 
-async def test_an_image_is_sent_as_one(setup: Setup) -> None:
+async def test_an_image_is_sent_as_one(place: Place, kept: Kept) -> None:
+    setup = place()
     (setup.root / "dot.png").write_bytes(PNG)
-    async with connected(setup) as client:
-        content = (await client.call_tool("read_file", {"path": "dot.png"})).content
-        images = [block for block in content if isinstance(block, mcp.ImageContent)]
-        assert [image.mime_type for image in images] == ["image/png"]
+    client = await kept.client(setup)
+    content = (await client.call_tool("read_file", {"path": "dot.png"})).content
+    images = [block for block in content if isinstance(block, mcp.ImageContent)]
+    assert [image.mime_type for image in images] == ["image/png"]
 
 
-async def test_null_and_missing_arguments_are_an_empty_object(setup: Setup) -> None:
-    async with connected(setup) as client:
-        result = await client.call_tool("read_file")
-        assert "path: Field required" in text(result)
+async def test_null_and_missing_arguments_are_an_empty_object(place: Place, kept: Kept) -> None:
+    client = await kept.client(place())
+    result = await client.call_tool("read_file")
+    assert "path: Field required" in text(result)
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -229,25 +286,25 @@ async def test_a_result_that_was_cut_is_readable_as_a_file_and_as_a_resource(era
     "uri", ["toolserver://output/" + "0" * 32, "toolserver://output/../x", "file:///etc/passwd"]
 )
 @pytest.mark.parametrize("era", ERAS)
-async def test_an_unknown_resource_is_a_protocol_error_with_its_uri(era: str, uri: str, setup: Setup) -> None:
-    async with connected(setup, era=era) as client:
-        assert [
-            template.uri_template for template in (await client.list_resource_templates()).resource_templates
-        ] == ["toolserver://output/{id}"]
-        assert [str(one.uri) for one in (await client.list_resources()).resources] == [
-            "toolserver://security"
-        ]
-        with pytest.raises(MCPError) as failure:
-            await client.read_resource(uri)
-        assert failure.value.error.code == (-32002 if era == "legacy" else mcp.INVALID_PARAMS)
-        assert failure.value.error.data == {"uri": uri}
+async def test_an_unknown_resource_is_a_protocol_error_with_its_uri(
+    era: str, uri: str, place: Place, kept: Kept
+) -> None:
+    client = await kept.client(place(), era=era)
+    assert [
+        template.uri_template for template in (await client.list_resource_templates()).resource_templates
+    ] == ["toolserver://output/{id}"]
+    assert [str(one.uri) for one in (await client.list_resources()).resources] == ["toolserver://security"]
+    with pytest.raises(MCPError) as failure:
+        await client.read_resource(uri)
+    assert failure.value.error.code == (-32002 if era == "legacy" else mcp.INVALID_PARAMS)
+    assert failure.value.error.data == {"uri": uri}
 
 
-async def test_a_cursor_nobody_was_given_is_refused(setup: Setup) -> None:
-    async with connected(setup) as client:
-        for ask in (client.list_tools, client.list_resources, client.list_resource_templates):
-            with pytest.raises(MCPError, match="cursor"):
-                await ask(cursor="x")
+async def test_a_cursor_nobody_was_given_is_refused(place: Place, kept: Kept) -> None:
+    client = await kept.client(place())
+    for ask in (client.list_tools, client.list_resources, client.list_resource_templates):
+        with pytest.raises(MCPError, match="cursor"):
+            await ask(cursor="x")
 
 
 async def test_an_old_client_gets_no_resource_link(setup: Setup) -> None:
@@ -275,15 +332,28 @@ def rules(setup: Setup, content: str, mode: str = "workspace-write") -> Setup:
 
 
 class Human:
-    """The person behind a client, who answers questions in one way and keeps count."""
+    """The person behind a client, who answers questions as told and keeps count."""
 
-    def __init__(self, *answers: mcp.ElicitResult) -> None:
-        self.answers = list(answers)
+    def __init__(self) -> None:
+        self.answers: list[mcp.ElicitResult] = []
         self.asked: list[str] = []
+
+    def will_say(self, *answers: mcp.ElicitResult) -> None:
+        """Begin anew, with these answers."""
+        self.answers, self.asked = list(answers), []
 
     async def __call__(self, _: Any, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
         self.asked.append(params.message)
         return self.answers.pop(0)
+
+
+Humans = defaultdict[tuple[str, str], Human]
+
+
+@pytest.fixture(scope="module")
+def humans() -> Humans:
+    """By transport and era, because a client asks the same person for as long as it is there."""
+    return defaultdict(Human)
 
 
 ALLOW = mcp.ElicitResult(action="accept", content={"decision": "allow"})
@@ -293,11 +363,14 @@ WRITE: dict[str, Any] = {"path": "asked.txt", "content": "x"}
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_yes_from_the_human_lets_one_call_run(transport: str, era: str, setup: Setup) -> None:
-    human = Human(ALLOW, ALLOW)
-    async with connected(rules(setup, ASK_WRITES), transport, era, elicitation_callback=human) as client:
-        assert not (await client.call_tool("write_file", WRITE)).is_error
-        assert not (await client.call_tool("write_file", WRITE)).is_error
+async def test_a_yes_from_the_human_lets_one_call_run(
+    transport: str, era: str, place: Place, kept: Kept, humans: Humans
+) -> None:
+    setup, human = place("workspace-write", ASK_WRITES), humans[transport, era]
+    human.will_say(ALLOW, ALLOW)
+    client = await kept.client(setup, transport, era, elicitation_callback=human)
+    assert not (await client.call_tool("write_file", WRITE)).is_error
+    assert not (await client.call_tool("write_file", WRITE)).is_error
     assert len(human.asked) == 2
     assert "Allow write_file (workspace-write)?\nasked.txt\n" in human.asked[0]
     assert (setup.root / "asked.txt").read_text(encoding="utf-8") == "x"
@@ -317,11 +390,16 @@ async def test_a_yes_from_the_human_lets_one_call_run(transport: str, era: str, 
     ],
 )
 @pytest.mark.parametrize("era", ERAS)
-async def test_anything_but_a_clear_yes_is_no(era: str, answer: mcp.ElicitResult, setup: Setup) -> None:
-    async with connected(rules(setup, ASK_WRITES), era=era, elicitation_callback=Human(answer)) as client:
-        result = await client.call_tool("write_file", WRITE)
-        assert result.is_error
-        assert "approval" in text(result)
+async def test_anything_but_a_clear_yes_is_no(
+    era: str, answer: mcp.ElicitResult, place: Place, kept: Kept, humans: Humans
+) -> None:
+    setup, human = place("workspace-write", ASK_WRITES), humans["stdio", era]
+    human.will_say(answer)
+    client = await kept.client(setup, era=era, elicitation_callback=human)
+    result = await client.call_tool("write_file", WRITE)
+    assert result.is_error
+    assert "approval" in text(result)
+    assert len(human.asked) == 1
     assert not (setup.root / "asked.txt").exists()
 
 
@@ -334,7 +412,8 @@ async def test_a_client_that_cannot_ask_means_no(era: str, setup: Setup) -> None
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_no_yes_lifts_the_ceiling(era: str, setup: Setup) -> None:
-    human = Human(ALLOW)
+    human = Human()
+    human.will_say(ALLOW)
     asking = rules(setup, '[rules]\nask = ["write_file"]\nallow = ["*"]', mode="read-only")
     async with connected(asking, era=era, elicitation_callback=human) as client:
         result = await client.call_tool("write_file", WRITE)
@@ -369,18 +448,19 @@ async def test_hidden_files_are_hidden_from_every_file_tool(setup: Setup) -> Non
     assert (setup.root / "secrets/key.py").read_text(encoding="utf-8") == "hello = 'key'\n"
 
 
-async def test_a_link_to_a_folder_above_the_root_is_not_followed(setup: Setup) -> None:
+async def test_a_link_to_a_folder_above_the_root_is_not_followed(place: Place, kept: Kept) -> None:
     """LINK20: what lies above is neither listed nor searched, by whatever spelling."""
+    setup = place()
     (setup.root.parent / "above.py").write_text("hello\n", encoding="utf-8")
     (setup.root / "up").symlink_to("..")
-    async with connected(setup) as client:
-        for name, arguments in (
-            ("glob_search", {"pattern": "**/*.py", "hidden": True, "include_ignored": True}),
-            ("grep_search", {"pattern": "hello", "include_ignored": True}),
-        ):
-            assert text(await client.call_tool(name, arguments)).splitlines()[0] == "src/a.py"
-            assert "above.py" not in text(await client.call_tool(name, arguments))
-            assert (await client.call_tool(name, {**arguments, "path": "up"})).is_error
+    client = await kept.client(setup)
+    for name, arguments in (
+        ("glob_search", {"pattern": "**/*.py", "hidden": True, "include_ignored": True}),
+        ("grep_search", {"pattern": "hello", "include_ignored": True}),
+    ):
+        assert text(await client.call_tool(name, arguments)).splitlines()[0] == "src/a.py"
+        assert "above.py" not in text(await client.call_tool(name, arguments))
+        assert (await client.call_tool(name, {**arguments, "path": "up"})).is_error
 
 
 # --- the client's roots ----------------------------------------------------------------------------------
@@ -417,35 +497,32 @@ async def test_a_modern_client_is_not_asked_for_roots(setup: Setup) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_running_command_reports_progress(era: str, setup: Setup) -> None:
+async def test_a_running_command_reports_progress(era: str, place: Place, kept: Kept) -> None:
     heard: list[tuple[float, str | None]] = []
 
     async def listen(progress: float, total: float | None, message: str | None) -> None:
         heard.append((progress, message))
         assert total is None
 
-    async with connected(in_mode(setup, "danger-full-access"), era=era) as client:
-        await client.call_tool("bash", {"command": "sleep 4.5"}, progress_callback=listen)
+    client = await kept.client(place("danger-full-access"), era=era)
+    await client.call_tool("bash", {"command": "sleep 4.5"}, progress_callback=listen)
     assert len(heard) >= 2
     assert [count for count, _ in heard] == sorted({count for count, _ in heard})
 
 
-async def test_a_background_command_is_followed_and_stopped(setup: Setup) -> None:
-    async with connected(in_mode(setup, "danger-full-access")) as client:
-        started = await client.call_tool("Bash", {"command": "echo one; sleep 60", "run_in_background": True})
-        handle = next(
-            word for word in text(started).replace('"', " ").split() if word.startswith("bg_")
-        ).strip(".,;")
-        output = await client.call_tool("TaskOutput", {"task_id": handle, "wait_ms": 5000})
-        assert "one" in text(output)
-        assert not (await client.call_tool("TaskStop", {"task_id": handle})).is_error
-        assert (await client.call_tool("TaskStop", {"task_id": handle})).is_error
+async def test_a_background_command_is_followed_and_stopped(place: Place, kept: Kept) -> None:
+    client = await kept.client(place("danger-full-access"))
+    started = await client.call_tool("Bash", {"command": "echo one; sleep 60", "run_in_background": True})
+    handle = next(word for word in text(started).replace('"', " ").split() if word.startswith("bg_")).strip(
+        ".,;"
+    )
+    output = await client.call_tool("TaskOutput", {"task_id": handle, "wait_ms": 5000})
+    assert "one" in text(output)
+    assert not (await client.call_tool("TaskStop", {"task_id": handle})).is_error
+    assert (await client.call_tool("TaskStop", {"task_id": handle})).is_error
 
 
-def test_nothing_but_the_state_folder_is_written(setup: Setup) -> None:
-    async def use(client_setup: Setup) -> None:
-        async with connected(client_setup) as client:
-            await client.call_tool("read_file", {"path": "src/a.py"})
-
-    anyio.run(use, setup)
+async def test_nothing_but_the_state_folder_is_written(setup: Setup) -> None:
+    async with connected(setup) as client:
+        await client.call_tool("read_file", {"path": "src/a.py"})
     assert os.listdir(setup.home) == ["state"]
