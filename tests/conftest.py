@@ -3,12 +3,24 @@
 from collections.abc import Generator
 
 import pytest
+from hypothesis import settings
 
-from tests.covering import collect
+from tests.covering import collect, measuring
+
+# How long an example takes says more of the machine than of the code.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="write snapshots and generated documents anew")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    # Around the fixtures too: many of them start what the test needs.
+    with measuring(item.get_closest_marker("measured") is not None):
+        return (yield)
 
 
 @pytest.fixture

@@ -1,8 +1,15 @@
-"""Coverage of servers that may write to their state folder only: they keep their data there until the end."""
+"""Coverage of the processes that tests start, which costs more than all else that they do.
+
+Only what a test marked `measured` starts is measured: a start takes twice as long so, and every command ten
+times as long. One such test for each line that no other runs is enough.
+
+A server may write to its state folder only, so it keeps its data there until the end.
+"""
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from coverage.config import CoverageConfig
@@ -11,6 +18,22 @@ VARIABLE = "COVERAGE_PROCESS_CONFIG"
 """How coverage tells the processes that tests start what to measure, and where to put it."""
 
 DATA = ".coverage-of-a-server"
+
+_GIVEN = os.environ.get(VARIABLE)
+
+
+@contextmanager
+def measuring(wanted: bool) -> Generator[None]:
+    """Whether what is started meanwhile is measured, if anything is."""
+    if _GIVEN is None:
+        yield
+        return
+    if not wanted:
+        del os.environ[VARIABLE]
+    try:
+        yield
+    finally:
+        os.environ[VARIABLE] = _GIVEN
 
 
 def covered(environ: Mapping[str, str], state: Path) -> dict[str, str]:
@@ -24,8 +47,8 @@ def covered(environ: Mapping[str, str], state: Path) -> dict[str, str]:
 
 def collect(folder: Path) -> None:
     """Bring all such data beneath `folder` to where the rest is."""
-    if VARIABLE not in os.environ:
+    if _GIVEN is None:
         return
-    target = CoverageConfig.deserialize(os.environ[VARIABLE]).data_file
+    target = CoverageConfig.deserialize(_GIVEN).data_file
     for found in folder.rglob(f"{DATA}.*"):
         shutil.move(found, target + found.name.removeprefix(DATA))

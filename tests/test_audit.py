@@ -434,6 +434,7 @@ def test_files_are_rotated_in_one_chain_and_the_oldest_removed(tmp_path: Path) -
     assert any("missing before it" in problem for problem in problems)
 
 
+@pytest.mark.measured
 def test_several_servers_share_one_chain(tmp_path: Path) -> None:
     script = (
         "from mcp_toolserver.stores.audit import Audit, Keeping\n"
@@ -492,6 +493,7 @@ anyio.run(main)
 """
 
 
+@pytest.mark.measured
 def test_when_a_line_does_not_fit_the_answer_is_withheld_and_nothing_runs_until_it_does(
     tmp_path: Path,
 ) -> None:
@@ -531,6 +533,7 @@ print(json.dumps([result.error, result.text]))
 """
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize(
     ("size", "error"),
     [pytest.param(4 << 20, None, id="room"), pytest.param(1 << 19, "unavailable", id="full")],
@@ -652,6 +655,7 @@ SHOW = (
 )
 
 
+@pytest.mark.measured
 async def test_follow_prints_what_comes_over_files_until_it_is_interrupted(tmp_path: Path) -> None:
     out = tmp_path / "printed"
     with out.open("wb") as printed:
@@ -675,6 +679,7 @@ async def test_follow_prints_what_comes_over_files_until_it_is_interrupted(tmp_p
         showing.wait()
 
 
+@pytest.mark.measured
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     audit = opened(tmp_path)
     note(audit, *(["x" * 100] * 500))

@@ -60,6 +60,7 @@ def test_a_start_is_confirmed_before_the_end() -> None:
         assert command.next() == ENDED
 
 
+@pytest.mark.measured
 def test_a_shell_that_cannot_be_started_is_no_exit_status() -> None:
     with broker(shell=("/nonexistent/bash", "-c")) as at:
         last, output = outcome(at, "true")
@@ -241,6 +242,7 @@ def test_a_command_is_refused_where_nothing_holds_it_whoever_asks(mode: str, tmp
     assert (tmp_path / "mark").exists()
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize(
     ("argv", "allowed"),
     [
@@ -259,6 +261,7 @@ def test_only_the_helpers_of_the_charter_run(argv: tuple[str, ...], allowed: boo
     assert ("x" in output) is allowed
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize(
     "body",
     [
@@ -313,6 +316,7 @@ def test_a_packet_with_too_few_descriptors_does_no_harm() -> None:
         assert outcome(at, "echo on")[1] == "on\n"
 
 
+@pytest.mark.measured
 def test_a_broker_is_not_forked_where_other_threads_run() -> None:
     script = """
 import threading
@@ -416,6 +420,7 @@ async def test_daemons_are_gone_when_the_broker_is_closed() -> None:
         assert daemons.alive() == []
 
 
+@pytest.mark.measured
 async def test_daemons_die_with_a_broker_that_is_killed() -> None:
     daemons = Daemons()
     with broker() as at, asked(at, f"{daemons.script}sleep 100") as command:
@@ -449,6 +454,7 @@ async def test_a_nanny_waits_before_there_is_a_request() -> None:
         await until(lambda: len(_waiting(at)) == 2 and not set(first) & set(_waiting(at)))
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize("place", [pytest.param(0, id="the nanny"), pytest.param(1, id="its fork")])
 async def test_a_broker_gets_over_the_loss_of_what_waits(place: int) -> None:
     with broker() as at:
@@ -589,6 +595,7 @@ print("done", flush=True)
 """
 
 
+@pytest.mark.measured
 async def test_a_tree_is_swept_where_the_kernel_scopes_no_signals() -> None:
     daemons = Daemons()
     done = await asyncio.to_thread(

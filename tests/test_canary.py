@@ -13,6 +13,8 @@ from tests.confinement import USERS, Scene, as_user, visible_folder
 from tests.proving import Wanted, proof
 from tests.without import around
 
+pytestmark = pytest.mark.measured
+
 READ_ONLY, WORKSPACE_WRITE, FULL = "read-only", "workspace-write", "danger-full-access"
 CONFINED = (READ_ONLY, WORKSPACE_WRITE)
 

@@ -53,6 +53,7 @@ def workspace(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize(
     ("arguments", "environ", "says"),
     [
@@ -98,6 +99,7 @@ def test_a_wrong_start_ends_with_status_2_and_says_what_is_right(
     assert ended.stdout == ""
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize(
     "content", ["permission-mode = ", "[rules]\ndeny = ['Nope(x)']", "[rules]\ndeny = ['Read(']"]
 )
@@ -120,6 +122,7 @@ def test_nested_roots_stop_the_start(workspace: Path, tmp_path: Path) -> None:
 # --- tools -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.measured
 def test_tools_shows_what_the_mode_offers(tmp_path: Path) -> None:
     shown = {
         mode: {
@@ -134,6 +137,7 @@ def test_tools_shows_what_the_mode_offers(tmp_path: Path) -> None:
     assert "bash" in shown["read-only"]
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize("form", ["mcp", "anthropic", "openai", "acp", "table"])
 def test_tools_speaks_other_programs_languages(form: str, tmp_path: Path) -> None:
     printed = run("tools", "--format", form, home=tmp_path)
@@ -201,6 +205,7 @@ def test_call_ends_with_2_on_a_call_that_is_none(
     assert says in ended.stderr
 
 
+@pytest.mark.measured
 def test_call_runs_a_command_and_leaves_nothing_behind(workspace: Path, tmp_path: Path) -> None:
     arguments = ["call", "shell", '{"command": "seq 200000"}', "--permission-mode", "danger-full-access"]
     printed = run(*arguments, "--root", str(workspace), "--state-dir", str(tmp_path / "state"), home=tmp_path)
@@ -214,6 +219,7 @@ def test_call_runs_a_command_and_leaves_nothing_behind(workspace: Path, tmp_path
 # --- demo, and the files that users copy ---------------------------------------------------------
 
 
+@pytest.mark.measured
 def test_the_demo_shows_a_refused_write_on_an_unchanged_folder(workspace: Path, tmp_path: Path) -> None:
     printed = run("demo", "--root", str(workspace), home=tmp_path)
     assert printed.returncode == 0, printed.stderr
@@ -277,6 +283,7 @@ def test_ci_runs_the_gate_command_of_the_readme() -> None:
 # --- standard streams ------------------------------------------------------------------------------------
 
 
+@pytest.mark.measured
 def test_standard_output_carries_json_rpc_and_nothing_else(workspace: Path, tmp_path: Path) -> None:
     def call(number: int, name: str, **arguments: str) -> dict[str, Any]:
         params = {"name": name, "arguments": arguments}
@@ -297,6 +304,7 @@ def test_standard_output_carries_json_rpc_and_nothing_else(workspace: Path, tmp_
     assert 1 in {answer.get("id") for answer in answers}
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize(
     ("first", "last", "says"),
     [
@@ -336,6 +344,7 @@ def test_of_one_argument_sent_twice_rules_and_tool_see_the_same(
     assert "the secret" not in shown
 
 
+@pytest.mark.measured
 def test_a_file_on_standard_input_is_served_like_a_client(workspace: Path, tmp_path: Path) -> None:
     script = tmp_path / "said.jsonl"
     script.write_text(json.dumps(HELLO) + "\n", encoding="utf-8")
@@ -353,6 +362,7 @@ def test_a_file_on_standard_input_is_served_like_a_client(workspace: Path, tmp_p
     assert json.loads(ended.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "mcp-toolserver"
 
 
+@pytest.mark.measured
 def test_a_terminal_on_standard_input_gets_one_helpful_line(workspace: Path, tmp_path: Path) -> None:
     outer, inner = pty.openpty()
     process = subprocess.Popen(

@@ -56,6 +56,7 @@ def findings(printed: subprocess.CompletedProcess[str]) -> dict[str, dict[str, s
 # --- this machine ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize("mode", CONFINED)
 def test_this_machine_has_full_enforcement_and_shows_its_proof(mode: str, base: Path) -> None:
     printed = doctor(base, "--json", "--permission-mode", mode)
@@ -76,6 +77,7 @@ def test_this_machine_has_full_enforcement_and_shows_its_proof(mode: str, base: 
     assert modes[FULL]["trials"] == {}
 
 
+@pytest.mark.measured
 def test_people_read_the_same(base: Path) -> None:
     printed = doctor(base, environ={"COLUMNS": "200"})
     assert printed.returncode == 0
@@ -131,6 +133,7 @@ def test_a_token_that_others_can_read_is_found(base: Path) -> None:
     assert doctor(base, "--json", "--token-file", str(token)).returncode == 0
 
 
+@pytest.mark.measured
 def test_a_link_with_a_protected_name_is_found(base: Path) -> None:
     (base / "work/.envrc").symlink_to("elsewhere")
     printed = doctor(base, "--json", "--permission-mode", WORKSPACE_WRITE)
@@ -139,6 +142,7 @@ def test_a_link_with_a_protected_name_is_found(base: Path) -> None:
     assert doctor(base, "--permission-mode", READ_ONLY).returncode == 0
 
 
+@pytest.mark.measured
 def test_what_the_doctor_prints_is_never_taken_for_markup(base: Path) -> None:
     (base / "work/[red]").mkdir()
     printed = doctor(base, "--root", str(base / "work/[red]"), environ={"COLUMNS": "300"})

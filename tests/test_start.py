@@ -144,10 +144,12 @@ def test_the_sdk_is_the_same_as_when_it_is_imported_whole() -> None:
     assert lean["shapes"] == whole["shapes"]
 
 
+@pytest.mark.measured
 def test_what_was_left_out_comes_when_it_is_asked_for() -> None:
     run(LATER)
 
 
+@pytest.mark.measured
 def test_an_sdk_that_is_there_already_stays() -> None:
     run(ALREADY_THERE)
 
@@ -161,6 +163,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 async def test_a_later_sdk_that_needs_all_of_it_is_imported_whole(
     setup: Setup, change: tuple[str, str]
@@ -180,6 +183,7 @@ async def test_a_later_sdk_that_needs_all_of_it_is_imported_whole(
         assert "content" in text(await client.call_tool("read_file", {"path": "file.txt"}))
 
 
+@pytest.mark.measured
 def test_a_package_that_is_not_there_is_not_made_up() -> None:
     code = """
 from mcp_toolserver.protocol import lean_sdk
