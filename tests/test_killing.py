@@ -49,7 +49,7 @@ def alive(pid: int) -> bool:
 
 async def started(root: Path) -> None:
     """Wait until the whole family runs."""
-    await eventually(lambda: len(pids(root)) == 2)
+    await eventually(lambda: len(pids(root)) == 2, seconds=30)
     assert all(map(alive, pids(root)))
 
 
