@@ -16,7 +16,11 @@ from mcp_toolserver.runtime.windows_names import windows_refusal
 from tests.processes import PATIENCE
 
 HERE = Path(__file__).parents[1]
-FILE_TOOLS = {"read_file", "write_file", "edit_file"}
+FILE_TOOLS = {
+    *("read_file", "write_file", "edit_file", "apply_patch", "NotebookEdit", "view_image"),
+    *("ls", "tree", "head", "tail", "diff", "mkdir"),
+}
+WEB_TOOLS = {"WebFetch", "WebSearch", "download", "curl", "RemoteTrigger"}
 OWN_TOOLS = {
     *("AskUserQuestion", "Config", "SendUserMessage", "Sleep", "StructuredOutput", "TodoWrite"),
     *("calculator", "current_datetime", "pause_for_human"),
@@ -50,7 +54,7 @@ def test_without_a_broker_nothing_is_offered_that_runs_a_program(tmp_path: Path,
     everything = ["tools", "--format", "json", "--toolsets", "all"]
     done = server(platform, *everything, *options(tmp_path, "danger-full-access"), folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert {tool["name"] for tool in json.loads(done.stdout)} == FILE_TOOLS | OWN_TOOLS
+    assert {tool["name"] for tool in json.loads(done.stdout)} == FILE_TOOLS | WEB_TOOLS | OWN_TOOLS
 
 
 def test_file_tools_work_and_stay_in_the_root(tmp_path: Path) -> None:
