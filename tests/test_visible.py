@@ -401,3 +401,15 @@ async def test_a_nearest_line_is_quoted_so_that_it_can_be_sent(tmp_path: Path) -
     write(tmp_path / "root", "a", "first\nthe quick \u202ebrown\u2060 fox\n")
     refused = await call(at, "edit_file", path="a", old_string="the quick brown dog", new_string="x")
     assert '"the quick \\u202ebrown\\u2060 fox"' in refused.text
+
+
+async def test_a_list_of_resources_has_one_page(tmp_path: Path) -> None:
+    at = dispatcher(machine(tmp_path))
+    handlers = Handlers(dispatcher=at, outputs=vars(at.host)["outputs"], ask_seconds=5, security="held")
+    async with Client(build(handlers, ""), mode="legacy", read_timeout_seconds=30) as client:
+        assert [one.name for one in (await client.list_resources()).resources] == ["security"]
+        templates = (await client.list_resource_templates()).resource_templates
+        assert [one.name for one in templates] == ["full output"]
+        for ask in (client.list_resources, client.list_resource_templates):
+            with pytest.raises(MCPError, match="cursor"):
+                await ask(cursor="x")
