@@ -4,9 +4,10 @@ Each runs in a real server, as root and as an unprivileged user, and again with 
 scene, where most of them must do their harm: a command that harms nowhere proves nothing.
 """
 
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tests.confinement import (
     copy_of,
     free,
     scene,
+    servers_when_needed,
     serving,
     visible_folder,
 )
@@ -140,17 +142,11 @@ CASES = {
 }
 
 
-@contextmanager
-def scenes_served(mode: str) -> Generator[dict[str, Server]]:
-    with ExitStack() as stack:
-        yield {user: stack.enter_context(serving(stack.enter_context(scene(user)), mode)) for user in USERS}
-
-
 @pytest.fixture(scope="module")
-def confined() -> Generator[dict[str, Server]]:
+def confined() -> Generator[Callable[[str], Server]]:
     """A read-only server for each user."""
-    with scenes_served(READ_ONLY) as servers:
-        yield servers
+    with servers_when_needed() as server:
+        yield lambda user: server(user, READ_ONLY)
 
 
 @pytest.fixture(scope="module")
@@ -170,9 +166,9 @@ def ground() -> Generator[Path]:
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in CASES.items()])
 @pytest.mark.parametrize("user", BY_USER)
 def test_a_command_that_looks_read_only_changes_nothing(
-    confined: dict[str, Server], user: str, case: Case
+    confined: Callable[[str], Server], user: str, case: Case
 ) -> None:
-    server = confined[user]
+    server = confined(user)
     before = server.scene.seen()
     server.bash(case.script, cwd=case.cwd)
     assert differences(before, server.scene.seen()) == []
@@ -196,14 +192,14 @@ def _path(at: Scene, harms: str) -> str:
     return f"{ {'$O': at.outside, '~': at.home}[start] }/{rest}" if start in "$O~" else f"{at.root}/{harms}"
 
 
-def test_bash_is_offered_as_read_only_because_it_is(confined: dict[str, Server]) -> None:
-    for server in confined.values():
+def test_bash_is_offered_as_read_only_because_it_is(confined: Callable[[str], Server]) -> None:
+    for server in map(confined, USERS):
         hints = server.tools()["bash"]["annotations"]
         assert hints["readOnlyHint"] is True
 
 
-def test_the_servers_really_run_as_two_users(confined: dict[str, Server]) -> None:
-    seen = {user: server.bash("id -u").strip() for user, server in confined.items()}
+def test_the_servers_really_run_as_two_users(confined: Callable[[str], Server]) -> None:
+    seen = {user: confined(user).bash("id -u").strip() for user in USERS}
     assert seen.get("root", "0") == "0"
     assert seen["unprivileged"] != "0"
 
@@ -282,30 +278,32 @@ HONEST = {
 
 
 @pytest.fixture(scope="module")
-def pairs() -> Generator[dict[str, tuple[Server, Server]]]:
+def pairs() -> Generator[Callable[[str], tuple[Server, Server]]]:
     """For each user one scene, worked on by a read-only server and by one without walls."""
     with ExitStack() as stack:
-        made: dict[str, tuple[Server, Server]] = {}
-        for user in USERS:
+
+        @cache
+        def pair(user: str) -> tuple[Server, Server]:
             both = stack.enter_context(scene(user))
-            made[user] = (
+            return (
                 stack.enter_context(serving(both, READ_ONLY)),
                 stack.enter_context(serving(both, FULL)),
             )
-        yield made
+
+        yield pair
 
 
 @pytest.mark.parametrize("script", [pytest.param(script, id=name) for name, script in HONEST.items()])
 @pytest.mark.parametrize("user", BY_USER)
 def test_an_honest_command_says_the_same_behind_the_walls(
-    pairs: dict[str, tuple[Server, Server]], user: str, script: str
+    pairs: Callable[[str], tuple[Server, Server]], user: str, script: str
 ) -> None:
-    confined, unconfined = pairs[user]
+    confined, unconfined = pairs(user)
     assert confined.bash(script) == unconfined.bash(script)
 
 
-def test_the_walls_leave_no_mark_on_the_scene(confined: dict[str, Server]) -> None:
-    for server in confined.values():
+def test_the_walls_leave_no_mark_on_the_scene(confined: Callable[[str], Server]) -> None:
+    for server in map(confined, USERS):
         before = snapshot(server.scene.base, without=[server.scene.state])
         for script in HONEST.values():
             server.bash(script)
