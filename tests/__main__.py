@@ -14,9 +14,6 @@ ROOT = Path(__file__).parent.parent
 SOURCES = ("mcp_toolserver", "tests", "benchmarks")
 FULLY_COVERED = ("dispatch.py", "policy/*", "limits.py", "registry.py", "protocol/*", "text/*", "tools/*")
 
-WORKERS = "3"
-"""More than the two processors of a small machine: half of the time a test waits for what it has started."""
-
 STEPS: dict[str, Sequence[Sequence[str]]] = {
     "format": [("ruff", "format", "--check", *SOURCES)],
     "lint": [("ruff", "check", *SOURCES)],
@@ -24,7 +21,7 @@ STEPS: dict[str, Sequence[Sequence[str]]] = {
     "arrows": [("lint-imports",)],
     "tests": [
         ("coverage", "erase"),
-        ("coverage", "run", "-m", "pytest", "-n", WORKERS, "--dist", "loadgroup"),
+        ("coverage", "run", "-m", "pytest", "-n", "2", "--dist", "loadgroup"),
         ("coverage", "combine", "--quiet"),
     ],
     "coverage": [
