@@ -4,10 +4,9 @@ Each runs in a real server, as root and as an unprivileged user, and again with 
 scene, where most of them must do their harm: a command that harms nowhere proves nothing.
 """
 
-from collections.abc import Callable, Generator
-from contextlib import ExitStack
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from tests.confinement import (
     copy_of,
     free,
     scene,
-    servers_when_needed,
     serving,
     visible_folder,
 )
@@ -142,11 +140,17 @@ CASES = {
 }
 
 
+@contextmanager
+def scenes_served(mode: str) -> Generator[dict[str, Server]]:
+    with ExitStack() as stack:
+        yield {user: stack.enter_context(serving(stack.enter_context(scene(user)), mode)) for user in USERS}
+
+
 @pytest.fixture(scope="module")
-def confined() -> Generator[Callable[[str], Server]]:
+def confined() -> Generator[dict[str, Server]]:
     """A read-only server for each user."""
-    with servers_when_needed() as server:
-        yield lambda user: server(user, READ_ONLY)
+    with scenes_served(READ_ONLY) as servers:
+        yield servers
 
 
 @pytest.fixture(scope="module")
@@ -166,9 +170,9 @@ def ground() -> Generator[Path]:
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in CASES.items()])
 @pytest.mark.parametrize("user", BY_USER)
 def test_a_command_that_looks_read_only_changes_nothing(
-    confined: Callable[[str], Server], user: str, case: Case
+    confined: dict[str, Server], user: str, case: Case
 ) -> None:
-    server = confined(user)
+    server = confined[user]
     before = server.scene.seen()
     server.bash(case.script, cwd=case.cwd)
     assert differences(before, server.scene.seen()) == []
@@ -192,14 +196,14 @@ def _path(at: Scene, harms: str) -> str:
     return f"{ {'$O': at.outside, '~': at.home}[start] }/{rest}" if start in "$O~" else f"{at.root}/{harms}"
 
 
-def test_bash_is_offered_as_read_only_because_it_is(confined: Callable[[str], Server]) -> None:
-    for server in map(confined, USERS):
+def test_bash_is_offered_as_read_only_because_it_is(confined: dict[str, Server]) -> None:
+    for server in confined.values():
         hints = server.tools()["bash"]["annotations"]
         assert hints["readOnlyHint"] is True
 
 
-def test_the_servers_really_run_as_two_users(confined: Callable[[str], Server]) -> None:
-    seen = {user: confined(user).bash("id -u").strip() for user in USERS}
+def test_the_servers_really_run_as_two_users(confined: dict[str, Server]) -> None:
+    seen = {user: server.bash("id -u").strip() for user, server in confined.items()}
     assert seen.get("root", "0") == "0"
     assert seen["unprivileged"] != "0"
 
@@ -278,32 +282,30 @@ HONEST = {
 
 
 @pytest.fixture(scope="module")
-def pairs() -> Generator[Callable[[str], tuple[Server, Server]]]:
+def pairs() -> Generator[dict[str, tuple[Server, Server]]]:
     """For each user one scene, worked on by a read-only server and by one without walls."""
     with ExitStack() as stack:
-
-        @cache
-        def pair(user: str) -> tuple[Server, Server]:
+        made: dict[str, tuple[Server, Server]] = {}
+        for user in USERS:
             both = stack.enter_context(scene(user))
-            return (
+            made[user] = (
                 stack.enter_context(serving(both, READ_ONLY)),
                 stack.enter_context(serving(both, FULL)),
             )
-
-        yield pair
+        yield made
 
 
 @pytest.mark.parametrize("script", [pytest.param(script, id=name) for name, script in HONEST.items()])
 @pytest.mark.parametrize("user", BY_USER)
 def test_an_honest_command_says_the_same_behind_the_walls(
-    pairs: Callable[[str], tuple[Server, Server]], user: str, script: str
+    pairs: dict[str, tuple[Server, Server]], user: str, script: str
 ) -> None:
-    confined, unconfined = pairs(user)
+    confined, unconfined = pairs[user]
     assert confined.bash(script) == unconfined.bash(script)
 
 
-def test_the_walls_leave_no_mark_on_the_scene(confined: Callable[[str], Server]) -> None:
-    for server in map(confined, USERS):
+def test_the_walls_leave_no_mark_on_the_scene(confined: dict[str, Server]) -> None:
+    for server in confined.values():
         before = snapshot(server.scene.base, without=[server.scene.state])
         for script in HONEST.values():
             server.bash(script)
