@@ -171,7 +171,7 @@ for _ in range(int(sys.argv[1])):
         os._exit(0)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
 print("ready", flush=True)
-sys.stdin.read(1)
+os.read(0, 1)
 """
 
 
@@ -191,11 +191,11 @@ def test_the_dead_that_nobody_waits_for_count(case: str, wrap: Wrap) -> None:
 
 
 THREADS = """
-import sys, threading
+import os, sys, threading
 for _ in range(int(sys.argv[1])):
     threading.Thread(target=threading.Event().wait, daemon=True).start()
 print("ready", flush=True)
-sys.stdin.read(1)
+os.read(0, 1)
 """
 
 
@@ -215,13 +215,14 @@ def test_threads_have_a_limit_of_their_own() -> None:
 # --- memory ----------------------------------------------------------------------------------------------
 
 GROWING = """
-import sys
+import os, sys
 held = bytearray()
 for _ in range(int(sys.argv[1])):
     held += bytes(20 << 20)
 print("ready", flush=True)
-sys.stdin.read(1)
+os.read(0, 1)
 """
+"""Reads exactly one byte: several of them share one input, and a buffer would take what the others wait for."""
 
 FORKED = """
 import os, signal, sys
@@ -230,7 +231,7 @@ for _ in range(3):
     if os.fork() == 0:
         signal.pause()
 print("ready", flush=True)
-sys.stdin.read(1)
+os.read(0, 1)
 """
 """The same pages in four processes."""
 
@@ -244,7 +245,7 @@ for _ in range(3):
         sum(shared[at] for at in range(0, len(shared), 4096))
         signal.pause()
 print("ready", flush=True)
-sys.stdin.read(1)
+os.read(0, 1)
 """
 
 
@@ -560,12 +561,12 @@ def test_pages_that_processes_share_are_counted_once() -> None:
 
 
 MAPPED = """
-import mmap, sys
+import mmap, os, sys
 with open(sys.argv[1], "r+b") as file:
     mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
 sum(mapped[at] for at in range(0, len(mapped), 4096))
 print("ready", flush=True)
-sys.stdin.read(1)
+os.read(0, 1)
 """
 
 
