@@ -5,7 +5,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
-from tests.covering import collect, measuring
+from tests.covering import collect, count, measuring
 
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("any machine", deadline=None)
@@ -18,6 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    count(item.get_closest_marker("uncounted") is None)
     # Around the fixtures too: many of them start what the test needs.
     with measuring(item.get_closest_marker("measured") is not None):
         return (yield)

@@ -1,7 +1,10 @@
-"""Coverage of the processes that tests start, which costs more than all else that they do.
+"""Where coverage is taken, which costs more than all else that tests do.
 
-Only what a test marked `measured` starts is measured: a start takes twice as long so, and every command ten
-times as long. One such test for each line that no other runs is enough.
+Of the processes that tests start, only those of a test marked `measured` are measured: a start takes twice as
+long so, and every command ten times as long. One such test for each line that no other runs is enough.
+
+In the tests' own process it is the other way round: what is marked `uncounted`, such as a long table of
+attacks, is not measured. It runs what others run too, and would take twice as long.
 
 A server may write to its state folder only, so it keeps its data there until the end.
 """
@@ -12,6 +15,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from coverage import Coverage
 from coverage.config import CoverageConfig
 
 VARIABLE = "COVERAGE_PROCESS_CONFIG"
@@ -20,6 +24,17 @@ VARIABLE = "COVERAGE_PROCESS_CONFIG"
 DATA = ".coverage-of-a-server"
 
 _GIVEN = os.environ.get(VARIABLE)
+
+_stopped: list[Coverage] = []
+
+
+def count(wanted: bool) -> None:
+    """Whether this process is measured from now on, if anything is."""
+    if wanted and _stopped:
+        _stopped.pop().start()
+    elif not wanted and (running := Coverage.current()) is not None and not _stopped:
+        running.stop()
+        _stopped.append(running)
 
 
 @contextmanager

@@ -34,6 +34,8 @@ from tests.processes import (
     until,
 )
 
+pytestmark = pytest.mark.uncounted
+
 ENDED = {"status": 0, "reason": "exited"}
 
 

@@ -14,6 +14,8 @@ from mcp_toolserver.runtime.sandbox.bubblewrap import candidates
 from tests.confinement import USERS
 from tests.walled import PYTHON, READ_ONLY, WRITING, Ground, Starter, git, ground, starter
 
+pytestmark = pytest.mark.uncounted
+
 MODES = (READ_ONLY, WRITING)
 
 

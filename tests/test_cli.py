@@ -13,6 +13,8 @@ import pytest
 from mcp_toolserver.registry import discover
 from tests.covering import covered
 
+pytestmark = pytest.mark.uncounted
+
 ROOT = Path(__file__).parent.parent
 
 HELLO: dict[str, Any] = {

@@ -38,6 +38,8 @@ from tests.processes import (
     until,
 )
 
+pytestmark = pytest.mark.uncounted
+
 MIB = 1 << 20
 ENOUGH = CommandBounds()
 FEW = replace(ENOUGH, processes=40)
@@ -222,7 +224,7 @@ for _ in range(int(sys.argv[1])):
 print("ready", flush=True)
 os.read(0, 1)
 """
-"""Reads exactly one byte: several of them share one input, and a buffer would take what the others wait for."""
+"""Reads exactly one byte: several share one input, and a buffer would take what the others wait for."""
 
 FORKED = """
 import os, signal, sys

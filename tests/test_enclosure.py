@@ -20,6 +20,8 @@ from mcp_toolserver.runtime.sandbox.enclosure import (
 from tests import attempts
 from tests.locked import USERS, outcomes, python
 
+pytestmark = pytest.mark.uncounted
+
 REFUSED = ("EACCES", "EPERM", "EXDEV")
 
 LOCKS: Mapping[str, dict[str, Any]] = {

@@ -32,6 +32,8 @@ from tests.confinement import (
     servers_when_needed,
 )
 
+pytestmark = pytest.mark.uncounted
+
 MODES = (READ_ONLY, WORKSPACE_WRITE)
 BOTH = frozenset(MODES)
 ROOT = os.geteuid() == 0

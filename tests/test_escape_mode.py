@@ -33,6 +33,8 @@ from tests.live import Setup, connected, text
 from tests.processes import Daemons
 from tests.snapshot import differences, snapshot
 
+pytestmark = pytest.mark.uncounted
+
 CONFINED = (READ_ONLY, WORKSPACE_WRITE)
 
 

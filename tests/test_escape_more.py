@@ -26,6 +26,8 @@ from tests.test_escape_paths import (
     swapping,
 )
 
+pytestmark = pytest.mark.uncounted
+
 
 @pytest.fixture(params=ENGINES)
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:

@@ -24,6 +24,8 @@ from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, Tool
 from mcp_toolserver.runtime.beneath import Engine, Openat2, Walk
 from mcp_toolserver.runtime.fs import Workspace
 
+pytestmark = pytest.mark.uncounted
+
 ENGINES: dict[str, Callable[[], Engine]] = {
     "openat2": Openat2,
     "walk": lambda: Walk(proc=True),

@@ -36,6 +36,8 @@ from tests.confinement import (
 from tests.processes import Daemons
 from tests.snapshot import Snapshot, differences, snapshot
 
+pytestmark = pytest.mark.uncounted
+
 MODES = (READ_ONLY, WORKSPACE_WRITE)
 PROTECTED = (".git", ".mcp.json", ".vscode", "hostile/.git")
 """In every scene."""

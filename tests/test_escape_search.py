@@ -14,6 +14,8 @@ from mcp_toolserver.dispatch import Dispatcher, Result
 from mcp_toolserver.runtime.broker import Broker
 from tests.searching import ENGINES, ask, search_broker, searcher
 
+pytestmark = pytest.mark.uncounted
+
 SECRET = "only outside the workspace"
 
 

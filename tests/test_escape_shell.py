@@ -26,6 +26,8 @@ from tests.confinement import (
 )
 from tests.snapshot import differences, snapshot
 
+pytestmark = pytest.mark.uncounted
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:

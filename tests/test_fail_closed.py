@@ -28,6 +28,8 @@ from tests.confinement import (
 )
 from tests.without import around
 
+pytestmark = pytest.mark.uncounted
+
 UNCONFINED_SERVER = "--allow-unconfined-server"
 SECURITY = "toolserver://security"
 

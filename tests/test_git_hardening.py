@@ -19,6 +19,8 @@ from mcp_toolserver.runtime.sandbox.wire import Program, decode, encode
 from tests.hostile_git import GIT, Lair, asking
 from tests.snapshot import snapshot
 
+pytestmark = pytest.mark.uncounted
+
 FIRST = ("HEAD",)
 
 

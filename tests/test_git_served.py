@@ -23,6 +23,8 @@ from tests.confinement import (
     serving,
 )
 
+pytestmark = pytest.mark.uncounted
+
 ASKED = (
     ("git_status", {}),
     ("git_diff", {}),

@@ -15,6 +15,8 @@ import pytest
 
 from tests.live import TOKEN, Setup, connected, serving
 
+pytestmark = pytest.mark.uncounted
+
 FAMILY = "setsid sh -c 'echo $$ > daemon; exec sleep 300' & (setsid sleep 300 & echo $! > grandchild) & wait"
 """A child that leaves its process group and session, and a grandchild that does."""
 
@@ -42,7 +44,7 @@ def pids(root: Path) -> list[int]:
 def alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
     return state not in "ZX"
 

@@ -25,6 +25,8 @@ from tests.searching import (
     search_broker,
 )
 
+pytestmark = pytest.mark.uncounted
+
 
 @pytest.fixture(scope="module")
 def started() -> Generator[Broker]:

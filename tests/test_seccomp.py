@@ -30,6 +30,8 @@ from mcp_toolserver.runtime.sandbox.syscalls import (
 from tests import attempts
 from tests.locked import USERS, outcomes, python
 
+pytestmark = pytest.mark.uncounted
+
 ALLOWED, KILLED = "allowed", "killed"
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 I386 = 0x40000003

@@ -83,6 +83,7 @@ LISTED = {
 
 
 pytestmark = [
+    pytest.mark.uncounted,
     pytest.mark.asyncio(loop_scope="module"),
     # Every server here is started once, if one process of the test runner has all these tests.
     pytest.mark.xdist_group("test_server"),

@@ -17,6 +17,8 @@ import pytest
 from tests.confinement import HERE, READ_ONLY, USERS, WORKSPACE_WRITE, Scene, as_user, put, scene
 from tests.snapshot import differences
 
+pytestmark = pytest.mark.uncounted
+
 CHILD = """
 import ctypes, json, os, socket, subprocess, sys, threading
 sys.path.insert(0, sys.argv[1])

@@ -16,6 +16,8 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.live import ERAS, Setup, connected, text
 
+pytestmark = pytest.mark.uncounted
+
 NOT_ON_STDIO = ("cryptography", "httpx", "httpx2", "sse_starlette", "starlette", "uvicorn")
 NOT_ON_STDIO_OF_THE_SDK = (
     "mcp.client",

@@ -7,6 +7,8 @@ import pytest
 from tests.confinement import FULL, READ_ONLY, WORKSPACE_WRITE
 from tests.world import inside
 
+pytestmark = pytest.mark.uncounted
+
 CALLS = {
     "plain": ("WebFetch", {"url": "http://wiki.example/"}),
     "sealed": ("WebFetch", {"url": "https://wiki.example/"}),
