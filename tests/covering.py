@@ -52,12 +52,15 @@ def measuring(wanted: bool) -> Generator[None]:
 
 
 def covered(environ: Mapping[str, str], state: Path) -> dict[str, str]:
-    """`environ`, with the data of what is started put into the folder `state`."""
+    """`environ`, with the data of what is started put into the folder `state`, and without its forks."""
     if VARIABLE not in environ:
         return dict(environ)
     config = CoverageConfig.deserialize(environ[VARIABLE])
+    config.plugins = ["tests.forks"]
     config.data_file = str(state / DATA)
-    return {**environ, VARIABLE: config.serialize()}
+    # Where coverage starts, the working folder is not imported from yet.
+    places = filter(None, (str(Path(__file__).parents[1]), environ.get("PYTHONPATH")))
+    return {**environ, VARIABLE: config.serialize(), "PYTHONPATH": os.pathsep.join(places)}
 
 
 def collect(folder: Path) -> None:
