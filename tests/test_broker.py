@@ -263,7 +263,6 @@ def test_only_the_helpers_of_the_charter_run(argv: tuple[str, ...], allowed: boo
     assert ("x" in output) is allowed
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize(
     "body",
     [

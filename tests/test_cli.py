@@ -55,7 +55,6 @@ def workspace(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize(
     ("arguments", "environ", "says"),
     [
@@ -101,7 +100,6 @@ def test_a_wrong_start_ends_with_status_2_and_says_what_is_right(
     assert ended.stdout == ""
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize(
     "content", ["permission-mode = ", "[rules]\ndeny = ['Nope(x)']", "[rules]\ndeny = ['Read(']"]
 )
@@ -139,8 +137,9 @@ def test_tools_shows_what_the_mode_offers(tmp_path: Path) -> None:
     assert "bash" in shown["read-only"]
 
 
-@pytest.mark.measured
-@pytest.mark.parametrize("form", ["mcp", "anthropic", "openai", "acp", "table"])
+@pytest.mark.parametrize(
+    "form", ["mcp", "anthropic", "openai", "acp", pytest.param("table", marks=pytest.mark.measured)]
+)
 def test_tools_speaks_other_programs_languages(form: str, tmp_path: Path) -> None:
     printed = run("tools", "--format", form, home=tmp_path)
     assert printed.returncode == 0

@@ -23,9 +23,9 @@ SEED = 2026
     ],
 )
 def test_nothing_random_gets_out(mode: str, user: str) -> None:
-    tally = fuzzed(mode, paths=1_000, commands=50, seed=SEED, user=user)
-    assert tally.succeeded > 100
-    assert tally.refused > 100
+    tally = fuzzed(mode, paths=600, commands=30, seed=SEED, user=user)
+    assert tally.succeeded > 60
+    assert tally.refused > 60
 
 
 def test_the_fuzzer_refuses_to_start_without_walls() -> None:
