@@ -17,7 +17,8 @@ from mcp_toolserver.runtime.sandbox.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.canary import Run, missing_filter, prove
 from mcp_toolserver.runtime.sandbox.charter import Behind, Charter, find_shell
 from mcp_toolserver.runtime.sandbox.environment import command_environment
-from mcp_toolserver.runtime.sandbox.walls import Layer, Proof, Walls, heard, told
+from mcp_toolserver.runtime.sandbox.trial import Trial
+from mcp_toolserver.runtime.sandbox.walls import Proof, Walls, heard, told
 
 HERE = Path(__file__).parents[1]
 
@@ -68,7 +69,7 @@ def proof(wanted: Wanted, around: Sequence[str] = ()) -> Proof:
 
 
 def _weakened(change: Callable[[Walls], Walls], run: Run) -> Run:
-    return lambda walls, layer, program, script: run(change(walls), layer, program, script)
+    return lambda walls, trial, script: run(change(walls), trial, script)
 
 
 def _elsewhere(walls: Walls) -> Walls:
@@ -85,11 +86,11 @@ def _unhidden_and_all(walls: Walls) -> Walls:
     return _all_of_it(_elsewhere(walls))
 
 
-def _no_run(walls: Walls, layer: Layer, program: str, script: str) -> tuple[int, str]:
+def _no_run(walls: Walls, trial: Trial, script: str) -> tuple[int, str]:
     raise OSError("no process can be started")
 
 
-def _liar(walls: Walls, layer: Layer, program: str, script: str) -> tuple[int, str]:
+def _liar(walls: Walls, trial: Trial, script: str) -> tuple[int, str]:
     """It never runs the script, and says that all is well."""
     return 0, "root ok\nscratch written\nCapEff: 0\nNoNewPrivs: 1\nSeccomp: 2\n"
 
@@ -104,8 +105,10 @@ def weaken(run: Run, weakness: str) -> Run:
     """`run`, with one wall taken down."""
     weaker: Mapping[str, Callable[[], Run]] = {
         "": lambda: run,
-        "no walls": lambda: lambda walls, _, program, script: run(walls, "none", program, script),
-        "landlock instead": lambda: lambda walls, _, program, script: run(walls, "landlock", "", script),
+        "no walls": lambda: lambda walls, trial, script: run(walls, replace(trial, layer="none"), script),
+        "landlock instead": lambda: (
+            lambda walls, trial, script: run(walls, replace(trial, layer="landlock"), script)
+        ),
         "may write": lambda: _weakened(lambda walls: replace(walls, mode="workspace-write"), run),
         "may only read": lambda: _weakened(lambda walls: replace(walls, mode="read-only"), run),
         "has network": lambda: _weakened(lambda walls: replace(walls, network=True), run),
@@ -128,10 +131,11 @@ def main() -> None:
 
     filtered = not missing_filter()
 
-    def run(walls: Walls, layer: Layer, program: str, script: str) -> tuple[int, str]:
-        return confined.run_behind(
-            Behind(layer=layer, walls=walls, program=program, filtered=filtered), charter, script
+    def run(walls: Walls, trial: Trial, script: str) -> tuple[int, str]:
+        behind = Behind(
+            layer=trial.layer, walls=walls, program=trial.program, filtered=filtered, ahead=trial.ahead
         )
+        return confined.run_behind(behind, charter, script)
 
     abi = kernel.landlock_abi() if said["abi"] is None else said["abi"]
     sys.stdout.buffer.write(told(prove(walls, weaken(run, said["weakness"]), abi=abi)))

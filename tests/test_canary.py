@@ -65,6 +65,7 @@ def test_bubblewrap_is_proven(user: str, mode: str, base: Path) -> None:
     proven = proof(wanted, as_user(scene))
     assert (proven.commands, proven.helpers) == ("bubblewrap", "landlock"), proven.reasons
     assert proven.program in candidates(os.environ["PATH"], ())
+    assert proven.ahead
     names = held(proven)
     assert names >= EVERYWHERE | {OUTSIDE, SEEN, POWERS, FILTERED, SCRATCH}
     assert names >= ({ROOT} if mode == READ_ONLY else {WRITABLE, HOOKS})
@@ -189,6 +190,11 @@ def test_an_old_landlock_is_not_used(base: Path) -> None:
     assert any("version 2" in reason and "version 3" in reason for reason in proven.reasons)
     beside = proof(Wanted(base=base, abi=2))
     assert (beside.commands, beside.helpers) == ("bubblewrap", "bubblewrap")
+
+
+def test_walls_are_not_built_ahead_where_a_command_could_signal_into_them(base: Path) -> None:
+    proven = proof(Wanted(base=base, abi=5))
+    assert (proven.commands, proven.ahead) == ("bubblewrap", False)
 
 
 @pytest.mark.parametrize("feature", ["landlock", "landlock-at-boot"])

@@ -19,6 +19,7 @@ from mcp_toolserver.runtime.sandbox.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.bubblewrap import enclosure as enclosure_of
 from mcp_toolserver.runtime.sandbox.comparison import after
 from mcp_toolserver.runtime.sandbox.guard import Unprotectable, look
+from mcp_toolserver.runtime.sandbox.mounts import mounts
 from mcp_toolserver.runtime.sandbox.walls import Walls
 from tests.confinement import NOBODY, Scene, as_user, visible_folder
 
@@ -191,7 +192,8 @@ def _walled(walls: Walls, roots: dict[str, int], asked: dict[str, Any], environm
     with contextlib.closing(before):
         rules = seccomp.as_descriptor(seccomp.program(enclosure.command_filter(walls.mode, walls.network)))
         reading, writing = os.pipe()
-        inside = enclosure_of(before, walls.programs[0], cwd=walls.roots[0], seccomp=rules, status=writing)
+        passed = {"--seccomp": rules, "--json-status-fd": writing}
+        inside = enclosure_of(before, mounts(before), walls.programs[0], cwd=walls.roots[0], passed=passed)
         argv = (
             (*inside.arguments(), *SHELL, asked["script"]) if asked["mounted"] else (*SHELL, asked["script"])
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mcp_toolserver.runtime.sandbox.beneath_root import opened
 from mcp_toolserver.runtime.sandbox.guard import Before
-from mcp_toolserver.runtime.sandbox.mounts import SCRATCH, Mount, in_order, mounts, scratch_folder
+from mcp_toolserver.runtime.sandbox.mounts import SCRATCH, Mount, Mounts, in_order, scratch_folder
 
 SYSTEM = "/usr/bin/bwrap"
 """First, because a distribution may allow user namespaces to this path alone."""
@@ -74,28 +74,30 @@ def _within(roots: Sequence[str], *files: str) -> bool:
 
 
 def enclosure(
-    before: Before, program: str, *, cwd: str, seccomp: int | None = None, status: int | None = None
+    before: Before,
+    made: Mounts,
+    program: str,
+    *,
+    cwd: str,
+    passed: Mapping[str, int],
 ) -> Enclosure:
-    """Put a command, started in the folder `cwd`, behind the walls of `before`.
+    """Put a command, started in the folder `cwd`, behind the walls of `before`, whose mounts are `made`.
 
-    `seccomp` is open on a filter of its own. Bubblewrap writes lines of JSON to `status`, one with an
-    `exit-code` only when the command was started. Both are closed with the rest.
+    `passed` is what bubblewrap gets by option: with `--seccomp` a filter that nobody else reads, with
+    `--json-status-fd` a pipe to which it writes lines of JSON, one with an `exit-code` only when the command
+    was started. They are closed with the rest.
 
     Raises:
         OSError: something protected has gone since `before`.
-        Unprotectable: a root lies where a command gets its own devices or processes.
     """
-    made = mounts(before)
     guarded = {place.absolute: guarded.held for place, guarded in before.guarded.items()}
     words = _Words(before.roots, guarded)
     words.say(program, *ALWAYS, *(() if before.walls.network else ("--unshare-net",)))
     for path, mount in in_order(made):
         words.mount(path, mount)
     words.say("--setenv", "TMPDIR", scratch_folder(made), "--chdir", cwd)
-    if seccomp is not None:
-        words.say("--seccomp", words.give(seccomp))
-    if status is not None:
-        words.say("--json-status-fd", words.give(status))
+    for option, descriptor in passed.items():
+        words.say(option, words.give(descriptor))
     words.say("--")
     return Enclosure(words=tuple(words.said), descriptors=tuple(words.given))
 

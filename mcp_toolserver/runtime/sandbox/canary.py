@@ -90,32 +90,46 @@ class _Proving:
     made: Scene | None = None
 
     def proof(self) -> Proof:
-        layer, program, checks = self._commands()
+        layer, tried, checks = self._commands()
         helpers = self._helpers(layer)
         return Proof(
             commands=layer,
             helpers=helpers,
-            program=program,
+            program=tried.program if tried else "",
             filtered=not self.unfiltered,
+            ahead=tried.ahead if tried else False,
             checks=checks,
             reasons=tuple(self.reasons),
         )
 
-    def _commands(self) -> tuple[Layer, str, tuple[Check, ...]]:
-        """The best layer that holds: with bubblewrap, its program; and what was seen."""
+    def _commands(self) -> tuple[Layer, Trial | None, tuple[Check, ...]]:
+        """The best layer that holds, how it was tried, and what was seen."""
         if self.walls.mode == UNCONFINED:
             self.reasons.append(f"commands run without walls in {UNCONFINED}")
-            return "none", "", ()
+            return "none", None, ()
         for program in self.walls.programs if self._may_use_bubblewrap() else ():
             filtered = not self.unfiltered
             trial = Trial(walls=self.walls, layer="bubblewrap", program=program, filtered=filtered)
-            if checks := self._try(f"bubblewrap ({program})", trial):
-                return "bubblewrap", program, checks
+            if found := self._with_bubblewrap(trial):
+                return "bubblewrap", *found
         landlock = Trial(walls=self.walls, layer="landlock")
         if self._may_use_landlock() and (checks := self._try("Landlock", landlock)):
             self.reasons += [_COMPARED, _SHARED] if self.walls.mode == WORKSPACE_WRITE else [_SHARED]
-            return "landlock", "", checks
-        return "none", "", ()
+            return "landlock", landlock, checks
+        return "none", None, ()
+
+    def _with_bubblewrap(self, trial: Trial) -> tuple[Trial, tuple[Check, ...]] | None:
+        """Walls built ahead are only faster: where they do not hold, others may."""
+        reasons = tuple(self.reasons)
+        for tried in (replace(trial, ahead=True), trial) if self._may_build_ahead() else (trial,):
+            self.reasons = [*reasons]
+            if checks := self._try(f"bubblewrap ({trial.program})", tried):
+                return tried, checks
+        return None
+
+    def _may_build_ahead(self) -> bool:
+        """Without signal scopes a command could kill the placeholder, whose walls it shares."""
+        return self.abi >= kernel.FIRST_ABI_WITH_SCOPES
 
     def _may_use_bubblewrap(self) -> bool:
         if not self.walls.programs:

@@ -47,6 +47,8 @@ class Behind:
     """Bubblewrap, where it is the layer."""
     filtered: bool = True
     """Whether system calls are filtered behind bubblewrap; behind Landlock they always are."""
+    ahead: bool = False
+    """Whether bubblewrap may have built the walls before the command came."""
     helper: Helper | None = None
     """None for a command."""
 
@@ -66,7 +68,13 @@ def decide(charter: Charter, proof: Proof, request: Request) -> Behind | str:
 def _command(walls: Walls, proof: Proof) -> Behind | str:
     if proof.commands == "none" and walls.mode != UNCONFINED:
         return f"commands run only behind walls in {walls.mode}, and none were proven at start"
-    return Behind(layer=proof.commands, walls=walls, program=proof.program, filtered=proof.filtered)
+    return Behind(
+        layer=proof.commands,
+        walls=walls,
+        program=proof.program,
+        filtered=proof.filtered,
+        ahead=proof.ahead,
+    )
 
 
 def _helper(walls: Walls, proof: Proof, helper: Helper) -> Behind | str:

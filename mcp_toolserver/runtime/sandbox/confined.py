@@ -12,15 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from mcp_toolserver.runtime.sandbox import bubblewrap, enclosure, kernel, seccomp
+from mcp_toolserver.runtime.sandbox import ahead, bubblewrap, enclosure, kernel, seccomp
+from mcp_toolserver.runtime.sandbox.ahead import Ahead
 from mcp_toolserver.runtime.sandbox.bubblewrap import Enclosure
 from mcp_toolserver.runtime.sandbox.canary import missing_filter, prove
 from mcp_toolserver.runtime.sandbox.charter import Behind, Charter, Helper
 from mcp_toolserver.runtime.sandbox.comparison import after
-from mcp_toolserver.runtime.sandbox.devices import fix_devices
+from mcp_toolserver.runtime.sandbox.devices import fix_devices, reopen_nothing
 from mcp_toolserver.runtime.sandbox.guard import Before, look, survey_roots
+from mcp_toolserver.runtime.sandbox.mounts import mounts, scratch_folder
 from mcp_toolserver.runtime.sandbox.survey import Survey
-from mcp_toolserver.runtime.sandbox.walls import Layer, Proof, Walls
+from mcp_toolserver.runtime.sandbox.trial import Trial
+from mcp_toolserver.runtime.sandbox.walls import Proof, Walls
 
 DEGRADED = (
     "Degraded: this ran behind Landlock alone, which protects neither .git nor the modes and times of files "
@@ -62,19 +65,35 @@ class Entrance:
     """A private folder for temporary files, where the walls do not bring one."""
     devices: int = -1
     """See `Ground`."""
+    namespaces: tuple[int, ...] = ()
+    """Of walls that stand, see `ahead.Ahead`; nothing else builds any then."""
+    folder: str = ""
+    """Where the program starts behind these."""
+    temporary: str = ""
+    """Where it finds a place for temporary files, if anything else does not tell it."""
 
     @property
     def environment(self) -> Mapping[str, str]:
         """What the program gets beside its own."""
-        return {"TMPDIR": self.scratch} if self.scratch else {}
+        temporary = self.scratch or self.temporary
+        return {"TMPDIR": temporary} if temporary else {}
 
     def enter(self, behind: Behind, cwd: int, argv: tuple[str, ...]) -> tuple[str, ...]:
         """Go behind the walls, or name the program that does and then starts `argv` in the folder `cwd`.
+
+        It may return in a fork, as whose end this process ends.
 
         Raises:
             OSError, LockError: the walls cannot be built.
         """
         walls = behind.walls
+        if self.namespaces:
+            ahead.enter(self.namespaces, self.folder)
+            reopen_nothing()
+            kernel.drop_capabilities()
+            if behind.filtered:
+                seccomp.load(_filter(behind))
+            return argv
         if behind.layer == "bubblewrap":
             fix_devices(self.devices)
             return (*self.enclosure.arguments(), *argv)
@@ -102,15 +121,16 @@ class Confinement:
     """A pipe in which bubblewrap says how far it got."""
 
     @classmethod
-    def ready(cls, behind: Behind, on: Ground, cwd: int) -> "Confinement":
-        """Make ready what a fork needs to start a program in the folder open as `cwd`.
+    def ready(cls, behind: Behind, on: Ground, cwd: int, standing: Ahead | None = None) -> "Confinement":
+        """Make ready what a fork needs to start a program in the folder open as `cwd`, behind the walls
+        `standing` if they are those that it needs.
 
         Raises:
             OSError: a descriptor or a folder cannot be made.
             Unprotectable: something that has to be protected cannot be; the text says what.
         """
         if behind.layer == "bubblewrap":
-            return _enclosed(behind, on, cwd)
+            return _enclosed(behind, on, cwd, standing)
         if behind.layer == "landlock" and not _reads_one_folder(behind):
             writes = behind.walls.mode != "read-only"
             before = look(behind.walls, on.roots, on.surveys, mounted=False) if writes else None
@@ -150,20 +170,48 @@ class Confinement:
             self.before.close()
 
 
-def _enclosed(behind: Behind, on: Ground, cwd: int) -> Confinement:
+def _enclosed(behind: Behind, on: Ground, cwd: int, standing: Ahead | None) -> Confinement:
     roots = {**on.roots, **_own_places(behind.helper)}
     before = look(replace(behind.walls, roots=tuple(roots)), roots, on.surveys)
-    rules = enclosure.command_filter(behind.walls.mode, behind.walls.network)
+    made = mounts(before)
+    folder = os.readlink(f"/proc/self/fd/{cwd}")
+    if standing is not None and behind.helper is None and standing.fits(made):
+        entrance = Entrance(namespaces=standing.namespaces, folder=folder, temporary=scratch_folder(made))
+        return Confinement(behind=behind, entrance=entrance, before=before)
     reading, writing = os.pipe2(os.O_CLOEXEC)
-    made = bubblewrap.enclosure(
-        before,
-        behind.program,
-        cwd=os.readlink(f"/proc/self/fd/{cwd}"),
-        seccomp=seccomp.as_descriptor(seccomp.program(rules)) if behind.filtered else None,
-        status=writing,
-    )
-    entrance = Entrance(enclosure=made, devices=on.devices)
+    passed = {"--json-status-fd": writing}
+    if behind.filtered:
+        passed["--seccomp"] = seccomp.as_descriptor(_filter(behind))
+    walls = bubblewrap.enclosure(before, made, behind.program, cwd=folder, passed=passed)
+    entrance = Entrance(enclosure=walls, devices=on.devices)
     return Confinement(behind=behind, entrance=entrance, before=before, status=reading)
+
+
+def _filter(behind: Behind) -> bytes:
+    return seccomp.program(enclosure.command_filter(behind.walls.mode, behind.walls.network))
+
+
+def built_ahead(behind: Behind, on: Ground, charter: Charter) -> Ahead | None:
+    """Walls for the next command; none where they cannot be built ahead.
+
+    Raises:
+        OSError, Unprotectable: they cannot be built at all now.
+    """
+    somewhere = next(iter(on.roots.values()))
+    confinement = Confinement.ready(behind, on, somewhere)
+    assert confinement.before is not None
+    try:
+        if not behind.ahead:
+            return None
+        return ahead.build(
+            mounts(confinement.before),
+            confinement.status,
+            lambda: confinement.entrance.enter(behind, somewhere, (*charter.shell, ahead.PLACEHOLDER)),
+            filtered=behind.filtered,
+        )
+    finally:
+        confinement.entered()
+        confinement.given_up()
 
 
 def _reads_one_folder(behind: Behind) -> bool:
@@ -199,8 +247,10 @@ def proven(charter: Charter) -> Proof:
     """What this machine keeps of the walls of `charter`."""
     filtered = not missing_filter()
 
-    def run(walls: Walls, layer: Layer, program: str, script: str) -> tuple[int, str]:
-        behind = Behind(layer=layer, walls=walls, program=program, filtered=filtered)
+    def run(walls: Walls, trial: Trial, script: str) -> tuple[int, str]:
+        behind = Behind(
+            layer=trial.layer, walls=walls, program=trial.program, filtered=filtered, ahead=trial.ahead
+        )
         return run_behind(behind, charter, script)
 
     return prove(charter.walls, run, abi=kernel.landlock_abi())
@@ -215,7 +265,8 @@ def run_behind(behind: Behind, charter: Charter, script: str) -> tuple[int, str]
     """
     on = ground(behind.walls)
     cwd = os.open(behind.walls.roots[0], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    confinement = Confinement.ready(behind, on, cwd)
+    standing = built_ahead(behind, on, charter) if behind.ahead else None
+    confinement = Confinement.ready(behind, on, cwd, standing)
     reading, writing = os.pipe2(os.O_CLOEXEC)
     child = os.fork()
     if child == 0:
@@ -229,6 +280,8 @@ def run_behind(behind: Behind, charter: Charter, script: str) -> tuple[int, str]
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
+        if standing is not None:
+            standing.dismiss()
         for descriptor in (reading, cwd, *on.roots.values()):
             os.close(descriptor)
         confinement.taken_down("stopped")

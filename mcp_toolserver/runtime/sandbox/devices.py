@@ -43,7 +43,7 @@ def fix_devices(ahead: int = -1) -> None:
     """Make the devices that this user owns unchangeable, for this process and what it starts.
 
     `ahead` is what `fixed_devices` made; it moves this process to the top folder. Standard input, where it is
-    /dev/null, is opened anew, because a descriptor belongs to a mount too.
+    /dev/null, is opened anew.
 
     Raises:
         OSError: the kernel refused.
@@ -53,7 +53,7 @@ def fix_devices(ahead: int = -1) -> None:
     elif owned := _changeable():
         _leave_mounts()
         _fix(owned)
-    _reopen_nothing()
+    reopen_nothing()
 
 
 def _changeable() -> list[str]:
@@ -101,7 +101,8 @@ def _tell(file: str, words: str) -> None:
         os.close(descriptor)
 
 
-def _reopen_nothing() -> None:
+def reopen_nothing() -> None:
+    """Open standard input anew, where it is /dev/null: a descriptor belongs to a mount too."""
     status = os.fstat(0)
     if stat.S_ISCHR(status.st_mode) and status.st_rdev == _NOTHING:
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

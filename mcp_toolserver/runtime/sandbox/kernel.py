@@ -1,5 +1,6 @@
 """The few system calls that the standard library lacks."""
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -8,6 +9,7 @@ from functools import cache
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
+PR_CAPBSET_DROP = 24
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 
@@ -34,6 +36,7 @@ FILE_CAPABILITIES = 0b11111
 and to keep set-id bits."""
 
 _CAPABILITY_VERSION = 0x20080522
+_MORE_THAN_CAPABILITIES = 64
 
 Argument = ctypes.c_char_p | ctypes.c_size_t | ctypes.c_int | ctypes.c_uint32 | None
 
@@ -119,6 +122,19 @@ def keep_capabilities(kept: int) -> None:
     fewer = struct.pack("=6I", effective & kept, permitted & kept, 0, 0, 0, 0)
     if _libc().capset(header, ctypes.create_string_buffer(fewer)):
         raise _last_error()
+
+
+def drop_capabilities() -> None:
+    """Give up every capability, and that any program started later gives one.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    with contextlib.suppress(OSError):
+        for number in range(_MORE_THAN_CAPABILITIES):
+            prctl(PR_CAPBSET_DROP, number)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    keep_capabilities(0)
 
 
 # --- Landlock --------------------------------------------------------------------------------------------

@@ -13,12 +13,13 @@ import select
 import signal
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mcp_toolserver.runtime.sandbox import kernel, limits
+from mcp_toolserver.runtime.sandbox.ahead import Ahead
 from mcp_toolserver.runtime.sandbox.bounds import CommandBounds
 from mcp_toolserver.runtime.sandbox.charter import Behind, Charter, decide
-from mcp_toolserver.runtime.sandbox.confined import Confinement, Ground
+from mcp_toolserver.runtime.sandbox.confined import Confinement, Ground, built_ahead
 from mcp_toolserver.runtime.sandbox.guard import Unprotectable
 from mcp_toolserver.runtime.sandbox.passing import receive
 from mcp_toolserver.runtime.sandbox.signals import drain, ignore_polite, wake_on_child_end
@@ -105,17 +106,19 @@ def attend(constants: Constants, calls: socket.socket) -> None:
     wake = wake_on_child_end()
     enclosed = _enclose(constants.broker)
     starter = Starter.forked(constants.charter, constants.proof)
-    _rehearse(constants)
+    standing = _rehearse(constants, enclosed=enclosed)
     with calls:
         received = receive(calls)
     if len(received) != DESCRIPTORS:
-        return starter.dismiss()
+        return _dismiss(starter, standing)
     descriptors = Descriptors.received(received)
     with socket.socket(fileno=descriptors.control) as control:
-        ready = _ready(constants, descriptors)
+        ready = _ready(constants, descriptors, standing)
         if not isinstance(ready, _Ready):
             _tell(control, ready)
-            return starter.dismiss()
+            return _dismiss(starter, standing)
+        if standing is not None and not ready.confinement.entrance.namespaces:
+            standing.dismiss()
         failure = _start(starter, ready, descriptors)
         if failure:
             ready.confinement.given_up()
@@ -138,8 +141,15 @@ def attend(constants: Constants, calls: socket.socket) -> None:
     return None
 
 
-def _rehearse(constants: Constants) -> None:
-    """Do once, without effect, what a request will take.
+def _dismiss(starter: Starter, standing: Ahead | None) -> None:
+    """End what waits for a command; none comes."""
+    if standing is not None:
+        standing.dismiss()
+    starter.dismiss()
+
+
+def _rehearse(constants: Constants, *, enclosed: bool) -> Ahead | None:
+    """Do once what a request will take, and keep the walls if they can be built ahead.
 
     This process shares its memory with the broker, and each page of it is copied when it is first used.
     """
@@ -147,10 +157,9 @@ def _rehearse(constants: Constants) -> None:
     behind = decide(constants.charter, constants.proof, request)
     if isinstance(behind, Behind) and behind.layer == "bubblewrap":
         with contextlib.suppress(OSError, Unprotectable):
-            somewhere = next(iter(constants.ground.roots.values()))
-            confinement = Confinement.ready(behind, constants.ground, somewhere)
-            confinement.entered()
-            confinement.given_up()
+            behind = replace(behind, ahead=behind.ahead and enclosed)
+            return built_ahead(behind, constants.ground, constants.charter)
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +170,9 @@ class _Ready:
     confinement: Confinement
 
 
-def _ready(constants: Constants, descriptors: Descriptors) -> _Ready | dict[str, object]:
+def _ready(
+    constants: Constants, descriptors: Descriptors, standing: Ahead | None
+) -> _Ready | dict[str, object]:
     """What is to be done; or the word on why not."""
     try:
         request = decode(_read(descriptors.request))
@@ -171,7 +182,7 @@ def _ready(constants: Constants, descriptors: Descriptors) -> _Ready | dict[str,
     if isinstance(behind, str):
         return {"refused": behind}
     try:
-        confinement = Confinement.ready(behind, constants.ground, descriptors.cwd)
+        confinement = Confinement.ready(behind, constants.ground, descriptors.cwd, standing)
     except (OSError, Unprotectable) as error:
         return {"unwalled": str(error)}
     return _Ready(request=request, confinement=confinement)

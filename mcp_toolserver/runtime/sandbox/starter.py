@@ -73,7 +73,7 @@ class Starter:
         try:
             os.write(order, _order(request, entrance))
             standard = (around.cwd, around.stdin, around.stdout, around.stderr)
-            send(self._orders, (order, *standard, *entrance.enclosure.descriptors))
+            send(self._orders, (order, *standard, *entrance.enclosure.descriptors, *entrance.namespaces))
         finally:
             os.close(order)
 
@@ -96,15 +96,25 @@ def _order(request: Request, entrance: Entrance) -> bytes:
         "words": entrance.enclosure.words,
         "scratch": entrance.scratch,
         "devices": entrance.devices,
+        "namespaces": len(entrance.namespaces),
+        "folder": entrance.folder,
+        "temporary": entrance.temporary,
     }
     return json.dumps(told).encode()
 
 
-def _understood(order: bytes, enclosing: list[int]) -> tuple[Request, Entrance]:
-    """The request and the way in of `order`, whose enclosure has the descriptors `enclosing`."""
+def _understood(order: bytes, given: list[int]) -> tuple[Request, Entrance]:
+    """The request and the way in of `order`, with whose descriptors came those in `given`."""
     told = json.loads(order)
-    enclosure = Enclosure(words=tuple(told["words"]), descriptors=tuple(enclosing))
-    entrance = Entrance(enclosure=enclosure, scratch=told["scratch"], devices=told["devices"])
+    enclosing = len(given) - told["namespaces"]
+    entrance = Entrance(
+        enclosure=Enclosure(words=tuple(told["words"]), descriptors=tuple(given[:enclosing])),
+        scratch=told["scratch"],
+        devices=told["devices"],
+        namespaces=tuple(given[enclosing:]),
+        folder=told["folder"],
+        temporary=told["temporary"],
+    )
     return decode(told["request"].encode()), entrance
 
 
@@ -157,8 +167,8 @@ def _rehearse(recruit: _Recruit) -> None:
 
 def _become(recruit: _Recruit, given: list[int]) -> dict[str, str]:
     """Turn this fork into the program; returns only why it could not."""
-    order, cwd, stdin, stdout, stderr, *enclosing = given
-    request, entrance = _understood(os.pread(order, os.fstat(order).st_size, 0), enclosing)
+    order, cwd, stdin, stdout, stderr, *entering = given
+    request, entrance = _understood(os.pread(order, os.fstat(order).st_size, 0), entering)
     behind = decide(recruit.charter, recruit.proof, request)
     if isinstance(behind, str):
         return {"refused": behind}

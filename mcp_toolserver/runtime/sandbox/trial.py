@@ -17,10 +17,6 @@ from mcp_toolserver.runtime.sandbox.environment import DEFAULT_PATH
 from mcp_toolserver.runtime.sandbox.scene import Scene, Seen
 from mcp_toolserver.runtime.sandbox.walls import Check, Layer, Walls
 
-Run = Callable[[Walls, Layer, str, str], tuple[int, str]]
-"""Start a script for /bin/sh just as a command is started: the walls, the layer, bubblewrap where it is the
-layer, the script. It gives the exit status and the output; whatever it raises means that nothing ran."""
-
 NOTES = 300
 """Characters of a failed program's output that go into a reason."""
 
@@ -39,6 +35,8 @@ class Trial:
     program: str = ""
     filtered: bool = True
     """Whether this machine has filters for system calls at all."""
+    ahead: bool = False
+    """Whether the command enters walls that bubblewrap built before."""
     brief: bool = False
     """Leave out what takes a program of its own to try."""
 
@@ -51,6 +49,12 @@ class Trial:
     def apart(self) -> bool:
         """Whether the layer has mounts, processes and a network of its own."""
         return self.layer == "bubblewrap"
+
+
+Run = Callable[[Walls, Trial, str], tuple[int, str]]
+"""Start a script for /bin/sh just as a command is started: the walls, what else is tried, the script.
+
+It gives the exit status and the output; whatever it raises means that nothing ran."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +82,7 @@ def attempt(trial: Trial, run: Run, made: Scene) -> Outcome:
     """Try a layer in a scene that no failed trial has left in disorder."""
     before = made.seen()
     try:
-        status, output = run(made.walls(trial.walls), trial.layer, trial.program, script(trial, made))
+        status, output = run(made.walls(trial.walls), trial, script(trial, made))
     except Exception as error:  # noqa: BLE001  # whatever it is, this layer holds nothing
         return Outcome(problem=_one_line(f"it could not be started: {str(error) or type(error).__name__}"))
     told = dict(line.split(" ", 1) for line in output.splitlines() if " " in line)

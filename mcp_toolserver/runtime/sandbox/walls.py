@@ -62,6 +62,8 @@ class Proof:
     """Bubblewrap, absolute, where it is used."""
     filtered: bool = True
     """Whether system calls are filtered too. Where they cannot be, bubblewrap stands alone."""
+    ahead: bool = False
+    """Whether a command can enter walls that bubblewrap built before."""
     checks: tuple[Check, ...] = ()
     """Of the layer that is used."""
     reasons: tuple[str, ...] = ()
@@ -83,6 +85,7 @@ def heard(packet: bytes) -> Proof:
         helpers=message["helpers"],
         program=message["program"],
         filtered=message["filtered"],
+        ahead=message["ahead"],
         checks=tuple(Check(**check) for check in message["checks"]),
         reasons=tuple(message["reasons"]),
         stop=message["stop"],
