@@ -67,7 +67,7 @@ def walls(settings: Settings) -> Walls:
         network=settings.network == "commands",
         git_writable=settings.git == "writable",
         allow_degraded=settings.allow_degraded,
-        programs=_bubblewraps(roots),
+        programs=_bubblewraps(settings.permission_mode, roots),
     )
 
 
@@ -81,13 +81,15 @@ def _web_places(settings: Settings) -> tuple[str, ...]:
     return (*_key_files(settings), *(os.path.realpath(place) for place in trusted if place))
 
 
-def _bubblewraps(roots: tuple[str, ...]) -> tuple[str, ...]:
+def _bubblewraps(mode: Permission, roots: tuple[str, ...]) -> tuple[str, ...]:
     if sys.platform != "linux":
         return ()
     # It builds on what only Linux has.
     from mcp_toolserver.runtime.sandbox import bubblewrap
 
-    return bubblewrap.candidates(os.environ.get("PATH", ""), roots)
+    # Where nothing can be written, a root may hold the environment that this very process was started from.
+    installed = os.path.realpath(sys.prefix) if mode is Permission.READ_ONLY else ""
+    return bubblewrap.candidates(os.environ.get("PATH", ""), roots, installed=installed)
 
 
 def wanted_roots(settings: Settings) -> tuple[str, ...]:

@@ -4,13 +4,16 @@ import contextlib
 import json
 import os
 import socket
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcp_toolserver.runtime.sandbox.bubblewrap import candidates
+from mcp_toolserver.confine import walls
+from mcp_toolserver.runtime.sandbox.bubblewrap import WHEEL, candidates
+from mcp_toolserver.settings import load
 from tests.confinement import USERS
 from tests.walled import PYTHON, READ_ONLY, WRITING, Ground, Starter, git, ground, starter
 
@@ -510,6 +513,13 @@ def test_bubblewrap_in_a_root_is_never_used(tmp_path: Path, how: str) -> None:
         entry.symlink_to(file.parent)
     assert str(entry / "bwrap") in candidates(str(entry), ())
     assert str(entry / "bwrap") not in candidates(str(entry), (str(root),))
+
+
+@pytest.mark.parametrize("mode", [READ_ONLY, WRITING])
+def test_an_environment_within_a_root_is_trusted_where_nothing_can_change_it(mode: str) -> None:
+    here = os.path.realpath(sys.prefix)
+    found = walls(load(["--root", here, "--permission-mode", mode], {}).settings).programs
+    assert any(one.startswith(here) and one.endswith(WHEEL) for one in found) is (mode == READ_ONLY)
 
 
 @pytest.mark.parametrize("flaw", ["missing", "not executable", "a folder"])

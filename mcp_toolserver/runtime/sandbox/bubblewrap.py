@@ -49,15 +49,19 @@ class Enclosure:
             os.close(descriptor)
 
 
-def candidates(path: str, roots: Sequence[str]) -> tuple[str, ...]:
-    """Where bubblewrap is, best first, `path` being PATH; nothing that a command might have put there."""
+def candidates(path: str, roots: Sequence[str], *, installed: str = "") -> tuple[str, ...]:
+    """Where bubblewrap is, best first, `path` being PATH; nothing that a command might have put there.
+
+    `installed` is the folder, links resolved, whose programs are trusted although it may lie in a root.
+    """
     wheels = (os.path.join(entry, WHEEL) for entry in sys.path if entry.startswith("/"))
     named = (os.path.join(entry, "bwrap") for entry in path.split(":") if entry.startswith("/"))
     programs = {os.path.realpath(file): file for file in reversed((SYSTEM, *wheels, *named))}
     return tuple(
         file
         for real, file in reversed(programs.items())
-        if _is_program(file) and not _within(roots, file, real)
+        if _is_program(file)
+        and (not _within(roots, file, real) or (installed and _within((installed,), real)))
     )
 
 
