@@ -231,6 +231,17 @@ def test_the_demo_shows_a_refused_write_on_an_unchanged_folder(workspace: Path, 
     assert [path.name for path in workspace.iterdir()] == ["a.txt"]
 
 
+def test_the_demo_imports_nothing_of_the_folder_that_it_shows(workspace: Path, tmp_path: Path) -> None:
+    trap = workspace / "mcp_toolserver"
+    trap.mkdir()
+    (trap / "__init__.py").write_text("raise SystemExit('imported')", encoding="utf-8")
+    program = Path(sys.executable).with_name("mcp-toolserver")
+    environ = {**os.environ, "HOME": str(tmp_path)}
+    printed = subprocess.run([program, "demo"], cwd=workspace, env=environ, capture_output=True, check=False)
+    assert b"every one is unchanged" in printed.stdout, printed.stderr
+    assert list(trap.iterdir()) == [trap / "__init__.py"]
+
+
 def test_the_example_config_works_as_pasted(tmp_path: Path) -> None:
     config = json.loads((ROOT / "claude_desktop_config.example.json").read_text(encoding="utf-8"))
     (server,) = config["mcpServers"].values()

@@ -33,7 +33,8 @@ async def _demo(folder: str) -> int:
     """Show the server at work on `folder`, read-only; exit status 1 when it does not keep its word."""
     console = Console(highlight=False, soft_wrap=True)
     before = _snapshot(Path(folder))
-    command = [sys.executable, "-m", "mcp_toolserver", "--permission-mode", "read-only", "--root", folder]
+    server = [sys.executable, "-P", "-m", "mcp_toolserver"]  # never from the folder it shows
+    command = [*server, "--permission-mode", "read-only", "--root", folder]
     console.print(f"[bold]$ mcp-toolserver --permission-mode read-only --root {escape(folder)}[/bold]")
     started = time.perf_counter()
     async with connect(command) as connection:
