@@ -84,7 +84,8 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
     """
     registry = Registry(discover())
     offer = offered_here(broker, settings, git=found.git is not None)
-    offered = registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
+    listed = registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
+    unlisted = registry.unlisted(settings.toolsets, listed, settings.exclude_tools)
     policy = _policy(settings, registry)
     state = state_folder(settings.state_dir)
     outputs = Outputs(state)
@@ -120,7 +121,8 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
     )
     dispatcher = Dispatcher(
         registry=registry,
-        offered=offered,
+        offered=listed | unlisted,
+        unlisted=unlisted,
         policy=policy,
         host=machine,
         objections=(commands(_commands(registry)),),
@@ -184,6 +186,7 @@ _OWN = (
     Capability.TELL,
     Capability.TODOS,
     Capability.PREFERENCES,
+    Capability.CATALOGUE,
 )
 """What every host has: it changes nothing but the server's own state."""
 _WEB: tuple[Capability, ...] = (Capability.FETCH, Capability.SEND)

@@ -7,10 +7,11 @@ says what was wrong and what to do next. However a call ends, it is written down
 possible, none runs. Every text on its way out passes `Dispatcher.shown`.
 """
 
+import json
 import logging
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -18,15 +19,26 @@ from typing import Protocol
 import anyio
 from pydantic import JsonValue, ValidationError
 
-from mcp_toolserver.capabilities import CanonicalPath, Capability, Permission, Prices, Report, Scope, Spill
+from mcp_toolserver.capabilities import (
+    CanonicalPath,
+    Capability,
+    Permission,
+    Prices,
+    Report,
+    Scope,
+    Spill,
+    ToolCard,
+)
 from mcp_toolserver.conversation import Human, Speaker
 from mcp_toolserver.errors import (
     Denied,
     InvalidInput,
+    NotFound,
     SandboxUnavailable,
     TimedOut,
     ToolError,
     Unavailable,
+    UnknownTool,
 )
 from mcp_toolserver.limits import Fitted, fit
 from mcp_toolserver.policy.level import level, missing
@@ -36,7 +48,7 @@ from mcp_toolserver.record import Call, Recorder
 from mcp_toolserver.registry import Entry, Registry
 from mcp_toolserver.text.arguments import lenient, refusal
 from mcp_toolserver.text.visible import visible, visible_values
-from mcp_toolserver.tool import Args, Image, Output, Pathful, Runtime
+from mcp_toolserver.tool import Args, Forward, Image, Output, Pathful, Profile, Runtime
 
 log = logging.getLogger(__name__)
 
@@ -153,6 +165,16 @@ class Result:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Found:
+    """The tool that a call is for, and its arguments under the tool's own names and in its own units."""
+
+    entry: Entry
+    arguments: Mapping[str, JsonValue]
+    through: str = ""
+    """The tool that was called to call it, if any."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Dispatcher:
     """Runs tools for callers under one policy."""
 
@@ -161,6 +183,8 @@ class Dispatcher:
     """Names of the tools that the operator switched on."""
     policy: Policy
     host: Host
+    unlisted: frozenset[str] = frozenset()
+    """Those of them that are not listed; who knows a name can call it."""
     objections: tuple[Objection, ...] = ()
     recorder: Recorder | None = None
     """Keeps a line of every call."""
@@ -171,17 +195,51 @@ class Dispatcher:
     )
 
     def level(self, entry: Entry) -> Permission:
-        """What a call of the tool needs on this host."""
-        return level(entry.spec, self.host.prices)
+        """What a call of the tool needs on this host; of one that calls others, the most that one needs."""
+        if not isinstance(entry.spec.run, Forward):
+            return level(entry.spec, self.host.prices)
+        return max(map(self.level, self._targets()), default=Permission.READ_ONLY)
+
+    def reach(self, entry: Entry) -> frozenset[Capability]:
+        """What the tool, or one that it may call, needs of what reaches beyond this machine's files."""
+        specs = [other.spec for other in self._targets()] if isinstance(entry.spec.run, Forward) else []
+        return self.host.open_world & frozenset[Capability]().union(
+            entry.spec.needs, *(spec.needs for spec in specs)
+        )
 
     def listed(self) -> tuple[Entry, ...]:
+        """What clients are told of, by name."""
+        return tuple(entry for entry in self.available() if entry.spec.name not in self.unlisted)
+
+    def available(self) -> tuple[Entry, ...]:
         """What this server offers: switched on, possible here and not above the ceiling, by name."""
-        return tuple(
-            entry
-            for name, entry in self.registry.entries.items()
-            if name in self.offered
+        return tuple(filter(self._is_available, self.registry.entries.values()))
+
+    def _is_available(self, entry: Entry) -> bool:
+        return (
+            entry.spec.name in self.offered
             and self.level(entry) <= self.policy.ceiling
             and not missing(entry.spec.needs, self.host.prices)
+        )
+
+    def _targets(self) -> Iterator[Entry]:
+        """What a tool that calls others may come to."""
+        others = (e for e in self.registry.entries.values() if not isinstance(e.spec.run, Forward))
+        return filter(self._is_available, others)
+
+    def _catalogue(self) -> tuple[ToolCard, ...]:
+        return tuple(
+            ToolCard(
+                name=entry.spec.name,
+                description=entry.spec.description.strip(),
+                aliases=entry.other_names,
+                toolset=entry.toolset,
+                permission=self.level(entry),
+                schema=json.dumps(entry.schema, ensure_ascii=False, separators=(",", ":")),
+                arguments=tuple(entry.argument_names.values()),
+                core=entry.spec.profile is Profile.LEAN,
+            )
+            for entry in self.available()
         )
 
     async def call(self, name: str, arguments: Mapping[str, JsonValue] | None, caller: Caller) -> Result:
@@ -227,12 +285,15 @@ class Dispatcher:
             return _bug(entry.spec.name)
 
     async def _answer(self, entry: Entry, call: Call, caller: Caller) -> Result:
-        spec = entry.spec
+        found = self._found(entry, call)
+        entry, spec = found.entry, found.entry.spec
+        call.tool, call.needs = spec.name, spec.needs
         call.permission = needed = self.level(entry)
         roots = await caller.roots()
         host = self.host if roots is None else self.host.within(roots)
-        args = self._validated(entry, call, host)
-        request = Request(tool=spec.name, level=needed, subjects=_subjects(entry, args, host))
+        args = self._validated(entry, found.arguments, call, host)
+        subjects = _subjects(entry, args, host)
+        request = Request(tool=spec.name, level=needed, subjects=subjects, through=found.through)
         await self._permit(request, call, caller)
         if lacking := missing(spec.needs, host.prices):
             raise _lacking(spec.name, lacking, host)
@@ -243,6 +304,7 @@ class Dispatcher:
         output = None
         with anyio.move_on_after(spec.limits.deadline):
             async with turn:
+                assert not isinstance(spec.run, Forward)
                 output = await spec.run(args, runtime)
         if output is None:
             raise TimedOut(
@@ -252,9 +314,29 @@ class Dispatcher:
             output = replace(output, text=text)
         return self._enveloped(output, await fit(output, spec.limits.output_bytes, host))
 
-    def _validated(self, entry: Entry, call: Call, host: Host) -> Args:
+    def _found(self, entry: Entry, call: Call) -> _Found:
+        """What the call is for. A call that is one of another tool goes on as that."""
         try:
-            return validated(entry, self.registry.translate(call.name, call.arguments), host)
+            arguments = self.registry.translate(call.name, call.arguments)
+            run = entry.spec.run
+            if not isinstance(run, Forward):
+                return _Found(entry=entry, arguments=arguments)
+            name, its_own = run.target(validated(entry, arguments, self.host))
+            target = self.registry.find(name)
+            if isinstance(target.spec.run, Forward):
+                raise InvalidInput(f"{entry.spec.name} cannot call {name}; name the tool that is to run.")
+            renamed = self.registry.translate(name, its_own)
+        except UnknownTool:
+            call.verdict = "unknown"
+            raise NotFound(f"{entry.spec.name} found no tool of that name; ToolSearch finds names.") from None
+        except ToolError:
+            call.verdict = "invalid"
+            raise
+        return _Found(entry=target, arguments=renamed, through=entry.spec.name)
+
+    def _validated(self, entry: Entry, arguments: Mapping[str, JsonValue], call: Call, host: Host) -> Args:
+        try:
+            return validated(entry, arguments, host)
         except ToolError as error:
             call.verdict = "refused-path" if isinstance(error, Denied) else "invalid"
             raise
@@ -266,7 +348,7 @@ class Dispatcher:
             verdict = self.policy.decide(replace(request, subjects=((subject,),)))
             return None if verdict.action == "run" else verdict.reason
 
-        return Scope(session=call.session, refuses=refuses)
+        return Scope(session=call.session, refuses=refuses, catalogue=self._catalogue)
 
     def _report(self, caller: Caller) -> Report:
         async def report(message: str) -> None:
@@ -290,11 +372,9 @@ class Dispatcher:
         Raises:
             Denied: by a rule, the ceiling, the watchdog or the human.
         """
-        if request.tool not in self.offered:
+        if off := [tool for tool in request.tools if tool not in self.offered]:
             call.verdict = "refused-off"
-            raise Denied(
-                f"{request.tool} is switched off on this server by its --tools or --toolsets setting."
-            )
+            raise Denied(f"{off[0]} is switched off on this server by its --tools or --toolsets setting.")
         verdict = self.policy.decide(request)
         call.rule = verdict.rule
         if verdict.action == "refuse":

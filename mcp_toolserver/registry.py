@@ -54,6 +54,11 @@ class Entry:
         fields = self.spec.args.model_fields
         return tuple(name for name, info in fields.items() if any(isinstance(m, mark) for m in info.metadata))
 
+    @property
+    def other_names(self) -> tuple[str, ...]:
+        """What else the tool answers to."""
+        return tuple(alias.name for alias in self.spec.aliases if alias.name != self.spec.name)
+
     @cached_property
     def argument_names(self) -> Mapping[str, str]:
         """Attribute of the model → name on the wire."""
@@ -144,6 +149,14 @@ class Registry:
             chosen = set(self._members(Profile.DEFAULT.name.lower()))
         chosen |= {self._operator_named(name) for name in names}
         return frozenset(chosen - {self._operator_named(name) for name in excluded})
+
+    def unlisted(
+        self, toolsets: Sequence[str], listed: frozenset[str], excluded: Sequence[str]
+    ) -> frozenset[str]:
+        """What an operator leaves to be found, beside what is `listed`: with `lean`, everything else."""
+        if Profile.LEAN.name.lower() not in toolsets:
+            return frozenset()
+        return frozenset(self.entries) - listed - {self._operator_named(name) for name in excluded}
 
     def _members(self, toolset: str) -> Iterator[str]:
         profiles = {profile.name.lower(): profile for profile in Profile}

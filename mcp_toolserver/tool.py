@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Annotated, Any, Literal, Protocol, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    model_validator,
+)
 
 from mcp_toolserver.capabilities import (
     Answers,
@@ -17,6 +25,7 @@ from mcp_toolserver.capabilities import (
     BlameQuery,
     CanonicalPath,
     Capability,
+    Catalogue,
     Choice,
     Clock,
     Command,
@@ -62,6 +71,7 @@ from mcp_toolserver.capabilities import (
     TodoPriority,
     Todos,
     TodoStatus,
+    ToolCard,
     WebAnswer,
     WebHit,
     WebHits,
@@ -94,6 +104,7 @@ __all__ = [
     "FolderContent",
     "FolderEntry",
     "FolderQuery",
+    "Forward",
     "FoundFiles",
     "FoundLines",
     "GitBranch",
@@ -107,6 +118,7 @@ __all__ = [
     "Image",
     "InvalidInput",
     "JobState",
+    "JsonValue",
     "Limits",
     "LineQuery",
     "NotFound",
@@ -128,6 +140,7 @@ __all__ = [
     "TodoList",
     "TodoPriority",
     "TodoStatus",
+    "ToolCard",
     "ToolError",
     "ToolSpec",
     "Unavailable",
@@ -258,6 +271,8 @@ class Runtime(Protocol):
     def http(self) -> Send: ...
     @property
     def report(self) -> Report: ...
+    @property
+    def catalogue(self) -> Catalogue: ...
     async def compute(self, work: Callable[[], T]) -> T:
         """Do pure work that may take long, without holding up other calls."""
         ...
@@ -295,6 +310,14 @@ class Limits:
     """UTF-8 bytes of text sent; more is cut, and the whole kept beside."""
 
 
+@dataclass(frozen=True)
+class Forward:
+    """In place of what runs: a call of the tool is a call of another one, and is treated as that in all."""
+
+    target: Callable[[Any], tuple[str, Mapping[str, JsonValue]]]
+    """Its arguments → the name and the arguments of the other."""
+
+
 Kind = Literal["read", "edit", "search", "execute", "fetch", "think", "other"]
 
 
@@ -308,7 +331,7 @@ class ToolSpec:
     permission: Permission
     needs: frozenset[Capability]
     args: type[Args]
-    run: Callable[[Any, Runtime], Awaitable[Output]]
+    run: Callable[[Any, Runtime], Awaitable[Output]] | Forward
     kind: Kind
     """The Agent Client Protocol's kind of tool."""
     subjects: Callable[[Any], tuple[str, ...]]

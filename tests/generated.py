@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from mcp_toolserver.capabilities import Capability
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.registry import Entry, discover
+from mcp_toolserver.tool import Forward
 
 HERE = Path(__file__).parent
 SNAPSHOTS = HERE / "snapshots"
@@ -22,7 +23,8 @@ OPEN = frozenset({Capability.PROCESS, Capability.FETCH, Capability.SEND})
 
 def wire(entry: Entry) -> dict[str, JsonValue]:
     """The tool as `tools/list` carries it on a host that confines nothing."""
-    told = translate.tool(entry, entry.spec.permission, OPEN)
+    reaches = OPEN if isinstance(entry.spec.run, Forward) else OPEN & entry.spec.needs
+    told = translate.tool(entry, entry.spec.permission, reaches)
     return told.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
@@ -54,7 +56,7 @@ def _page() -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for entry in ENTRIES:
         spec = entry.spec
-        names = ", ".join(f"`{alias.name}`" for alias in spec.aliases if alias.name != spec.name)
+        names = ", ".join(f"`{name}`" for name in entry.other_names)
         link = f"[`{spec.name}`](#{spec.name.lower()})"
         yield f"| {link} | {entry.toolset} | {spec.permission.flag} | {spec.kind} | {names} |"
     for entry in ENTRIES:

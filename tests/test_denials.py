@@ -32,9 +32,13 @@ COMMITTING = Confined(writes=True, git=True, network=True)
         pytest.param("touch: '/w/.gitmodules': Read-only file system", WRITING, "act upon", id="not-git"),
         pytest.param("touch: '/w/.git/hooks/x': Read-only file system", COMMITTING, "act upon", id="hooks"),
         pytest.param("curl: (6) Could not resolve host: a", WRITING, "--network commands", id="network"),
+        pytest.param("bash: kill: (7) - Operation not permitted", COMMITTING, "it started", id="kill"),
+        pytest.param(
+            "pkill: killing pid 7 failed: Operation not permitted", COMMITTING, "it started", id="pkill"
+        ),
     ],
 )
-def test_a_denial_names_the_flag_that_lifts_it(output: str, confined: Confined, says: str) -> None:
+def test_a_denial_names_what_lifts_it_or_how_far_it_goes(output: str, confined: Confined, says: str) -> None:
     (note,) = explain(output, confined)
     assert says in note
 

@@ -38,7 +38,7 @@ def test_the_six_core_tools_are_there() -> None:
 
 @every_tool
 def test_its_file_and_its_arguments_bear_its_name(entry: Entry) -> None:
-    module = entry.spec.run.__module__
+    module = entry.spec.args.__module__
     assert module == f"mcp_toolserver.tools.{entry.toolset}.{snake(entry.spec.name)}"
     assert entry.spec.args.__name__.lower() == entry.spec.name.replace("_", "").lower()
 
@@ -53,7 +53,7 @@ def test_its_name_suits_every_client(entry: Entry) -> None:
 
 @every_tool
 def test_its_description_is_the_module_docstring_and_short_enough(entry: Entry) -> None:
-    module = __import__(entry.spec.run.__module__, fromlist=["TOOL"])
+    module = __import__(entry.spec.args.__module__, fromlist=["TOOL"])
     assert entry.spec.description == module.__doc__
     assert 40 <= len(entry.spec.description) <= 2048
 

@@ -61,6 +61,14 @@ def test_the_profiles_are_nested() -> None:
     assert CORE <= lean <= default <= everything == set(REGISTRY.entries)
 
 
+def test_with_lean_everything_else_can_be_called_but_what_is_excluded() -> None:
+    listed = REGISTRY.select(["lean"], ["git_log"], [])
+    unlisted = REGISTRY.unlisted(["lean"], listed, ["Bash", "curl"])
+    assert "git_log" in listed
+    assert unlisted == set(REGISTRY.entries) - listed - {"bash", "curl"}
+    assert REGISTRY.unlisted(["default"], REGISTRY.select(["default"], [], []), []) == frozenset()
+
+
 def test_without_a_choice_it_is_the_default_profile() -> None:
     assert REGISTRY.select([], [], []) == REGISTRY.select(["default"], [], [])
 

@@ -24,6 +24,8 @@ class Example(Args):
     loud: bool = Field(default=False, description="Whether.")
     parts: tuple[Inner, ...] = Field(default=(), strict=False, description="What.")
     title: str = Field(default="t", description="A field that is called title.")
+    count: int = Field(default=5, description="How many (5).")
+    fifty: int = Field(default=5, description="At most (50).")
 
 
 def test_a_schema_says_nothing_twice_and_nothing_obvious() -> None:
@@ -41,6 +43,8 @@ def test_a_schema_says_nothing_twice_and_nothing_obvious() -> None:
             "loud": {"type": "boolean", "description": "Whether."},
             "parts": {"type": "array", "items": inner, "description": "What."},
             "title": {"type": "string", "default": "t", "description": "A field that is called title."},
+            "count": {"type": "integer", "description": "How many (5)."},
+            "fifty": {"type": "integer", "default": 5, "description": "At most (50)."},
         },
         "required": ["path"],
         "additionalProperties": False,

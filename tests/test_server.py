@@ -67,12 +67,22 @@ CALLS: dict[str, dict[str, Any]] = {
     "download": {"url": "http://127.0.0.1:1/", "path": "fetched"},
     "curl": {"url": "http://127.0.0.1:1/"},
     "RemoteTrigger": {"url": "http://127.0.0.1:1/"},
+    "ToolSearch": {"query": "git"},
+    "CallTool": {"name": "read_file", "arguments": {"path": "src/a.py"}},
 }
 GIT = {"git_status", "git_diff", "git_log", "git_show", "git_blame", "repo_overview"}
 LOOKS = {"ls", "tree", "head", "tail", "diff", "view_image"}
 READS = {"read_file", "glob_search", "grep_search"} | LOOKS | GIT
 ASKS = {"AskUserQuestion", "pause_for_human"}
-SMALL = {"StructuredOutput", "SendUserMessage", "current_datetime", "calculator", "Sleep"}
+SMALL = {
+    "StructuredOutput",
+    "SendUserMessage",
+    "current_datetime",
+    "calculator",
+    "Sleep",
+    "ToolSearch",
+    "CallTool",
+}
 WEB = {"WebFetch", "WebSearch", "download", "curl", "RemoteTrigger"}
 COMMANDS = {"bash", "TaskOutput", "TaskStop"}
 LISTED = {

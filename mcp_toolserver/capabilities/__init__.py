@@ -5,6 +5,7 @@ A tool declares its `needs`; it gets a runtime with those and nothing else. The 
 """
 
 from mcp_toolserver.capabilities.calls import Report, Scope, Spill
+from mcp_toolserver.capabilities.catalogue import Catalogue, ToolCard
 from mcp_toolserver.capabilities.clock import Clock
 from mcp_toolserver.capabilities.files import (
     CanonicalPath,
@@ -73,6 +74,7 @@ __all__ = [
     "BlameQuery",
     "CanonicalPath",
     "Capability",
+    "Catalogue",
     "Choice",
     "Clock",
     "Command",
@@ -123,6 +125,7 @@ __all__ = [
     "TodoPriority",
     "TodoStatus",
     "Todos",
+    "ToolCard",
     "WebAnswer",
     "WebHit",
     "WebHits",

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from mcp_toolserver.capabilities.catalogue import Catalogue
+
 
 class Report(Protocol):
     """Tells the client how a long call is going; does nothing when nobody listens."""
@@ -30,3 +32,5 @@ class Scope:
     """Whose call it is; what is counted per session is counted by this."""
     refuses: Callable[[str], str | None]
     """Why the call may not touch this subject too, such as where a redirect leads; None when it may."""
+    catalogue: Catalogue = tuple
+    """What else could be called."""

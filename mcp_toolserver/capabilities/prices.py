@@ -33,6 +33,7 @@ class Capability(Enum):
     PREFERENCES = "preferences"
     FETCH = "fetch"
     SEND = "send"
+    CATALOGUE = "catalogue"
 
 
 Prices = Mapping[Capability, Permission]
@@ -51,6 +52,7 @@ PRICES: Prices = {
     Capability.PREFERENCES: Permission.READ_ONLY,
     Capability.FETCH: Permission.READ_ONLY,
     Capability.SEND: Permission.DANGER_FULL_ACCESS,
+    Capability.CATALOGUE: Permission.READ_ONLY,
 }
 """What each capability costs where nothing but this process enforces it. A host that confines processes in
 the kernel lowers the price of `PROCESS`; a host on which no job can start raises that of `JOBS`."""

@@ -59,7 +59,7 @@ def _records(dispatcher: Dispatcher) -> JsonValue:
             "permission": dispatcher.level(entry).flag,
             "kind": entry.spec.kind,
             "annotations": tool["annotations"],
-            "aliases": [alias.name for alias in entry.spec.aliases if alias.name != entry.spec.name],
+            "aliases": list(entry.other_names),
             "characters": _size(tool),
         }
         for entry, tool in zip(dispatcher.listed(), _wire(dispatcher), strict=True)

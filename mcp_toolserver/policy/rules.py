@@ -40,6 +40,13 @@ class Request:
     level: Permission
     """What the call needs on this host."""
     subjects: tuple[Subject, ...] = ()
+    through: str = ""
+    """The tool that was called to call this one, if any. A rule about it can deny or ask, never allow."""
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Every tool that must be permitted for the call."""
+        return (self.tool, self.through) if self.through else (self.tool,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,11 +189,7 @@ def _any(rules: Iterable[Rule], request: Request) -> Rule | None:
     """A rule for everything a tool does applies even when a call names no subject."""
     subjects = request.subjects or (("",),)
     return next(
-        (
-            rule
-            for rule in rules
-            if rule.covers(request.tool) and any(rule.touches(subject) for subject in subjects)
-        ),
+        (rule for rule in rules if any(map(rule.covers, request.tools)) and any(map(rule.touches, subjects))),
         None,
     )
 

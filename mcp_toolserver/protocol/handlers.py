@@ -224,4 +224,4 @@ def build(handlers: Handlers, instructions: str) -> Server[Any]:
 
 def _offers(dispatcher: Dispatcher, capability: Capability) -> bool:
     """Whether any tool on offer needs `capability`."""
-    return any(capability in entry.spec.needs for entry in dispatcher.listed())
+    return any(capability in entry.spec.needs for entry in dispatcher.available())

@@ -22,11 +22,10 @@ _LINKS_SINCE = "2025-06-18"
 """Resource links, titles and structured content came with this revision."""
 
 
-def tool(entry: Entry, level: Permission, open_world: frozenset[Capability]) -> mcp.Tool:
-    """What a client is told of a tool; `level` is what a call needs on this host, and `open_world` what
-    reaches beyond its files."""
+def tool(entry: Entry, level: Permission, reaches: frozenset[Capability]) -> mcp.Tool:
+    """What a client is told of a tool; `level` is what a call needs on this host, and `reaches` what of that
+    goes beyond its files."""
     spec = entry.spec
-    reaches = spec.needs & open_world
     # What only reads may still be dear, because what it reads from is; what is dear may be made harmless.
     # A command that has a network may change what lies beyond it.
     reads = Permission.READ_ONLY in (level, spec.permission) and Capability.PROCESS not in reaches
@@ -47,8 +46,7 @@ def tool(entry: Entry, level: Permission, open_world: frozenset[Capability]) -> 
 
 def tools(dispatcher: Dispatcher) -> list[mcp.Tool]:
     """Everything this server offers, by name."""
-    open_world = dispatcher.host.open_world
-    return [tool(entry, dispatcher.level(entry), open_world) for entry in dispatcher.listed()]
+    return [tool(entry, dispatcher.level(entry), dispatcher.reach(entry)) for entry in dispatcher.listed()]
 
 
 def result(answer: Result, version: str) -> dict[str, JsonValue]:

@@ -10,6 +10,7 @@ from mcp_toolserver.capabilities import (
     Ask,
     CanonicalPath,
     Capability,
+    Catalogue,
     Clock,
     Fetch,
     Files,
@@ -56,6 +57,7 @@ class Granted:
     remembered: Preferences | None = None
     fetching: Fetch | None = None
     sending: Send | None = None
+    others: Catalogue | None = None
 
     async def compute(self, work: Callable[[], T]) -> T:
         """In a worker thread, which a cancelled call does not wait for."""
@@ -120,6 +122,11 @@ class Granted:
     def http(self) -> Send:
         """Needs send."""
         return _declared(self.sending, "send")
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Needs catalogue."""
+        return _declared(self.others, "catalogue")
 
 
 def _declared(capability: T | None, name: str) -> T:
@@ -186,4 +193,5 @@ class Machine:
             remembered=self.preferences if Capability.PREFERENCES in needs else None,
             fetching=self.web and self.web.fetching(scope) if Capability.FETCH in needs else None,
             sending=self.web and self.web.sending(scope) if Capability.SEND in needs else None,
+            others=scope.catalogue if Capability.CATALOGUE in needs else None,
         )

@@ -12,6 +12,9 @@ _NETWORK = re.compile(
 )
 
 
+_SIGNAL = re.compile(r"\bp?kill(?:all)?\b.*operation not permitted", re.IGNORECASE)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Confined:
     """What commands may do here."""
@@ -31,6 +34,8 @@ def explain(output: str, confined: Confined) -> tuple[str, ...]:
         notes.append(
             "Commands have no network here; the operator can start the server with --network commands."
         )
+    if _SIGNAL.search(output):
+        notes.append("A command here can signal only the processes that it started.")
     return tuple(notes)
 
 

@@ -1,5 +1,6 @@
 """JSON Schemas as small and as plain as clients like them."""
 
+import json
 from dataclasses import dataclass
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
@@ -54,6 +55,11 @@ def plain_schema(model: type[BaseModel]) -> Schema:
     return plain
 
 
+def _in_words(key: str, node: Schema) -> bool:
+    """Whether it is a default that the description names, in brackets."""
+    return key == "default" and f"({json.dumps(node[key])})" in str(node.get("description"))
+
+
 @dataclass(frozen=True)
 class _Told:
     """What is known by now: the arguments of the tool itself, and the models that references name."""
@@ -66,7 +72,7 @@ class _Told:
         return {
             key: self._parts(value) if key == "properties" else self.node(value)
             for key, value in node.items()
-            if key not in _UNTOLD and (key, value) not in _OBVIOUS
+            if key not in _UNTOLD and (key, value) not in _OBVIOUS and not _in_words(key, node)
         }
 
     def node(self, node: JsonValue) -> JsonValue:

@@ -1,5 +1,5 @@
-"""Replace exact text, spaces included, without read_file's line numbers. `old_string` must occur once, or
-set `replace_all`. `edits` does several, all or none. Encoding and line endings stay.
+"""Replace exact text, no line numbers. `old_string` must occur once, or set `replace_all`. `edits`: all or
+none.
 """
 
 from mcp_toolserver.text.content import encoded, encoding_of
@@ -30,14 +30,14 @@ class EditItem(Args):
 
 class EditFile(Args):
     path: WorkspacePath = Field(description="File")
-    old_string: str | None = Field(default=None, description="Old text")
-    new_string: str | None = Field(default=None, min_length=0, description="New text")
-    replace_all: bool = Field(default=False, description="Every one")
+    old_string: str | None = Field(default=None, description="Old")
+    new_string: str | None = Field(default=None, min_length=0, description="New")
+    replace_all: bool = Field(default=False, description="All")
     edits: tuple[EditItem, ...] = Field(
         default=(),
         strict=False,
         max_length=100,
-        description="Several, instead",
+        description="Several",
     )
 
     @model_validator(mode="after")

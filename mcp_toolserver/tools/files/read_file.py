@@ -1,6 +1,4 @@
-"""Read text, image, notebook, PDF, docx or xlsx. Lines come as number, tab, text. The last says how to go
-on.
-"""
+"""Read text, image, notebook, PDF, docx, xlsx. Lines: number, tab, text."""
 
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -34,8 +32,8 @@ _DOCUMENT_BYTES = 50 * 1024 * 1024
 
 class ReadFile(Args):
     path: WorkspacePath = Field(description="File")
-    offset: int = Field(default=0, ge=0, description="Lines (cells, PDF pages) to skip")
-    limit: int | None = Field(default=None, ge=1, description=f"Lines to read ({_LINES})")
+    offset: int = Field(default=0, ge=0, description="Lines, cells, pages to skip")
+    limit: int | None = Field(default=None, ge=1, description=f"Lines ({_LINES})")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Create a file with its folders, or replace it whole, in UTF-8. To change a part use edit_file."""
+"""Write a file whole, with folders. For a part: edit_file."""
 
 from mcp_toolserver.text.diff import unified
 from mcp_toolserver.text.encoding import detect
@@ -19,10 +19,8 @@ from mcp_toolserver.tool import (
 
 class WriteFile(Args):
     path: WorkspacePath = Field(description="File")
-    content: str = Field(description="Its whole text")
-    expected_sha256: str | None = Field(
-        default=None, pattern="^[0-9a-fA-F]{64}$", description="Of the old content"
-    )
+    content: str = Field(description="UTF-8 text")
+    expected_sha256: str | None = Field(default=None, pattern="^[0-9a-fA-F]{64}$", description="Of old text")
 
 
 async def run(args: WriteFile, rt: Runtime) -> Output:

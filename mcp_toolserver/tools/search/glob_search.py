@@ -1,6 +1,4 @@
-"""Find files by name, newest first. Without `/` a pattern matches at any depth. Skips links, dot files and
-what .gitignore lists.
-"""
+"""Find files, newest first; without `/` at any depth. Skips links, dot and ignored files."""
 
 from collections.abc import Iterator
 
@@ -30,8 +28,8 @@ _SWITCHES = {"hidden": "dot files", "include_ignored": "what .gitignore lists"}
 class GlobSearch(Args):
     pattern: str = Field(min_length=1, description="`src/**/*.{ts,js}`")
     path: WorkspacePath = Field(default=CanonicalPath("."), description="Folder")
-    hidden: bool = Field(default=False, description="Dot files too")
-    include_ignored: bool = Field(default=False, description="Ignored files too")
+    hidden: bool = Field(default=False, description="Dot files")
+    include_ignored: bool = Field(default=False, description="Those too")
 
     @model_validator(mode="before")
     @classmethod

@@ -1,6 +1,4 @@
-"""Search in files. Regular expressions are Rust's (no look-around). Skips binary and dot files, links and
-what .gitignore lists.
-"""
+"""Search files. Rust's regexes: no look-around. Skips links, binary, dot and ignored files."""
 
 from collections.abc import Iterator
 
@@ -40,18 +38,18 @@ _SPELLINGS = {
 class GrepSearch(Args):
     pattern: str = Field(min_length=1, description="Regex")
     path: WorkspacePath = Field(default=CanonicalPath("."), description="Folder or file")
-    glob: str | None = Field(default=None, description="`*.{ts,js}`")
-    type: str | None = Field(default=None, description="`py`, `js`")
+    glob: str | None = Field(default=None, description="`*.ts`")
+    type: str | None = Field(default=None, description="`py`")
     output_mode: SearchMode = Field(default="files_with_matches", description="Answer")
-    after: int | None = Field(default=None, ge=0, alias="-A", description="Lines after")
-    before: int | None = Field(default=None, ge=0, alias="-B", description="Lines before")
-    around: int = Field(default=0, ge=0, alias="-C", description="Lines around")
-    line_numbers: bool = Field(default=True, alias="-n", description="Line numbers")
+    after: int | None = Field(default=None, ge=0, alias="-A", description="After")
+    before: int | None = Field(default=None, ge=0, alias="-B", description="Before")
+    around: int = Field(default=0, ge=0, alias="-C", description="Around")
+    line_numbers: bool = Field(default=True, alias="-n", description="Line numbers (true)")
     ignore_case: bool = Field(default=False, alias="-i", description="Ignore case")
     multiline: bool = Field(default=False, description="Across lines")
-    head_limit: int = Field(default=200, ge=0, description="Entries; 0: all")
-    offset: int = Field(default=0, ge=0, description="Entries to skip")
-    include_ignored: bool = Field(default=False, description="Ignored and dot files, too")
+    head_limit: int = Field(default=200, ge=0, description="0: all (200)")
+    offset: int = Field(default=0, ge=0, description="To skip")
+    include_ignored: bool = Field(default=False, description="Dot files too")
 
 
 async def run(args: GrepSearch, rt: Runtime) -> Output:

@@ -1,6 +1,4 @@
-"""Run a script in a new bash; what it leaves running is killed. A long run goes on in the background (see
-TaskOutput, TaskStop). Signals reach its own processes only.
-"""
+"""Run a script in a new bash. What it leaves running is killed; a long run goes on in the background."""
 
 from math import isfinite
 from typing import Any
@@ -31,11 +29,11 @@ class Bash(Args):
         default=120_000,
         ge=1,
         le=600_000,
-        description="Milliseconds, at most 600000",
+        description="ms (120000), up to 600000",
     )
     cwd: WorkspacePath = Field(default=CanonicalPath("."), description="Folder")
-    run_in_background: bool = Field(default=False, description="Return its task id")
-    description: str = Field(default="", max_length=500, description="For the user")
+    run_in_background: bool = Field(default=False, description="Get a task id")
+    description: str = Field(default="", max_length=500, description="What for")
 
 
 async def run(args: Bash, rt: Runtime) -> Output:

@@ -1,0 +1,117 @@
+"""What is asked of a catalogue of tools, and which of them answer."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from mcp_toolserver.capabilities import ToolCard
+from mcp_toolserver.text.ranking import Weights, scores, weights, words
+
+PROXY = "CallTool"
+"""Calls what a client does not list."""
+
+_SELECT = re.compile(r"\s*select\s*:", re.IGNORECASE)
+_SEPARATOR = re.compile(r"[\s,]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """The tools that answer, best first."""
+
+    cards: tuple[ToolCard, ...] = ()
+    total: int = 0
+    """How many there were before the rest was left out."""
+    unknown: tuple[str, ...] = ()
+    """Names that were asked for and are none."""
+
+
+def find(query: str, cards: Sequence[ToolCard], most: int, selected: int) -> Found:
+    """Answer a query: `select:A,B` names tools, up to `selected`; else words, of which `+this` is required.
+
+    Words look for tools that are not core, since those are known; what is exactly a name comes first.
+    """
+    if prefix := _SELECT.match(query):
+        return _named(_parts(query[prefix.end() :]), cards, selected)
+    terms = _parts(query)
+    required = [term[1:] for term in terms if term.startswith("+") and len(term) > 1]
+    wanted = " ".join(term.removeprefix("+") for term in terms)
+    texts = [_weights(card) for card in cards]
+    ranked = [
+        (-score - _exact(wanted, card), card.name, card)
+        for card, score in zip(cards, scores(words(wanted), texts), strict=True)
+        if score > 0 and not card.core and all(_holds(card, term) for term in required)
+    ]
+    ranked.sort(key=lambda found: found[:2])
+    return Found(cards=tuple(card for *_, card in ranked[:most]), total=len(ranked))
+
+
+def _parts(text: str) -> list[str]:
+    return [part for part in _SEPARATOR.split(text) if part]
+
+
+def _plain(name: str) -> str:
+    """A name as people spell it: letters and digits, in lower case."""
+    return "".join(filter(str.isalnum, name)).lower()
+
+
+def _named(names: Sequence[str], cards: Sequence[ToolCard], most: int) -> Found:
+    known = {_plain(name): card for card in cards for name in (*card.aliases, card.name)}
+    given = [
+        (name, known.get(_plain(name)) or known.get(_plain(name).removesuffix("tool"))) for name in names
+    ]
+    found = tuple(dict.fromkeys(card for _, card in given if card is not None))
+    unknown = tuple(name for name, card in given if card is None)
+    return Found(cards=found[:most], total=len(found), unknown=unknown)
+
+
+def _weights(card: ToolCard) -> Weights:
+    names = (card.name, *card.aliases, card.toolset)
+    return weights(((" ".join(names), 3.0), (card.description, 1.0), (" ".join(card.arguments), 0.5)))
+
+
+def _exact(wanted: str, card: ToolCard) -> float:
+    """Enough to come before everything else."""
+    return 1_000.0 if _plain(wanted) in map(_plain, (card.name, *card.aliases)) else 0.0
+
+
+def _holds(card: ToolCard, term: str) -> bool:
+    """In a name anywhere, elsewhere as the beginning of a word: a digit is nothing of git."""
+    names = " ".join((card.name, *card.aliases))
+    text = words(" ".join((names, card.toolset, card.description, *card.arguments)))
+    is_said = bool(words(term)) and all(any(w.startswith(part) for w in text) for part in words(term))
+    return term.lower() in names.lower() or is_said
+
+
+def names(cards: Sequence[ToolCard]) -> str:
+    """Every tool that is not core, by toolset."""
+    others = sorted((card for card in cards if not card.core), key=lambda card: (card.toolset, card.name))
+    lines = [
+        f"{toolset}: {', '.join(card.name for card in group)}"
+        for toolset, group in groupby(others, key=lambda card: card.toolset)
+    ]
+    return "\n".join((f"{len(others)} tools; `select:A,B` shows how to call them.", *lines))
+
+
+def answer(found: Found, cards: Sequence[ToolCard]) -> str:
+    """What was found, each as one line of JSON with all that is needed to call it."""
+    return "\n".join((*_head(found), *map(_line, found.cards), *(_how(cards) if found.cards else ())))
+
+
+def _head(found: Found) -> list[str]:
+    head = [f"No tool here is called {', '.join(found.unknown)}."] if found.unknown else []
+    if not found.cards:
+        return [*head, "No tool found. An empty query lists all."]
+    left = found.total - len(found.cards)
+    return [*head, f"[{left} more; ask more exactly, or for more]"] if left else head
+
+
+def _line(card: ToolCard) -> str:
+    told = {"name": card.name, "permission": card.permission.flag, "description": card.description}
+    return f'{json.dumps(told, ensure_ascii=False)[:-1]}, "inputSchema": {card.schema}}}'
+
+
+def _how(cards: Sequence[ToolCard]) -> list[str]:
+    by_proxy = any(card.name == PROXY for card in cards)
+    return ["[call them by name" + (f"; if your client cannot, with {PROXY}]" if by_proxy else "]")]

@@ -1,0 +1,43 @@
+"""Find unlisted tools, to call them by name."""
+
+from mcp_toolserver.text.tool_query import answer, find, names
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    Capability,
+    Field,
+    Output,
+    Permission,
+    Profile,
+    Runtime,
+    ToolSpec,
+)
+
+_MOST = 10
+
+
+class ToolSearch(Args):
+    query: str = Field(default="", max_length=1_000, description="Words, `+must`, `select:A,B`")
+    max_results: int = Field(default=5, ge=1, le=_MOST, description=f"≤ {_MOST} (5)")
+
+
+async def run(args: ToolSearch, rt: Runtime) -> Output:
+    cards = rt.catalogue()
+    if not args.query.strip():
+        return Output(names(cards))
+    return Output(answer(find(args.query, cards, args.max_results, _MOST), cards))
+
+
+TOOL = ToolSpec(
+    name="ToolSearch",
+    description=__doc__ or "",
+    permission=Permission.READ_ONLY,
+    needs=frozenset({Capability.CATALOGUE}),
+    args=ToolSearch,
+    run=run,
+    kind="search",
+    subjects=lambda _: (),
+    idempotent=True,
+    aliases=(Alias("tool_search"),),
+    profile=Profile.LEAN,
+)
