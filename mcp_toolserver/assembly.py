@@ -13,6 +13,7 @@ from anyio.abc import TaskStatus
 
 from mcp_toolserver.capabilities import PRICES, Capability, Git, Permission, Preference, Prices, Search
 from mcp_toolserver.dispatch import Dispatcher
+from mcp_toolserver.errors import RegistrationError, SettingsError
 from mcp_toolserver.policy.rules import Policy, Vocabulary, parse
 from mcp_toolserver.policy.watchdog import commands
 from mcp_toolserver.protocol.guidance import Standing, instructions
@@ -82,7 +83,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
     Raises:
         SettingsError: a tool, toolset, rule or root is unknown or wrong.
     """
-    registry = Registry(discover())
+    registry = _registry(settings)
     offer = offered_here(broker, settings, git=found.git is not None)
     listed = registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
     unlisted = registry.unlisted(settings.toolsets, listed, settings.exclude_tools)
@@ -108,7 +109,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         prices=offer.prices,
         absent=offer.absent,
         withheld=offer.withheld,
-        open_world=frozenset({*_WEB, *(_OPEN if offer.networked else ())}),
+        open_world=_reaching(settings, offer, held_by),
         workspace=workspace,
         outputs=outputs,
         search=_search(broker, found.ripgrep, hiding=hiding),
@@ -147,6 +148,24 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
     )
 
 
+def _registry(settings: Settings) -> Registry:
+    """Every tool: the server's, and the operator's own.
+
+    Raises:
+        SettingsError: one of the operator's cannot be loaded, or has a name that is taken.
+    """
+    if not settings.tool_files and not settings.tool_packages:
+        return Registry(discover())
+    # A server without them is spared this import.
+    from mcp_toolserver.library.loading import own_tools
+
+    own = own_tools(settings.tool_files, settings.tool_packages, settings.root)
+    try:
+        return Registry((*discover(), *own))
+    except RegistrationError as error:
+        raise SettingsError(f"tools of your own: {error}; give yours another name") from None
+
+
 def _enforcement(settings: Settings, broker: Broker | None, held_by: int) -> Enforcement:
     proof = broker.proof if broker else None
     return Enforcement(
@@ -177,7 +196,6 @@ def _audit(held: Enforcement, broker: Broker | None, state: str, *, values: bool
     return Audit.open(make_state_folder(state), facts)
 
 
-_OPEN = frozenset({Capability.PROCESS})
 _FILES = (Capability.FS_READ, Capability.FS_WRITE)
 _COMMANDS = (Capability.PROCESS, Capability.JOBS)
 _OWN = (
@@ -187,9 +205,17 @@ _OWN = (
     Capability.TODOS,
     Capability.PREFERENCES,
     Capability.CATALOGUE,
+    Capability.OWN_CODE,
 )
 """What every host has: it changes nothing but the server's own state."""
 _WEB: tuple[Capability, ...] = (Capability.FETCH, Capability.SEND)
+
+
+def _reaching(settings: Settings, offer: "Offer", held_by: int | None) -> frozenset[Capability]:
+    """What reaches beyond this machine's files. A user's own code can what the server's process can."""
+    connects = settings.network != "none" or held_by == 0
+    own = (Capability.OWN_CODE,) if connects else ()
+    return frozenset({*_WEB, *own, *((Capability.PROCESS,) if offer.networked else ())})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -141,7 +141,8 @@ def lock_server(settings: Settings) -> int:
     state = make_state_folder(state_folder(settings.state_dir))
     writes = (state, *roots) if mode is Permission.WORKSPACE_WRITE else (state,)
     network = settings.network != "none"
-    reads = (state, *roots, *(_web_places(settings) if network else ()))
+    files = map(os.path.realpath, settings.tool_files)
+    reads = (state, *roots, *files, *(_web_places(settings) if network else ()))
     try:
         return enclosure.lock_server(mode=mode.flag, reads=reads, writes=writes, network=network).abi
     except enclosure.LockError as error:

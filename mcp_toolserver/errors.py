@@ -8,7 +8,8 @@
     ├── Unavailable             this server cannot do it here
     │   ├── SandboxUnavailable  the walls that its mode needs are missing
     │   └── NobodyToAsk         there is no human, or no way to reach one
-    └── TimedOut                smaller or later
+    ├── TimedOut                smaller or later
+    └── Failed                  a tool of the user's own says why
     UnknownTool                 a protocol error (JSON-RPC -32602), the client's mistake
     RegistrationError           the programmer's mistake, stops start-up
     SettingsError               the operator's mistake, stops start-up with exit status 2
@@ -82,6 +83,12 @@ class TimedOut(ToolError):
     """The call took longer than its deadline."""
 
     kind = "timed_out"
+
+
+class Failed(ToolError):
+    """A tool of the user's own says that it failed, in its own words."""
+
+    kind = "failed"
 
 
 class UnknownTool(LookupError):

@@ -68,6 +68,10 @@ class Settings:
     """Search engines, each as `name` or `name=address`; a session keeps to one of them."""
     web_search_keys: tuple[str, ...] = ()
     """The files with their keys, `name=FILE`."""
+    tool_files: tuple[str, ...] = ()
+    """Python files with tools of the operator's own."""
+    tool_packages: tuple[str, ...] = ()
+    """Names under which installed packages offer tools, as entry points."""
     command_environment: tuple[str, ...] = ()
     command_processes: int = 512
     command_memory: int = 0
@@ -244,6 +248,8 @@ OPTIONS = (
     Option(name="web-robots", read=_yes_or_no, flag=False, help="whether robots.txt is honoured"),
     Option(name="web-search", read=_texts, flag=False, help="search engines, name or name=address"),
     Option(name="web-search-keys", read=_texts, flag=False, help="files with their keys, name=FILE"),
+    Option(name="tool-files", read=_texts, flag=False, help="Python files with tools of your own"),
+    Option(name="tool-packages", read=_texts, flag=False, help="installed packages to take tools from"),
     Option(
         name="command-environment",
         read=_texts,
@@ -464,9 +470,16 @@ def _check_places(settings: Settings, config: str | None) -> None:
         "state folder": settings.state_dir,
     }
     keys = [("key file", entry.partition("=")[2] or None) for entry in settings.web_search_keys]
-    for what, path in (*places.items(), *keys):
+    files = [("tool file", path) for path in settings.tool_files]
+    for what, path in (*places.items(), *keys, *files):
         for root in settings.root:
-            if path is not None and Path(path).resolve().is_relative_to(Path(root).resolve()):
+            if path is not None and _lies_in(path, root):
                 raise SettingsError(
                     f"the {what} {path} lies inside the root {root}, where tools could change it; move it out"
                 )
+
+
+def _lies_in(path: str, root: str) -> bool:
+    """As it is spelt or where links lead: a link in the root could be made to lead elsewhere."""
+    spelt, base = Path(os.path.abspath(path)), Path(os.path.abspath(root))
+    return spelt.is_relative_to(base) or spelt.resolve().is_relative_to(base.resolve())

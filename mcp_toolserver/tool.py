@@ -52,6 +52,7 @@ from mcp_toolserver.capabilities import (
     Jobs,
     JobState,
     LineQuery,
+    Origin,
     Permission,
     Preference,
     Preferences,
@@ -122,6 +123,7 @@ __all__ = [
     "Limits",
     "LineQuery",
     "NotFound",
+    "Origin",
     "Output",
     "PathsMark",
     "Permission",
@@ -273,6 +275,8 @@ class Runtime(Protocol):
     def report(self) -> Report: ...
     @property
     def catalogue(self) -> Catalogue: ...
+    @property
+    def origin(self) -> Origin: ...
     async def compute(self, work: Callable[[], T]) -> T:
         """Do pure work that may take long, without holding up other calls."""
         ...

@@ -46,6 +46,7 @@ from mcp_toolserver.capabilities.kept import (
     Todos,
     TodoStatus,
 )
+from mcp_toolserver.capabilities.origin import Origin
 from mcp_toolserver.capabilities.prices import PRICES, Capability, Permission, Prices
 from mcp_toolserver.capabilities.processes import Command, Jobs, JobState, Processes
 from mcp_toolserver.capabilities.search import (
@@ -104,6 +105,7 @@ __all__ = [
     "JobState",
     "Jobs",
     "LineQuery",
+    "Origin",
     "Permission",
     "Preference",
     "Preferences",

@@ -34,6 +34,7 @@ class Capability(Enum):
     FETCH = "fetch"
     SEND = "send"
     CATALOGUE = "catalogue"
+    OWN_CODE = "own_code"
 
 
 Prices = Mapping[Capability, Permission]
@@ -53,6 +54,8 @@ PRICES: Prices = {
     Capability.FETCH: Permission.READ_ONLY,
     Capability.SEND: Permission.DANGER_FULL_ACCESS,
     Capability.CATALOGUE: Permission.READ_ONLY,
+    Capability.OWN_CODE: Permission.READ_ONLY,
 }
 """What each capability costs where nothing but this process enforces it. A host that confines processes in
-the kernel lowers the price of `PROCESS`; a host on which no job can start raises that of `JOBS`."""
+the kernel lowers the price of `PROCESS`; a host on which no job can start raises that of `JOBS`. What a
+user's own code costs, its tool has to declare."""

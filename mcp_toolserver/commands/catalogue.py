@@ -9,6 +9,7 @@ from rich.table import Table
 
 import mcp_toolserver.protocol.translate as wire
 from mcp_toolserver.dispatch import Dispatcher
+from mcp_toolserver.library import forms
 from mcp_toolserver.registry import Entry
 
 
@@ -74,32 +75,10 @@ def _each(form: Callable[[Entry], JsonValue]) -> Callable[[Dispatcher], JsonValu
     return lambda dispatcher: [form(entry) for entry in dispatcher.listed()]
 
 
-def _anthropic(entry: Entry) -> JsonValue:
-    return {
-        "name": entry.spec.name,
-        "description": entry.spec.description.strip(),
-        "input_schema": entry.schema,
-    }
-
-
-def _openai(entry: Entry) -> JsonValue:
-    """The flat form of the Responses API."""
-    return {
-        "type": "function",
-        "name": entry.spec.name,
-        "description": entry.spec.description.strip(),
-        "parameters": entry.schema,
-    }
-
-
-def _acp(entry: Entry) -> JsonValue:
-    return {"name": entry.spec.name, "kind": entry.spec.kind}
-
-
 _FORMS: Mapping[str, Callable[[Dispatcher], JsonValue]] = {
     "json": _records,
     "mcp": _mcp,
-    "anthropic": _each(_anthropic),
-    "openai": _each(_openai),
-    "acp": _each(_acp),
+    "anthropic": _each(lambda entry: forms.anthropic(entry.spec.name, entry.spec.description, entry.schema)),
+    "openai": _each(lambda entry: forms.openai(entry.spec.name, entry.spec.description, entry.schema)),
+    "acp": _each(forms.acp),
 }

@@ -17,6 +17,9 @@ def level(spec: ToolSpec, prices: Prices) -> Permission:
     It is the tool's own permission, except that a tool which is dear only for what it needs gets cheaper, or
     dearer, with its needs.
     """
+    if Capability.OWN_CODE in spec.needs:
+        # Walls around commands do not stand around a function of the user's.
+        return max((spec.permission, *(prices[need] for need in spec.needs if need in prices)))
     here = max((prices[need] for need in spec.needs if need in prices), default=Permission.READ_ONLY)
     declared = max((PRICES[need] for need in spec.needs), default=Permission.READ_ONLY)
     return here if spec.permission == declared else max(here, spec.permission)

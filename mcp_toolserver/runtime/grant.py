@@ -16,6 +16,7 @@ from mcp_toolserver.capabilities import (
     Files,
     Git,
     Jobs,
+    Origin,
     Preferences,
     Prices,
     Processes,
@@ -58,6 +59,7 @@ class Granted:
     fetching: Fetch | None = None
     sending: Send | None = None
     others: Catalogue | None = None
+    caller: Origin | None = None
 
     async def compute(self, work: Callable[[], T]) -> T:
         """In a worker thread, which a cancelled call does not wait for."""
@@ -128,6 +130,11 @@ class Granted:
         """Needs catalogue."""
         return _declared(self.others, "catalogue")
 
+    @property
+    def origin(self) -> Origin:
+        """Needs own_code."""
+        return _declared(self.caller, "own_code")
+
 
 def _declared(capability: T | None, name: str) -> T:
     if capability is None:
@@ -194,4 +201,8 @@ class Machine:
             fetching=self.web and self.web.fetching(scope) if Capability.FETCH in needs else None,
             sending=self.web and self.web.sending(scope) if Capability.SEND in needs else None,
             others=scope.catalogue if Capability.CATALOGUE in needs else None,
+            caller=self._origin(scope) if Capability.OWN_CODE in needs else None,
         )
+
+    def _origin(self, scope: Scope) -> Origin:
+        return Origin(folder=next(iter(self.workspace.roots), ""), session=scope.session)
