@@ -1,4 +1,5 @@
-"""Files that are made from the registry: a snapshot per tool of what clients are told, and docs/tools.md."""
+"""Files that are made from the registry: a snapshot per tool of what clients are told, and docs/tools.md with
+the example of each."""
 
 import json
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from mcp_toolserver.capabilities import Capability
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.registry import Entry, discover
 from mcp_toolserver.tool import Forward
+from tests.examples_stage import Example, example
 
 HERE = Path(__file__).parent
 SNAPSHOTS = HERE / "snapshots"
@@ -85,7 +87,47 @@ def _section(entry: Entry) -> Iterator[str]:
         default = "required" if name in required else json.dumps(defaults[name], default=list)
         yield f"| `{name}` | {_type(shape)} | {default} | {shape.get('description', '')} |"
     yield ""
+    needs = "what the tool needs that it calls" if isinstance(spec.run, Forward) else spec.permission.flag
+    yield f"Needs {needs}; hints: {_hints(entry)}."
+    yield ""
     yield f"Ends after {spec.limits.deadline:g} s; sends at most {spec.limits.output_bytes:,} bytes of text."
+    yield ""
+    yield from _example(example(spec.name))
+
+
+def _hints(entry: Entry) -> str:
+    """Those that hold on a host that confines nothing."""
+    annotations = wire(entry)["annotations"]
+    assert isinstance(annotations, dict)
+    return ", ".join(name for name, value in annotations.items() if value) or "none"
+
+
+def _example(shown: Example) -> Iterator[str]:
+    """One call and its answer, as they were on a small project."""
+    steps = [f"`{step['tool']}` `{_json(step['arguments'])}`" for step in shown.before]
+    yield f"{'After ' + ', '.join(steps) + ', a' if steps else 'A'} call{_said(shown)}:"
+    yield ""
+    yield from _fenced("json", _json(shown.arguments))
+    yield ""
+    yield from _fenced("text", shown.answer)
+
+
+def _said(shown: Example) -> str:
+    if shown.says is None:
+        return ""
+    words = ", ".join(f"“{word}”" for answer in shown.says for word in answer)
+    return f" that the user answers with {words}"
+
+
+def _json(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _fenced(language: str, text: str) -> Iterator[str]:
+    fence = "````" if "```" in text else "```"
+    yield f"{fence}{language}"
+    yield text.rstrip("\n")
+    yield fence
 
 
 def _type(shape: dict[str, JsonValue]) -> str:

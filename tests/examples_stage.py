@@ -1,0 +1,236 @@
+"""One example call of each tool: what is called, on what, and what is volatile in the answer.
+
+`tests/examples/<tool>.json` holds one. `arguments` are those of the call, and `answer` is its text, which
+`pytest --update` writes. `before` are calls that come first; a handle that the last of them gave is put where
+an argument ends with `_…`. `says` is what the human answers. On a machine that lacks what a tool needs, the
+stored answer stays as it is.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import anyio
+import pytest
+
+from mcp_toolserver import confine
+from mcp_toolserver.assembly import Assembly, assemble
+from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.dispatch import Dispatcher
+from mcp_toolserver.runtime.broker import Broker
+from mcp_toolserver.runtime.found_programs import find
+from mcp_toolserver.runtime.grant import Machine
+from mcp_toolserver.runtime.web.options import WebOptions, providers
+from mcp_toolserver.runtime.web.web import Underlay, Web
+from mcp_toolserver.settings import Settings
+from tests.hostile_git import GIT
+from tests.web import Internet, Reply, Site, page, site
+from tests.workbench import Person
+
+FOLDER = Path(__file__).parent / "examples"
+
+NOON = datetime(2026, 3, 4, 12, 0, tzinfo=timezone(timedelta(hours=1), "CET"))
+_FILES = {
+    "README.md": "# Shop\n\nPrices are in cents.\n",
+    "src/shop.py": (
+        '"""A shop."""\n\nRATE = 19\n\n\ndef total(net: int) -> int:\n    return net + net * RATE // 100\n'
+    ),
+    "src/old.py": '"""A shop."""\n\nRATE = 16\n',
+    "tests/test_shop.py": "from shop import total\n\n\ndef test_total():\n    assert total(100) == 119\n",
+    "notes.ipynb": (
+        '{\n "cells": [\n  {\n   "cell_type": "code",\n   "execution_count": 1,\n   "id": "sum",\n'
+        '   "metadata": {},\n'
+        '   "outputs": [],\n   "source": [\n    "1 + 1"\n   ]\n  }\n ],\n "metadata": {},\n "nbformat": 4,\n'
+        ' "nbformat_minor": 5\n}\n'
+    ),
+    ".gitignore": "*.log\n",
+}
+_PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
+    "1f15c4890000000d49444154789c6360606060000000050001a5f645400000000049454e44ae426082"
+)
+_PAGE = (
+    "<html><head><title>VAT rates</title></head><body><h1>VAT rates</h1><p>The usual rate is "
+    '<b>19&nbsp;%</b>. See <a href="/old">older rates</a>.</p></body></html>'
+)
+_HITS = {
+    "query": "usual VAT rate",
+    "results": [
+        {"title": "VAT rates", "url": "http://example.org/vat", "content": "The usual rate is 19 %."}
+    ],
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """What a file holds; see the module docstring."""
+
+    arguments: dict[str, Any]
+    answer: str = ""
+    before: Sequence[Mapping[str, Any]] = ()
+    says: Sequence[Sequence[str]] | None = None
+
+
+def path_of(tool: str) -> Path:
+    return FOLDER / f"{tool}.json"
+
+
+def example(tool: str) -> Example:
+    """The stored example of a tool."""
+    return Example(**json.loads(path_of(tool).read_text(encoding="utf-8")))
+
+
+def store(tool: str, answer: str) -> None:
+    """Write an answer beside its call."""
+    path = path_of(tool)
+    told = {**json.loads(path.read_text(encoding="utf-8")), "answer": answer}
+    path.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+class Noon:
+    """A clock that stands."""
+
+    async def now(self, zone: str = "") -> datetime:
+        return NOON.astimezone(ZoneInfo(zone)) if zone else NOON
+
+    async def sleep(self, seconds: float) -> None:
+        """Time passes at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A server with everything that this machine has, on a small project."""
+
+    folder: Path
+    assembly: Assembly
+    dispatcher: Dispatcher
+
+    @property
+    def offered(self) -> set[str]:
+        return {entry.spec.name for entry in self.dispatcher.available()}
+
+    async def answer(self, tool: str) -> str:
+        """What the tool answers to its example, without what differs from run to run."""
+        _fill(self.folder)
+        shown, person = example(tool), Person(says=True)
+        person.answers = None if shown.says is None else tuple(map(tuple, shown.says))
+        text = ""
+        for step in (*shown.before, {"tool": tool, "arguments": shown.arguments}):
+            with anyio.fail_after(60):
+                arguments = _with_handles(step["arguments"], text)
+                result = await self.dispatcher.call(step["tool"], arguments, person)
+            text = result.text
+            assert result.error is None, text
+        return tidied(text, self.folder)
+
+
+def tidied(text: str, folder: Path) -> str:
+    """`text` without places, handles, marks and durations of this one run."""
+    text = text.replace(str(folder / "root"), "/home/you/shop").replace(str(folder), "/home/you")
+    text = re.sub(r"\b([a-z]+_)?[0-9a-f]{32}\b", lambda found: f"{found[1] or ''}…", text)
+    text = re.sub(r"(content )[0-9a-f]+( (?:begins|ends))", r"\1…\2", text)
+    text = re.sub(r"^(server|date): .*\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"\b\d+\.\d s\b", "0.1 s", text)
+
+
+def _with_handles(value: Any, text: str) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_handles(inner, text) for name, inner in value.items()}
+    if not isinstance(value, str) or not value.endswith("_…"):
+        return value
+    found = re.search(rf"\b{value.removesuffix('…')}[0-9a-f]+", text)
+    assert found, text
+    return found[0]
+
+
+def _fill(folder: Path) -> None:
+    """The project as new."""
+    root, template = folder / "root", folder / "template"
+    if not template.exists():
+        _make(template, folder / "home")
+    for path in root.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.copytree(template, root, dirs_exist_ok=True, symlinks=True)
+
+
+def _make(project: Path, home: Path) -> None:
+    project.mkdir()
+    _git(project, home, "init", "--quiet", "--initial-branch=main")
+    for name, content in _FILES.items():
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text(content, encoding="utf-8")
+    (project / "logo.png").write_bytes(_PIXEL)
+    rate = project / "src/shop.py"
+    rate.write_text(_FILES["src/shop.py"].replace("19", "16"), encoding="utf-8")
+    _git(project, home, "add", ".")
+    _git(project, home, "commit", "--quiet", "--message=Open the shop")
+    rate.write_text(_FILES["src/shop.py"], encoding="utf-8")
+    _git(project, home, "commit", "--quiet", "--all", "--message=Raise the rate")
+    (project / "README.md").write_text(_FILES["README.md"] + "Taxes are in percent.\n", encoding="utf-8")
+    for age, path in enumerate(sorted(project.rglob("[!.]*"))):
+        os.utime(path, (NOON.timestamp() - age, NOON.timestamp() - age))
+
+
+def _git(project: Path, home: Path, *words: str) -> None:
+    who = {"NAME": "Ada", "EMAIL": "ada@example.org", "DATE": "2026-03-02T09:00:00+01:00"}
+    subprocess.run(
+        [GIT, *words],
+        cwd=project,
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            **{f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in who.items()},
+        },
+        check=True,
+    )
+
+
+def _routes() -> dict[str, Callable[[Reply], None]]:
+    return {
+        "/vat": page(_PAGE),
+        "/rates.csv": lambda reply: reply.say("year,rate\n2025,19\n", kind="text/csv"),
+        "/hook": lambda reply: reply.say('{"queued": true}', kind="application/json"),
+        "/search": lambda reply: reply.say(json.dumps(_HITS), kind="application/json"),
+    }
+
+
+@asynccontextmanager
+async def stage(folder: Path) -> AsyncGenerator[Stage]:
+    """A server on a project in `folder`."""
+    for name in ("root", "home"):
+        (folder / name).mkdir()
+    settings = Settings(
+        permission_mode=Permission.DANGER_FULL_ACCESS,
+        root=(str(folder / "root"),),
+        state_dir=str(folder / "state"),
+        toolsets=("all",),
+    )
+    with pytest.MonkeyPatch.context() as patch, site(_routes()) as web:
+        patch.setenv("HOME", str(folder / "home"))
+        patch.setenv("TZ", "UTC")
+        found = find(os.environ["PATH"].split(os.pathsep), settings.root)
+        broker = Broker.start_apart(confine.charter(settings, found))
+        assembly = assemble(settings, broker, found, held_by=None)
+        try:
+            yield Stage(folder=folder, assembly=assembly, dispatcher=_with_web(assembly.dispatcher, web))
+        finally:
+            await assembly.aclose()
+
+
+def _with_web(dispatcher: Dispatcher, web: Site) -> Dispatcher:
+    """The same, with a web of one site and a clock that stands."""
+    internet = Internet.of(web, "example.org", "search.example.org")
+    options = WebOptions(providers=providers(("searxng=http://search.example.org",), {}))
+    host = dispatcher.host
+    assert isinstance(host, Machine)
+    underlay = Underlay(resolve=internet.resolve, network=internet)
+    return replace(dispatcher, host=replace(host, clock=Noon(), web=Web(options, underlay)))
