@@ -179,11 +179,22 @@ def _enforcement(settings: Settings, broker: Broker | None, held_by: int) -> Enf
 
 def _audit(held: Enforcement, broker: Broker | None, state: str, *, values: bool) -> Audit:
     """The record of all calls, which says of each what enforced the mode."""
-    files = ("openat2" if held.openat2 else "walk", *(("landlock", "seccomp") if held.landlock else ()))
+    facts = Facts(mode=held.mode, layers=audit_layers(held, broker), values=values)
+    return Audit.open(make_state_folder(state), facts)
+
+
+def audit_layers(held: Enforcement, broker: Broker | None) -> Mapping[Capability, tuple[str, ...]]:
+    """What enforces the mode for each capability."""
+    locked = ("landlock", "seccomp") if held.landlock else ()
+    files = ("openat2" if held.openat2 else "walk", *locked)
     walls = () if held.commands == "none" else (held.commands, *(("seccomp",) if held.filtered else ()))
     helpers = broker.proof.helpers if broker else "none"
     around_git = _around_git(broker) if broker else "none"
-    layers = {
+    return {
+        # They have nothing to do with files or commands: what they change is the server's own.
+        **dict.fromkeys(_OWN, ("own state", *locked)),
+        # Nothing but the lock stands around it.
+        Capability.OWN_CODE: locked,
         Capability.FS_READ: files,
         Capability.FS_WRITE: files,
         Capability.SEARCH: (*files, *(() if helpers == "none" else (f"{helpers} (rg)",))),
@@ -192,8 +203,6 @@ def _audit(held: Enforcement, broker: Broker | None, state: str, *, values: bool
         Capability.JOBS: walls,
         **dict.fromkeys(_WEB, ("guard",)),
     }
-    facts = Facts(mode=held.mode, layers=layers, values=values)
-    return Audit.open(make_state_folder(state), facts)
 
 
 _FILES = (Capability.FS_READ, Capability.FS_WRITE)

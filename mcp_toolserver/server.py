@@ -94,7 +94,7 @@ def _call(invocation: Invocation, broker: Broker | None, found: Found) -> int:
 def _doctor(invocation: Invocation, broker: Broker | None, found: Found) -> int:
     from mcp_toolserver.commands.doctor import doctor
 
-    return doctor(invocation.settings, broker, found.ripgrep, as_json=invocation.json)
+    return doctor(invocation.settings, broker, found, as_json=invocation.json)
 
 
 def _demo(invocation: Invocation, _: Broker | None, __: Found) -> int:

@@ -19,6 +19,7 @@ from mcp import Client
 from mcp_types import Implementation
 from pydantic import JsonValue
 
+from mcp_toolserver.assembly import audit_layers
 from mcp_toolserver.capabilities import Capability, Permission
 from mcp_toolserver.commands.log import log
 from mcp_toolserver.dispatch import Dispatcher, Pending, Result
@@ -30,6 +31,7 @@ from mcp_toolserver.stores.audit import Audit, Keeping
 from mcp_toolserver.stores.chain import Findings, Head, verify
 from mcp_toolserver.stores.line import Facts
 from mcp_toolserver.stores.outputs import Outputs
+from mcp_toolserver.text.enforcement import Enforcement
 from mcp_toolserver.text.redact import redacted
 from mcp_toolserver.tool import Args, Limits, Output, Runtime
 from tests.processes import PATIENCE, python, until
@@ -101,6 +103,19 @@ async def test_a_call_leaves_a_line_that_says_who_did_what_and_how_it_ended(tmp_
     assert line["ms"] > 0
     assert len(line["server"]) == 16
     assert time.strptime(line["time"], "%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+@pytest.mark.parametrize("landlock", [0, 6])
+def test_what_enforces_the_mode_is_known_of_every_capability(landlock: int) -> None:
+    held = Enforcement(
+        mode="read-only", openat2=True, landlock=landlock, commands="bubblewrap", filtered=True
+    )
+    layers = audit_layers(held, None)
+    assert set(layers) == set(Capability)
+    locked = ("landlock", "seccomp") if landlock else ()
+    assert layers[Capability.TODOS] == ("own state", *locked)
+    assert layers[Capability.OWN_CODE] == locked
+    assert layers[Capability.FS_READ] == ("openat2", *locked)
 
 
 def sha256(text: str) -> str:

@@ -16,7 +16,7 @@ from mcp_toolserver.commands import remedies
 from mcp_toolserver.commands.doctor import report
 from mcp_toolserver.commands.examined import CONFINED, FULL, MODES, READ_ONLY, WORKSPACE_WRITE, Facts
 from mcp_toolserver.commands.findings import Finding
-from mcp_toolserver.commands.host import Host, Place, file_system, find, look, open_to_others, place, version
+from mcp_toolserver.commands.host import Host, Place, file_system, look, open_to_others, place, version
 from mcp_toolserver.commands.own_process import Tried, try_lock
 from mcp_toolserver.runtime.sandbox.walls import Check, Proof
 from mcp_toolserver.text.enforcement import LONGEST, Enforcement, Layer, summary
@@ -51,6 +51,18 @@ def doctor(
 
 def findings(printed: subprocess.CompletedProcess[str]) -> dict[str, dict[str, str]]:
     return {finding["what"]: finding for finding in json.loads(printed.stdout)["findings"]}
+
+
+def test_a_git_that_lies_in_a_root_is_not_the_servers(base: Path) -> None:
+    program = base / "work/bin/git"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho hostile\n", encoding="utf-8")
+    program.chmod(0o755)
+    printed = doctor(base, "--json", environ={"PATH": f"{program.parent}:/nowhere"})
+    git = findings(printed)["git"]
+    assert git["standing"] == "degraded"
+    assert "not offered" in git["detail"]
+    assert "hostile" not in printed.stdout
 
 
 # --- this machine ----------------------------------------------------------------------------------------
@@ -436,8 +448,6 @@ def test_programs_tell_their_version_or_nothing(tmp_path: Path) -> None:
     assert version(None) == ""
     assert version(str(tmp_path / "missing")) == ""
     assert version("/bin/false") == ""
-    assert find("sh") is not None
-    assert find("no-such-program-anywhere") is None
     assert __version__
 
 

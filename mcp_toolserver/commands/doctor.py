@@ -12,6 +12,7 @@ from mcp_toolserver.commands.examined import CONFINED, MODES, Facts, examine
 from mcp_toolserver.commands.findings import Finding, findings
 from mcp_toolserver.commands.layers import Standing, layers
 from mcp_toolserver.runtime.broker import Broker
+from mcp_toolserver.runtime.found_programs import Found
 from mcp_toolserver.runtime.sandbox.walls import Check
 from mcp_toolserver.settings import Settings
 
@@ -86,13 +87,13 @@ def _trials(facts: Facts, mode: str) -> Iterator[tuple[str, Trial]]:
     yield "server process", Trial(layer=layer, held=tried.holds, checks=tried.checks, reasons=problem)
 
 
-def doctor(settings: Settings, broker: Broker | None, ripgrep: str | None, *, as_json: bool) -> int:
+def doctor(settings: Settings, broker: Broker | None, found: Found, *, as_json: bool) -> int:
     """Print the report; exit status 0 when all holds, 1 when something is degraded, 2 when refused.
 
     Raises:
         SettingsError: a root is no folder.
     """
-    said = report(examine(settings, ripgrep, broker=broker is not None))
+    said = report(examine(settings, found, broker=broker is not None))
     if as_json:
         print(json.dumps(asdict(said), indent=2))
     else:

@@ -72,15 +72,14 @@ class Facts:
     """Files and folders of the server that other users can read or change."""
 
 
-def examine(settings: Settings, ripgrep: str | None, *, broker: bool) -> Facts:
+def examine(settings: Settings, found: Found, *, broker: bool) -> Facts:
     """Look at everything, and try the walls.
 
     Raises:
         SettingsError: a root is no folder.
     """
-    charter = confine.charter(settings, Found(ripgrep=ripgrep))
+    charter = confine.charter(settings, found)
     walls = charter.walls
-    git = host.find("git")
     abi = landlock_abi() if broker else 0
     return Facts(
         host=host.look(),
@@ -96,10 +95,10 @@ def examine(settings: Settings, ripgrep: str | None, *, broker: bool) -> Facts:
         servers={mode: _server(settings, mode) if broker else NO_SERVER for mode in CONFINED},
         unprotectable=_unprotectable(charter) if broker else "",
         programs=walls.programs,
-        ripgrep=ripgrep,
-        ripgrep_version=host.version(ripgrep, ("--no-config", "--version")),
-        git=git,
-        git_version=host.version(git),
+        ripgrep=found.ripgrep,
+        ripgrep_version=host.version(found.ripgrep, ("--no-config", "--version")),
+        git=found.git,
+        git_version=host.version(found.git),
         network=walls.network,
         git_writable=walls.git_writable,
         allow_unconfined_server=settings.allow_unconfined_server,

@@ -132,7 +132,9 @@ def _helpers(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         what="git",
         standing="holds" if facts.git else "degraded",
-        detail=_program(facts.git, facts.git_version, "not found on PATH"),
+        detail=_program(
+            facts.git, facts.git_version, "not on PATH outside the roots; the git tools are not offered"
+        ),
         remedy="" if facts.git else remedies.install("git", facts.host),
     )
 

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import shutil
 import stat
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -151,12 +150,6 @@ def version(program: str | None, arguments: Sequence[str] = ("--version",)) -> s
     except (OSError, subprocess.SubprocessError):
         return ""
     return said.stdout.decode(errors="replace").partition("\n")[0].strip()
-
-
-def find(program: str) -> str | None:
-    """A program on PATH, absolute."""
-    found = shutil.which(program)
-    return os.path.abspath(found) if found else None
 
 
 def open_to_others(file: str) -> bool:
