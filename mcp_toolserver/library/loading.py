@@ -114,8 +114,7 @@ def _of_package(name: str, places: Sequence[str]) -> object:
 
 def _origins(point: EntryPoint) -> Iterator[str]:
     """Where an entry point and the modules on the way to it lie; the ones above it are imported for that."""
-    if point.dist is not None:
-        yield str(point.dist.locate_file(""))
+    yield from (str(dist.locate_file("")) for dist in (point.dist,) if dist is not None)
     for module in accumulate(point.module.split("."), "{}.{}".format):
         spec = find_spec(module)
         if spec is None:
