@@ -6,12 +6,22 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn
 
 import anyio
 from anyio.abc import TaskStatus
 
-from mcp_toolserver.capabilities import PRICES, Capability, Git, Permission, Preference, Prices, Search
+from mcp_toolserver.capabilities import (
+    PRICES,
+    Capability,
+    Git,
+    Languages,
+    Permission,
+    Preference,
+    Prices,
+    Search,
+)
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.errors import RegistrationError, SettingsError
 from mcp_toolserver.policy.rules import Policy, Vocabulary, parse
@@ -22,12 +32,16 @@ from mcp_toolserver.protocol.stdio import serve_stdio
 from mcp_toolserver.registry import Registry, discover
 from mcp_toolserver.runtime.beneath import Openat2, below, best_engine
 from mcp_toolserver.runtime.broker import Broker
+from mcp_toolserver.runtime.dialogue import Dialogue, converse
 from mcp_toolserver.runtime.found_programs import Found
 from mcp_toolserver.runtime.fs import Workspace
 from mcp_toolserver.runtime.git import Git as GitProgram
 from mcp_toolserver.runtime.git_answers import Answers
 from mcp_toolserver.runtime.git_repository import Reading
 from mcp_toolserver.runtime.grant import Machine
+from mcp_toolserver.runtime.lsp.languages import CodeAnswers
+from mcp_toolserver.runtime.lsp.pool import Pool
+from mcp_toolserver.runtime.lsp.programs import places
 from mcp_toolserver.runtime.processes import CommandLimits, Commands
 from mcp_toolserver.runtime.programs import Programs
 from mcp_toolserver.runtime.sandbox.protected import is_protected
@@ -62,12 +76,16 @@ class Assembly:
     database: Database
     audit: Audit | None
     commands: Commands | None
+    servers: Pool | None
+    """Language servers."""
     broker: Broker | None
 
     async def aclose(self) -> None:
         """Kill every command and remove what was kept for callers."""
         if self.commands is not None:
             await self.commands.aclose()
+        if self.servers is not None:
+            await self.servers.aclose()
         if self.broker is not None:
             self.broker.close()
         self.outputs.close()
@@ -105,6 +123,8 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
     running = broker and Commands(
         broker, workspace, outputs, limits, explain=lambda output: explain(output, confined)
     )
+    search = _search(broker, found.ripgrep, hiding=hiding)
+    servers = _servers(broker, settings, found, workspace)
     machine = Machine(
         prices=offer.prices,
         absent=offer.absent,
@@ -112,8 +132,9 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         open_world=_reaching(settings, offer, held_by),
         workspace=workspace,
         outputs=outputs,
-        search=_search(broker, found.ripgrep, hiding=hiding),
+        search=search,
         git=_git(broker, found.git, hiding=hiding),
+        languages=_languages(servers, search, hiding=hiding),
         processes=running and running.within,
         jobs=running,
         todos=StoredTodos(database),
@@ -144,6 +165,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         outputs=outputs,
         database=database,
         commands=running,
+        servers=servers,
         broker=broker,
     )
 
@@ -201,10 +223,12 @@ def audit_layers(held: Enforcement, broker: Broker | None) -> Mapping[Capability
         Capability.GIT: (*files, *(() if around_git == "none" else (f"{around_git} (git)",))),
         Capability.PROCESS: walls,
         Capability.JOBS: walls,
+        Capability.LANGUAGES: walls,
         **dict.fromkeys(_WEB, ("guard",)),
     }
 
 
+_OPEN = frozenset({Capability.PROCESS, Capability.LANGUAGES})
 _FILES = (Capability.FS_READ, Capability.FS_WRITE)
 _COMMANDS = (Capability.PROCESS, Capability.JOBS)
 _OWN = (
@@ -224,7 +248,7 @@ def _reaching(settings: Settings, offer: "Offer", held_by: int | None) -> frozen
     """What reaches beyond this machine's files. A user's own code can what the server's process can."""
     connects = settings.network != "none" or held_by == 0
     own = (Capability.OWN_CODE,) if connects else ()
-    return frozenset({*_WEB, *own, *((Capability.PROCESS,) if offer.networked else ())})
+    return frozenset({*_WEB, *own, *(_OPEN if offer.networked else ())})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +268,8 @@ def offered_here(broker: Broker | None, settings: Settings, *, git: bool = True)
     """What this host has, and what it costs.
 
     Behind walls a command can do no more than the mode allows, so it costs no more than that. A background
-    command can exist only where commands can, so following one costs the same.
+    command can exist only where commands can, so following one costs the same. A language server is a command
+    too; where none can run, questions about code are answered by a search, which costs nothing.
     """
     mode = settings.permission_mode
     unwalled = mode is Permission.DANGER_FULL_ACCESS
@@ -264,6 +289,10 @@ def offered_here(broker: Broker | None, settings: Settings, *, git: bool = True)
             prices |= {need: mode if need in _COMMANDS else PRICES[need] for need in needs}
         else:
             absent |= dict.fromkeys(needs, why)
+    if Capability.PROCESS in prices or Capability.SEARCH in prices:
+        prices[Capability.LANGUAGES] = prices.get(Capability.PROCESS, PRICES[Capability.SEARCH])
+    else:
+        absent[Capability.LANGUAGES] = why
     networked = unwalled or settings.network == "commands"
     return Offer(prices=prices, absent=absent, withheld=withheld, networked=networked)
 
@@ -326,6 +355,28 @@ def _search(
     return lambda workspace: Ripgrep(
         launcher=programs, workspace=workspace, program=ripgrep, hiding=hiding, held=held
     )
+
+
+def _servers(broker: Broker | None, settings: Settings, found: Found, workspace: Workspace) -> Pool | None:
+    """Language servers; None where no command runs."""
+    unwalled = settings.permission_mode is Permission.DANGER_FULL_ACCESS
+    if broker is None or not (unwalled or broker.proof.commands != "none"):
+        return None
+    return Pool(partial(_talked_to, broker), places(found.path), workspace.roots)
+
+
+async def _talked_to(broker: Broker, argv: Sequence[str], cwd: int) -> Dialogue:
+    return await converse(broker, argv, cwd=cwd)
+
+
+def _languages(
+    servers: Pool | None, search: Callable[[Workspace], Search] | None, *, hiding: bool
+) -> Callable[[Workspace], Languages]:
+    def within(workspace: Workspace) -> Languages:
+        searching = search and search(workspace)
+        return CodeAnswers(pool=servers, workspace=workspace, search=searching, hiding=hiding)
+
+    return within
 
 
 def _commands(registry: Registry) -> frozenset[str]:

@@ -28,6 +28,8 @@ from mcp_toolserver.capabilities import (
     Catalogue,
     Choice,
     Clock,
+    CodeOperation,
+    CodeQuery,
     Command,
     Contents,
     DiffQuery,
@@ -51,6 +53,7 @@ from mcp_toolserver.capabilities import (
     HistoryQuery,
     Jobs,
     JobState,
+    Languages,
     LineQuery,
     Origin,
     Permission,
@@ -94,6 +97,8 @@ __all__ = [
     "CanonicalPath",
     "Capability",
     "Choice",
+    "CodeOperation",
+    "CodeQuery",
     "Command",
     "Conflict",
     "Contents",
@@ -271,6 +276,8 @@ class Runtime(Protocol):
     def web(self) -> Fetch: ...
     @property
     def http(self) -> Send: ...
+    @property
+    def languages(self) -> Languages: ...
     @property
     def report(self) -> Report: ...
     @property

@@ -20,6 +20,8 @@ every_tool = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.s
 
 
 def snake(name: str) -> str:
+    if name.isupper():
+        return name.lower()
     return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
 
 

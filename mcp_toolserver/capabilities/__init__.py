@@ -46,6 +46,7 @@ from mcp_toolserver.capabilities.kept import (
     Todos,
     TodoStatus,
 )
+from mcp_toolserver.capabilities.languages import CodeAnswer, CodeOperation, CodePlace, CodeQuery, Languages
 from mcp_toolserver.capabilities.origin import Origin
 from mcp_toolserver.capabilities.prices import PRICES, Capability, Permission, Prices
 from mcp_toolserver.capabilities.processes import Command, Jobs, JobState, Processes
@@ -78,6 +79,10 @@ __all__ = [
     "Catalogue",
     "Choice",
     "Clock",
+    "CodeAnswer",
+    "CodeOperation",
+    "CodePlace",
+    "CodeQuery",
     "Command",
     "Contents",
     "DiffForm",
@@ -104,6 +109,7 @@ __all__ = [
     "HistoryQuery",
     "JobState",
     "Jobs",
+    "Languages",
     "LineQuery",
     "Origin",
     "Permission",

@@ -35,6 +35,7 @@ class Capability(Enum):
     SEND = "send"
     CATALOGUE = "catalogue"
     OWN_CODE = "own_code"
+    LANGUAGES = "languages"
 
 
 Prices = Mapping[Capability, Permission]
@@ -55,7 +56,8 @@ PRICES: Prices = {
     Capability.SEND: Permission.DANGER_FULL_ACCESS,
     Capability.CATALOGUE: Permission.READ_ONLY,
     Capability.OWN_CODE: Permission.READ_ONLY,
+    Capability.LANGUAGES: Permission.DANGER_FULL_ACCESS,
 }
 """What each capability costs where nothing but this process enforces it. A host that confines processes in
-the kernel lowers the price of `PROCESS`; a host on which no job can start raises that of `JOBS`. What a
-user's own code costs, its tool has to declare."""
+the kernel lowers the prices of `PROCESS` and `LANGUAGES`; a host on which no job can start raises that of
+`JOBS`. What a user's own code costs, its tool has to declare."""

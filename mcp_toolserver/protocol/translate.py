@@ -18,6 +18,9 @@ OUTPUT_URI = "toolserver://output/"
 MODERN = "2026-07-28"
 """The first stateless revision; every older one opens with a handshake."""
 
+_STARTING = frozenset({Capability.PROCESS, Capability.LANGUAGES})
+"""What starts programs that are not ours."""
+
 _LINKS_SINCE = "2025-06-18"
 """Resource links, titles and structured content came with this revision."""
 
@@ -28,7 +31,7 @@ def tool(entry: Entry, level: Permission, reaches: frozenset[Capability]) -> mcp
     spec = entry.spec
     # What only reads may still be dear, because what it reads from is; what is dear may be made harmless.
     # A command that has a network may change what lies beyond it.
-    reads = Permission.READ_ONLY in (level, spec.permission) and Capability.PROCESS not in reaches
+    reads = Permission.READ_ONLY in (level, spec.permission) and not reaches & _STARTING
     return mcp.Tool(
         name=spec.name,
         description=spec.description.strip(),

@@ -16,6 +16,8 @@ class Found:
 
     ripgrep: str | None = None
     git: str | None = None
+    path: tuple[str, ...] = ()
+    """Where a program is looked for that is needed later."""
 
     @property
     def helpers(self) -> tuple[Helper, ...]:
@@ -29,4 +31,5 @@ def find(path_entries: Sequence[str], roots: Sequence[str]) -> Found:
     return Found(
         ripgrep=search_programs.find_ripgrep(path_entries),
         git=git_program.find_git(path_entries, roots),
+        path=tuple(path_entries),
     )

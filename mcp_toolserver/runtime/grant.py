@@ -16,6 +16,7 @@ from mcp_toolserver.capabilities import (
     Files,
     Git,
     Jobs,
+    Languages,
     Origin,
     Preferences,
     Prices,
@@ -60,6 +61,7 @@ class Granted:
     sending: Send | None = None
     others: Catalogue | None = None
     caller: Origin | None = None
+    code: Languages | None = None
 
     async def compute(self, work: Callable[[], T]) -> T:
         """In a worker thread, which a cancelled call does not wait for."""
@@ -135,6 +137,11 @@ class Granted:
         """Needs own_code."""
         return _declared(self.caller, "own_code")
 
+    @property
+    def languages(self) -> Languages:
+        """Needs languages."""
+        return _declared(self.code, "languages")
+
 
 def _declared(capability: T | None, name: str) -> T:
     if capability is None:
@@ -163,6 +170,7 @@ class Machine:
     todos: Todos | None = None
     preferences: Preferences | None = None
     web: Web | None = None
+    languages: Callable[[Workspace], Languages] | None = None
 
     def within(self, roots: Sequence[str]) -> "Machine":
         """The same machine, confined to those of `roots` that lie inside the workspace."""
@@ -186,6 +194,7 @@ class Machine:
         search = self.search if Capability.SEARCH in needs else None
         git = self.git if Capability.GIT in needs else None
         processes = self.processes if Capability.PROCESS in needs else None
+        languages = self.languages if Capability.LANGUAGES in needs else None
         return Granted(
             report=report,
             files=files,
@@ -202,6 +211,7 @@ class Machine:
             sending=self.web and self.web.sending(scope) if Capability.SEND in needs else None,
             others=scope.catalogue if Capability.CATALOGUE in needs else None,
             caller=self._origin(scope) if Capability.OWN_CODE in needs else None,
+            code=languages and languages(self.workspace),
         )
 
     def _origin(self, scope: Scope) -> Origin:

@@ -1,0 +1,55 @@
+"""What is known of code, as text: one place a line, as editors spell places, and what to know about the
+answer at its end.
+"""
+
+from collections.abc import Iterator
+
+from mcp_toolserver.capabilities import CodeAnswer, CodeOperation, CodePlace
+
+_NOUNS: dict[CodeOperation, tuple[str, str]] = {
+    "goToDefinition": ("definition", "definitions"),
+    "goToImplementation": ("implementation", "implementations"),
+    "findReferences": ("reference", "references"),
+    "hover": ("word on this", "words on this"),
+    "documentSymbol": ("symbol", "symbols"),
+    "workspaceSymbol": ("symbol", "symbols"),
+    "prepareCallHierarchy": ("function", "functions"),
+    "incomingCalls": ("call", "calls"),
+    "outgoingCalls": ("called function", "called functions"),
+    "diagnostics": ("problem", "problems"),
+}
+
+
+def code_answer(operation: CodeOperation, answer: CodeAnswer) -> str:
+    """The whole answer."""
+    return "\n".join(_parts(operation, answer))
+
+
+def _parts(operation: CodeOperation, answer: CodeAnswer) -> Iterator[str]:
+    if answer.text:
+        yield answer.text
+    yield from map(_place, answer.places)
+    if not answer.text or answer.places:
+        yield _count(operation, answer)
+    if answer.withheld:
+        yield (f"[left out: {answer.withheld} outside the workspace, hidden by a rule, or no longer there]")
+    if answer.unfinished:
+        yield f"[{answer.source} is still reading the project; asked later, it may know more]"
+    if answer.fallback:
+        yield f"[fallback: {answer.source}, which knows no scopes or types. {answer.fallback}]"
+
+
+def _place(place: CodePlace) -> str:
+    where = f"{'  ' * place.depth}{place.path}:{place.line}:{place.character}:"
+    return " ".join(filter(None, (where, place.label and f"[{place.label}]", place.text)))
+
+
+def _count(operation: CodeOperation, answer: CodeAnswer) -> str:
+    one, several = _NOUNS[operation]
+    by = "" if answer.fallback else f", says {answer.source}"
+    if not answer.total:
+        return f"No {several} found{' inside the workspace' if answer.withheld else ''}{by}."
+    noun = one if answer.total == 1 else several
+    if (more := answer.total - len(answer.places)) > 0:
+        return f"[{len(answer.places)} of {answer.total} {noun}; {more} more{by}; grep_search lists all]"
+    return f"[{answer.total} {noun}{by}]"

@@ -1,0 +1,62 @@
+"""Which place in a file a question means."""
+
+from mcp_toolserver.capabilities import CodeQuery
+from mcp_toolserver.errors import InvalidInput
+from mcp_toolserver.text.code_languages import outline, searched_language
+from mcp_toolserver.text.code_positions import symbol_start
+
+Place = tuple[int, int]
+"""Line and character, from 0."""
+
+
+def asked_place(query: CodeQuery, lines: list[str]) -> Place:
+    """The place that `query` means in the lines of its file.
+
+    Raises:
+        InvalidInput: it is not in the file, or not given.
+    """
+    if query.line is None:
+        return _named(query, lines)
+    if query.line > len(lines):
+        raise InvalidInput(
+            f"Line {query.line} is past the end of '{query.path}', which has {len(lines)} lines. Lines count "
+            "from 1."
+        )
+    line = lines[query.line - 1]
+    if query.character is None:
+        return query.line - 1, _on_line(query, line)
+    if query.character > len(line) + 1:
+        raise InvalidInput(
+            f"Character {query.character} is past the end of line {query.line} of '{query.path}', which has "
+            f"{len(line)} characters. Characters count from 1; `query` names a symbol on the line instead."
+        )
+    return query.line - 1, query.character - 1
+
+
+def _on_line(query: CodeQuery, line: str) -> int:
+    if not query.symbol:
+        raise InvalidInput(
+            f"{query.operation} needs `character` too, or `query`: the symbol that is meant on line "
+            f"{query.line}."
+        )
+    if (start := symbol_start(line, query.symbol)) is None:
+        raise InvalidInput(
+            f"'{query.symbol}' is not on line {query.line} of '{query.path}'. Lines count from 1."
+        )
+    return start
+
+
+def _named(query: CodeQuery, lines: list[str]) -> Place:
+    """Where the symbol seems to be defined in the file, or else where it first stands."""
+    if not query.symbol:
+        raise InvalidInput(
+            f"{query.operation} needs a place: `line` and `character`, or `query`, the name of a symbol in "
+            "the file."
+        )
+    for found in outline(lines, searched_language(query.path)):
+        if found.name == query.symbol:
+            return found.line, found.index
+    for number, line in enumerate(lines):
+        if (start := symbol_start(line, query.symbol)) is not None:
+            return number, start
+    raise InvalidInput(f"'{query.symbol}' is not in '{query.path}'. grep_search finds it elsewhere.")

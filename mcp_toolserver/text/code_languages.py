@@ -1,0 +1,247 @@
+"""The languages whose servers are known: which files, which programs, what a project starts at, and what a
+definition looks like to a search.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+SYMBOL = "SYMBOL"
+"""Stands for the name in a pattern of a definition. Patterns mean the same to Python and to Rust."""
+
+_KEYWORDS = (
+    "class|struct|interface|enum|protocol|trait|record|object|module|namespace|type|typealias|typedef|func|"
+    "fun|function|def|fn|sub|proc|let|var|val|const"
+)
+_GENERIC = (rf"\b(?:{_KEYWORDS})\s+SYMBOL\b",)
+_MEMBER = r"^\s*(?:[\w<>\[\],.?@&*:]+\s+)+SYMBOL\s*\([^;]*(?:\{|$)"
+_NO_NAMES = frozenset(
+    ("if", "for", "while", "switch", "catch", "return", "else", "function", "do", "with", "synchronized")
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Language:
+    """A language, and what serves it."""
+
+    name: str
+    ids: Mapping[str, str]
+    """By the end of a file's name, what the Language Server Protocol calls its language."""
+    servers: tuple[tuple[str, ...], ...] = ()
+    """Programs with their arguments, the best first."""
+    markers: tuple[str, ...] = ()
+    """Files that lie where a project begins."""
+    definitions: tuple[str, ...] = field(default=_GENERIC)
+    """Patterns with the name in them once each."""
+
+    @property
+    def glob(self) -> str:
+        """Matches its files."""
+        return f"*.{{{','.join(self.ids)}}}" if len(self.ids) > 1 else f"*.{next(iter(self.ids))}"
+
+    @property
+    def programs(self) -> str:
+        """The names of its servers."""
+        return ", ".join(server[0] for server in self.servers)
+
+
+def _same(identifier: str, endings: str) -> dict[str, str]:
+    return dict.fromkeys(endings.split(), identifier)
+
+
+LANGUAGES = (
+    Language(
+        name="Python",
+        ids=_same("python", "py pyi"),
+        servers=(
+            ("basedpyright-langserver", "--stdio"),
+            ("pyright-langserver", "--stdio"),
+            ("jedi-language-server",),
+            ("pylsp",),
+        ),
+        markers=("pyproject.toml", "setup.py", "setup.cfg", "pyrightconfig.json", "requirements.txt"),
+        definitions=(
+            r"^\s*(?:async\s+)?def\s+SYMBOL\b",
+            r"^\s*class\s+SYMBOL\b",
+            r"^SYMBOL\s*(?::[^=]+)?=(?:[^=]|$)",
+        ),
+    ),
+    Language(
+        name="C and C++",
+        ids={
+            **_same("c", "c h"),
+            **_same("cpp", "cc cpp cxx hh hpp hxx ipp"),
+            **_same("objective-c", "m"),
+            **_same("objective-cpp", "mm"),
+        },
+        servers=(("clangd", "--log=error"), ("ccls",)),
+        markers=("compile_commands.json", "compile_flags.txt", ".clangd", ".ccls"),
+        definitions=(
+            r"\b(?:class|struct|union|enum(?:\s+class)?|namespace)\s+SYMBOL\b\s*(?:final\s*)?(?:\{|:|$)",
+            r"^\s*#\s*define\s+SYMBOL\b",
+            r"^\s*typedef\b.*\bSYMBOL\s*;",
+            r"^\s*using\s+SYMBOL\s*=",
+            r"^[A-Za-z_][\w:<>,*&\s]*[\s*&:]SYMBOL\s*\([^;]*(?:\{|$)",
+        ),
+    ),
+    Language(
+        name="TypeScript and JavaScript",
+        ids={
+            **_same("typescript", "ts mts cts"),
+            "tsx": "typescriptreact",
+            **_same("javascript", "js mjs cjs"),
+            "jsx": "javascriptreact",
+        },
+        servers=(("typescript-language-server", "--stdio"), ("vtsls", "--stdio")),
+        markers=("tsconfig.json", "jsconfig.json", "package.json"),
+        definitions=(
+            r"\b(?:function\s*\*?|class|interface|type|enum|namespace|const|let|var)\s+SYMBOL\b",
+            r"^\s+(?:(?:public|private|protected|static|async|get|set)\s+)*SYMBOL\s*\([^;]*\)\s*(?::[^{;]+)?\{",
+        ),
+    ),
+    Language(
+        name="Go",
+        ids={"go": "go"},
+        servers=(("gopls",),),
+        markers=("go.work", "go.mod"),
+        definitions=(r"^\s*(?:func\s+(?:\([^)]*\)\s*)?|type\s+|var\s+|const\s+)SYMBOL\b",),
+    ),
+    Language(
+        name="Rust",
+        ids={"rs": "rust"},
+        servers=(("rust-analyzer",),),
+        markers=("Cargo.toml", "rust-project.json"),
+        definitions=(
+            r"\b(?:fn|struct|enum|trait|type|const|static|mod|union)\s+SYMBOL\b",
+            r"\bmacro_rules!\s*SYMBOL\b",
+        ),
+    ),
+    Language(
+        name="Java",
+        ids={"java": "java"},
+        servers=(("jdtls",),),
+        markers=("pom.xml", "build.gradle", "build.gradle.kts", "settings.gradle"),
+        definitions=(*_GENERIC, _MEMBER),
+    ),
+    Language(
+        name="C#",
+        ids={"cs": "csharp"},
+        servers=(("csharp-ls",), ("OmniSharp", "-lsp")),
+        markers=("global.json", "Directory.Build.props"),
+        definitions=(*_GENERIC, _MEMBER),
+    ),
+    Language(
+        name="Ruby",
+        ids={"rb": "ruby", "rake": "ruby"},
+        servers=(("ruby-lsp",), ("solargraph", "stdio")),
+        markers=("Gemfile",),
+        definitions=(r"^\s*(?:def\s+(?:self\.)?|class\s+|module\s+)SYMBOL\b", r"^\s*SYMBOL\s*=[^=]"),
+    ),
+    Language(
+        name="PHP",
+        ids={"php": "php"},
+        servers=(("intelephense", "--stdio"), ("phpactor", "language-server")),
+        markers=("composer.json",),
+    ),
+    Language(
+        name="Lua",
+        ids={"lua": "lua"},
+        servers=(("lua-language-server",),),
+        markers=(".luarc.json",),
+        definitions=(r"\bfunction\s+(?:[\w.]+[.:])?SYMBOL\b", r"^\s*local\s+SYMBOL\b"),
+    ),
+    Language(
+        name="Shell",
+        ids=_same("shellscript", "sh bash zsh"),
+        servers=(("bash-language-server", "start"),),
+        definitions=(r"^\s*(?:function\s+)?SYMBOL\s*\(\s*\)", r"^\s*function\s+SYMBOL\b"),
+    ),
+    Language(name="Zig", ids={"zig": "zig"}, servers=(("zls",),), markers=("build.zig",)),
+    Language(name="Swift", ids={"swift": "swift"}, servers=(("sourcekit-lsp",),), markers=("Package.swift",)),
+    Language(
+        name="Kotlin",
+        ids=_same("kotlin", "kt kts"),
+        servers=(("kotlin-lsp", "--stdio"), ("kotlin-language-server",)),
+        markers=("build.gradle.kts", "build.gradle", "pom.xml"),
+    ),
+    Language(name="Scala", ids=_same("scala", "scala sc"), servers=(("metals",),), markers=("build.sbt",)),
+    Language(
+        name="Haskell",
+        ids={"hs": "haskell"},
+        servers=(("haskell-language-server-wrapper", "--lsp"),),
+        markers=("cabal.project", "stack.yaml"),
+        definitions=(r"^(?:data|newtype|type|class)\s+SYMBOL\b", r"^SYMBOL\s*::"),
+    ),
+    Language(
+        name="OCaml",
+        ids=_same("ocaml", "ml mli"),
+        servers=(("ocamllsp",),),
+        markers=("dune-project",),
+        definitions=(r"^\s*(?:let(?:\s+rec)?|and|type|module|class|val|external)\s+SYMBOL\b",),
+    ),
+    Language(
+        name="Elixir",
+        ids=_same("elixir", "ex exs"),
+        servers=(("elixir-ls",), ("lexical",)),
+        markers=("mix.exs",),
+        definitions=(r"^\s*(?:defp?|defmodule|defmacro|defstruct)\s+(?:[\w.]+\.)?SYMBOL\b",),
+    ),
+    Language(
+        name="Dart",
+        ids={"dart": "dart"},
+        servers=(("dart", "language-server"),),
+        markers=("pubspec.yaml",),
+        definitions=(*_GENERIC, _MEMBER),
+    ),
+)
+
+_BY_ENDING = {ending: language for language in LANGUAGES for ending in language.ids}
+
+
+def code_language(path: str) -> Language | None:
+    """The language of a file whose server is known."""
+    return _BY_ENDING.get(ending(path))
+
+
+def searched_language(path: str) -> Language:
+    """The same, or for any other file one that can only be searched."""
+    known = code_language(path)
+    return known or Language(name=f".{ending(path)} files", ids={ending(path): "plaintext"})
+
+
+def ending(path: str) -> str:
+    """The end of a file's name behind the last dot, in lower case; empty for none."""
+    return path.rpartition("/")[2].rpartition(".")[2].lower() if "." in path.rpartition("/")[2] else ""
+
+
+def definition_pattern(language: Language, name: str) -> str:
+    """Finds lines that define what the pattern `name` matches."""
+    return "|".join(f"(?:{pattern.replace(SYMBOL, name)})" for pattern in language.definitions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlined:
+    """A line that seems to define something."""
+
+    name: str
+    line: int
+    """From 0."""
+    index: int
+    """Of the name in it, from 0."""
+
+
+def outline(lines: list[str], language: Language) -> list[Outlined]:
+    """What the lines of a file seem to define."""
+    patterns = [
+        re.compile(given.replace(SYMBOL, r"(?P<name>[A-Za-z_$][\w$]*)")) for given in language.definitions
+    ]
+    found: list[Outlined] = []
+    for number, line in enumerate(lines):
+        match = next((hit for pattern in patterns if (hit := pattern.search(line[:_LINE]))), None)
+        if match is not None and match["name"] not in _NO_NAMES:
+            found.append(Outlined(name=match["name"], line=number, index=match.start("name")))
+    return found
+
+
+_LINE = 1_000
+"""Characters of a line that are looked at: what follows defines nothing that anybody would look for."""

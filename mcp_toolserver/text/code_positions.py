@@ -1,0 +1,53 @@
+"""Places in a line of code, as people count them and as each language server does."""
+
+import re
+from typing import Literal
+
+Encoding = Literal["utf-8", "utf-16", "utf-32"]
+"""The units in which a language server counts along a line."""
+
+_BREAK = re.compile(r"\r\n|\r|\n")
+_WORD = re.compile(r"[^\W\d][\w$]*|\$[\w$]+")
+
+
+def code_lines(text: str) -> list[str]:
+    """The lines of a document, as the Language Server Protocol breaks them."""
+    return _BREAK.split(text)
+
+
+def to_units(line: str, index: int, encoding: Encoding) -> int:
+    """How many units lie before character `index` (from 0) of `line`."""
+    if encoding == "utf-32" or line.isascii():
+        return index
+    return len(_encoded(line[:index], encoding)) // _WIDTH[encoding]
+
+
+def to_index(line: str, units: int, encoding: Encoding) -> int:
+    """The character (from 0) that lies behind `units`; at most the end of `line`."""
+    if encoding == "utf-32" or line.isascii():
+        return max(0, min(units, len(line)))
+    before = _encoded(line, encoding)[: max(0, units) * _WIDTH[encoding]]
+    return len(before.decode(_CODEC[encoding], "ignore"))
+
+
+def symbol_at(line: str, index: int) -> str:
+    """The name that character `index` (from 0) of `line` belongs to, or that ends there; empty for none."""
+    found = (match[0] for match in _WORD.finditer(line) if match.start() <= index <= match.end())
+    return next(found, "")
+
+
+def symbol_start(line: str, symbol: str) -> int | None:
+    """Where `symbol` first stands in `line`, as a whole word rather than as a part of one."""
+    whole = re.search(rf"(?<![\w$]){re.escape(symbol)}(?![\w$])", line)
+    if whole is not None:
+        return whole.start()
+    part = line.find(symbol)
+    return None if part < 0 else part
+
+
+_WIDTH = {"utf-8": 1, "utf-16": 2}
+_CODEC = {"utf-8": "utf-8", "utf-16": "utf-16-le"}
+
+
+def _encoded(text: str, encoding: Encoding) -> bytes:
+    return text.encode(_CODEC[encoding], "surrogatepass")

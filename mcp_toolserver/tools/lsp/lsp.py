@@ -1,0 +1,84 @@
+"""Ask a language server about code. Lines and characters count from 1, as read_file and all answers show
+them. A place is `line` with `character` or `query`, or `query` alone. Without a server for the language a
+search stands in and says so.
+"""
+
+from pydantic import JsonValue
+
+from mcp_toolserver.text.code_answer import code_answer
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    CanonicalPath,
+    Capability,
+    CodeOperation,
+    CodeQuery,
+    Field,
+    Output,
+    Permission,
+    Runtime,
+    ToolSpec,
+    WorkspacePath,
+    model_validator,
+)
+
+_PLACES = 50
+_LIMITS: dict[CodeOperation, int] = {"workspaceSymbol": 30, "documentSymbol": 300, "diagnostics": 100}
+_SHORT = {
+    "definition": "goToDefinition",
+    "implementation": "goToImplementation",
+    "references": "findReferences",
+}
+_SPELLINGS = {
+    "action": "operation",
+    "file_path": "path",
+    "filePath": "path",
+    "column": "character",
+    "symbol": "query",
+}
+
+
+class Lsp(Args):
+    operation: CodeOperation = Field(description="Question")
+    path: WorkspacePath = Field(
+        default=CanonicalPath("."), description="File; for workspaceSymbol or a folder"
+    )
+    line: int | None = Field(default=None, ge=1, description="From 1")
+    character: int | None = Field(default=None, ge=1, description="From 1, in characters")
+    query: str = Field(default="", max_length=200, description="Name of a symbol")
+
+    @model_validator(mode="before")
+    @classmethod
+    def in_full(cls, given: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """Take the short names of operations too."""
+        asked = given.get("operation")
+        short = _SHORT | {"symbols": "workspaceSymbol" if given.get("query") else "documentSymbol"}
+        return {**given, "operation": short[asked]} if isinstance(asked, str) and asked in short else given
+
+
+async def run(args: Lsp, rt: Runtime) -> Output:
+    answer = await rt.languages.ask(
+        CodeQuery(
+            operation=args.operation,
+            path=args.path,
+            line=args.line,
+            character=args.character,
+            symbol=args.query,
+            limit=_LIMITS.get(args.operation, _PLACES),
+        )
+    )
+    return Output(code_answer(args.operation, answer), truncated=answer.total > len(answer.places))
+
+
+TOOL = ToolSpec(
+    name="LSP",
+    description=__doc__ or "",
+    permission=Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({Capability.LANGUAGES}),
+    args=Lsp,
+    run=run,
+    kind="search",
+    subjects=lambda args: (args.path,),
+    idempotent=True,
+    aliases=tuple(Alias(name, renames=_SPELLINGS) for name in ("LSP", "lsp")),
+)

@@ -1,0 +1,97 @@
+"""The LSP tool with real language servers, on a folder of its own."""
+
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from mcp_toolserver.capabilities import Capability, Permission
+from mcp_toolserver.dispatch import Dispatcher, Result
+from mcp_toolserver.registry import Entry
+from mcp_toolserver.runtime.broker import Broker
+from mcp_toolserver.runtime.dialogue import Dialogue, converse
+from mcp_toolserver.runtime.fs import Workspace
+from mcp_toolserver.runtime.lsp.languages import CodeAnswers
+from mcp_toolserver.runtime.lsp.pool import Pool, PoolLimits
+from mcp_toolserver.runtime.programs import Programs
+from mcp_toolserver.runtime.search import Ripgrep
+from mcp_toolserver.runtime.search_programs import find_ripgrep, helper
+from mcp_toolserver.tools.lsp.lsp import TOOL
+from tests.processes import FULL, PATIENCE, broker
+from tests.workbench import Person, dispatcher, machine
+
+BESIDE_US = os.path.dirname(sys.executable)
+RIPGREP = find_ripgrep(os.environ["PATH"].split(os.pathsep))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Desk:
+    """The tool on a folder."""
+
+    root: Path
+    at: Dispatcher
+    pool: Pool
+    started: list[Dialogue]
+    """Every server that was started, in this order."""
+
+    async def ask(self, operation: str, path: str = ".", **more: Any) -> Result:
+        """A call that must come back."""
+        with anyio.fail_after(6 * PATIENCE):
+            return await self.at.call("LSP", {"operation": operation, "path": path, **more}, Person())
+
+    async def told(self, operation: str, path: str = ".", **more: Any) -> str:
+        """The text of a call that must succeed."""
+        result = await self.ask(operation, path, **more)
+        assert result.error is None, result.text
+        return result.text
+
+    async def places(self, operation: str, path: str = ".", **more: Any) -> list[str]:
+        """The lines of an answer that name a place, as they are."""
+        return [line for line in (await self.told(operation, path, **more)).splitlines() if line[:1] != "["]
+
+    def put(self, name: str, text: str) -> Path:
+        """A file of the project."""
+        file = self.root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        return file
+
+
+@asynccontextmanager
+async def desk(
+    folder: Path,
+    *,
+    places: Sequence[str] = (BESIDE_US,),
+    limits: PoolLimits | None = None,
+    hides: Callable[[tuple[str, ...]], bool] | None = None,
+    served: bool = True,
+    searched: bool = True,
+) -> AsyncGenerator[Desk]:
+    """The tool with a broker of its own and `folder/root` as its root."""
+    host = machine(folder, {Capability.LANGUAGES: Permission.READ_ONLY}, hides)
+    started: list[Dialogue] = []
+    with broker(FULL, helper(RIPGREP)) as at:
+        pool = Pool(partial(_started, at, started), places, host.workspace.roots, limits)
+
+        def within(workspace: Workspace) -> CodeAnswers:
+            search = Ripgrep(launcher=Programs(at), workspace=workspace, program=RIPGREP, hiding=True)
+            return CodeAnswers(
+                pool=pool if served else None, workspace=workspace, search=search if searched else None
+            )
+
+        made = dispatcher(replace(host, languages=within), Entry(TOOL, toolset="lsp"))
+        try:
+            yield Desk(root=folder / "root", at=made, pool=pool, started=started)
+        finally:
+            await pool.aclose()
+
+
+async def _started(at: Broker, started: list[Dialogue], argv: Sequence[str], cwd: int) -> Dialogue:
+    started.append(await converse(at, argv, cwd=cwd))
+    return started[-1]
