@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,13 @@ from tests.workbench import Person, dispatcher, machine
 
 BESIDE_US = os.path.dirname(sys.executable)
 RIPGREP = find_ripgrep(os.environ["PATH"].split(os.pathsep))
+
+
+@contextmanager
+def language_broker() -> Generator[Broker]:
+    """A broker that starts what it is told to, and ripgrep."""
+    with broker(FULL, helper(RIPGREP)) as started:
+        yield started
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +73,7 @@ class Desk:
 @asynccontextmanager
 async def desk(
     folder: Path,
+    at: Broker,
     *,
     places: Sequence[str] = (BESIDE_US,),
     limits: PoolLimits | None = None,
@@ -73,23 +81,22 @@ async def desk(
     served: bool = True,
     searched: bool = True,
 ) -> AsyncGenerator[Desk]:
-    """The tool with a broker of its own and `folder/root` as its root."""
+    """The tool with `folder/root` as its root."""
     host = machine(folder, {Capability.LANGUAGES: Permission.READ_ONLY}, hides)
     started: list[Dialogue] = []
-    with broker(FULL, helper(RIPGREP)) as at:
-        pool = Pool(partial(_started, at, started), places, host.workspace.roots, limits)
+    pool = Pool(partial(_started, at, started), places, host.workspace.roots, limits)
 
-        def within(workspace: Workspace) -> CodeAnswers:
-            search = Ripgrep(launcher=Programs(at), workspace=workspace, program=RIPGREP, hiding=True)
-            return CodeAnswers(
-                pool=pool if served else None, workspace=workspace, search=search if searched else None
-            )
+    def within(workspace: Workspace) -> CodeAnswers:
+        search = Ripgrep(launcher=Programs(at), workspace=workspace, program=RIPGREP, hiding=True)
+        return CodeAnswers(
+            pool=pool if served else None, workspace=workspace, search=search if searched else None
+        )
 
-        made = dispatcher(replace(host, languages=within), Entry(TOOL, toolset="lsp"))
-        try:
-            yield Desk(root=folder / "root", at=made, pool=pool, started=started)
-        finally:
-            await pool.aclose()
+    made = dispatcher(replace(host, languages=within), Entry(TOOL, toolset="lsp"))
+    try:
+        yield Desk(root=folder / "root", at=made, pool=pool, started=started)
+    finally:
+        await pool.aclose()
 
 
 async def _started(at: Broker, started: list[Dialogue], argv: Sequence[str], cwd: int) -> Dialogue:

@@ -9,7 +9,7 @@ import anyio
 import pytest
 import pytest_asyncio
 
-from tests.languages import Desk, desk
+from tests.languages import Desk, desk, language_broker
 from tests.processes import PATIENCE, arguments, processes, state
 from tests.workbench import Person
 
@@ -76,17 +76,18 @@ def _commands(root: Path) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def at(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Desk]:
-    async with desk(tmp_path_factory.mktemp("lsp"), hides=_hides) as made:
-        made.put("py/pyproject.toml", "")
-        made.put("py/shapes.py", SHAPES_PY)
-        made.put("py/uses.py", USES_PY)
-        made.put("py/hidden.py", "import shapes\nsecret = shapes.doubled(3.0)\n")
-        made.put("py/peeks.py", "import hidden\nhidden.secret\n")
-        made.put("c/shapes.h", SHAPES_H)
-        made.put("c/shapes.cc", SHAPES_CC)
-        made.put("c/uses.cc", USES_CC)
-        made.put("c/compile_commands.json", _commands(made.root))
-        yield made
+    with language_broker() as started:
+        async with desk(tmp_path_factory.mktemp("lsp"), started, hides=_hides) as made:
+            made.put("py/pyproject.toml", "")
+            made.put("py/shapes.py", SHAPES_PY)
+            made.put("py/uses.py", USES_PY)
+            made.put("py/hidden.py", "import shapes\nsecret = shapes.doubled(3.0)\n")
+            made.put("py/peeks.py", "import hidden\nhidden.secret\n")
+            made.put("c/shapes.h", SHAPES_H)
+            made.put("c/shapes.cc", SHAPES_CC)
+            made.put("c/uses.cc", USES_CC)
+            made.put("c/compile_commands.json", _commands(made.root))
+            yield made
 
 
 def _hides(spellings: tuple[str, ...]) -> bool:

