@@ -21,6 +21,7 @@ from benchmarks import (
     grep_tree,
     killing,
     list_size,
+    lsp,
     machine,
     notebook,
     sanitizer,
@@ -48,6 +49,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     sanitizer.BENCHMARK,
     notebook.BENCHMARK,
     web_fetch.BENCHMARK,
+    lsp.BENCHMARK,
 )
 DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 

@@ -6,22 +6,12 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NoReturn
 
 import anyio
 from anyio.abc import TaskStatus
 
-from mcp_toolserver.capabilities import (
-    PRICES,
-    Capability,
-    Git,
-    Languages,
-    Permission,
-    Preference,
-    Prices,
-    Search,
-)
+from mcp_toolserver.capabilities import PRICES, Capability, Git, Permission, Preference, Prices, Search
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.errors import RegistrationError, SettingsError
 from mcp_toolserver.policy.rules import Policy, Vocabulary, parse
@@ -32,16 +22,13 @@ from mcp_toolserver.protocol.stdio import serve_stdio
 from mcp_toolserver.registry import Registry, discover
 from mcp_toolserver.runtime.beneath import Openat2, below, best_engine
 from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.dialogue import Dialogue, converse
 from mcp_toolserver.runtime.found_programs import Found
 from mcp_toolserver.runtime.fs import Workspace
 from mcp_toolserver.runtime.git import Git as GitProgram
 from mcp_toolserver.runtime.git_answers import Answers
 from mcp_toolserver.runtime.git_repository import Reading
 from mcp_toolserver.runtime.grant import Machine
-from mcp_toolserver.runtime.lsp.languages import CodeAnswers
-from mcp_toolserver.runtime.lsp.pool import Pool
-from mcp_toolserver.runtime.lsp.programs import places
+from mcp_toolserver.runtime.language_servers import LanguageServers
 from mcp_toolserver.runtime.processes import CommandLimits, Commands
 from mcp_toolserver.runtime.programs import Programs
 from mcp_toolserver.runtime.sandbox.protected import is_protected
@@ -76,16 +63,14 @@ class Assembly:
     database: Database
     audit: Audit | None
     commands: Commands | None
-    servers: Pool | None
-    """Language servers."""
+    languages: LanguageServers
     broker: Broker | None
 
     async def aclose(self) -> None:
         """Kill every command and remove what was kept for callers."""
         if self.commands is not None:
             await self.commands.aclose()
-        if self.servers is not None:
-            await self.servers.aclose()
+        await self.languages.aclose()
         if self.broker is not None:
             self.broker.close()
         self.outputs.close()
@@ -124,7 +109,8 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         broker, workspace, outputs, limits, explain=lambda output: explain(output, confined)
     )
     search = _search(broker, found.ripgrep, hiding=hiding)
-    servers = _servers(broker, settings, found, workspace)
+    starting = broker if Capability.PROCESS in offer.prices else None
+    languages = LanguageServers(starting, found.path, workspace.roots, search, hiding=hiding)
     machine = Machine(
         prices=offer.prices,
         absent=offer.absent,
@@ -134,7 +120,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         outputs=outputs,
         search=search,
         git=_git(broker, found.git, hiding=hiding),
-        languages=_languages(servers, search, hiding=hiding),
+        languages=languages.within,
         processes=running and running.within,
         jobs=running,
         todos=StoredTodos(database),
@@ -165,7 +151,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         outputs=outputs,
         database=database,
         commands=running,
-        servers=servers,
+        languages=languages,
         broker=broker,
     )
 
@@ -355,28 +341,6 @@ def _search(
     return lambda workspace: Ripgrep(
         launcher=programs, workspace=workspace, program=ripgrep, hiding=hiding, held=held
     )
-
-
-def _servers(broker: Broker | None, settings: Settings, found: Found, workspace: Workspace) -> Pool | None:
-    """Language servers; None where no command runs."""
-    unwalled = settings.permission_mode is Permission.DANGER_FULL_ACCESS
-    if broker is None or not (unwalled or broker.proof.commands != "none"):
-        return None
-    return Pool(partial(_talked_to, broker), places(found.path), workspace.roots)
-
-
-async def _talked_to(broker: Broker, argv: Sequence[str], cwd: int) -> Dialogue:
-    return await converse(broker, argv, cwd=cwd)
-
-
-def _languages(
-    servers: Pool | None, search: Callable[[Workspace], Search] | None, *, hiding: bool
-) -> Callable[[Workspace], Languages]:
-    def within(workspace: Workspace) -> Languages:
-        searching = search and search(workspace)
-        return CodeAnswers(pool=servers, workspace=workspace, search=searching, hiding=hiding)
-
-    return within
 
 
 def _commands(registry: Registry) -> frozenset[str]:

@@ -282,6 +282,86 @@ def behave(method, number, params, message):
         assert "root:" not in text
 
 
+async def test_links_to_places_are_followed(place: Place) -> None:
+    links = """
+def behave(method, number, params, message):
+    if method == "textDocument/definition":
+        there = place(root, line=0, character=4)["range"]
+        link = {"targetUri": root + "/a.py", "targetRange": there, "targetSelectionRange": there}
+        send(id=number, result=[link, link])
+"""
+    async with talking_to(place, links) as at:
+        assert (await asked(at)).startswith("a.py:1:5: def a(): ...\n[1 definition")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "units"), [("utf-8", 9), ("utf-16", 7), ("utf-32", 6), ("odd", 7)], ids=str
+)
+async def test_a_server_may_count_as_it_likes(place: Place, encoding: str, units: int) -> None:
+    counts = f"""
+CAPABILITIES["positionEncoding"] = {encoding!r}
+def behave(method, number, params, message):
+    if method == "textDocument/definition":
+        right = params["position"] == {{"line": 0, "character": {units}}}
+        send(id=number, result=place(root + "/a.py", character={units}) if right else None)
+"""
+    async with talking_to(place, counts) as at:
+        at.put("a.py", "'𝒳' + a\n")
+        assert "a.py:1:7: '𝒳' + a" in await at.told("goToDefinition", "a.py", line=1, character=7)
+
+
+async def test_few_documents_stay_open_and_large_ones_too(place: Place) -> None:
+    counts = """
+opened = set()
+real = read
+def read():
+    message = real()
+    document = (message.get("params") or {}).get("textDocument", {})
+    if message.get("method") == "textDocument/didOpen":
+        opened.add((document["uri"], len(document["text"])))
+    if message.get("method") == "textDocument/didClose":
+        opened.difference_update({one for one in opened if one[0] == document["uri"]})
+    return message
+def behave(method, number, params, message):
+    if method == "textDocument/hover":
+        send(id=number, result={"contents": f"{len(opened)} of {sum(size for _, size in opened)}"})
+    elif number is not None and method:
+        send(id=number, result=None)
+"""
+    async with talking_to(place, counts) as at:
+        for index in range(10):
+            at.put(f"f{index}.py", "x" * 100_000)
+        for index in range(10):
+            said = await at.told("hover", f"f{index}.py", line=1, character=1)
+        assert said == "8 of 800000"
+        at.put("f0.py", "x" * (5 << 20))
+        result = await at.ask("hover", "f0.py", line=1, character=1)
+        assert result.error == "invalid_input"
+        assert "language servers get files of at most 4,194,304" in result.text
+
+
+async def test_what_was_open_and_became_unreadable_is_closed(place: Place) -> None:
+    tells = """
+closed = []
+real = read
+def read():
+    message = real()
+    if message.get("method") == "textDocument/didClose":
+        closed.append(message["params"]["textDocument"]["uri"].rpartition("/")[2])
+    return message
+def behave(method, number, params, message):
+    if method == "textDocument/hover":
+        send(id=number, result={"contents": str(closed)})
+    elif number is not None and method:
+        send(id=number, result=None)
+"""
+    async with talking_to(place, tells) as at:
+        at.put("b.py", "b = 1\n")
+        await at.told("hover", "b.py", line=1, character=1)
+        (at.root / "b.py").unlink()
+        assert await at.told("hover", "a.py", line=1, character=1) == "['b.py']"
+
+
 async def test_many_places_are_cut_with_their_number(place: Place) -> None:
     many = """
 def behave(method, number, params, message):

@@ -171,7 +171,7 @@ def test_the_ending_is_that_of_the_name(path: str, end: str) -> None:
 
 
 def test_changes_are_seen_by_kind(tmp_path: Path) -> None:
-    wanted = Wanted(endings=("py",), names=("Makefile",))
+    wanted = Wanted(endings=(".py",), names=("Makefile",))
     for name in ("a.py", "b.py", "Makefile", "c.txt", ".dot/d.py", "node_modules/e.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x", encoding="utf-8")
@@ -186,7 +186,7 @@ def test_changes_are_seen_by_kind(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_gone_holds_nothing(tmp_path: Path) -> None:
-    assert look(str(tmp_path / "gone"), Wanted(endings=("py",), names=())) == {}
+    assert look(str(tmp_path / "gone"), Wanted(endings=(".py",), names=())) == {}
 
 
 def test_programs_are_looked_for_beside_us_and_on_the_path(tmp_path: Path) -> None:

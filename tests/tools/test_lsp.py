@@ -118,6 +118,10 @@ ANSWERS: dict[str, Case] = {
         *("goToDefinition", "py/uses.py", {"line": 5, "query": "doubled"}),
         [DOUBLED_PY],
     ),
+    "definition in Python, of what only stands in the file": (
+        *("goToDefinition", "py/uses.py", {"query": "doubled"}),
+        [DOUBLED_PY],
+    ),
     "definition in C++, behind wide characters": (
         *("goToDefinition", "c/uses.cc", {"line": 3, "character": 36}),
         [DOUBLED_CC],

@@ -1,6 +1,7 @@
 """Questions about code, answered by language servers and, where there is none, by a search that says so."""
 
 import os
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ from mcp_toolserver.text.code_languages import Language, code_language
 
 if TYPE_CHECKING:
     from mcp_toolserver.runtime.lsp.questions import Asking
+
+_QUESTIONS = "mcp_toolserver.runtime.lsp.questions"
 
 _STARTS = 2
 """A server that ends while it is asked is started anew and asked once more."""
@@ -71,9 +74,10 @@ class CodeAnswers:
             raise NoServer(_UNCONFINED)
         path = await self._file(query, self.pool)
         language = _known(path)
-        self.pool.installed(language)
-        asking = await _loaded()
         project = Project(folder=self._project(path, language), language=language)
+        if not self.pool.has(project):
+            self.pool.installed(language)
+        asking = await _loaded()
         for _ in range(_STARTS):
             async with self.pool.using(project, lambda: self._folder(project)) as session:
                 try:
@@ -143,7 +147,7 @@ def _known(path: str) -> Language:
 
 async def _loaded() -> "type[Asking]":
     try:
-        return await to_thread.run_sync(_load)
+        return _load() if _QUESTIONS in sys.modules else await to_thread.run_sync(_load)
     except ImportError:
         raise NoServer(_NO_EXTRA) from None
 

@@ -112,6 +112,11 @@ class Pool:
                 await self._end(seat, seat.session, "was ended with this server")
         await asyncio.gather(*self._ending)
 
+    def has(self, project: Project) -> bool:
+        """Whether its server runs."""
+        seat = self._seats.get(project)
+        return seat is not None and seat.session is not None
+
     def installed(self, language: Language) -> list[tuple[str, ...]]:
         """The servers of a language that are there, by absolute path and with their arguments.
 

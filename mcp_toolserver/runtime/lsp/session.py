@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from time import monotonic
 from typing import TypeVar
@@ -24,8 +25,8 @@ from mcp_toolserver.text.code_positions import Encoding
 
 T = TypeVar("T")
 
-_QUICK_LOOK = 0.002
-"""Seconds: a look at the files of a project that took longer is left to a thread the next time."""
+_FEW_FILES = 1_000
+"""Of a project: to look at them all takes less than to have a thread do it, or not much more."""
 
 _MOST_REMEMBERED = 1_000
 """Files whose diagnostics are kept, and pieces of work that are followed."""
@@ -111,12 +112,12 @@ class Session:
     _began: float = field(default_factory=monotonic)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _state: State = field(default_factory=dict[str, tuple[int, int, int]])
-    _is_quick: bool = False
     _lock: anyio.Lock = field(default_factory=anyio.Lock)
 
-    @property
+    @cached_property
     def _wanted(self) -> Wanted:
-        return Wanted(endings=self.language.ids, names=self.language.markers)
+        endings = tuple(f".{end}" for end in self.language.ids)
+        return Wanted(endings=endings, names=self.language.markers)
 
     async def begin(self, partner: Partner) -> None:
         """Introduce ourselves to the server at the other end.
@@ -230,12 +231,10 @@ class Session:
 
     async def _look(self) -> Sequence[tuple[str, Kind]]:
         """Tell the server which files have changed on disk, and give them back."""
-        began = monotonic()
-        if self._is_quick:
+        if len(self._state) <= _FEW_FILES:
             after = look(self.folder, self._wanted)
         else:
             after = await to_thread.run_sync(look, self.folder, self._wanted)
-        self._is_quick = monotonic() - began < _QUICK_LOOK
         changed = list(changes(self._state, after))
         self._state = after
         if changed:

@@ -6,6 +6,7 @@ followed.
 
 import os
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
@@ -30,25 +31,36 @@ DELETED: Kind = 3
 class Wanted:
     """Which files matter."""
 
-    endings: Collection[str]
+    endings: tuple[str, ...]
+    """Of names, with their dots."""
     names: Collection[str]
-
-    def __call__(self, name: str) -> bool:
-        return name in self.names or name.rpartition(".")[2].lower() in self.endings
 
 
 def look(folder: str, wanted: Wanted) -> State:
     """The files beneath `folder` that matter, as they are now."""
     found: dict[str, tuple[int, int, int]] = {}
-    for entry in islice(_entries(folder), MOST_ENTRIES):
-        if not wanted(entry.name):
-            continue
-        try:
-            status = entry.stat(follow_symlinks=False)
-        except OSError:
-            continue
-        found[entry.path] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    folders = [folder]
+    left = MOST_ENTRIES
+    for place in folders:
+        entries = _entries(place, left)
+        left -= len(entries)
+        for entry in entries:
+            name = entry.name
+            if name.endswith(wanted.endings) or name in wanted.names:
+                with suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    found[entry.path] = (status.st_ino, status.st_size, status.st_mtime_ns)
+            elif name[0] != "." and name not in _LEFT_OUT and entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
     return found
+
+
+def _entries(folder: str, most: int) -> "list[os.DirEntry[str]]":
+    try:
+        with os.scandir(folder) as found:
+            return list(islice(found, most))
+    except OSError:
+        return []
 
 
 def changes(before: State, after: State) -> Iterator[tuple[str, Kind]]:
@@ -61,23 +73,3 @@ def changes(before: State, after: State) -> Iterator[tuple[str, Kind]]:
     for path in before:
         if path not in after:
             yield path, DELETED
-
-
-def _entries(folder: str) -> Iterator["os.DirEntry[str]"]:
-    """Every file beneath a folder, upper levels first."""
-    folders = [folder]
-    for place in folders:
-        try:
-            with os.scandir(place) as found:
-                entries = list(found)
-        except OSError:
-            continue
-        for entry in entries:
-            if not entry.is_dir(follow_symlinks=False):
-                yield entry
-            elif _is_looked_into(entry.name) and len(folders) < MOST_ENTRIES:
-                folders.append(entry.path)
-
-
-def _is_looked_into(folder: str) -> bool:
-    return not folder.startswith(".") and folder not in _LEFT_OUT
