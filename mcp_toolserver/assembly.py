@@ -214,7 +214,6 @@ def audit_layers(held: Enforcement, broker: Broker | None) -> Mapping[Capability
     }
 
 
-_OPEN = frozenset({Capability.PROCESS, Capability.LANGUAGES})
 _FILES = (Capability.FS_READ, Capability.FS_WRITE)
 _COMMANDS = (Capability.PROCESS, Capability.JOBS)
 _OWN = (
@@ -234,7 +233,9 @@ def _reaching(settings: Settings, offer: "Offer", held_by: int | None) -> frozen
     """What reaches beyond this machine's files. A user's own code can what the server's process can."""
     connects = settings.network != "none" or held_by == 0
     own = (Capability.OWN_CODE,) if connects else ()
-    return frozenset({*_WEB, *own, *(_OPEN if offer.networked else ())})
+    started = (Capability.PROCESS, Capability.LANGUAGES)
+    commands = started if offer.networked and Capability.PROCESS in offer.prices else ()
+    return frozenset({*_WEB, *own, *commands})
 
 
 @dataclass(frozen=True, kw_only=True)

