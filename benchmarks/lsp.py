@@ -136,8 +136,12 @@ class Direct:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.kill()
-        self._process.communicate()
+        # Servers end with their input; to kill what started one would leave it behind.
+        try:
+            self._process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
 
     def open(self, file: Path) -> None:
         """Open a document, which questions are about from now on."""
