@@ -1,8 +1,8 @@
 """Walls that stand before there is a command.
 
 Bubblewrap takes longer to build them than most commands take to run. So it builds them around a placeholder
-that only waits, and the command enters the namespaces of the placeholder when it comes. Walls that were built
-ahead are used only if the same would be built now; else the command gets new ones.
+that only waits, and what is to become the command enters the namespaces of the placeholder. Walls that were
+built ahead are used only if the same would be built now; else the command gets new ones.
 """
 
 import fcntl
@@ -188,14 +188,14 @@ def _end(pid: int) -> None:
 # --- entered by a starter --------------------------------------------------------------------------------
 
 
-def enter(namespaces: Sequence[int], folder: str) -> None:
-    """Go behind walls that stand, into the folder with the path `folder`.
+def enter(namespaces: Sequence[int]) -> None:
+    """Go behind walls that stand, and give up all powers of root.
 
     It returns in a fork, because a process cannot change its own process namespace. This process waits for
     the fork and ends as that does, with 128 and the number for a signal.
 
     Raises:
-        OSError: the kernel refused, or there is no such folder behind the walls.
+        OSError: the kernel refused.
     """
     for namespace in namespaces:
         kernel.setns(namespace)
@@ -207,7 +207,7 @@ def enter(namespaces: Sequence[int], folder: str) -> None:
         _end_as(child)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
-    os.chdir(folder)
+    kernel.drop_capabilities()
 
 
 def _end_as(child: int) -> NoReturn:

@@ -65,10 +65,10 @@ class Entrance:
     """A private folder for temporary files, where the walls do not bring one."""
     devices: int = -1
     """See `Ground`."""
-    namespaces: tuple[int, ...] = ()
-    """Of walls that stand, see `ahead.Ahead`; nothing else builds any then."""
+    is_behind: bool = False
+    """Whether the fork went behind walls already, see `ahead.enter`."""
     folder: str = ""
-    """Where the program starts behind these."""
+    """Where the program starts then."""
     temporary: str = ""
     """Where it finds a place for temporary files, if anything else does not tell it."""
 
@@ -81,16 +81,13 @@ class Entrance:
     def enter(self, behind: Behind, cwd: int, argv: tuple[str, ...]) -> tuple[str, ...]:
         """Go behind the walls, or name the program that does and then starts `argv` in the folder `cwd`.
 
-        It may return in a fork, as whose end this process ends.
-
         Raises:
             OSError, LockError: the walls cannot be built.
         """
         walls = behind.walls
-        if self.namespaces:
-            ahead.enter(self.namespaces, self.folder)
+        if self.is_behind:
+            os.chdir(self.folder)
             reopen_nothing()
-            kernel.drop_capabilities()
             if behind.filtered:
                 seccomp.load(_filter(behind))
             return argv
@@ -176,7 +173,7 @@ def _enclosed(behind: Behind, on: Ground, cwd: int, standing: Ahead | None) -> C
     made = mounts(before)
     folder = os.readlink(f"/proc/self/fd/{cwd}")
     if standing is not None and behind.helper is None and standing.fits(made):
-        entrance = Entrance(namespaces=standing.namespaces, folder=folder, temporary=scratch_folder(made))
+        entrance = Entrance(is_behind=True, folder=folder, temporary=scratch_folder(made))
         return Confinement(behind=behind, entrance=entrance, before=before)
     reading, writing = os.pipe2(os.O_CLOEXEC)
     passed = {"--json-status-fd": writing}
@@ -270,7 +267,8 @@ def run_behind(behind: Behind, charter: Charter, script: str) -> tuple[int, str]
     reading, writing = os.pipe2(os.O_CLOEXEC)
     child = os.fork()
     if child == 0:
-        _become(confinement, charter, cwd, script, writing)
+        namespaces = standing.namespaces if standing and confinement.entrance.is_behind else ()
+        _become(confinement, charter, script, _Places(cwd=cwd, output=writing, namespaces=namespaces))
     os.close(writing)
     confinement.entered()
     try:
@@ -288,19 +286,31 @@ def run_behind(behind: Behind, charter: Charter, script: str) -> tuple[int, str]
     return os.waitstatus_to_exitcode(status), output.decode(errors="replace")
 
 
-def _become(confinement: Confinement, charter: Charter, cwd: int, script: str, output: int) -> NoReturn:
+@dataclass(frozen=True, kw_only=True)
+class _Places:
+    """Where a script runs. All are open descriptors."""
+
+    cwd: int
+    output: int
+    namespaces: tuple[int, ...]
+    """Of walls that stand."""
+
+
+def _become(confinement: Confinement, charter: Charter, script: str, at: _Places) -> NoReturn:
     try:
         os.setsid()
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
-        os.fchdir(cwd)
+        os.fchdir(at.cwd)
         nothing = os.open(os.devnull, os.O_RDONLY)
-        for number, descriptor in enumerate((nothing, output, output)):
+        for number, descriptor in enumerate((nothing, at.output, at.output)):
             os.dup2(descriptor, number)
+        if at.namespaces:
+            ahead.enter(at.namespaces)
         entrance = confinement.entrance
-        argv = entrance.enter(confinement.behind, cwd, (*charter.shell, script))
+        argv = entrance.enter(confinement.behind, at.cwd, (*charter.shell, script))
         os.execve(argv[0], argv, {**charter.environment, **entrance.environment})  # noqa: S606  # as told
     except (OSError, enclosure.LockError) as error:
-        os.write(output, str(error).encode())
+        os.write(at.output, str(error).encode())
     finally:
         os._exit(127)
 

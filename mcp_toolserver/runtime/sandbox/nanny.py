@@ -107,6 +107,8 @@ def attend(constants: Constants, calls: socket.socket) -> None:
     enclosed = _enclose(constants.broker)
     starter = Starter.forked(constants.charter, constants.proof)
     standing = _rehearse(constants, enclosed=enclosed)
+    if standing is not None and not starter.goes_behind(standing):
+        starter, standing = _anew(constants, starter, standing), None
     with calls:
         received = receive(calls)
     if len(received) != DESCRIPTORS:
@@ -117,8 +119,8 @@ def attend(constants: Constants, calls: socket.socket) -> None:
         if not isinstance(ready, _Ready):
             _tell(control, ready)
             return _dismiss(starter, standing)
-        if standing is not None and not ready.confinement.entrance.namespaces:
-            standing.dismiss()
+        if standing is not None and not ready.confinement.entrance.is_behind:
+            starter = _anew(constants, starter, standing)
         failure = _start(starter, ready, descriptors)
         if failure:
             ready.confinement.given_up()
@@ -139,6 +141,12 @@ def attend(constants: Constants, calls: socket.socket) -> None:
         while not gone:
             gone = _kill_all(family, enclosed, wake)
     return None
+
+
+def _anew(constants: Constants, starter: Starter, standing: Ahead) -> Starter:
+    """Another starter, in the place of one behind walls that are not the right ones."""
+    _dismiss(starter, standing)
+    return Starter.forked(constants.charter, constants.proof)
 
 
 def _dismiss(starter: Starter, standing: Ahead | None) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import select
 import signal
 import socket
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import NoReturn, Self
 
 from mcp_toolserver.runtime.sandbox import kernel, limits
+from mcp_toolserver.runtime.sandbox.ahead import SECONDS, Ahead, enter
 from mcp_toolserver.runtime.sandbox.bubblewrap import Enclosure
 from mcp_toolserver.runtime.sandbox.charter import Charter, decide
 from mcp_toolserver.runtime.sandbox.confined import Entrance
@@ -26,6 +28,7 @@ LONGEST_ARGUMENT = (128 << 10) - 1
 
 SCRIPT_DESCRIPTOR = 3
 
+_BEHIND = b"behind"
 _HIGH_DESCRIPTOR = 10
 _OOM_FIRST = b"1000"
 
@@ -63,6 +66,18 @@ class Starter:
         theirs.close()
         return cls(pid, ours)
 
+    def goes_behind(self, standing: Ahead) -> bool:
+        """Have it go behind walls that stand, and tell whether it did. If not, it is of no more use."""
+        order = os.memfd_create("order")
+        try:
+            send(self._orders, (order, *standing.namespaces))
+            answered, _, _ = select.select((self._orders,), (), (), SECONDS)
+            return bool(answered) and self._orders.recv(64) == _BEHIND
+        except OSError:
+            return False
+        finally:
+            os.close(order)
+
     def start(self, request: Request, around: Surroundings, entrance: Entrance) -> None:
         """Have it become the program of `request`.
 
@@ -73,7 +88,7 @@ class Starter:
         try:
             os.write(order, _order(request, entrance))
             standard = (around.cwd, around.stdin, around.stdout, around.stderr)
-            send(self._orders, (order, *standard, *entrance.enclosure.descriptors, *entrance.namespaces))
+            send(self._orders, (order, *standard, *entrance.enclosure.descriptors))
         finally:
             os.close(order)
 
@@ -96,7 +111,7 @@ def _order(request: Request, entrance: Entrance) -> bytes:
         "words": entrance.enclosure.words,
         "scratch": entrance.scratch,
         "devices": entrance.devices,
-        "namespaces": len(entrance.namespaces),
+        "is_behind": entrance.is_behind,
         "folder": entrance.folder,
         "temporary": entrance.temporary,
     }
@@ -106,12 +121,11 @@ def _order(request: Request, entrance: Entrance) -> bytes:
 def _understood(order: bytes, given: list[int]) -> tuple[Request, Entrance]:
     """The request and the way in of `order`, with whose descriptors came those in `given`."""
     told = json.loads(order)
-    enclosing = len(given) - told["namespaces"]
     entrance = Entrance(
-        enclosure=Enclosure(words=tuple(told["words"]), descriptors=tuple(given[:enclosing])),
+        enclosure=Enclosure(words=tuple(told["words"]), descriptors=tuple(given)),
         scratch=told["scratch"],
         devices=told["devices"],
-        namespaces=tuple(given[enclosing:]),
+        is_behind=told["is_behind"],
         folder=told["folder"],
         temporary=told["temporary"],
     )
@@ -134,14 +148,35 @@ def _wait(recruit: _Recruit, nanny: int) -> NoReturn:
     try:
         _leave_nothing_of_the_nanny(nanny)
         _rehearse(recruit)
-        with socket.socket(fileno=os.dup(orders)) as incoming:
-            given = receive(incoming)
+        given = _given(orders)
+        if given and os.fstat(given[0]).st_size == 0:
+            _go_behind(given[1:], orders)
+            _rehearse(recruit)
+            given = _given(orders)
         if not given:
             os._exit(0)
         failure = _become(recruit, [_moved_up(descriptor) for descriptor in given])
     finally:
         os.write(orders, json.dumps(failure).encode())
         os._exit(127)
+
+
+def _given(orders: int) -> list[int]:
+    """The descriptors of the next order; none when nobody gives orders any more.
+
+    An empty order is to go behind walls whose namespaces come with it.
+    """
+    with socket.socket(fileno=os.dup(orders)) as incoming:
+        return receive(incoming)
+
+
+def _go_behind(namespaces: list[int], orders: int) -> None:
+    """Raises: OSError: the kernel refused."""
+    _show_in_proc()
+    enter(namespaces)
+    for namespace in namespaces:
+        os.close(namespace)
+    os.write(orders, _BEHIND)
 
 
 def _leave_nothing_of_the_nanny(nanny: int) -> None:
@@ -173,8 +208,9 @@ def _become(recruit: _Recruit, given: list[int]) -> dict[str, str]:
     if isinstance(behind, str):
         return {"refused": behind}
     try:
-        _show_in_proc()
-        os.fchdir(cwd)
+        if not entrance.is_behind:
+            _show_in_proc()
+            os.fchdir(cwd)
         for number, descriptor in enumerate((stdin, stdout, stderr)):
             os.dup2(descriptor, number)
         argv = entrance.enter(behind, cwd, _argv(recruit.charter, request))
