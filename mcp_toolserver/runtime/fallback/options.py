@@ -29,7 +29,7 @@ _VALUED = frozenset(
             "type-add",
             "ignore-file",
         ),
-        *("before-context", "after-context", "max-columns"),
+        *("before-context", "after-context", "max-columns", "threads"),
     )
 )
 """Many only say what is done here anyway; they are taken and not looked at."""
