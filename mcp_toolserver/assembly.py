@@ -28,6 +28,7 @@ from mcp_toolserver.runtime.git import Git as GitProgram
 from mcp_toolserver.runtime.git_answers import Answers
 from mcp_toolserver.runtime.git_repository import Reading
 from mcp_toolserver.runtime.grant import Machine
+from mcp_toolserver.runtime.host_programs import POWERSHELLS, powershell_start
 from mcp_toolserver.runtime.language_servers import LanguageServers
 from mcp_toolserver.runtime.processes import CommandLimits, Commands
 from mcp_toolserver.runtime.programs import Programs
@@ -87,7 +88,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         SettingsError: a tool, toolset, rule or root is unknown or wrong.
     """
     registry = _registry(settings)
-    offer = offered_here(broker, settings, git=found.git is not None)
+    offer = offered_here(broker, settings, git=found.git is not None, lacking=_lacking(found))
     listed = registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
     unlisted = registry.unlisted(settings.toolsets, listed, settings.exclude_tools)
     policy = _policy(settings, registry)
@@ -123,9 +124,10 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         languages=languages.within,
         processes=running and running.within,
         jobs=running,
+        powershell=found.powershell and powershell_start(found.powershell),
         todos=StoredTodos(database),
         preferences=StoredPreferences(database, _decided(settings)),
-        web=None if offer.withheld else Web(web_options(settings)),
+        web=None if Capability.FETCH in offer.withheld else Web(web_options(settings)),
     )
     dispatcher = Dispatcher(
         registry=registry,
@@ -207,15 +209,14 @@ def audit_layers(held: Enforcement, broker: Broker | None) -> Mapping[Capability
         Capability.FS_WRITE: files,
         Capability.SEARCH: (*files, *(() if helpers == "none" else (f"{helpers} (rg)",))),
         Capability.GIT: (*files, *(() if around_git == "none" else (f"{around_git} (git)",))),
-        Capability.PROCESS: walls,
-        Capability.JOBS: walls,
-        Capability.LANGUAGES: walls,
+        **dict.fromkeys((*_COMMANDS, Capability.LANGUAGES), walls),
+        **dict.fromkeys(_COMMANDS, walls),
         **dict.fromkeys(_WEB, ("guard",)),
     }
 
 
 _FILES = (Capability.FS_READ, Capability.FS_WRITE)
-_COMMANDS = (Capability.PROCESS, Capability.JOBS)
+_COMMANDS = (Capability.PROCESS, Capability.JOBS, Capability.POWERSHELL)
 _OWN = (
     Capability.CLOCK,
     Capability.ASK,
@@ -227,6 +228,8 @@ _OWN = (
 )
 """What every host has: it changes nothing but the server's own state."""
 _WEB: tuple[Capability, ...] = (Capability.FETCH, Capability.SEND)
+
+NOTHING_LACKS: Mapping[Capability, str] = {}
 
 
 def _reaching(settings: Settings, offer: "Offer", held_by: int | None) -> frozenset[Capability]:
@@ -246,13 +249,26 @@ class Offer:
     absent: Mapping[Capability, str]
     """Why it has not, where a missing wall is the reason."""
     withheld: Mapping[Capability, str]
-    """Why it has not, where a setting is the reason."""
+    """Why it has not, where a setting or a program that is not installed is the reason."""
     networked: bool
     """Whether commands reach further than this machine's files."""
 
 
-def offered_here(broker: Broker | None, settings: Settings, *, git: bool = True) -> Offer:
-    """What this host has, and what it costs.
+def _lacking(found: Found) -> Mapping[Capability, str]:
+    """What this host has not, because a program is not installed."""
+    if found.powershell is not None:
+        return {}
+    return {Capability.POWERSHELL: f"no {' or '.join(POWERSHELLS)} was found on the PATH of this server"}
+
+
+def offered_here(
+    broker: Broker | None,
+    settings: Settings,
+    *,
+    git: bool = True,
+    lacking: Mapping[Capability, str] = NOTHING_LACKS,
+) -> Offer:
+    """What this host has, and what it costs; it never has what is `lacking`, for the reason named there.
 
     Behind walls a command can do no more than the mode allows, so it costs no more than that. A background
     command can exist only where commands can, so following one costs the same. A language server is a command
@@ -261,7 +277,7 @@ def offered_here(broker: Broker | None, settings: Settings, *, git: bool = True)
     mode = settings.permission_mode
     unwalled = mode is Permission.DANGER_FULL_ACCESS
     offline = "this server was started with --network none"
-    withheld = dict.fromkeys(_WEB, offline) if settings.network == "none" else {}
+    withheld = {**lacking, **(dict.fromkeys(_WEB, offline) if settings.network == "none" else {})}
     prices = {need: PRICES[need] for need in (*_FILES, *_OWN, *_WEB) if need not in withheld}
     absent: dict[Capability, str] = {}
     if broker is None:
@@ -270,7 +286,7 @@ def offered_here(broker: Broker | None, settings: Settings, *, git: bool = True)
     for needs, held in (
         ((Capability.SEARCH,), broker.proof.helpers),
         ((Capability.GIT,) if git else (), _around_git(broker)),
-        (_COMMANDS, broker.proof.commands),
+        ([need for need in _COMMANDS if need not in withheld], broker.proof.commands),
     ):
         if unwalled or held != "none":
             prices |= {need: mode if need in _COMMANDS else PRICES[need] for need in needs}

@@ -75,7 +75,7 @@ class Host(Protocol):
 
     @property
     def withheld(self) -> Mapping[Capability, str]:
-        """Why a capability has no price, where a setting is the reason."""
+        """Why a capability has no price, where a setting or a program that is not installed is the reason."""
         ...
 
     @property

@@ -4,7 +4,7 @@ A tool turns arguments into capability calls and what came back into text. It do
 permission, set deadlines, cut output or catch `Exception`: the dispatcher and the capabilities do.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Annotated, Any, Literal, Protocol, TypeVar
@@ -31,8 +31,11 @@ from mcp_toolserver.capabilities import (
     CodeOperation,
     CodeQuery,
     Command,
+    Contained,
+    Containers,
     Contents,
     DiffQuery,
+    Evaluation,
     Fetch,
     FileChange,
     FileQuery,
@@ -53,6 +56,7 @@ from mcp_toolserver.capabilities import (
     HistoryQuery,
     Jobs,
     JobState,
+    Language,
     Languages,
     LineQuery,
     Origin,
@@ -65,8 +69,10 @@ from mcp_toolserver.capabilities import (
     Search,
     SearchMode,
     Send,
+    Sessions,
     ShowForm,
     ShowQuery,
+    Snippet,
     Spill,
     Tell,
     Todo,
@@ -101,9 +107,11 @@ __all__ = [
     "CodeQuery",
     "Command",
     "Conflict",
+    "Contained",
     "Contents",
     "Denied",
     "DiffQuery",
+    "Evaluation",
     "Field",
     "FileChange",
     "FileQuery",
@@ -125,6 +133,7 @@ __all__ = [
     "InvalidInput",
     "JobState",
     "JsonValue",
+    "Language",
     "Limits",
     "LineQuery",
     "NotFound",
@@ -140,6 +149,7 @@ __all__ = [
     "SearchMode",
     "ShowForm",
     "ShowQuery",
+    "Snippet",
     "Spill",
     "TimedOut",
     "Todo",
@@ -262,6 +272,15 @@ class Runtime(Protocol):
     def processes(self) -> Processes: ...
     @property
     def jobs(self) -> Jobs: ...
+    @property
+    def sessions(self) -> Sessions: ...
+    @property
+    def powershell(self) -> Sequence[str]:
+        """How an argument list for PowerShell begins; the script follows."""
+        ...
+
+    @property
+    def containers(self) -> Containers: ...
     @property
     def clock(self) -> Clock: ...
     @property

@@ -7,6 +7,7 @@ A tool declares its `needs`; it gets a runtime with those and nothing else. The 
 from mcp_toolserver.capabilities.calls import Report, Scope, Spill
 from mcp_toolserver.capabilities.catalogue import Catalogue, ToolCard
 from mcp_toolserver.capabilities.clock import Clock
+from mcp_toolserver.capabilities.containers import Contained, Containers
 from mcp_toolserver.capabilities.files import (
     CanonicalPath,
     Contents,
@@ -58,6 +59,7 @@ from mcp_toolserver.capabilities.search import (
     Search,
     SearchMode,
 )
+from mcp_toolserver.capabilities.sessions import Evaluation, Language, Sessions, Snippet
 from mcp_toolserver.capabilities.web import (
     Fetch,
     Send,
@@ -84,10 +86,13 @@ __all__ = [
     "CodePlace",
     "CodeQuery",
     "Command",
+    "Contained",
+    "Containers",
     "Contents",
     "DiffForm",
     "DiffQuery",
     "EntryKind",
+    "Evaluation",
     "Fetch",
     "FileChange",
     "FileQuery",
@@ -109,6 +114,7 @@ __all__ = [
     "HistoryQuery",
     "JobState",
     "Jobs",
+    "Language",
     "Languages",
     "LineQuery",
     "Origin",
@@ -123,8 +129,10 @@ __all__ = [
     "Search",
     "SearchMode",
     "Send",
+    "Sessions",
     "ShowForm",
     "ShowQuery",
+    "Snippet",
     "Spill",
     "Tell",
     "Todo",

@@ -26,6 +26,9 @@ class Capability(Enum):
     GIT = "git"
     PROCESS = "process"
     JOBS = "jobs"
+    SESSIONS = "sessions"
+    POWERSHELL = "powershell"
+    CONTAINERS = "containers"
     CLOCK = "clock"
     ASK = "ask"
     TELL = "tell"
@@ -47,6 +50,9 @@ PRICES: Prices = {
     Capability.GIT: Permission.READ_ONLY,
     Capability.PROCESS: Permission.DANGER_FULL_ACCESS,
     Capability.JOBS: Permission.READ_ONLY,
+    Capability.SESSIONS: Permission.DANGER_FULL_ACCESS,
+    Capability.POWERSHELL: Permission.DANGER_FULL_ACCESS,
+    Capability.CONTAINERS: Permission.DANGER_FULL_ACCESS,
     Capability.CLOCK: Permission.READ_ONLY,
     Capability.ASK: Permission.READ_ONLY,
     Capability.TELL: Permission.READ_ONLY,
@@ -59,5 +65,6 @@ PRICES: Prices = {
     Capability.LANGUAGES: Permission.DANGER_FULL_ACCESS,
 }
 """What each capability costs where nothing but this process enforces it. A host that confines processes in
-the kernel lowers the prices of `PROCESS` and `LANGUAGES`; a host on which no job can start raises that of
-`JOBS`. What a user's own code costs, its tool has to declare."""
+the kernel lowers the prices of `PROCESS`, `SESSIONS`, `POWERSHELL` and `LANGUAGES`; a host on which no job can
+start raises that of `JOBS`. What a user's own code costs, its tool has to declare. Nothing lowers that of
+`CONTAINERS`: who can ask a container engine for something can do everything."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mcp_toolserver.runtime import git_program, search_programs
+from mcp_toolserver.runtime.host_programs import ENGINES, POWERSHELLS, find_program
 from mcp_toolserver.runtime.sandbox.charter import Helper
 
 
@@ -18,6 +19,9 @@ class Found:
     git: str | None = None
     path: tuple[str, ...] = ()
     """Where a program is looked for that is needed later."""
+    powershell: str | None = None
+    engine: str | None = None
+    """What starts containers."""
 
     @property
     def helpers(self) -> tuple[Helper, ...]:
@@ -27,9 +31,11 @@ class Found:
 
 
 def find(path_entries: Sequence[str], roots: Sequence[str]) -> Found:
-    """The programs in `path_entries`; git, which is run on what lies in `roots`, not from there."""
+    """The programs in `path_entries`; what is run on what lies in `roots`, not from there."""
     return Found(
         ripgrep=search_programs.find_ripgrep(path_entries),
         git=git_program.find_git(path_entries, roots),
         path=tuple(path_entries),
+        powershell=find_program(POWERSHELLS, path_entries, roots),
+        engine=find_program(ENGINES, path_entries, roots),
     )

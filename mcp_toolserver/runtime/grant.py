@@ -12,6 +12,7 @@ from mcp_toolserver.capabilities import (
     Capability,
     Catalogue,
     Clock,
+    Containers,
     Fetch,
     Files,
     Git,
@@ -25,6 +26,7 @@ from mcp_toolserver.capabilities import (
     Scope,
     Search,
     Send,
+    Sessions,
     Spill,
     Tell,
     Todos,
@@ -52,6 +54,9 @@ class Granted:
     repositories: Git | None = None
     commands: Processes | None = None
     background: Jobs | None = None
+    interpreters: Sessions | None = None
+    powershell_start: Sequence[str] | None = None
+    engine: Containers | None = None
     time: Clock | None = None
     asking: Ask | None = None
     telling: Tell | None = None
@@ -91,6 +96,21 @@ class Granted:
     def jobs(self) -> Jobs:
         """Needs jobs."""
         return _declared(self.background, "jobs")
+
+    @property
+    def sessions(self) -> Sessions:
+        """Needs sessions."""
+        return _declared(self.interpreters, "sessions")
+
+    @property
+    def powershell(self) -> Sequence[str]:
+        """Needs powershell."""
+        return _declared(self.powershell_start, "powershell")
+
+    @property
+    def containers(self) -> Containers:
+        """Needs containers."""
+        return _declared(self.engine, "containers")
 
     @property
     def clock(self) -> Clock:
@@ -157,7 +177,7 @@ class Machine:
     absent: Mapping[Capability, str] = field(default_factory=dict[Capability, str])
     """Why a capability has no price here, where a missing wall is the reason."""
     withheld: Mapping[Capability, str] = field(default_factory=dict[Capability, str])
-    """Why it has none, where a setting is the reason."""
+    """Why it has none, where a setting or a program that is not installed is the reason."""
     open_world: frozenset[Capability] = frozenset({Capability.PROCESS})
     """What reaches beyond this machine's files."""
     workspace: Workspace
@@ -165,6 +185,9 @@ class Machine:
     search: Callable[[Workspace], Search] | None
     processes: Callable[[Workspace], Processes] | None
     jobs: Jobs | None
+    sessions: Callable[[Workspace], Sessions] | None = None
+    powershell: Sequence[str] | None = None
+    containers: Callable[[Workspace], Containers] | None = None
     git: Callable[[Workspace], Git] | None = None
     clock: Clock = field(default_factory=SystemClock)
     todos: Todos | None = None
@@ -195,6 +218,8 @@ class Machine:
         git = self.git if Capability.GIT in needs else None
         processes = self.processes if Capability.PROCESS in needs else None
         languages = self.languages if Capability.LANGUAGES in needs else None
+        sessions = self.sessions if Capability.SESSIONS in needs else None
+        containers = self.containers if Capability.CONTAINERS in needs else None
         return Granted(
             report=report,
             files=files,
@@ -202,6 +227,9 @@ class Machine:
             repositories=git and git(self.workspace),
             commands=processes and processes(self.workspace),
             background=self.jobs if Capability.JOBS in needs else None,
+            interpreters=sessions and sessions(self.workspace),
+            powershell_start=self.powershell if Capability.POWERSHELL in needs else None,
+            engine=containers and containers(self.workspace),
             time=self.clock if Capability.CLOCK in needs else None,
             asking=human.ask if Capability.ASK in needs else None,
             telling=human.tell if Capability.TELL in needs else None,

@@ -1,6 +1,8 @@
 """How a command is doing, in words for the model."""
 
-from mcp_toolserver.capabilities import JobState, Spill
+from collections.abc import Sequence
+
+from mcp_toolserver.capabilities import JobState, Report, Spill
 
 _WORDS = {
     "running": "running for {}",
@@ -44,3 +46,33 @@ def _kept(spill: Spill | None, total: int) -> str:
 def lines(text: str) -> str:
     """`text` such that what follows starts a new line."""
     return text if not text or text.endswith("\n") else f"{text}\n"
+
+
+def describing(report: Report, description: str) -> Report:
+    """`report`, with what the command is for before each word, where that was told."""
+
+    async def described(message: str) -> None:
+        await report(f"{description}: {message}" if description else message)
+
+    return described
+
+
+def told(state: JobState) -> str:
+    """What it printed, then what there is to say of it, one line each."""
+    text = printed(state) or ("" if state.running else "(no output)")
+    return noted(text, _notes(state))
+
+
+def noted(text: str, notes: Sequence[str]) -> str:
+    """`text`, then each note on a line of its own."""
+    return lines(text) + "\n".join(f"[{note}]" for note in notes) if notes else text
+
+
+def _notes(state: JobState) -> list[str]:
+    if not state.running:
+        ended = [*([] if state.exit_status == 0 else [ending(state)]), *state.notes]
+        return [*ended, f"ended at once; task_id {state.handle}"] if state.handle else ended
+    return [
+        f"{ending(state)}; it goes on in the background as {state.handle}, and a timeout still holds",
+        f"TaskOutput reads on from offset {state.next_offset}; TaskStop ends it",
+    ]

@@ -1,6 +1,8 @@
 """What a shell command consists of, as far as rules need to know."""
 
 import re
+import shlex
+from collections.abc import Sequence
 
 _OPERATORS = re.compile(r"\$\(|[;|&\n\r(){}<>`]")
 """Where a simple command may begin or end. Quotes are not honoured, on purpose: a rule must see what a quoted
@@ -10,6 +12,10 @@ _PREFIX = re.compile(
     r"(?:(?:if|then|else|elif|do|while|until|time|!)(?=\s)|[A-Za-z_]\w*\+?=(?:\"[^\"]*\"|'[^']*'|\S*)(?=\s))\s+"
 )
 """A word that may stand before the name of a command: a keyword, or an assignment."""
+
+
+LONGEST_ARGUMENT = (128 << 10) - 1
+"""Bytes that Linux takes as one argument of a program."""
 
 
 def simple_parts(command: str) -> tuple[str, ...]:
@@ -22,6 +28,25 @@ def simple_parts(command: str) -> tuple[str, ...]:
     pieces = (piece.strip() for piece in _OPERATORS.split(command))
     parts = (part for piece in pieces for part in (piece, _bare(piece)))
     return tuple(dict.fromkeys(part for part in (command.strip(), *parts) if part))
+
+
+def program(argv: Sequence[str]) -> str:
+    """A script that becomes the program of an argument list, whatever its arguments hold."""
+    return f"exec {shlex.join(argv)}"
+
+
+def argument(text: str) -> str:
+    """`text`, if it can be one argument of a program.
+
+    Raises:
+        ValueError: it is too long.
+    """
+    size = len(text.encode())
+    if size > LONGEST_ARGUMENT:
+        raise ValueError(
+            f"it is {size} bytes long, and at most {LONGEST_ARGUMENT} can be passed on; put it into a file"
+        )
+    return text
 
 
 def _bare(piece: str) -> str:

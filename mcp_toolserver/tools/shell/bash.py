@@ -3,7 +3,7 @@
 from math import isfinite
 from typing import Any
 
-from mcp_toolserver.text.job import ending, lines, printed
+from mcp_toolserver.text.job import describing, told
 from mcp_toolserver.text.shell import simple_parts
 from mcp_toolserver.tool import (
     Alias,
@@ -12,7 +12,6 @@ from mcp_toolserver.tool import (
     Capability,
     Command,
     Field,
-    JobState,
     Limits,
     Output,
     Permission,
@@ -37,11 +36,8 @@ class Bash(Args):
 
 
 async def run(args: Bash, rt: Runtime) -> Output:
-    async def report(message: str) -> None:
-        await rt.report(f"{args.description}: {message}" if args.description else message)
-
-    state = await rt.processes.run(_command(args), report)
-    return Output(_text(state), truncated=state.omitted > 0, spill=state.spill if state.omitted > 0 else None)
+    state = await rt.processes.run(_command(args), describing(rt.report, args.description))
+    return Output(told(state), truncated=state.omitted > 0, spill=state.spill if state.omitted > 0 else None)
 
 
 def _command(args: Bash) -> Command:
@@ -52,22 +48,6 @@ def _command(args: Bash) -> Command:
         timeout=None if unlimited else args.timeout / 1000,
         background=args.run_in_background,
     )
-
-
-def _text(state: JobState) -> str:
-    text = printed(state) or ("" if state.running else "(no output)")
-    notes = "\n".join(f"[{note}]" for note in _notes(state))
-    return f"{lines(text)}{notes}" if notes else text
-
-
-def _notes(state: JobState) -> list[str]:
-    if not state.running:
-        ended = [*([] if state.exit_status == 0 else [ending(state)]), *state.notes]
-        return [*ended, f"ended at once; task_id {state.handle}"] if state.handle else ended
-    return [
-        f"{ending(state)}; it goes on in the background as {state.handle}, and a timeout still holds",
-        f"TaskOutput reads on from offset {state.next_offset}; TaskStop ends it",
-    ]
 
 
 def _milliseconds(seconds: Any) -> Any:
