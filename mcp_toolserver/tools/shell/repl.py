@@ -1,0 +1,102 @@
+"""Run Python, JavaScript or shell code in the first root; get what it prints and plots. With session "new"
+its variables stay: pass on the handle that the answer names.
+"""
+
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+
+from mcp_toolserver.text.image import viewable
+from mcp_toolserver.text.job import told as told_of
+from mcp_toolserver.text.repl import evaluated, named_language, one_shot
+from mcp_toolserver.text.shell import argument, simple_parts
+from mcp_toolserver.tool import (
+    Args,
+    CanonicalPath,
+    Capability,
+    Command,
+    Evaluation,
+    Field,
+    Image,
+    Language,
+    Limits,
+    Output,
+    Permission,
+    Profile,
+    Runtime,
+    Snippet,
+    ToolSpec,
+    model_validator,
+)
+
+NamedLanguage = Annotated[Language, BeforeValidator(named_language), WithJsonSchema({"type": "string"})]
+
+
+class Repl(Args):
+    code: Annotated[str, AfterValidator(argument)] = Field(max_length=100_000, description="Code")
+    language: NamedLanguage = Field(description="python, javascript or shell")
+    timeout_ms: int = Field(default=45_000, ge=1, le=600_000, description="Milliseconds, at most 600000")
+    session: str = Field(default="", max_length=100, description='"new" or a handle; empty keeps nothing')
+    end_session: bool = Field(default=False, description="End it afterwards; code may be empty")
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        if self.end_session and not self.session:
+            raise ValueError("end_session needs the handle of a session")
+        if not self.code.strip() and not self.end_session:
+            raise ValueError("code must not be empty")
+        return self
+
+
+async def run(args: Repl, rt: Runtime) -> Output:
+    if args.session or (args.language == "python" and rt.sessions.has_kernel):
+        return _output(args, await rt.sessions.run(_snippet(args), rt.report))
+    script = one_shot(args.language, args.code)
+    command = Command(script=script, cwd=CanonicalPath("."), timeout=args.timeout_ms / 1000)
+    state = await rt.processes.run(command, rt.report)
+    return Output(
+        told_of(state), truncated=state.omitted > 0, spill=state.spill if state.omitted > 0 else None
+    )
+
+
+def _snippet(args: Repl) -> Snippet:
+    return Snippet(
+        language=args.language,
+        code=args.code,
+        timeout=args.timeout_ms / 1000,
+        session=args.session,
+        last=args.end_session,
+    )
+
+
+def _output(args: Repl, came: Evaluation) -> Output:
+    types = [(picture, viewable(picture)) for picture in came.pictures]
+    images = tuple(Image(data=picture, mime_type=mime_type) for picture, mime_type in types if mime_type)
+    hidden = came.dropped + len(types) - len(images)
+    cut = came.state.omitted > 0
+    return Output(
+        evaluated(came, args.language, asked=args.session, hidden=hidden),
+        images=images,
+        truncated=cut,
+        spill=came.state.spill if cut else None,
+    )
+
+
+def _subjects(args: Repl) -> tuple[str, ...]:
+    return simple_parts(args.code) if args.language == "shell" else (args.code,)
+
+
+TOOL = ToolSpec(
+    name="REPL",
+    description=__doc__ or "",
+    args=Repl,
+    run=run,
+    permission=Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({Capability.PROCESS, Capability.SESSIONS}),
+    kind="execute",
+    subjects=_subjects,
+    destructive=True,
+    # As for bash: the timeout is kept elsewhere, and the bytes leave room for notes.
+    limits=Limits(deadline=660.0, output_bytes=202_000),
+    profile=Profile.DEFAULT,
+)

