@@ -54,6 +54,7 @@ async def workshop(
     found: Found = Found(),  # noqa: B008  frozen
     more_roots: Sequence[str] = (),
     limits: InterpreterLimits | None = None,
+    bubblewrap: bool = True,
     **settings: Any,
 ) -> AsyncGenerator[Dispatcher]:
     """All tools on `folder/root`; `limits` are those of sessions."""
@@ -65,7 +66,10 @@ async def workshop(
         toolsets=("all",),
         **settings,
     )
-    broker = Broker.start_apart(confine.charter(chosen, found))
+    charter = confine.charter(chosen, found)
+    if not bubblewrap:
+        charter = replace(charter, walls=replace(charter.walls, programs=()))
+    broker = Broker.start_apart(charter)
     assembly = assemble(chosen, broker, found, held_by=None)
     sessions = Interpreters(broker, assembly.outputs, limits)
     dispatcher = assembly.dispatcher

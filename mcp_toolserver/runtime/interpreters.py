@@ -85,7 +85,7 @@ class Interpreters:
         self._explain = explain
         self._held: dict[str, _Held] = {}
         self._starting = 0
-        self._ending: set[asyncio.Task[object]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @cached_property
@@ -118,9 +118,8 @@ class Interpreters:
         """End every session, and start no more."""
         self._closed = True
         for held in tuple(self._held.values()):
-            await self._drop(held)
-        for ending in tuple(self._ending):
-            await ending
+            self._expire(held)
+        await asyncio.gather(*self._ending)
 
     def _told(self, evaluation: Evaluation, held: _Held, notes: tuple[str, ...]) -> Evaluation:
         state = evaluation.state
@@ -197,14 +196,13 @@ class Interpreters:
             loop = asyncio.get_running_loop()
             held.expiry = loop.call_later(self._limits.idle_seconds, self._expire, held)
             return ()
-        notes: tuple[str, ...] = ()
         with anyio.CancelScope(shield=True):
-            notes = await self._drop(held)
-        return notes
+            await self._drop(held)
+        return held.session.notes
 
-    async def _drop(self, held: _Held) -> tuple[str, ...]:
+    async def _drop(self, held: _Held) -> None:
         self._forget(held)
-        return await held.session.end()
+        await held.session.end()
 
     def _forget(self, held: _Held) -> None:
         held.wake()

@@ -99,9 +99,13 @@ class Session:
             gone=gone,
         )
 
-    async def end(self) -> tuple[str, ...]:
-        """Kill it with all it started; what its reader should know of that."""
+    async def end(self) -> None:
+        """Kill it with all it started."""
         await self._dialogue.end()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be told of its end: sentences."""
         return self._exit.notes
 
     @property

@@ -89,7 +89,8 @@ class Hearing:
             case {"picture": str() as data, "tag": tag}:
                 self._show(_bytes(data), tag)
             case {"done": int() as status, "tag": tag}:
-                self.status = _status(status) if tag == self.tag else self.status
+                status = _status(status)
+                self.status = status if tag == self.tag else self.status
             case {"ended": int() as status}:
                 self.ended = _status(status)
             case {"ready": True}:

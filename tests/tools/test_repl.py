@@ -309,7 +309,7 @@ STUBBORN = {
 }
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def impatient(tmp_path: Path) -> AsyncGenerator[Dispatcher]:
     """A server whose sessions have half a second to heed an interrupt, and may be three."""
     limits = InterpreterLimits(
@@ -448,8 +448,9 @@ async def test_only_so_many_sessions_run_at_once(impatient: Dispatcher) -> None:
 
 async def test_an_unused_session_expires(tmp_path: Path) -> None:
     daemons = Daemons()
-    async with workshop(tmp_path, limits=InterpreterLimits(idle_seconds=0.5)) as server:
+    async with workshop(tmp_path, limits=InterpreterLimits(idle_seconds=1.5)) as server:
         session = await started(server, "shell", daemons.script)
+        await until(lambda: len(daemons.alive()) == 4)
         await until(lambda: daemons.alive() == [])
         assert (await repl(server, "shell", "echo", session=session)).error == "not_found"
 
@@ -470,7 +471,7 @@ async def test_the_end_of_the_server_ends_sessions(tmp_path: Path, language: str
     }[language]
     async with workshop(tmp_path) as server:
         await started(server, language, run)
-        assert len(daemons.alive()) == 4
+        await until(lambda: len(daemons.alive()) == 4)
     assert daemons.alive() == []
 
 
@@ -494,7 +495,6 @@ async def test_code_may_end_its_session(server: Dispatcher, language: str, code:
 
 async def test_a_session_that_died_unseen_is_told_of(server: Dispatcher) -> None:
     session = await started(server, "shell", "(sleep 0.2; kill -KILL $$) & echo")
-    await anyio.sleep(0)
     result = await repl(server, "shell", "sleep 5", session=session)
     assert "the session ended with exit status 137]" in result.text
 
@@ -551,6 +551,17 @@ async def test_a_kernel_plots_where_nothing_can_be_written(tmp_path: Path) -> No
     assert not (tmp_path / "root/mark").exists()
 
 
+@every_language
+async def test_where_only_landlock_is_there_sessions_run_and_write_nothing(
+    tmp_path: Path, language: str
+) -> None:
+    async with workshop(tmp_path, Permission.READ_ONLY, bubblewrap=False) as server:
+        session = await started(server, language)
+        inside = WRITE[language].format(str(tmp_path / "root/inside"))
+        assert "ermission denied" in (await repl(server, language, inside, session=session)).text
+    assert not (tmp_path / "root/inside").exists()
+
+
 @pytest.mark.usefixtures("trusted_bubblewrap")
 @every_language
 async def test_behind_walls_nothing_reaches_the_network(tmp_path: Path, language: str) -> None:
@@ -563,6 +574,93 @@ async def test_behind_walls_nothing_reaches_the_network(tmp_path: Path, language
         session = await started(server, language)
         result = await repl(server, language, connect, session=session)
     assert re.search("ermission denied|EACCES", result.text)
+
+
+# --- code that speaks in the place of its driver ----------------------------------------------------------
+
+SAY = """
+import os
+out = os.open(f'/proc/{os.getppid()}/fd/1', os.O_WRONLY)
+def say(data): os.write(out, data)
+"""
+"""The code has the rights of its driver, so it can write where that speaks to the server."""
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(r"b'no word\n'", id="no JSON"),
+        pytest.param(r"b'[1]\n'", id="no object"),
+        pytest.param(r"b'{\"done\": -1, \"tag\": 1}\n'", id="no status"),
+        pytest.param(r"b'{\"output\": \"%\"}\n'", id="no base64"),
+        pytest.param(r"b'{\"unknown\": 1}\n'", id="an unknown word"),
+        pytest.param(r"b'\xff\xfe\n'", id="no text"),
+        pytest.param(r"b'[' * 100000 + b'\n'", id="deeper than a parser goes"),
+        pytest.param(r"b'x' * (30 << 20)", id="an endless line"),
+    ],
+)
+async def test_what_is_no_word_of_the_driver_ends_the_session(server: Dispatcher, said: str) -> None:
+    session = await started(server, "python", SAY)
+    result = await repl(server, "python", f"say({said})\nwhile True: pass", session=session)
+    assert result.error is None
+    assert "the session was killed: its code spoke in the place of its driver]" in result.text
+    assert (await repl(server, "python", "1", session=session)).error == "not_found"
+
+
+async def test_words_for_other_code_are_nothing_to_this(server: Dispatcher) -> None:
+    session = await started(server, "python", SAY)
+    forged = (
+        r"""say(b'{"done": 0, "tag": "guessed"}\n{"picture": "", "tag": "guessed"}\n{"ready": true}\n')"""
+    )
+    result = await repl(server, "python", f"{forged}\nprint('mine')", session=session)
+    assert (result.text, result.images) == ("mine\n", ())
+
+
+async def test_answers_that_an_interpreter_forges_do_not_reach_its_next_code(server: Dispatcher) -> None:
+    session = await started(server, "python", "import os")
+    forged = r"""os.write(4, b'{"done": 0, "tag": ""}\nnonsense\n[]\n{"done": 0}\n' * 3)"""
+    await repl(server, "python", forged, session=session)
+    assert (await repl(server, "python", "print('next')", session=session)).text == "next\n"
+
+
+async def test_an_endless_answer_of_an_interpreter_is_dropped(server: Dispatcher) -> None:
+    session = await started(server, "python", "import os")
+    code = "for _ in range(20): os.write(4, b'x' * (1 << 20))\nos.write(4, b'\\n')\nprint('mine')"
+    assert (await repl(server, "python", code, session=session)).text == "mine\n"
+
+
+async def test_a_driver_that_is_killed_takes_its_session_along(server: Dispatcher) -> None:
+    session = await started(server, "python", "import os, signal, time")
+    code = "os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(100)"
+    result = await repl(server, "python", code, session=session)
+    assert "the session was killed]" in result.text
+    assert (await repl(server, "python", "1", session=session)).error == "not_found"
+
+
+async def test_a_driver_that_is_stopped_does_not_hold_a_call(impatient: Dispatcher) -> None:
+    session = await started(impatient, "python", "import os, signal, time")
+    code = "os.kill(os.getppid(), signal.SIGSTOP)\ntime.sleep(100)"
+    result = await repl(impatient, "python", code, session=session, timeout_ms=300)
+    assert "did not stop when interrupted]" in result.text
+
+
+async def test_an_interpreter_that_closes_everything_is_still_heard_to_end(server: Dispatcher) -> None:
+    session = await started(server, "python", "import os")
+    result = await repl(server, "python", "os.closerange(0, 100)\nos._exit(5)", session=session)
+    assert result.text.endswith("[the session ended with exit status 5]")
+
+
+async def test_a_flood_does_not_keep_others_waiting(server: Dispatcher) -> None:
+    session = await started(server, "shell")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: repl(server, "shell", "yes", session=session, timeout_ms=2000))
+        assert (await repl(server, "shell", "echo hi")).text == "hi\n"
+
+
+async def test_what_is_printed_between_two_calls_comes_with_the_next(server: Dispatcher) -> None:
+    session = await started(server, "shell", "(sleep 0.3; echo late) & echo")
+    await anyio.sleep(0.6)
+    assert "late\nnow\n" in (await repl(server, "shell", "echo now", session=session)).text
 
 
 # --- what is missing --------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import fcntl
 import json
 import os
 import select
+import shlex
 import shutil
 import signal
 import sys
@@ -43,7 +44,7 @@ BASH_VARIABLES = {
     "PS1": "",
     "PS2": "",
     "HISTFILE": "",
-    "PROMPT_COMMAND": f'printf \'{{"done": %d}}\\n\' "$?" >&{ANSWERS}',
+    "PROMPT_COMMAND": f'printf \'{{"done": %d, "tag": "%s"}}\\n\' "$?" "$REPL_TAG" >&{ANSWERS}',
 }
 """An interactive bash comes back to its prompt even from an interrupt, and then does the last of these."""
 
@@ -71,13 +72,13 @@ def interpreter(language: str) -> Interpreter | str:
     return Interpreter(argv=(program, *options), variables=BASH_VARIABLES, orders=0)
 
 
-def order(language: str, code: str) -> bytes:
-    """What makes an interpreter run `code`."""
+def order(language: str, code: str, tag: str) -> bytes:
+    """What makes an interpreter run `code` and say `tag` when that is done."""
     if language != "shell":
-        return json.dumps({"code": code}).encode() + b"\n"
+        return json.dumps({"code": code, "tag": tag}).encode() + b"\n"
     quoted = "".join(_QUOTED.get(character, character) for character in code)
     # The prompt must not come as the answer of a program that inherits it.
-    return f"eval $'{quoted}' </dev/null {ANSWERS}>&-\n".encode()
+    return f"REPL_TAG={shlex.quote(tag)}; eval $'{quoted}' </dev/null {ANSWERS}>&-\n".encode()
 
 
 _QUOTED = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r"}
@@ -87,25 +88,27 @@ class Lines:
     """Lines of JSON objects out of a stream; what is none is dropped."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
         self._dropping = False
 
     def taken(self, data: bytes) -> Iterator[Mapping[str, object]]:
         """The objects that end in `data`."""
-        *whole, self._rest = (self._rest + data).split(b"\n")
-        for line in whole:
+        first, *others = data.split(b"\n")
+        self._rest += first
+        for rest in others:
+            line, self._rest = bytes(self._rest), bytearray(rest)
             if self._dropping:
                 self._dropping = False
             elif (word := _object(line)) is not None:
                 yield word
         if len(self._rest) > LONGEST:
-            self._rest, self._dropping = b"", True
+            self._rest, self._dropping = bytearray(), True
 
 
 def _object(line: bytes) -> Mapping[str, object] | None:
     try:
         word: object = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return word if _is_object(word) else None
 
@@ -166,7 +169,7 @@ class Driver:
         """The end of what was printed before it was ready, which is of interest only if it never is."""
         self._heard, self._printing = True, True
         """Whether answers and output may still come: an interpreter can close its ends of both."""
-        self._tag: object = None
+        self._tag: str | None = None
         """Of the code that runs; None when none does."""
 
     def run(self) -> None:
@@ -197,12 +200,12 @@ class Driver:
         """Take what the server says; false when it says no more."""
         data = os.read(0, CHUNK)
         for word in self._requests.taken(data):
-            code = word.get("run")
+            code, tag = word.get("run"), word.get("tag")
             if "interrupt" in word and self._tag is not None:
                 os.killpg(self._running.pid, signal.SIGINT)
-            elif isinstance(code, str):
-                self._tag = word.get("tag")
-                _write(self._running.orders, order(self._language, code))
+            elif isinstance(code, str) and isinstance(tag, str):
+                self._tag = tag
+                _write(self._running.orders, order(self._language, code, tag))
         return bool(data)
 
     def _answer(self) -> None:
@@ -212,12 +215,17 @@ class Driver:
         for word in self._answers.taken(data):
             if not self._ready:
                 self._start()
-            elif self._tag is not None and "picture" in word:
-                say({"picture": word["picture"], "tag": self._tag})
-            elif self._tag is not None and "done" in word:
-                self._print(REST)
-                say({"done": word["done"], "tag": self._tag})
-                self._tag = None
+            elif self._tag is not None and word.get("tag") == self._tag:
+                self._pass_on(word)
+
+    def _pass_on(self, word: Mapping[str, object]) -> None:
+        """Tell the server what an interpreter says of the code that runs."""
+        if "picture" in word:
+            say({"picture": word["picture"], "tag": self._tag})
+        elif "done" in word:
+            self._print(REST)
+            say({"done": word["done"], "tag": self._tag})
+            self._tag = None
 
     def _start(self) -> None:
         """Have what it says of itself before it is asked anything forgotten."""

@@ -63,6 +63,7 @@ const answer = (word) => fs.writeSync(ANSWERS, JSON.stringify(word) + "\n");
 let turn = Promise.resolve();
 // A file stream would keep a thread waiting, and process.exit() would wait for that.
 readline.createInterface({ input: new Socket({ fd: ORDERS, writable: false }) }).on("line", (line) => {
-  turn = turn.then(() => run(JSON.parse(line).code)).then((done) => answer({ done }));
+  const { code, tag } = JSON.parse(line);
+  turn = turn.then(() => run(code)).then((done) => answer({ done, tag }));
 });
 answer({ done: 0 });

@@ -35,14 +35,47 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
     signal.signal(signal.SIGINT, _ignored)
-    shell = _shell()
-    answer({"done": 0})
+    answers = Answers()
+    shell = _shell(answers)
+    answers.give({"done": 0})
     with os.fdopen(ORDERS, "rb") as orders:
         for line in orders:
-            status = _run(shell, json.loads(line)["code"])
+            order = json.loads(line)
+            answers.tag = order["tag"]
+            status = _run(shell, order["code"])
             if shell.exit_now:
                 return
-            answer({"done": status})
+            answers.give({"done": status})
+
+
+class Answers:
+    """What is said to the driver, and shown to whoever sent the code."""
+
+    def __init__(self) -> None:
+        self.tag = ""
+        """Of the code that runs."""
+
+    def give(self, word: Mapping[str, object]) -> None:
+        """Tell the driver."""
+        data = memoryview(json.dumps({**word, "tag": self.tag}).encode() + b"\n")
+        while data:
+            data = data[os.write(ANSWERS, data) :]
+
+    def show(self, kind: str, content: Mapping[str, Any]) -> None:
+        """What a message of the kernel says, as text or as a picture."""
+        if kind == "error":
+            sys.stderr.write(_plain("\n".join(content["traceback"])) + "\n")
+        elif kind in ("execute_result", "display_data", "update_display_data"):
+            self._show_data(content["data"])
+        elif kind == "stream":
+            sys.stdout.write(content["text"])
+
+    def _show_data(self, data: Mapping[str, Any]) -> None:
+        for picture in (data[form] for form in PICTURES if form in data):
+            text = picture if isinstance(picture, str) else base64.b64encode(picture).decode()
+            self.give({"picture": text})
+        if "text/plain" in data:
+            sys.stdout.write(_plain(data["text/plain"]) + "\n")
 
 
 def _run(shell: Any, code: str) -> int:
@@ -57,7 +90,7 @@ def _run(shell: Any, code: str) -> int:
         succeeded = False
     for page in shell.payload_manager.read_payload():
         if page.get("source") == "page":
-            show("display_data", page)
+            sys.stdout.write(_plain(page["data"]["text/plain"]) + "\n")
     shell.payload_manager.clear_payload()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -68,32 +101,11 @@ def _ignored(*_: object) -> None:
     """Does nothing, and unlike SIG_IGN is not inherited."""
 
 
-def answer(word: Mapping[str, object]) -> None:
-    """Tell the driver."""
-    data = memoryview(json.dumps(word).encode() + b"\n")
-    while data:
-        data = data[os.write(ANSWERS, data) :]
-
-
-def show(kind: str, content: Mapping[str, Any]) -> None:
-    """What a message of the kernel says, as text or as a picture."""
-    if kind == "error":
-        sys.stderr.write(_plain("\n".join(content["traceback"])) + "\n")
-    elif kind in ("execute_result", "display_data", "update_display_data"):
-        data = content["data"]
-        for picture in (data[form] for form in PICTURES if form in data):
-            answer({"picture": picture if isinstance(picture, str) else base64.b64encode(picture).decode()})
-        if "text/plain" in data:
-            sys.stdout.write(_plain(data["text/plain"]) + "\n")
-    elif kind == "stream":
-        sys.stdout.write(content["text"])
-
-
 def _plain(text: str) -> str:
     return _COLOUR.sub("", text)
 
 
-def _shell() -> Any:
+def _shell(answers: Answers) -> Any:
     # What the kernel keeps of itself is not for the user's home: no profile, no start-up files, no history.
     folder = tempfile.mkdtemp(prefix="kernel-")
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
@@ -107,7 +119,7 @@ def _shell() -> Any:
     config.HistoryManager.enabled = False
     kernel = import_module("ipykernel.ipkernel").IPythonKernel(
         config=config,
-        session=_session(),
+        session=_session(answers),
         profile_dir=import_module("IPython.core.profiledir").ProfileDir(location=folder),
     )
     shutil.rmtree(folder, ignore_errors=True)
@@ -117,16 +129,16 @@ def _shell() -> Any:
     return kernel.shell
 
 
-def _session() -> Any:
+def _session(answers: Answers) -> Any:
     """What a kernel gives its messages to."""
     sessions: Any = import_module("jupyter_client.session")
 
     class Taken(sessions.Session):
         def send(self, _: object, message: Any, content: Any = None, *__: object, **___: object) -> None:
             if isinstance(message, str):
-                show(message, content)
+                answers.show(message, content)
             else:
-                show(message["msg_type"], message["content"])
+                answers.show(message["msg_type"], message["content"])
 
     return Taken(key=b"")
 
