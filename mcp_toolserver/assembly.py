@@ -22,17 +22,20 @@ from mcp_toolserver.protocol.stdio import serve_stdio
 from mcp_toolserver.registry import Registry, discover
 from mcp_toolserver.runtime.beneath import Openat2, below, best_engine
 from mcp_toolserver.runtime.broker import Broker
+from mcp_toolserver.runtime.container_engine import Engine
+from mcp_toolserver.runtime.containers import Containers
 from mcp_toolserver.runtime.found_programs import Found
 from mcp_toolserver.runtime.fs import Workspace
 from mcp_toolserver.runtime.git import Git as GitProgram
 from mcp_toolserver.runtime.git_answers import Answers
 from mcp_toolserver.runtime.git_repository import Reading
 from mcp_toolserver.runtime.grant import Machine
-from mcp_toolserver.runtime.host_programs import POWERSHELLS, powershell_start
+from mcp_toolserver.runtime.host_programs import ENGINES, POWERSHELLS, powershell_start
 from mcp_toolserver.runtime.interpreters import Interpreters
 from mcp_toolserver.runtime.language_servers import LanguageServers
 from mcp_toolserver.runtime.processes import CommandLimits, Commands
 from mcp_toolserver.runtime.programs import Programs
+from mcp_toolserver.runtime.sandbox.bounds import CommandBounds
 from mcp_toolserver.runtime.sandbox.protected import is_protected
 from mcp_toolserver.runtime.sandbox.walls import Layer
 from mcp_toolserver.runtime.search import Ripgrep
@@ -67,12 +70,15 @@ class Assembly:
     commands: Commands | None
     languages: LanguageServers
     sessions: Interpreters | None
+    containers: Containers | None
     broker: Broker | None
 
     async def aclose(self) -> None:
         """Kill every command and remove what was kept for callers."""
         if self.sessions is not None:
             await self.sessions.aclose()
+        if self.containers is not None:
+            await self.containers.aclose()
         if self.commands is not None:
             await self.commands.aclose()
         await self.languages.aclose()
@@ -92,7 +98,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         SettingsError: a tool, toolset, rule or root is unknown or wrong.
     """
     registry = _registry(settings)
-    offer = offered_here(broker, settings, git=found.git is not None, lacking=_lacking(found))
+    offer = offered_here(broker, settings, git=found.git is not None, lacking=_lacking(found, settings))
     listed = registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
     unlisted = registry.unlisted(settings.toolsets, listed, settings.exclude_tools)
     policy = _policy(settings, registry)
@@ -117,6 +123,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
     starting = broker if Capability.PROCESS in offer.prices else None
     languages = LanguageServers(starting, found.path, workspace.roots, search, hiding=hiding)
     sessions = broker and Interpreters(broker, outputs, explain=lambda output: explain(output, confined))
+    containers = _containers(broker, running, found.engine, settings)
     machine = Machine(
         prices=offer.prices,
         absent=offer.absent,
@@ -130,6 +137,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         processes=running and running.within,
         jobs=running,
         sessions=sessions and sessions.within,
+        containers=containers and (lambda view: containers.within(view, view.roots)),
         powershell=found.powershell and powershell_start(found.powershell),
         todos=StoredTodos(database),
         preferences=StoredPreferences(database, _decided(settings)),
@@ -161,6 +169,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         commands=running,
         languages=languages,
         sessions=sessions,
+        containers=containers,
         broker=broker,
     )
 
@@ -236,6 +245,9 @@ _OWN = (
 """What every host has: it changes nothing but the server's own state."""
 _WEB: tuple[Capability, ...] = (Capability.FETCH, Capability.SEND)
 
+_ON_HOST = (Capability.PROCESS, Capability.SESSIONS, Capability.POWERSHELL)
+"""What runs commands on this machine itself."""
+
 NOTHING_LACKS: Mapping[Capability, str] = {}
 
 
@@ -245,7 +257,9 @@ def _reaching(settings: Settings, offer: "Offer", held_by: int | None) -> frozen
     own = (Capability.OWN_CODE,) if connects else ()
     started = (Capability.PROCESS, Capability.LANGUAGES)
     commands = started if offer.networked and Capability.PROCESS in offer.prices else ()
-    return frozenset({*_WEB, *own, *commands})
+    contained = settings.network != "commands" and settings.containers != "failover"
+    containers = () if contained else (Capability.CONTAINERS,)
+    return frozenset({*_WEB, *own, *commands, *containers})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,11 +275,21 @@ class Offer:
     """Whether commands reach further than this machine's files."""
 
 
-def _lacking(found: Found) -> Mapping[Capability, str]:
-    """What this host has not, because a program is not installed."""
-    if found.powershell is not None:
-        return {}
-    return {Capability.POWERSHELL: f"no {' or '.join(POWERSHELLS)} was found on the PATH of this server"}
+def _lacking(found: Found, settings: Settings) -> Mapping[Capability, str]:
+    """What this host has not, because a program is not installed, or the operator wants containers only."""
+    programs = (
+        (Capability.POWERSHELL, found.powershell, POWERSHELLS),
+        (Capability.CONTAINERS, found.engine, ENGINES),
+    )
+    lacking = {
+        need: f"no {' or '.join(names)} was found on the PATH of this server"
+        for need, program, names in programs
+        if program is None
+    }
+    if settings.containers == "containerOnly":
+        contained = 'the operator lets commands run in containers only (containers = "containerOnly")'
+        lacking |= dict.fromkeys(_ON_HOST, f"{contained}; use container_shell")
+    return lacking
 
 
 def offered_here(
@@ -303,8 +327,27 @@ def offered_here(
         prices[Capability.LANGUAGES] = prices.get(Capability.PROCESS, PRICES[Capability.SEARCH])
     else:
         absent[Capability.LANGUAGES] = why
+    if Capability.CONTAINERS not in withheld:
+        prices[Capability.CONTAINERS] = PRICES[Capability.CONTAINERS]
     networked = unwalled or settings.network == "commands"
     return Offer(prices=prices, absent=absent, withheld=withheld, networked=networked)
+
+
+def _containers(
+    broker: Broker | None, commands: Commands | None, program: str | None, settings: Settings
+) -> Containers | None:
+    if broker is None or commands is None or program is None:
+        return None
+    usual = CommandBounds()
+    engine = Engine(
+        program=program,
+        image=settings.container_image,
+        network=settings.network == "commands",
+        processes=settings.command_processes,
+        memory=settings.command_memory << 20 or usual.memory,
+        user=f"{os.getuid()}:{os.getgid()}",
+    )
+    return Containers(broker, commands, engine, failover=settings.containers == "failover")
 
 
 def web_options(settings: Settings) -> WebOptions:

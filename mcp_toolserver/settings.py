@@ -72,6 +72,10 @@ class Settings:
     """Python files with tools of the operator's own."""
     tool_packages: tuple[str, ...] = ()
     """Names under which installed packages offer tools, as entry points."""
+    containers: str = "off"
+    """Where commands run: off is on this machine, and container_shell in containers; containerOnly leaves
+    nothing but that; failover lets it run on this machine where no container can be started."""
+    container_image: str = "ghcr.io/astral-sh/uv:python3.13-alpine3.23"
     command_environment: tuple[str, ...] = ()
     command_processes: int = 512
     command_memory: int = 0
@@ -250,6 +254,13 @@ OPTIONS = (
     Option(name="web-search-keys", read=_texts, flag=False, help="files with their keys, name=FILE"),
     Option(name="tool-files", read=_texts, flag=False, help="Python files with tools of your own"),
     Option(name="tool-packages", read=_texts, flag=False, help="installed packages to take tools from"),
+    Option(
+        name="containers",
+        read=_one_of("off", "failover", "containerOnly"),
+        flag=False,
+        help="whether commands run in containers: off (default), failover, containerOnly",
+    ),
+    Option(name="container-image", read=_text, flag=False, help="the image of containers"),
     Option(
         name="command-environment",
         read=_texts,

@@ -309,6 +309,20 @@ def test_the_verdict_follows_from_the_facts(facts: Facts, status: int, what: str
     assert (found, by_name[what].standing) == (status, standing)
 
 
+def test_what_single_tools_need_is_told_and_no_fault() -> None:
+    status, bare = verdict(GOOD)
+    there = replace(GOOD, powershell="/opt/pwsh", engine="/usr/bin/podman", kernel=True)
+    _, told = verdict(there)
+    assert status == 0
+    assert "mcp-toolserver[repl]" in bare["Jupyter kernel"].remedy
+    assert "container_shell is not offered" in bare["container engine"].detail
+    assert [told[what].detail for what in ("Jupyter kernel", "PowerShell", "container engine")] == [
+        "installed",
+        "/opt/pwsh",
+        "/usr/bin/podman",
+    ]
+
+
 def test_everything_missing_has_a_remedy() -> None:
     for case in CASES:
         facts = case.values[0]

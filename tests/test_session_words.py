@@ -96,7 +96,8 @@ def test_output_pictures_and_ends_are_taken() -> None:
     )
     heard.take({"done": 3, "tag": "mine"})
     assert (heard.status, heard.over) == (3, True)
-    for word in ({"ended": 9}, {"missing": "node"}):
+    ends: list[dict[str, object]] = [{"ended": 9}, {"missing": "node"}]
+    for word in ends:
         other, _ = hearing()
         other.take(word)
         assert other.over

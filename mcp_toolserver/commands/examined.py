@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 
 from mcp_toolserver import confine
 from mcp_toolserver.commands import host
@@ -12,6 +13,7 @@ from mcp_toolserver.commands.own_process import Tried, try_lock
 from mcp_toolserver.runtime.beneath import Openat2, best_engine
 from mcp_toolserver.runtime.found_programs import Found
 from mcp_toolserver.runtime.fs import Workspace
+from mcp_toolserver.runtime.host_programs import KERNEL
 from mcp_toolserver.runtime.sandbox.bounds import describe
 from mcp_toolserver.runtime.sandbox.charter import Charter, find_shell
 from mcp_toolserver.runtime.sandbox.kernel import landlock_abi
@@ -70,6 +72,11 @@ class Facts:
     audit: str
     exposed: tuple[str, ...]
     """Files and folders of the server that other users can read or change."""
+    powershell: str | None = None
+    engine: str | None = None
+    """What starts containers."""
+    kernel: bool = False
+    """Whether code can run in a Jupyter kernel."""
 
 
 def examine(settings: Settings, found: Found, *, broker: bool) -> Facts:
@@ -108,6 +115,9 @@ def examine(settings: Settings, found: Found, *, broker: bool) -> Facts:
         state=state_folder(settings.state_dir),
         audit=os.path.join(state_folder(settings.state_dir), AUDIT),
         exposed=_exposed(settings),
+        powershell=found.powershell,
+        engine=found.engine,
+        kernel=all(find_spec(name) is not None for name in KERNEL),
     )
 
 

@@ -31,6 +31,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
     yield _ending(facts)
     yield from _landlock(facts)
     yield from _helpers(facts)
+    yield from _optional(facts)
     yield from _own_files(facts)
     yield from _told(facts)
     yield from _warnings(facts)
@@ -136,6 +137,23 @@ def _helpers(facts: Facts) -> Iterator[Finding]:
             facts.git, facts.git_version, "not on PATH outside the roots; the git tools are not offered"
         ),
         remedy="" if facts.git else remedies.install("git", facts.host),
+    )
+
+
+def _optional(facts: Facts) -> Iterator[Finding]:
+    """What some tools cannot do without, and most people do."""
+    absent = "not found; {} is not offered"
+    yield Finding(
+        what="Jupyter kernel",
+        standing="note",
+        detail="installed"
+        if facts.kernel
+        else "not installed; REPL keeps no Python session and plots nothing",
+        remedy="" if facts.kernel else "pip install 'mcp-toolserver[repl]'",
+    )
+    yield Finding(what="PowerShell", standing="note", detail=facts.powershell or absent.format("PowerShell"))
+    yield Finding(
+        what="container engine", standing="note", detail=facts.engine or absent.format("container_shell")
     )
 
 

@@ -63,6 +63,10 @@ class Dialogue:
             except BlockingIOError:
                 await anyio.wait_readable(self._output)
 
+    async def wait(self) -> Exit:
+        """Returns when it, and all it started, is gone."""
+        return await self._child.wait()
+
     def complaints(self) -> bytes:
         """The last 64 KiB of its standard error."""
         return bytes(self._complaints)

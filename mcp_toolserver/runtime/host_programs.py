@@ -12,6 +12,9 @@ POWERSHELLS = ("pwsh", "powershell")
 ENGINES = ("docker", "podman", "container")
 """What starts containers; the last is Apple's."""
 
+KERNEL = ("ipykernel", "jupyter_client")
+"""The packages that a Jupyter kernel takes."""
+
 
 def find_program(names: Sequence[str], path_entries: Sequence[str], roots: Sequence[str] = ()) -> str | None:
     """The absolute path of the first of `names` in `path_entries`.

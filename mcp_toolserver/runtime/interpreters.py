@@ -21,13 +21,13 @@ from mcp_toolserver.errors import InvalidInput, NotFound, Unavailable
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.capture import Sink
 from mcp_toolserver.runtime.dialogue import converse
+from mcp_toolserver.runtime.host_programs import KERNEL
 from mcp_toolserver.runtime.processes import Folders
 from mcp_toolserver.runtime.session import Session, SessionLimits
 
 NEW = "new"
 """Stands for a handle, and starts a session."""
 
-KERNEL = ("ipykernel", "jupyter_client")
 EXTRA = "pip install 'mcp-toolserver[repl]'"
 
 _DRIVER = str(Path(__file__).parent / "repl" / "driver.py")

@@ -60,6 +60,10 @@ def _explains_nothing(_: str) -> tuple[str, ...]:
     return ()
 
 
+def _nothing() -> None:
+    return
+
+
 class Commands:
     """All commands of the server. Implements `Processes` and `Jobs`.
 
@@ -117,9 +121,11 @@ class Commands:
         for job in self._handles.values():
             job.capture.close()
 
-    async def run_in(self, folders: Folders, command: Command, report: Report) -> JobState:
-        """`run` with other folders."""
-        job = self._start(folders, command)
+    async def run_in(
+        self, folders: Folders, command: Command, report: Report, *, ended: Callable[[], None] = _nothing
+    ) -> JobState:
+        """`run` with other folders; `ended` is called once, when the command is gone, however it ended."""
+        job = self._start(folders, command, ended)
         try:
             await job.child.started()
             if not command.background:
@@ -137,7 +143,7 @@ class Commands:
         why = self._explain(state.text + state.tail) if state.exit_status else ()
         return replace(state, notes=(*state.notes, *why))
 
-    def _start(self, folders: Folders, command: Command) -> "Job":
+    def _start(self, folders: Folders, command: Command, ended: Callable[[], None]) -> "Job":
         if self._closed:
             raise Unavailable("The server is shutting down; no command is started any more.")
         if len(self._running) >= self._limits.running:
@@ -151,7 +157,12 @@ class Commands:
             spawned = spawn(self._broker, request, cwd=cwd)
         finally:
             os.close(cwd)
-        job = Job(spawned, Capture(self._sink, self._limits.capture), self._ended)
+
+        def conclude(job: Job) -> None:
+            self._ended(job)
+            ended()
+
+        job = Job(spawned, Capture(self._sink, self._limits.capture), conclude)
         self._running.add(job)
         return job
 

@@ -1,6 +1,7 @@
 """Code in real interpreters: a Jupyter kernel, Node and bash, through the tools as a server has them."""
 
 import base64
+import json
 import os
 import re
 import sys
@@ -540,6 +541,18 @@ async def test_sessions_are_behind_the_walls_of_commands(
     assert not os.path.exists("/tmp/mine")
     assert (tmp_path / "root/inside").exists() is (mode is Permission.WORKSPACE_WRITE)
     assert not outside.exists()
+
+
+@pytest.mark.usefixtures("trusted_bubblewrap")
+async def test_a_server_that_the_kernel_holds_runs_a_kernel_of_the_other_kind(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    roots = [word for root in (str(tmp_path / "root"), *INTERPRETER) for word in ("--root", root)]
+    asked = json.dumps({"code": DISPLAYED + "Image(data=pixel)", "language": "python"})
+    command = [sys.executable, "-m", "mcp_toolserver", "call", "REPL", asked, *roots]
+    with anyio.fail_after(60):
+        done = await anyio.run_process([*command, "--state-dir", str(tmp_path / "state")], check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == b"<IPython.core.display.Image object>\n\n[image/png, 70 bytes]\n"
 
 
 @pytest.mark.usefixtures("trusted_bubblewrap")

@@ -1,0 +1,54 @@
+"""Run a script with sh in a new container, which sees the first root as /workspace and is removed afterwards.
+It has the programs of its image, not those of this machine. A long run goes on in the background.
+"""
+
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from mcp_toolserver.text.job import noted, told
+from mcp_toolserver.text.shell import argument, simple_parts
+from mcp_toolserver.tool import (
+    Args,
+    Capability,
+    Field,
+    Limits,
+    Output,
+    Permission,
+    Runtime,
+    ToolSpec,
+)
+
+
+class ContainerShell(Args):
+    command: Annotated[str, AfterValidator(argument)] = Field(
+        min_length=1, max_length=100_000, description="Script"
+    )
+    timeout: int = Field(default=120_000, ge=1, le=600_000, description="Milliseconds, at most 600000")
+
+
+async def run(args: ContainerShell, rt: Runtime) -> Output:
+    came = await rt.containers.run(args.command, args.timeout / 1000, rt.report)
+    state = came.state
+    note = f"Sandbox unavailable - ran in the local shell instead. {came.on_host}"
+    cut = state.omitted > 0
+    return Output(
+        noted(told(state), [note] if came.on_host else []),
+        truncated=cut,
+        spill=state.spill if cut else None,
+    )
+
+
+TOOL = ToolSpec(
+    name="container_shell",
+    description=__doc__ or "",
+    args=ContainerShell,
+    run=run,
+    permission=Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({Capability.CONTAINERS}),
+    kind="execute",
+    subjects=lambda args: simple_parts(args.command),
+    destructive=True,
+    # As for bash: the nanny keeps the timeout, and the bytes leave room for notes.
+    limits=Limits(deadline=660.0, output_bytes=203_000),
+)
