@@ -226,7 +226,7 @@ def audit_layers(held: Enforcement, broker: Broker | None) -> Mapping[Capability
         Capability.SEARCH: (*files, *(() if helpers == "none" else (f"{helpers} (rg)",))),
         Capability.GIT: (*files, *(() if around_git == "none" else (f"{around_git} (git)",))),
         **dict.fromkeys((*_COMMANDS, Capability.LANGUAGES), walls),
-        **dict.fromkeys(_COMMANDS, walls),
+        Capability.CONTAINERS: ("container",),
         **dict.fromkeys(_WEB, ("guard",)),
     }
 

@@ -217,7 +217,8 @@ async def stage(folder: Path) -> AsyncGenerator[Stage]:
     with pytest.MonkeyPatch.context() as patch, site(_routes()) as web:
         patch.setenv("HOME", str(folder / "home"))
         patch.setenv("TZ", "UTC")
-        found = find(os.environ["PATH"].split(os.pathsep), settings.root)
+        # An engine may be there without its daemon, or without the image.
+        found = replace(find(os.environ["PATH"].split(os.pathsep), settings.root), engine=None)
         broker = Broker.start_apart(confine.charter(settings, found))
         assembly = assemble(settings, broker, found, held_by=None)
         try:
