@@ -11,7 +11,16 @@ from typing import NoReturn
 import anyio
 from anyio.abc import TaskStatus
 
-from mcp_toolserver.capabilities import PRICES, Capability, Git, Permission, Preference, Prices, Search
+from mcp_toolserver.capabilities import (
+    PRICES,
+    Capability,
+    Clones,
+    Git,
+    Permission,
+    Preference,
+    Prices,
+    Search,
+)
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.errors import RegistrationError, SettingsError
 from mcp_toolserver.policy.rules import Policy, Vocabulary, parse
@@ -28,6 +37,7 @@ from mcp_toolserver.runtime.found_programs import Found
 from mcp_toolserver.runtime.fs import Workspace
 from mcp_toolserver.runtime.git import Git as GitProgram
 from mcp_toolserver.runtime.git_answers import Answers
+from mcp_toolserver.runtime.git_clone import Cloning
 from mcp_toolserver.runtime.git_repository import Reading
 from mcp_toolserver.runtime.grant import Machine
 from mcp_toolserver.runtime.host_programs import ENGINES, POWERSHELLS, powershell_start
@@ -99,6 +109,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
     """
     registry = _registry(settings)
     offer = offered_here(broker, settings, git=found.git is not None, lacking=_lacking(found, settings))
+    web = None if Capability.FETCH in offer.withheld else Web(web_options(settings))
     listed = registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
     unlisted = registry.unlisted(settings.toolsets, listed, settings.exclude_tools)
     policy = _policy(settings, registry)
@@ -133,6 +144,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         outputs=outputs,
         search=search,
         git=_git(broker, found.git, hiding=hiding),
+        clones=_clones(broker, found.git, web if offer.networked else None, hiding=hiding),
         languages=languages.within,
         processes=running and running.within,
         jobs=running,
@@ -141,7 +153,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         powershell=found.powershell and powershell_start(found.powershell),
         todos=StoredTodos(database),
         preferences=StoredPreferences(database, _decided(settings)),
-        web=None if Capability.FETCH in offer.withheld else Web(web_options(settings)),
+        web=web,
     )
     dispatcher = Dispatcher(
         registry=registry,
@@ -225,7 +237,7 @@ def audit_layers(held: Enforcement, broker: Broker | None) -> Mapping[Capability
         Capability.FS_WRITE: files,
         Capability.SEARCH: (*files, *(() if helpers == "none" else (f"{helpers} (rg)",))),
         Capability.GIT: (*files, *(() if around_git == "none" else (f"{around_git} (git)",))),
-        **dict.fromkeys((*_COMMANDS, Capability.LANGUAGES), walls),
+        **dict.fromkeys((*_COMMANDS, Capability.LANGUAGES, Capability.CLONES), walls),
         Capability.CONTAINERS: ("container",),
         **dict.fromkeys(_WEB, ("guard",)),
     }
@@ -255,7 +267,7 @@ def _reaching(settings: Settings, offer: "Offer", held_by: int | None) -> frozen
     """What reaches beyond this machine's files. A user's own code can what the server's process can."""
     connects = settings.network != "none" or held_by == 0
     own = (Capability.OWN_CODE,) if connects else ()
-    started = (Capability.PROCESS, Capability.LANGUAGES)
+    started = (Capability.PROCESS, Capability.LANGUAGES, Capability.CLONES)
     commands = started if offer.networked and Capability.PROCESS in offer.prices else ()
     contained = settings.network != "commands" and settings.containers != "failover"
     containers = () if contained else (Capability.CONTAINERS,)
@@ -308,7 +320,11 @@ def offered_here(
     mode = settings.permission_mode
     unwalled = mode is Permission.DANGER_FULL_ACCESS
     offline = "this server was started with --network none"
-    withheld = {**lacking, **(dict.fromkeys(_WEB, offline) if settings.network == "none" else {})}
+    withheld = {
+        **lacking,
+        **_unclonable(settings, git=git),
+        **(dict.fromkeys(_WEB, offline) if settings.network == "none" else {}),
+    }
     prices = {need: PRICES[need] for need in (*_FILES, *_OWN, *_WEB) if need not in withheld}
     absent: dict[Capability, str] = {}
     if broker is None:
@@ -317,6 +333,7 @@ def offered_here(
     for needs, held in (
         ((Capability.SEARCH,), broker.proof.helpers),
         ((Capability.GIT,) if git else (), _around_git(broker)),
+        ([need for need in (Capability.CLONES,) if need not in withheld], broker.proof.commands),
         ([need for need in _COMMANDS if need not in withheld], broker.proof.commands),
     ):
         if unwalled or held != "none":
@@ -350,6 +367,16 @@ def _containers(
     return Containers(broker, commands, engine, failover=settings.containers == "failover")
 
 
+def _unclonable(settings: Settings, *, git: bool) -> Mapping[Capability, str]:
+    """Why nothing can be cloned here, if so."""
+    if not git:
+        return {Capability.CLONES: "no git was found on the PATH of this server"}
+    if settings.permission_mode is Permission.WORKSPACE_WRITE and settings.git != "writable":
+        why = "a clone has a .git folder, and no command may make one unless the server is started with "
+        return {Capability.CLONES: f"{why}--git writable"}
+    return {}
+
+
 def web_options(settings: Settings) -> WebOptions:
     """What the operator decided about the web.
 
@@ -376,6 +403,20 @@ def _git(broker: Broker | None, program: str | None, *, hiding: bool) -> Callabl
         return None
     git = GitProgram(Programs(broker), program, os.path.expanduser("~"))
     return lambda workspace: Answers(reading=Reading(git=git, workspace=workspace, hiding=hiding))
+
+
+def _clones(
+    broker: Broker | None, program: str | None, web: Web | None, *, hiding: bool
+) -> Callable[[Workspace], Clones] | None:
+    if broker is None or program is None:
+        return None
+    git = GitProgram(Programs(broker), program, os.path.expanduser("~"))
+    return lambda workspace: Cloning(
+        broker=broker,
+        program=program,
+        reading=Reading(git=git, workspace=workspace, hiding=hiding),
+        guard=web and web.guard,
+    )
 
 
 def _decided(settings: Settings) -> Mapping[str, Preference]:

@@ -28,6 +28,8 @@ from mcp_toolserver.capabilities import (
     Catalogue,
     Choice,
     Clock,
+    CloneQuery,
+    Clones,
     CodeOperation,
     CodeQuery,
     Command,
@@ -103,6 +105,7 @@ __all__ = [
     "CanonicalPath",
     "Capability",
     "Choice",
+    "CloneQuery",
     "CodeOperation",
     "CodeQuery",
     "Command",
@@ -161,6 +164,7 @@ __all__ = [
     "ToolError",
     "ToolSpec",
     "Unavailable",
+    "UrlMark",
     "WebAnswer",
     "WebHeaders",
     "WebHit",
@@ -268,6 +272,8 @@ class Runtime(Protocol):
     def search(self) -> Search: ...
     @property
     def git(self) -> Git: ...
+    @property
+    def clones(self) -> Clones: ...
     @property
     def processes(self) -> Processes: ...
     @property

@@ -19,7 +19,9 @@ TOOLS_PAGE = HERE.parent / "docs" / "tools.md"
 
 ENTRIES = discover()
 
-OPEN = frozenset({Capability.PROCESS, Capability.LANGUAGES, Capability.FETCH, Capability.SEND})
+OPEN = frozenset(
+    {Capability.PROCESS, Capability.LANGUAGES, Capability.CLONES, Capability.FETCH, Capability.SEND}
+)
 """What reaches beyond the machine."""
 
 

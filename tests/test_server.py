@@ -45,6 +45,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "git_show": {},
     "git_blame": {"path": "src/a.py"},
     "repo_overview": {},
+    "repo_clone": {"source": ".", "path": "cloned"},
     "write_file": {"path": "new/b.txt", "content": "b"},
     "edit_file": {"path": "src/a.py", "old_string": "hello", "new_string": "goodbye"},
     "NotebookEdit": {"notebook_path": "src/n.ipynb", "cell_id": "a", "new_source": "2"},
@@ -87,7 +88,7 @@ WEB = {"WebFetch", "WebSearch", "download", "curl", "RemoteTrigger"}
 COMMANDS = {"bash", "TaskOutput", "TaskStop"}
 LISTED = {
     "read-only": READS | COMMANDS | ASKS | SMALL | {"WebFetch", "WebSearch"},
-    "workspace-write": set(CALLS) - {"curl", "RemoteTrigger"},
+    "workspace-write": set(CALLS) - {"curl", "RemoteTrigger", "repo_clone"},
     "danger-full-access": set(CALLS),
 }
 
@@ -190,8 +191,9 @@ async def test_every_tool_is_listed_and_called_as_the_mode_says(
         result = await client.call_tool(name, arguments)
         if name not in LISTED[mode]:
             assert result.is_error
-            assert "requires" in text(result)
-            assert "--permission-mode" in text(result)
+            held = mode == "workspace-write" and name == "repo_clone"
+            for words in ("--git writable",) if held else ("requires", "--permission-mode"):
+                assert words in text(result)
         else:
             fails = name in ASKS | WEB or name.startswith("Task")
             assert bool(result.is_error) == fails, (name, text(result))

@@ -7,6 +7,7 @@ A tool declares its `needs`; it gets a runtime with those and nothing else. The 
 from mcp_toolserver.capabilities.calls import Report, Scope, Spill
 from mcp_toolserver.capabilities.catalogue import Catalogue, ToolCard
 from mcp_toolserver.capabilities.clock import Clock
+from mcp_toolserver.capabilities.clones import Cloned, CloneQuery, Clones
 from mcp_toolserver.capabilities.containers import Contained, Containers
 from mcp_toolserver.capabilities.files import (
     CanonicalPath,
@@ -81,6 +82,9 @@ __all__ = [
     "Catalogue",
     "Choice",
     "Clock",
+    "CloneQuery",
+    "Cloned",
+    "Clones",
     "CodeAnswer",
     "CodeOperation",
     "CodePlace",

@@ -24,6 +24,7 @@ class Capability(Enum):
     FS_WRITE = "fs_write"
     SEARCH = "search"
     GIT = "git"
+    CLONES = "clones"
     PROCESS = "process"
     JOBS = "jobs"
     SESSIONS = "sessions"
@@ -48,6 +49,7 @@ PRICES: Prices = {
     Capability.FS_WRITE: Permission.WORKSPACE_WRITE,
     Capability.SEARCH: Permission.READ_ONLY,
     Capability.GIT: Permission.READ_ONLY,
+    Capability.CLONES: Permission.WORKSPACE_WRITE,
     Capability.PROCESS: Permission.DANGER_FULL_ACCESS,
     Capability.JOBS: Permission.READ_ONLY,
     Capability.SESSIONS: Permission.DANGER_FULL_ACCESS,

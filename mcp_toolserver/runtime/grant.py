@@ -12,6 +12,7 @@ from mcp_toolserver.capabilities import (
     Capability,
     Catalogue,
     Clock,
+    Clones,
     Containers,
     Fetch,
     Files,
@@ -52,6 +53,7 @@ class Granted:
     files: Files | None = None
     searching: Search | None = None
     repositories: Git | None = None
+    cloning: Clones | None = None
     commands: Processes | None = None
     background: Jobs | None = None
     interpreters: Sessions | None = None
@@ -86,6 +88,11 @@ class Granted:
     def git(self) -> Git:
         """Needs git."""
         return _declared(self.repositories, "git")
+
+    @property
+    def clones(self) -> Clones:
+        """Needs clones."""
+        return _declared(self.cloning, "clones")
 
     @property
     def processes(self) -> Processes:
@@ -189,6 +196,7 @@ class Machine:
     powershell: Sequence[str] | None = None
     containers: Callable[[Workspace], Containers] | None = None
     git: Callable[[Workspace], Git] | None = None
+    clones: Callable[[Workspace], Clones] | None = None
     clock: Clock = field(default_factory=SystemClock)
     todos: Todos | None = None
     preferences: Preferences | None = None
@@ -216,6 +224,7 @@ class Machine:
         files = self.workspace.files(write=Capability.FS_WRITE in needs) if needs & _FILES else None
         search = self.search if Capability.SEARCH in needs else None
         git = self.git if Capability.GIT in needs else None
+        clones = self.clones if Capability.CLONES in needs else None
         processes = self.processes if Capability.PROCESS in needs else None
         languages = self.languages if Capability.LANGUAGES in needs else None
         sessions = self.sessions if Capability.SESSIONS in needs else None
@@ -225,6 +234,7 @@ class Machine:
             files=files,
             searching=search and search(self.workspace),
             repositories=git and git(self.workspace),
+            cloning=clones and clones(self.workspace),
             commands=processes and processes(self.workspace),
             background=self.jobs if Capability.JOBS in needs else None,
             interpreters=sessions and sessions(self.workspace),

@@ -43,9 +43,13 @@ class Web:
         return self._sources.sending(scope)
 
     @cached_property
+    def guard(self) -> Guard:
+        """The one guard, for what speaks to the web in another way."""
+        return Guard(hosts=self.options.hosts, private=self.options.private, resolve=self.underlay.resolve)
+
+    @cached_property
     def _sources(self) -> Sources:
         from mcp_toolserver.runtime.web.calls import Sources
 
         options, underlay = self.options, self.underlay
-        guard = Guard(hosts=options.hosts, private=options.private, resolve=underlay.resolve)
-        return Sources.of(options, guard, network=underlay.network, trusted=underlay.trusted)
+        return Sources.of(options, self.guard, network=underlay.network, trusted=underlay.trusted)
