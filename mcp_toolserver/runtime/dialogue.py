@@ -71,10 +71,6 @@ class Dialogue:
         """The last 64 KiB of its standard error."""
         return bytes(self._complaints)
 
-    async def wait(self) -> Exit:
-        """Returns when it, and all it started, is gone; its output is not waited for."""
-        return await self._child.wait()
-
     async def end(self) -> None:
         """Kill it, if it still runs, with all it started, and let go of it."""
         if not self._open:
