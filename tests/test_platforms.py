@@ -24,6 +24,8 @@ FILE_TOOLS = {
 }
 WEB_TOOLS = {"WebFetch", "WebSearch", "download", "curl", "RemoteTrigger"}
 OWN_TOOLS = {
+    "CallTool",
+    "ToolSearch",
     *("AskUserQuestion", "Config", "SendUserMessage", "Sleep", "StructuredOutput", "TodoWrite"),
     *("calculator", "current_datetime", "pause_for_human"),
 }
