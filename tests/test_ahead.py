@@ -35,7 +35,7 @@ def servers() -> Generator[Servers]:
 
 
 def entered(server: Server) -> bool:
-    """Whether the next command enters walls that stand."""
+    """Whether a command enters walls that stand."""
     return PLACEHOLDER in server.bash("tr '\\0' '\\n' </proc/1/cmdline")
 
 
@@ -48,47 +48,63 @@ def around(base: Path) -> list[int]:
     ]
 
 
+async def standing(server: Server) -> None:
+    """Wait until walls stand for the next command, as they do from the second on."""
+    await until(lambda: entered(server))
+    await until(lambda: bool(around(server.scene.base)))
+
+
 @pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE])
 @pytest.mark.parametrize("user", BY_USER)
-def test_a_command_enters_walls_that_stand_and_ends_like_any_other(
+async def test_a_command_enters_walls_that_stand_and_ends_like_any_other(
     user: str, mode: str, servers: Servers
 ) -> None:
     server = servers(user, mode)
-    assert entered(server)
-    assert entered(server)
-    assert "[exit status 7]" in server.bash("exit 7")
-    assert "137" in server.bash("kill -KILL $$")
-    assert server.bash("cat; pwd", cwd="d") == f"{server.scene.root}/d\n"
+    for script, says in (
+        ("exit 7", "[exit status 7]"),
+        ("kill -KILL $$", "137"),
+        ("cat; cd d; pwd", f"{server.scene.root}/d\n"),
+    ):
+        await standing(server)
+        assert says in server.bash(script)
 
 
 @pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE])
 @pytest.mark.parametrize("user", BY_USER)
-def test_a_command_neither_ends_nor_reads_the_placeholder(user: str, mode: str, servers: Servers) -> None:
+async def test_a_command_does_nothing_to_the_placeholder(user: str, mode: str, servers: Servers) -> None:
     server = servers(user, mode)
+    await standing(server)
     said = server.bash("kill -9 2; cat /proc/2/environ; cat /proc/2/fd/0; all=-1; kill -9 $all; echo alive")
     assert said.endswith("alive\n")
     assert "not permitted" in said
     assert said.count("Permission denied") == 2
-    assert entered(server)
+
+
+async def test_a_search_leaves_them_to_a_command(servers: Servers) -> None:
+    server = servers(USERS[-1], READ_ONLY)
+    await standing(server)
+    before = around(server.scene.base)
+    assert "kept" in server.call("grep_search", pattern=".", path="kept", output_mode="content").text
+    assert around(server.scene.base) == before
 
 
 @pytest.mark.parametrize("user", BY_USER)
-def test_what_comes_to_be_protected_later_is_protected(user: str, servers: Servers) -> None:
+async def test_what_comes_to_be_protected_later_is_protected(user: str, servers: Servers) -> None:
     server = servers(user, WORKSPACE_WRITE)
-    assert entered(server)
+    await standing(server)
     settings = server.scene.root / "new" / ".vscode"
     settings.mkdir(parents=True)
     server.scene.own()
     assert "Read-only file system" in server.bash(f"echo evil >{settings}/tasks.json")
     assert list(settings.iterdir()) == []
-    assert entered(server)
+    await standing(server)
 
 
-def test_what_comes_to_be_hidden_later_is_hidden(servers: Servers) -> None:
+async def test_what_comes_to_be_hidden_later_is_hidden(servers: Servers) -> None:
     server = servers(USERS[-1], READ_ONLY)
     secret = server.scene.home / ".netrc"
     for name in ("first", "replaced", "made anew"):
-        assert entered(server)
+        await standing(server)
         if name == "made anew":
             secret.unlink()
         beside = secret.with_name("beside")
@@ -119,10 +135,10 @@ def test_walls_of_another_machine_do_not_fit(tmp_path: Path) -> None:
 async def test_walls_that_fell_are_built_again_and_none_outlive_the_server(user: str) -> None:
     with scene(user) as made:
         with serving(made, READ_ONLY) as server:
-            assert entered(server)
+            await standing(server)
             await until(lambda: bool(around(made.base)))
             for pid in around(made.base):
                 os.kill(pid, signal.SIGKILL)
             assert not entered(server)
-            assert entered(server)
+            await standing(server)
         await until(lambda: not around(made.base))

@@ -7,7 +7,6 @@ stays small and forks safely. Standard library only.
 import os
 import socket
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Self
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.sandbox.charter import Charter, Helper
 from mcp_toolserver.runtime.sandbox.walls import Proof, heard
-from mcp_toolserver.runtime.sandbox.wire import Request, encode
+from mcp_toolserver.runtime.sandbox.wire import COMMAND, HELPER, Request, Script, encode
 
 __all__ = ["Broker", "Charter", "Helper", "Proof", "Streams"]
 
@@ -120,20 +119,22 @@ class Broker:
             ) from None
         with theirs:
             try:
-                self._send(encode(request), theirs.fileno(), streams)
+                self._send(request, theirs.fileno(), streams)
             except OSError as error:
                 ours.close()
                 raise _explained(error) from None
         ours.setblocking(False)
         return ours
 
-    def _send(self, body: bytes, control: int, streams: Streams) -> None:
-        request = os.memfd_create("request")
-        with os.fdopen(request, "wb") as file:
-            file.write(body)
+    def _send(self, request: Request, control: int, streams: Streams) -> None:
+        body = os.memfd_create("request")
+        with os.fdopen(body, "wb") as file:
+            file.write(encode(request))
             file.flush()
-            descriptors = (request, control, streams.cwd, streams.stdin, streams.stdout, streams.stderr)
-            _send_descriptors(self._requests, descriptors)
+            descriptors = (body, control, streams.cwd, streams.stdin, streams.stdout, streams.stderr)
+            kind = COMMAND if isinstance(request, Script) else HELPER
+            flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+            socket.send_fds(self._requests, [kind], descriptors, flags)
 
     def close(self) -> None:
         """End the broker; returns when it, and all it started, is gone."""
@@ -150,10 +151,6 @@ def _socket_pair() -> tuple[socket.socket, socket.socket]:
     if sys.platform != "linux":
         raise Unavailable("Processes are started on Linux only.")
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-
-
-def _send_descriptors(requests: socket.socket, descriptors: Sequence[int]) -> None:
-    socket.send_fds(requests, [b"."], descriptors, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
 
 def _explained(error: OSError) -> Unavailable:

@@ -95,10 +95,10 @@ class Constants:
     broker: int
 
 
-def attend(constants: Constants, calls: socket.socket) -> None:
+def attend(constants: Constants, calls: socket.socket, *, ahead: bool) -> None:
     """Wait for the one request that comes on `calls`, and serve it from start to report.
 
-    All that does not depend on the request is done before it comes.
+    All that does not depend on the request is done before it comes; with `ahead`, the walls of a command too.
     """
     os.setsid()
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
@@ -106,7 +106,7 @@ def attend(constants: Constants, calls: socket.socket) -> None:
     wake = wake_on_child_end()
     enclosed = _enclose(constants.broker)
     starter = Starter.forked(constants.charter, constants.proof)
-    standing = _rehearse(constants, enclosed=enclosed)
+    standing = _rehearse(constants, ahead=ahead and enclosed)
     if standing is not None and not starter.goes_behind(standing):
         starter, standing = _anew(constants, starter, standing), None
     with calls:
@@ -156,8 +156,8 @@ def _dismiss(starter: Starter, standing: Ahead | None) -> None:
     starter.dismiss()
 
 
-def _rehearse(constants: Constants, *, enclosed: bool) -> Ahead | None:
-    """Do once what a request will take, and keep the walls if they can be built ahead.
+def _rehearse(constants: Constants, *, ahead: bool) -> Ahead | None:
+    """Do once what a request will take, and with `ahead` keep the walls if they can be.
 
     This process shares its memory with the broker, and each page of it is copied when it is first used.
     """
@@ -165,7 +165,7 @@ def _rehearse(constants: Constants, *, enclosed: bool) -> Ahead | None:
     behind = decide(constants.charter, constants.proof, request)
     if isinstance(behind, Behind) and behind.layer == "bubblewrap":
         with contextlib.suppress(OSError, Unprotectable):
-            behind = replace(behind, ahead=behind.ahead and enclosed)
+            behind = replace(behind, ahead=behind.ahead and ahead)
             return built_ahead(behind, constants.ground, constants.charter)
     return None
 

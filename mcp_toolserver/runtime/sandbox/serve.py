@@ -1,7 +1,8 @@
 """The broker: a process with one thread that gives each request to a nanny and does nothing else.
 
 The nanny of the next request is forked before that comes: a fork, and the first steps of a process that
-shares its memory with another, take longer than all else that a short command needs.
+shares its memory with another, take longer than all else that a short command needs. Once there has been a
+command, another nanny waits for the next one, with walls that stand already.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ from mcp_toolserver.runtime.sandbox.passing import receive_packet, send
 from mcp_toolserver.runtime.sandbox.signals import drain, restore_defaults, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.sweep import children, sweep
 from mcp_toolserver.runtime.sandbox.walls import Proof, told
-from mcp_toolserver.runtime.sandbox.wire import DESCRIPTORS
+from mcp_toolserver.runtime.sandbox.wire import COMMAND, DESCRIPTORS, HELPER
 
 
 def serve(requests: socket.socket, charter: Charter) -> NoReturn:
@@ -111,6 +112,13 @@ class _Spare:
     pid: int
     calls: socket.socket
 
+    def take(self, descriptors: Sequence[int]) -> bool:
+        """Whether it took a request; only once."""
+        with self.calls, contextlib.suppress(OSError):
+            send(self.calls, descriptors)
+            return True
+        return False
+
 
 @dataclass(kw_only=True)
 class _Loop:
@@ -120,7 +128,10 @@ class _Loop:
     held: int
     """The other end of the lifeline; its closing tells the nannies that this process is gone."""
     nannies: set[int] = field(default_factory=set[int])
-    spare: _Spare | None = None
+    spares: dict[bytes, _Spare] = field(default_factory=dict[bytes, _Spare])
+    """By the kind of request that they wait for."""
+    wanted: set[bytes] = field(default_factory=lambda: {HELPER})
+    """The kinds for which there should be one."""
 
     def run(self) -> None:
         poller = select.poll()
@@ -129,7 +140,7 @@ class _Loop:
         self._prepare()
         serving = True
         while serving:
-            ready = {descriptor for descriptor, _ in poller.poll(None if self.spare else _PAUSE_MS)}
+            ready = {descriptor for descriptor, _ in poller.poll(None if self._is_prepared() else _PAUSE_MS)}
             if self.wake in ready:
                 self._bury()
             if self.requests.fileno() in ready:
@@ -137,8 +148,8 @@ class _Loop:
             else:
                 self._prepare()
         os.close(self.held)
-        if self.spare is not None:
-            self.spare.calls.close()
+        for spare in self.spares.values():
+            spare.calls.close()
         poller.unregister(self.requests)
         patience = time.monotonic() + KILL_SECONDS
         while self._bury() and time.monotonic() < patience:
@@ -146,30 +157,35 @@ class _Loop:
 
     def _answer(self) -> bool:
         """Give the next request to a nanny; false when the server is gone."""
-        message, descriptors = receive_packet(self.requests)
-        if len(descriptors) == DESCRIPTORS and not self._give(descriptors):
-            # The one that waited has been killed; if this fails too, the server sees the control socket close
+        kind, descriptors = receive_packet(self.requests)
+        if len(descriptors) == DESCRIPTORS and not self._give(kind, descriptors):
+            # Those that waited have been killed; if this fails too, the server sees the control socket close
             # with no word on it.
             self._prepare()
-            self._give(descriptors)
+            self._give(HELPER, descriptors)
+        if kind == COMMAND and self.constants.proof.ahead:
+            self.wanted.add(COMMAND)
         for descriptor in descriptors:
             os.close(descriptor)
-        return bool(message)
+        return bool(kind)
 
-    def _give(self, descriptors: Sequence[int]) -> bool:
-        """Hand a request to the nanny that waits; false when there is none any more."""
-        spare, self.spare = self.spare, None
-        if spare is None:
-            return False
-        with spare.calls, contextlib.suppress(OSError):
-            send(spare.calls, descriptors)
-            return True
-        return False
+    def _give(self, kind: bytes, descriptors: Sequence[int]) -> bool:
+        """Hand a request to a nanny that waits, for its kind if there is one; false when none waits any more.
+
+        Each serves whatever it gets, so the worst that a wrong kind does is to take longer.
+        """
+        fitting = (self.spares.pop(one, None) for one in dict.fromkeys((kind, HELPER)))
+        return any(spare.take(descriptors) for spare in fitting if spare is not None)
+
+    def _is_prepared(self) -> bool:
+        return self.spares.keys() >= self.wanted
 
     def _prepare(self) -> None:
-        """Fork the nanny of the next request."""
-        if self.spare is not None:
-            return
+        """Fork the nannies of the next requests."""
+        for kind in sorted(self.wanted - self.spares.keys(), reverse=True):
+            self._fork(kind)
+
+    def _fork(self, kind: bytes) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             nanny = os.fork()
@@ -181,12 +197,14 @@ class _Loop:
         if nanny:
             theirs.close()
             self.nannies.add(nanny)
-            self.spare = _Spare(pid=nanny, calls=ours)
+            self.spares[kind] = _Spare(pid=nanny, calls=ours)
             return
         os.close(self.held)
         self.requests.close()
         ours.close()
-        _alone(lambda: attend(self.constants, theirs))
+        for spare in self.spares.values():
+            spare.calls.close()
+        _alone(lambda: attend(self.constants, theirs, ahead=kind == COMMAND))
 
     def _bury(self) -> bool:
         """Reap the dead; false when no child is left.
@@ -204,9 +222,10 @@ class _Loop:
                 break
             orphaned |= pid not in self.nannies or status != 0
             self.nannies.discard(pid)
-            if self.spare is not None and pid == self.spare.pid:
-                self.spare.calls.close()
-                self.spare = None
+            for kind, spare in tuple(self.spares.items()):
+                if pid == spare.pid:
+                    spare.calls.close()
+                    del self.spares[kind]
         if orphaned:
             self._kill_orphans()
         return True

@@ -9,6 +9,9 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TypeGuard
 
+COMMAND, HELPER = b"c", b"h"
+"""What a packet says of its request, so that it gets to the nanny that can serve it soonest."""
+
 MAX_REQUEST = 8 << 20
 """Bytes of an encoded request."""
 
