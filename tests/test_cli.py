@@ -142,7 +142,7 @@ def test_tools_shows_what_the_mode_offers(tmp_path: Path) -> None:
 )
 def test_tools_speaks_other_programs_languages(form: str, tmp_path: Path) -> None:
     printed = run("tools", "--format", form, home=tmp_path)
-    assert printed.returncode == 0
+    assert (printed.returncode, printed.stderr) == (0, "")
     if form == "table":
         assert "read_file" in printed.stdout
         assert "characters in all" in printed.stdout

@@ -163,7 +163,7 @@ def _rehearse(constants: Constants, *, ahead: bool) -> Ahead | None:
     """
     request = decode(encode(Script(script="", timeout=None)))
     behind = decide(constants.charter, constants.proof, request)
-    if isinstance(behind, Behind) and behind.layer == "bubblewrap":
+    if isinstance(behind, Behind) and behind.layer == "bubblewrap" and constants.ground.roots:
         with contextlib.suppress(OSError, Unprotectable):
             behind = replace(behind, ahead=behind.ahead and ahead)
             return built_ahead(behind, constants.ground, constants.charter)

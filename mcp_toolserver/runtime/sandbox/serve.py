@@ -158,6 +158,7 @@ class _Loop:
     def _answer(self) -> bool:
         """Give the next request to a nanny; false when the server is gone."""
         kind, descriptors = receive_packet(self.requests)
+        self.wanted.add(HELPER)
         if len(descriptors) == DESCRIPTORS and not self._give(kind, descriptors):
             # Those that waited have been killed; if this fails too, the server sees the control socket close
             # with no word on it.
@@ -226,6 +227,8 @@ class _Loop:
                 if pid == spare.pid:
                     spare.calls.close()
                     del self.spares[kind]
+                    # Another might end unasked as well, so the next request is waited for.
+                    self.wanted.discard(kind)
         if orphaned:
             self._kill_orphans()
         return True
