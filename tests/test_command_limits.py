@@ -38,8 +38,6 @@ from tests.processes import (
     until,
 )
 
-pytestmark = pytest.mark.uncounted
-
 MIB = 1 << 20
 ENOUGH = CommandBounds()
 FEW = replace(ENOUGH, processes=40)

@@ -24,8 +24,6 @@ from tests.http_server import (
     status_of,
 )
 
-pytestmark = pytest.mark.uncounted
-
 SSE = [pytest.param(False, id="streamable"), pytest.param(True, id="sse")]
 
 

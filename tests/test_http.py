@@ -44,8 +44,6 @@ from tests.http_server import (
     status_of,
 )
 
-pytestmark = pytest.mark.uncounted
-
 ERAS = ("legacy", "modern")
 TRANSPORTS = [pytest.param(False, id="streamable"), pytest.param(True, id="sse")]
 

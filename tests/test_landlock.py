@@ -10,8 +10,6 @@ from mcp_toolserver.runtime.sandbox import kernel, landlock
 from mcp_toolserver.runtime.sandbox.landlock import Right
 from tests.locked import USERS, outcomes, python
 
-pytestmark = pytest.mark.uncounted
-
 WRITES = (
     *("write_outside", "append_outside", "create_outside", "unlink_outside", "rename_out", "link_in"),
     *("make_folder_outside", "make_link_outside", "make_fifo_outside", "truncate_outside"),

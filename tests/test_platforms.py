@@ -15,8 +15,6 @@ from mcp_toolserver.runtime.sandbox.protected import same_name
 from mcp_toolserver.runtime.windows_names import windows_refusal
 from tests.processes import PATIENCE
 
-pytestmark = pytest.mark.uncounted
-
 HERE = Path(__file__).parents[1]
 FILE_TOOLS = {
     *("read_file", "write_file", "edit_file", "apply_patch", "NotebookEdit", "view_image"),

@@ -24,8 +24,6 @@ from mcp_toolserver.runtime.sandbox.walls import Walls
 from tests.confinement import NOBODY, USERS
 from tests.walled import WRITING, Ground, Starter, git, ground, starter
 
-pytestmark = pytest.mark.uncounted
-
 
 @pytest.fixture(scope="module", params=USERS)
 def process(request: pytest.FixtureRequest) -> Generator[Starter]:

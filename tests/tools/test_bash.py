@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities import JobState, Permission
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.policy.rules import Vocabulary, parse
 from mcp_toolserver.runtime.capture import CaptureLimits
 from mcp_toolserver.runtime.processes import CommandLimits
+from mcp_toolserver.text.job import ending
 from mcp_toolserver.text.shell import simple_parts
 from tests.processes import Daemons, call, served, until
 from tests.workbench import Person
@@ -245,3 +246,19 @@ async def test_a_deny_rule_sees_a_chained_command(tmp_path: Path) -> None:
         assert result.error == "denied"
         assert not (tmp_path / "root" / "mark").exists()
         assert (await call(ruled, "bash", command="echo ok")).text == "ok\n"
+
+
+def test_the_limit_that_a_command_was_over_is_named() -> None:
+    state = JobState(
+        handle="",
+        text="",
+        start=0,
+        next_offset=0,
+        total=0,
+        running=False,
+        exit_status=137,
+        reason="over a limit",
+        seconds=1.0,
+        detail="more than 4 processes at once",
+    )
+    assert ending(state).startswith("killed after 1.0 s: it used more than 4 processes at once, which only")

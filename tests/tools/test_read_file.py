@@ -179,3 +179,7 @@ async def test_other_names_take_file_path(root: Path, tool: str) -> None:
     (root / "f").write_bytes(b"x")
     server = dispatcher(machine(root.parent), Entry(TOOL, toolset="files"))
     assert (await server.call(tool, {"file_path": "f"}, Person())).text == "1\tx"
+
+
+async def test_a_name_that_no_file_can_have_is_refused(root: Path) -> None:
+    assert "255 bytes" in await refusal(root, "a/" + "ä" * 128, kind="invalid_input")
