@@ -4,7 +4,6 @@ No option here runs a program, follows a link, opens an archive or reads a confi
 never where an option could be.
 """
 
-import os
 import re
 from collections.abc import Sequence
 
@@ -15,8 +14,6 @@ HERE = "./"
 STDIN = "-"
 
 MAX_PATTERN = 10_000
-_MOST_THREADS = 12
-"""As many as ripgrep takes by itself."""
 FAILED = 2
 """The exit status when something could not be searched, or nothing at all."""
 _EXCERPT = 40
@@ -59,12 +56,7 @@ _MODES = {
 
 def list_files(query: FileQuery, *, names: Sequence[str] | None, rules: bool) -> list[str]:
     """Arguments that list files; `names` as for `find_lines`."""
-    return [*_walk(query, rules=rules), *_only(names), f"--threads={_threads_of_two()}", "--files", HERE]
-
-
-def _threads_of_two() -> int:
-    """All processors but the one that asks for the times of what is listed, meanwhile."""
-    return min(max((os.cpu_count() or 1) - 1, 1), _MOST_THREADS)
+    return [*_walk(query, rules=rules), *_only(names), "--files", HERE]
 
 
 def find_lines(

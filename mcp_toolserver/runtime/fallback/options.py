@@ -29,7 +29,7 @@ _VALUED = frozenset(
             "type-add",
             "ignore-file",
         ),
-        *("before-context", "after-context", "max-columns", "threads"),
+        *("before-context", "after-context", "max-columns"),
     )
 )
 """Many only say what is done here anyway; they are taken and not looked at."""
