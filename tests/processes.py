@@ -158,6 +158,14 @@ def arguments(pid: int) -> list[str]:
         return []
 
 
+def folder(pid: int) -> Path:
+    """Where a process works, by the name it has there; no absolute path when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cwd").readlink()
+    except OSError:
+        return Path()
+
+
 def status(pid: int) -> dict[str, str]:
     """What /proc/PID/status says; empty when the process is gone."""
     try:
