@@ -262,6 +262,12 @@ class Output:
     spill: Spill | None = None
     """Where the whole of it lies, when the tool itself kept it."""
 
+    @classmethod
+    def of_job(cls, text: str, state: JobState, images: tuple[Image, ...] = ()) -> "Output":
+        """What a command printed, as `text` shows it."""
+        is_cut = state.omitted > 0
+        return cls(text, images=images, truncated=is_cut, spill=state.spill if is_cut else None)
+
 
 class Runtime(Protocol):
     """What a running call may use: the capabilities that its tool declared. Others raise on access."""

@@ -807,4 +807,8 @@ def test_git_in_a_root_is_not_run(tmp_path: Path) -> None:
     entries = ["bin", str(root / "bin"), str(system)]
     assert find_git(entries) == str(root / "bin" / "git")
     assert find_git(entries, [str(root)]) == str(system / "git")
+    # Whoever may write in the root can lead a link elsewhere.
+    (root / "link").symlink_to(system)
+    assert find_git([str(root / "link")]) == str(root / "link" / "git")
+    assert find_git([str(root / "link")], [str(root)]) is None
     assert find_git(["", "."], []) is None

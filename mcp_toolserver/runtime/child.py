@@ -18,6 +18,15 @@ from mcp_toolserver.runtime.spawn import CHUNK
 LOST = Exit(status=None, reason="lost")
 
 
+async def piece(pipe: int) -> bytes:
+    """What comes next in a pipe that does not block, at most 1 MiB; empty at its end."""
+    while True:
+        try:
+            return os.read(pipe, CHUNK)
+        except BlockingIOError:
+            await anyio.wait_readable(pipe)
+
+
 class Drain:
     """Reads a pipe whenever something is in it, hands that to `take`, and so never keeps its writer long."""
 

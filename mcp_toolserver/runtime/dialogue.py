@@ -11,10 +11,10 @@ import anyio
 
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.child import Child, Drain
+from mcp_toolserver.runtime.child import Child, Drain, piece
 from mcp_toolserver.runtime.launch import Exit
 from mcp_toolserver.runtime.sandbox.wire import Script
-from mcp_toolserver.runtime.spawn import CHUNK, Spawned, spawn
+from mcp_toolserver.runtime.spawn import Spawned, spawn
 
 COMPLAINTS = 64 << 10
 """Bytes of standard error that are kept: the last ones."""
@@ -57,11 +57,7 @@ class Dialogue:
 
     async def hear(self) -> bytes:
         """What comes next on its standard output, at most 1 MiB; empty at the end."""
-        while True:
-            try:
-                return os.read(self._output, CHUNK)
-            except BlockingIOError:
-                await anyio.wait_readable(self._output)
+        return await piece(self._output)
 
     async def wait(self) -> Exit:
         """Returns when it, and all it started, is gone."""

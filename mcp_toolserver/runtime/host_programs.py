@@ -1,4 +1,4 @@
-"""Programs of this machine that some tools cannot do without, found without running any.
+"""Programs of this machine, found without running any.
 
 Imported before the broker is forked, so it is light.
 """
@@ -27,7 +27,7 @@ def find_program(names: Sequence[str], path_entries: Sequence[str], roots: Seque
         for entry in path_entries
         if os.path.isabs(entry)
     )
-    return next((file for file in files if _runs(file) and not _lies_in(file, roots)), None)
+    return next((file for file in files if is_program(file) and not lies_in(file, roots)), None)
 
 
 def powershell_start(program: str) -> tuple[str, ...]:
@@ -35,12 +35,13 @@ def powershell_start(program: str) -> tuple[str, ...]:
     return (program, "-NoProfile", "-NonInteractive", "-Command")
 
 
-def _runs(file: str) -> bool:
+def is_program(file: str) -> bool:
+    """Whether there is a file that can be run."""
     return os.path.isfile(file) and os.access(file, os.X_OK)
 
 
-def _lies_in(file: str, roots: Sequence[str]) -> bool:
-    """By either of its names: a link in a root to a program outside of it can be led elsewhere."""
-    within = {os.path.realpath(os.path.dirname(file)), os.path.realpath(file)}
+def lies_in(file: str, roots: Sequence[str]) -> bool:
+    """Whether it does by any of its names: a link in a root that leads out of it can be led elsewhere."""
+    within = {os.path.abspath(file), os.path.realpath(os.path.dirname(file)), os.path.realpath(file)}
     real_roots = {os.path.realpath(root) for root in roots}
     return any(os.path.commonpath((place, root)) == root for place in within for root in real_roots)

@@ -22,7 +22,7 @@ from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.capture import Sink
 from mcp_toolserver.runtime.dialogue import converse
 from mcp_toolserver.runtime.host_programs import KERNEL
-from mcp_toolserver.runtime.processes import Folders
+from mcp_toolserver.runtime.processes import Folders, explains_nothing
 from mcp_toolserver.runtime.session import Session, SessionLimits
 
 NEW = "new"
@@ -61,10 +61,6 @@ class _Held:
             self.expiry = None
 
 
-def _explains_nothing(_: str) -> tuple[str, ...]:
-    return ()
-
-
 class Interpreters:
     """All sessions of the server.
 
@@ -77,7 +73,7 @@ class Interpreters:
         sink: Sink,
         limits: InterpreterLimits | None = None,
         *,
-        explain: Callable[[str], tuple[str, ...]] = _explains_nothing,
+        explain: Callable[[str], tuple[str, ...]] = explains_nothing,
     ) -> None:
         self._broker = broker
         self._sink = sink

@@ -56,7 +56,8 @@ class CommandLimits:
     capture: CaptureLimits = field(default_factory=CaptureLimits)
 
 
-def _explains_nothing(_: str) -> tuple[str, ...]:
+def explains_nothing(_: str) -> tuple[str, ...]:
+    """Has no sentence on why a command failed."""
     return ()
 
 
@@ -77,7 +78,7 @@ class Commands:
         sink: Sink,
         limits: CommandLimits | None = None,
         *,
-        explain: Callable[[str], tuple[str, ...]] = _explains_nothing,
+        explain: Callable[[str], tuple[str, ...]] = explains_nothing,
     ) -> None:
         self._explain = explain
         self._broker = broker

@@ -7,10 +7,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import anyio.lowlevel
 
 from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.child import Child, Drain
+from mcp_toolserver.runtime.child import Child, Drain, piece
 from mcp_toolserver.runtime.launch import Exit, Running
 from mcp_toolserver.runtime.sandbox.wire import Program
-from mcp_toolserver.runtime.spawn import CHUNK, Spawned, spawn
+from mcp_toolserver.runtime.spawn import Spawned, spawn
 
 COMPLAINTS = 64 << 10
 """Bytes of standard error that are kept."""
@@ -60,14 +60,7 @@ class _Program:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """See `Running.chunks`."""
-        while True:
-            try:
-                data = os.read(self._output, CHUNK)
-            except BlockingIOError:
-                await anyio.wait_readable(self._output)
-                continue
-            if not data:
-                return
+        while data := await piece(self._output):
             yield data
             await anyio.lowlevel.checkpoint()
 

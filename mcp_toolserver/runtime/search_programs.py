@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
+from mcp_toolserver.runtime.host_programs import is_program
 from mcp_toolserver.runtime.sandbox.charter import Helper
 
 _STAND_IN = """
@@ -24,7 +25,7 @@ _NAME = "rg.exe" if os.name == "nt" else "rg"
 def find_ripgrep(path_entries: Sequence[str]) -> str | None:
     """The absolute path of ripgrep: the wheel's, else the first in the absolute ones of `path_entries`."""
     places = chain(_own_places(), filter(os.path.isabs, path_entries))
-    return next((file for place in places if _runs(file := os.path.join(place, _NAME))), None)
+    return next((file for place in places if is_program(file := os.path.join(place, _NAME))), None)
 
 
 def start(ripgrep: str | None) -> tuple[str, ...]:
@@ -58,7 +59,3 @@ def _recorded() -> Iterator[str]:
     except PackageNotFoundError:
         return
     yield from (str(Path(str(file.locate())).resolve().parent) for file in found if file.name == _NAME)
-
-
-def _runs(file: str) -> bool:
-    return os.path.isfile(file) and os.access(file, os.X_OK)

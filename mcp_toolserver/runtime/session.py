@@ -13,11 +13,10 @@ import anyio.lowlevel
 from mcp_toolserver.capabilities import Evaluation, JobState, Report
 from mcp_toolserver.errors import SandboxUnavailable, Unavailable
 from mcp_toolserver.runtime.capture import Capture, CaptureLimits, Sink
+from mcp_toolserver.runtime.child import LOST
 from mcp_toolserver.runtime.dialogue import Dialogue
 from mcp_toolserver.runtime.launch import Exit
 from mcp_toolserver.runtime.session_words import Hearing, Nonsense, Words
-
-LOST = Exit(status=None, reason="lost")
 
 SAID = 500
 """Bytes shown of what an interpreter said that did not get ready."""

@@ -5,7 +5,7 @@ import sys
 import sysconfig
 from collections.abc import Sequence
 
-from mcp_toolserver.runtime.beneath import below
+from mcp_toolserver.runtime.host_programs import is_program, lies_in
 
 
 def places(path_entries: Sequence[str]) -> tuple[str, ...]:
@@ -17,14 +17,5 @@ def places(path_entries: Sequence[str]) -> tuple[str, ...]:
 def find_programs(name: str, where: Sequence[str], roots: Sequence[str]) -> list[str]:
     """The absolute paths of the programs called `name` that lie in no folder of `roots`, each once."""
     files = (os.path.join(place, name) for place in where)
-    found = (file for file in files if _runs(file) and not _lies_in(file, roots))
+    found = (file for file in files if is_program(file) and not lies_in(file, roots))
     return list({os.path.realpath(file): file for file in reversed(list(found))}.values())[::-1]
-
-
-def _runs(file: str) -> bool:
-    return os.path.isfile(file) and os.access(file, os.X_OK)
-
-
-def _lies_in(file: str, roots: Sequence[str]) -> bool:
-    spelt = (os.path.abspath(file), os.path.realpath(file))
-    return any(below(root, path) is not None for path in spelt for root in roots)

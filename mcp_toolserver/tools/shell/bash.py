@@ -37,7 +37,7 @@ class Bash(Args):
 
 async def run(args: Bash, rt: Runtime) -> Output:
     state = await rt.processes.run(_command(args), describing(rt.report, args.description))
-    return Output(told(state), truncated=state.omitted > 0, spill=state.spill if state.omitted > 0 else None)
+    return Output.of_job(told(state), state)
 
 
 def _command(args: Bash) -> Command:

@@ -31,12 +31,7 @@ async def run(args: ContainerShell, rt: Runtime) -> Output:
     came = await rt.containers.run(args.command, args.timeout / 1000, rt.report)
     state = came.state
     note = f"Sandbox unavailable - ran in the local shell instead. {came.on_host}"
-    cut = state.omitted > 0
-    return Output(
-        noted(told(state), [note] if came.on_host else []),
-        truncated=cut,
-        spill=state.spill if cut else None,
-    )
+    return Output.of_job(noted(told(state), [note] if came.on_host else []), state)
 
 
 TOOL = ToolSpec(

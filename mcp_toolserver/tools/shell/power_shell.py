@@ -43,7 +43,7 @@ async def run(args: PowerShell, rt: Runtime) -> Output:
         background=args.run_in_background,
     )
     state = await rt.processes.run(command, describing(rt.report, args.description))
-    return Output(told(state), truncated=state.omitted > 0, spill=state.spill if state.omitted > 0 else None)
+    return Output.of_job(told(state), state)
 
 
 TOOL = ToolSpec(

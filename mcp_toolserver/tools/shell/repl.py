@@ -54,9 +54,7 @@ async def run(args: Repl, rt: Runtime) -> Output:
     script = one_shot(args.language, args.code)
     command = Command(script=script, cwd=CanonicalPath("."), timeout=args.timeout_ms / 1000)
     state = await rt.processes.run(command, rt.report)
-    return Output(
-        told_of(state), truncated=state.omitted > 0, spill=state.spill if state.omitted > 0 else None
-    )
+    return Output.of_job(told_of(state), state)
 
 
 def _snippet(args: Repl) -> Snippet:
@@ -73,13 +71,8 @@ def _output(args: Repl, came: Evaluation) -> Output:
     types = [(picture, viewable(picture)) for picture in came.pictures]
     images = tuple(Image(data=picture, mime_type=mime_type) for picture, mime_type in types if mime_type)
     hidden = came.dropped + len(types) - len(images)
-    cut = came.state.omitted > 0
-    return Output(
-        evaluated(came, args.language, asked=args.session, hidden=hidden),
-        images=images,
-        truncated=cut,
-        spill=came.state.spill if cut else None,
-    )
+    text = evaluated(came, args.language, asked=args.session, hidden=hidden)
+    return Output.of_job(text, came.state, images)
 
 
 def _subjects(args: Repl) -> tuple[str, ...]:
