@@ -33,6 +33,8 @@ from mcp_toolserver.runtime.beneath import Openat2, below, best_engine
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.container_engine import Engine
 from mcp_toolserver.runtime.containers import Containers
+from mcp_toolserver.runtime.desktop import HelperPrograms
+from mcp_toolserver.runtime.desktop_programs import DESKTOP, lacking_desktop
 from mcp_toolserver.runtime.found_programs import Found
 from mcp_toolserver.runtime.fs import Workspace
 from mcp_toolserver.runtime.git import Git as GitProgram
@@ -81,6 +83,7 @@ class Assembly:
     languages: LanguageServers
     sessions: Interpreters | None
     containers: Containers | None
+    desktop: HelperPrograms | None
     broker: Broker | None
 
     async def aclose(self) -> None:
@@ -92,6 +95,8 @@ class Assembly:
         if self.commands is not None:
             await self.commands.aclose()
         await self.languages.aclose()
+        if self.desktop is not None:
+            await self.desktop.aclose()
         if self.broker is not None:
             self.broker.close()
         self.outputs.close()
@@ -132,6 +137,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
     )
     search = _search(broker, found.ripgrep, hiding=hiding)
     starting = broker if Capability.PROCESS in offer.prices else None
+    desktop = broker and HelperPrograms(broker, found.desktop)
     languages = LanguageServers(starting, found.path, workspace.roots, search, hiding=hiding)
     sessions = broker and Interpreters(broker, outputs, explain=lambda output: explain(output, confined))
     containers = _containers(broker, running, found.engine, settings)
@@ -146,6 +152,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         git=_git(broker, found.git, hiding=hiding),
         clones=_clones(broker, found.git, web if offer.networked else None, hiding=hiding),
         languages=languages.within,
+        desktop=desktop and desktop.within,
         processes=running and running.within,
         jobs=running,
         sessions=sessions and sessions.within,
@@ -182,6 +189,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         languages=languages,
         sessions=sessions,
         containers=containers,
+        desktop=desktop,
         broker=broker,
     )
 
@@ -239,6 +247,8 @@ def audit_layers(held: Enforcement, broker: Broker | None) -> Mapping[Capability
         Capability.GIT: (*files, *(() if around_git == "none" else (f"{around_git} (git)",))),
         **dict.fromkeys((*_COMMANDS, Capability.LANGUAGES, Capability.CLONES), walls),
         Capability.CONTAINERS: ("container",),
+        # Only the ceiling: what is on a desktop is beyond every wall.
+        **dict.fromkeys(DESKTOP, ()),
         **dict.fromkeys(_WEB, ("guard",)),
     }
 
@@ -271,7 +281,7 @@ def _reaching(settings: Settings, offer: "Offer", held_by: int | None) -> frozen
     commands = started if offer.networked and Capability.PROCESS in offer.prices else ()
     contained = settings.network != "commands" and settings.containers != "failover"
     containers = () if contained else (Capability.CONTAINERS,)
-    return frozenset({*_WEB, *own, *commands, *containers})
+    return frozenset({*_WEB, *own, *commands, *containers, Capability.DESKTOP_OPEN})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,7 +298,7 @@ class Offer:
 
 
 def _lacking(found: Found, settings: Settings) -> Mapping[Capability, str]:
-    """What this host has not, because a program is not installed, or the operator wants containers only."""
+    """What this host has not, because a program is not installed or the operator does not allow it."""
     programs = (
         (Capability.POWERSHELL, found.powershell, POWERSHELLS),
         (Capability.CONTAINERS, found.engine, ENGINES),
@@ -297,7 +307,7 @@ def _lacking(found: Found, settings: Settings) -> Mapping[Capability, str]:
         need: f"no {' or '.join(names)} was found on the PATH of this server"
         for need, program, names in programs
         if program is None
-    }
+    } | lacking_desktop(found.desktop, private=settings.desktop_private)
     if settings.containers == "containerOnly":
         contained = 'the operator lets commands run in containers only (containers = "containerOnly")'
         lacking |= dict.fromkeys(_ON_HOST, f"{contained}; use container_shell")
@@ -329,6 +339,7 @@ def offered_here(
     absent: dict[Capability, str] = {}
     if broker is None:
         return Offer(prices=prices, absent=absent, withheld=withheld, networked=False)
+    prices |= {need: PRICES[need] for need in DESKTOP if need not in withheld}
     why = "; ".join(broker.proof.reasons) or "this machine has none of the walls that commands need"
     for needs, held in (
         ((Capability.SEARCH,), broker.proof.helpers),

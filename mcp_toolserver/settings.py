@@ -44,6 +44,8 @@ class Settings:
     """Let commands that may write run behind Landlock alone."""
     allow_unconfined_server: bool = False
     """Serve where the kernel cannot confine the server's own process."""
+    desktop_private: bool = False
+    """Let tools read the clipboard and look at the screen."""
     state_dir: str | None = None
     log_level: str = "warning"
     raw_output: bool = False
@@ -232,6 +234,12 @@ OPTIONS = (
     ),
     Option(name="raw-output", read=_yes_or_no, switch=True, help="send invisible characters as they are"),
     Option(name="audit-values", read=_yes_or_no, switch=True, help="log arguments too, secrets blanked"),
+    Option(
+        name="desktop-private",
+        read=_yes_or_no,
+        switch=True,
+        help="let tools read the clipboard and look at the screen",
+    ),
     Option(name="state-dir", read=_text, metavar="DIR", help="private folder of the server"),
     Option(name="log-level", read=_one_of(*_LEVELS), metavar="L", help=f"on stderr: {', '.join(_LEVELS)}"),
     Option(name="granted", read=_permission, flag=False, help="level up to which calls run unasked"),

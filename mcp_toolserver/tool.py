@@ -36,6 +36,7 @@ from mcp_toolserver.capabilities import (
     Contained,
     Containers,
     Contents,
+    Desktop,
     DiffQuery,
     Evaluation,
     Fetch,
@@ -309,6 +310,8 @@ class Runtime(Protocol):
     def http(self) -> Send: ...
     @property
     def languages(self) -> Languages: ...
+    @property
+    def desktop(self) -> Desktop: ...
     @property
     def report(self) -> Report: ...
     @property

@@ -27,6 +27,7 @@ from mcp_toolserver.assembly import Assembly, assemble
 from mcp_toolserver.capabilities import Permission
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.runtime.broker import Broker
+from mcp_toolserver.runtime.desktop_programs import DesktopPrograms
 from mcp_toolserver.runtime.found_programs import find
 from mcp_toolserver.runtime.grant import Machine
 from mcp_toolserver.runtime.web.options import WebOptions, providers
@@ -217,8 +218,9 @@ async def stage(folder: Path) -> AsyncGenerator[Stage]:
     with pytest.MonkeyPatch.context() as patch, site(_routes()) as web:
         patch.setenv("HOME", str(folder / "home"))
         patch.setenv("TZ", "UTC")
-        # An engine may be there without its daemon, or without the image.
-        found = replace(find(os.environ["PATH"].split(os.pathsep), settings.root), engine=None)
+        # An engine may be there without its daemon, or without the image. And not the desktop of whoever runs the tests.
+        here = find(os.environ["PATH"].split(os.pathsep), settings.root)
+        found = replace(here, engine=None, desktop=DesktopPrograms())
         broker = Broker.start_apart(confine.charter(settings, found))
         assembly = assemble(settings, broker, found, held_by=None)
         try:

@@ -20,7 +20,10 @@ TOOLS_PAGE = HERE.parent / "docs" / "tools.md"
 ENTRIES = discover()
 
 OPEN = frozenset(
-    {Capability.PROCESS, Capability.LANGUAGES, Capability.CLONES, Capability.FETCH, Capability.SEND}
+    {
+        *(Capability.PROCESS, Capability.LANGUAGES, Capability.CLONES, Capability.FETCH, Capability.SEND),
+        Capability.DESKTOP_OPEN,
+    }
 )
 """What reaches beyond the machine."""
 

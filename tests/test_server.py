@@ -46,6 +46,12 @@ CALLS: dict[str, dict[str, Any]] = {
     "git_blame": {"path": "src/a.py"},
     "repo_overview": {},
     "repo_clone": {"source": ".", "path": "cloned"},
+    "open": {"target": "src/a.py"},
+    "notify": {"title": "x", "message": "y"},
+    "say": {"text": "x"},
+    "read_clipboard": {},
+    "write_clipboard": {"text": "x"},
+    "take_screenshot": {},
     "write_file": {"path": "new/b.txt", "content": "b"},
     "edit_file": {"path": "src/a.py", "old_string": "hello", "new_string": "goodbye"},
     "NotebookEdit": {"notebook_path": "src/n.ipynb", "cell_id": "a", "new_source": "2"},
@@ -93,11 +99,16 @@ COMMANDS = {"bash", "TaskOutput", "TaskStop", "LSP", "REPL"}
 PROGRAMS = {"PowerShell": ("pwsh", "powershell"), "container_shell": ("docker", "podman", "container")}
 ELSEWHERE = {name for name, programs in PROGRAMS.items() if not any(map(shutil.which, programs))}
 """What needs a program that this machine does not have."""
+DESKTOP = {"open", "notify", "say", "read_clipboard", "write_clipboard", "take_screenshot"}
+"""Switched off: whoever runs the tests may have one."""
+MISSING = ELSEWHERE | DESKTOP
 LISTED = {
     "read-only": READS | COMMANDS | ASKS | SMALL | {"WebFetch", "WebSearch"},
-    "workspace-write": set(CALLS) - {"curl", "RemoteTrigger", "repo_clone", "container_shell"} - ELSEWHERE,
-    "danger-full-access": set(CALLS) - ELSEWHERE,
+    "workspace-write": set(CALLS) - MISSING - {"curl", "RemoteTrigger", "repo_clone", "container_shell"},
+    "danger-full-access": set(CALLS) - MISSING,
 }
+
+WITHOUT_DESKTOP = ("--exclude-tools", ",".join(sorted(DESKTOP)))
 
 
 pytestmark = [
@@ -149,7 +160,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     def fresh(mode: str = "read-only", config: str = "") -> Setup:
         if (mode, config) not in made:
             setup = new(tmp_path_factory.mktemp("place"))
-            made[mode, config] = rules(setup, config, mode) if config else in_mode(setup, mode)
+            made[mode, config] = (
+                rules(setup, config, mode) if config else in_mode(setup, mode, *WITHOUT_DESKTOP)
+            )
         fill(made[mode, config].root)
         return made[mode, config]
 
@@ -185,6 +198,8 @@ async def test_the_table_of_calls_covers_every_tool() -> None:
 
 def why_not(name: str, mode: str) -> tuple[str, ...]:
     """What the refusal of a tool that is not listed must say."""
+    if name in DESKTOP:
+        return ("switched off",)
     if name in ELSEWHERE:
         return ("was found on the PATH",)
     if (name, mode) == ("repo_clone", "workspace-write"):

@@ -9,6 +9,7 @@ from mcp_toolserver.capabilities.catalogue import Catalogue, ToolCard
 from mcp_toolserver.capabilities.clock import Clock
 from mcp_toolserver.capabilities.clones import Cloned, CloneQuery, Clones
 from mcp_toolserver.capabilities.containers import Contained, Containers
+from mcp_toolserver.capabilities.desktop import Desktop
 from mcp_toolserver.capabilities.files import (
     CanonicalPath,
     Contents,
@@ -93,6 +94,7 @@ __all__ = [
     "Contained",
     "Containers",
     "Contents",
+    "Desktop",
     "DiffForm",
     "DiffQuery",
     "EntryKind",

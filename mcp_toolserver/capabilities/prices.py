@@ -40,6 +40,12 @@ class Capability(Enum):
     CATALOGUE = "catalogue"
     OWN_CODE = "own_code"
     LANGUAGES = "languages"
+    DESKTOP_OPEN = "desktop_open"
+    DESKTOP_NOTIFY = "desktop_notify"
+    DESKTOP_SAY = "desktop_say"
+    CLIPBOARD_READ = "clipboard_read"
+    CLIPBOARD_WRITE = "clipboard_write"
+    SCREEN = "screen"
 
 
 Prices = Mapping[Capability, Permission]
@@ -65,6 +71,12 @@ PRICES: Prices = {
     Capability.CATALOGUE: Permission.READ_ONLY,
     Capability.OWN_CODE: Permission.READ_ONLY,
     Capability.LANGUAGES: Permission.DANGER_FULL_ACCESS,
+    Capability.DESKTOP_OPEN: Permission.DANGER_FULL_ACCESS,
+    Capability.DESKTOP_NOTIFY: Permission.DANGER_FULL_ACCESS,
+    Capability.DESKTOP_SAY: Permission.DANGER_FULL_ACCESS,
+    Capability.CLIPBOARD_READ: Permission.DANGER_FULL_ACCESS,
+    Capability.CLIPBOARD_WRITE: Permission.DANGER_FULL_ACCESS,
+    Capability.SCREEN: Permission.DANGER_FULL_ACCESS,
 }
 """What each capability costs where nothing but this process enforces it. A host that confines processes in
 the kernel lowers the prices of `PROCESS`, `SESSIONS`, `POWERSHELL` and `LANGUAGES`; a host on which no job

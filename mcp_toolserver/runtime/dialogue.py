@@ -55,6 +55,13 @@ class Dialogue:
             except OSError:
                 raise Unavailable("The program that was talked to has ended.") from None
 
+    def finish(self) -> None:
+        """Say no more: its standard input ends."""
+        if self._words >= 0:
+            anyio.notify_closing(self._words)
+            os.close(self._words)
+            self._words = -1
+
     async def hear(self) -> bytes:
         """What comes next on its standard output, at most 1 MiB; empty at the end."""
         return await piece(self._output)
@@ -74,9 +81,9 @@ class Dialogue:
         self._open = False
         await self._child.end(END_SECONDS)
         self._errors.close()
-        for descriptor in (self._words, self._output):
-            anyio.notify_closing(descriptor)
-            os.close(descriptor)
+        self.finish()
+        anyio.notify_closing(self._output)
+        os.close(self._output)
 
     async def started(self) -> None:
         """See `Child.started`."""

@@ -3,11 +3,13 @@
 Imported before the broker is forked, so it is light.
 """
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mcp_toolserver.runtime import git_program, search_programs
 from mcp_toolserver.runtime.host_programs import ENGINES, POWERSHELLS, find_program
+from mcp_toolserver.runtime.desktop_programs import DesktopPrograms, find_desktop
 from mcp_toolserver.runtime.sandbox.charter import Helper
 
 
@@ -17,6 +19,7 @@ class Found:
 
     ripgrep: str | None = None
     git: str | None = None
+    desktop: DesktopPrograms = field(default_factory=DesktopPrograms)
     path: tuple[str, ...] = ()
     """Where a program is looked for that is needed later."""
     powershell: str | None = None
@@ -35,6 +38,7 @@ def find(path_entries: Sequence[str], roots: Sequence[str]) -> Found:
     return Found(
         ripgrep=search_programs.find_ripgrep(path_entries),
         git=git_program.find_git(path_entries, roots),
+        desktop=find_desktop(path_entries, roots, os.environ),
         path=tuple(path_entries),
         powershell=find_program(POWERSHELLS, path_entries, roots),
         engine=find_program(ENGINES, path_entries, roots),

@@ -14,6 +14,7 @@ from mcp_toolserver.capabilities import (
     Clock,
     Clones,
     Containers,
+    Desktop,
     Fetch,
     Files,
     Git,
@@ -36,6 +37,7 @@ from mcp_toolserver.conversation import Human
 from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.limits import Spiller
 from mcp_toolserver.runtime.clock import SystemClock
+from mcp_toolserver.runtime.desktop_programs import DESKTOP
 from mcp_toolserver.runtime.fs import Workspace
 from mcp_toolserver.runtime.web.web import Web
 from mcp_toolserver.tool import Runtime
@@ -69,6 +71,7 @@ class Granted:
     others: Catalogue | None = None
     caller: Origin | None = None
     code: Languages | None = None
+    screen: Desktop | None = None
 
     async def compute(self, work: Callable[[], T]) -> T:
         """In a worker thread, which a cancelled call does not wait for."""
@@ -169,6 +172,11 @@ class Granted:
         """Needs languages."""
         return _declared(self.code, "languages")
 
+    @property
+    def desktop(self) -> Desktop:
+        """Needs one of the capabilities of the desktop, and does what those needed allow."""
+        return _declared(self.screen, "any capability of the desktop")
+
 
 def _declared(capability: T | None, name: str) -> T:
     if capability is None:
@@ -202,6 +210,7 @@ class Machine:
     preferences: Preferences | None = None
     web: Web | None = None
     languages: Callable[[Workspace], Languages] | None = None
+    desktop: Callable[[Workspace, frozenset[Capability]], Desktop] | None = None
 
     def within(self, roots: Sequence[str]) -> "Machine":
         """The same machine, confined to those of `roots` that lie inside the workspace."""
@@ -229,6 +238,7 @@ class Machine:
         languages = self.languages if Capability.LANGUAGES in needs else None
         sessions = self.sessions if Capability.SESSIONS in needs else None
         containers = self.containers if Capability.CONTAINERS in needs else None
+        desktop = self.desktop if needs.intersection(DESKTOP) else None
         return Granted(
             report=report,
             files=files,
@@ -249,6 +259,7 @@ class Machine:
             sending=self.web and self.web.sending(scope) if Capability.SEND in needs else None,
             others=scope.catalogue if Capability.CATALOGUE in needs else None,
             caller=self._origin(scope) if Capability.OWN_CODE in needs else None,
+            screen=desktop and desktop(self.workspace, needs),
             code=languages and languages(self.workspace),
         )
 

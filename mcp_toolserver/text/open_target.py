@@ -1,0 +1,47 @@
+"""What is opened on a desktop: an address, or a path of the workspace."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from mcp_toolserver.capabilities import CanonicalPath
+from mcp_toolserver.text.paths import lexical
+from mcp_toolserver.text.urls import canonical_url
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_MAIL = re.compile(r"mailto:[\w.+-]+@[\w.-]+", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenTarget:
+    """One of them."""
+
+    address: str = ""
+    path: str = ""
+
+    def __str__(self) -> str:
+        return self.address or self.path
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The path, if it is one."""
+        return (self.path,) if self.path else ()
+
+    def respelt(self, canonical: Callable[[str], CanonicalPath]) -> "OpenTarget":
+        """The same with the canonical path. Raises: ToolError: it cannot be used."""
+        return replace(self, path=canonical(self.path)) if self.path else self
+
+
+def open_target(text: str) -> OpenTarget:
+    """Read what was given. Other schemes start programs of their own, so they are none.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text.lower().startswith(("http://", "https://")):
+        return OpenTarget(address=canonical_url(text))
+    if _MAIL.fullmatch(text):
+        return OpenTarget(address=text)
+    if not text or _SCHEME.match(text):
+        raise ValueError("give an http, https or mailto address, or a path of the workspace")
+    return OpenTarget(path=lexical(text))

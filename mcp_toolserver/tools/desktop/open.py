@@ -1,0 +1,50 @@
+"""Show a web or mail address, or a file or folder of the workspace, to the user, with the program that they
+have for it. It stays open as long as this server runs.
+"""
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
+
+from mcp_toolserver.text.open_target import OpenTarget, open_target
+from mcp_toolserver.tool import (
+    Args,
+    CanonicalPath,
+    Capability,
+    Field,
+    Output,
+    PathsMark,
+    Permission,
+    Runtime,
+    ToolSpec,
+)
+
+
+def _parsed(value: object) -> object:
+    return open_target(value) if isinstance(value, str) else value
+
+
+class Open(Args):
+    target: Annotated[
+        InstanceOf[OpenTarget], BeforeValidator(_parsed), WithJsonSchema({"type": "string"}), PathsMark()
+    ] = Field(description="Address or path")
+
+
+async def run(args: Open, rt: Runtime) -> Output:
+    if args.target.path:
+        await rt.desktop.open_path(CanonicalPath(args.target.path))
+    else:
+        await rt.desktop.open(args.target.address)
+    return Output(f"Opened {args.target}.")
+
+
+TOOL = ToolSpec(
+    name="open",
+    description=__doc__ or "",
+    permission=Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({Capability.DESKTOP_OPEN}),
+    args=Open,
+    run=run,
+    kind="other",
+    subjects=lambda args: (str(args.target),),
+)

@@ -1,0 +1,28 @@
+"""Read a short text aloud on the user's machine. It returns when all is said."""
+
+from mcp_toolserver.tool import Args, Capability, Field, Limits, Output, Permission, Runtime, ToolSpec
+
+
+class Say(Args):
+    text: str = Field(min_length=1, max_length=1_000, description="What to say")
+    voice: str = Field(
+        default="", max_length=60, pattern=r"^(\w[\w +()-]*)?$", description="Name of a voice of that machine"
+    )
+
+
+async def run(args: Say, rt: Runtime) -> Output:
+    await rt.desktop.say(args.text, args.voice)
+    return Output(f"Said {len(args.text)} characters.")
+
+
+TOOL = ToolSpec(
+    name="say",
+    description=__doc__ or "",
+    permission=Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({Capability.DESKTOP_SAY}),
+    args=Say,
+    run=run,
+    kind="other",
+    subjects=lambda _: (),
+    limits=Limits(deadline=160.0),
+)

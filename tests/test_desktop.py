@@ -1,0 +1,295 @@
+"""The tools of the desktop: on a real display where there is one to be had, and with programs that write down
+what they were given.
+"""
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from mcp_toolserver.capabilities import PRICES, Capability, Permission
+from mcp_toolserver.errors import RegistrationError
+from mcp_toolserver.runtime.desktop_programs import DESKTOP, DesktopPrograms, find_desktop, lacking_desktop
+from mcp_toolserver.runtime.grant import Machine
+from mcp_toolserver.settings import load
+from mcp_toolserver.text import desktop as argv
+from mcp_toolserver.text.open_target import open_target
+from tests.desktop import PATH, PICTURE, desk, display, given, has, stand_ins
+from tests.processes import call
+from tests.workbench import Person
+from tests.workshop import names, program
+
+X = {"DISPLAY": ":0"}
+WAYLAND = {"WAYLAND_DISPLAY": "wayland-0"}
+TOOLS = {"open", "notify", "say", "read_clipboard", "write_clipboard", "take_screenshot"}
+HOSTILE = "-x'; touch evil; \" $(touch evil) `touch evil` \\ \U0001f600\nend"
+
+CLIPBOARDS = [name for name in ("xclip", "xsel") if has("Xvfb", name)]
+"""What is installed is tried for real; the rest of the tests need nothing."""
+CAMERAS = [name for name in ("scrot", "import") if has("Xvfb", name)]
+
+
+def only(folder: Path, name: str) -> list[str]:
+    """A PATH with one real program."""
+    real = next(f"{place}/{name}" for place in PATH if Path(place, name).exists())
+    return [str(Path(program(folder / "one", name, f'exec {real} "$@"')).parent)]
+
+
+@pytest.fixture(scope="module")
+def screen() -> Generator[dict[str, str]]:
+    with display(320, 200) as name:
+        yield {"DISPLAY": name}
+
+
+@pytest.mark.parametrize("name", CLIPBOARDS)
+async def test_what_is_copied_can_be_pasted(name: str, tmp_path: Path, screen: dict[str, str]) -> None:
+    async with desk(tmp_path, path=only(tmp_path, name), environ=screen) as server:
+        for text in ("one", HOSTILE, "ä" * 60_000):
+            result = await call(server, "write_clipboard", text=text)
+            assert (result.error, result.text) == (None, f"{len(text)} characters are on the clipboard.")
+            found = await call(server, "read_clipboard")
+            assert found.data is not None
+            assert found.data["clipboard_text"] == text[:25_000]
+            assert found.truncated == (len(text) > 25_000)
+
+
+@pytest.mark.parametrize("name", CLIPBOARDS)
+async def test_a_clipboard_without_text_is_said_to_be_so(name: str, tmp_path: Path) -> None:
+    with display(32, 20) as shown:
+        async with desk(tmp_path, path=only(tmp_path, name), environ={"DISPLAY": shown}) as server:
+            result = await call(server, "read_clipboard")
+    # One of them cannot tell an empty clipboard from an empty text.
+    assert result.error == "not_found" if name == "xclip" else result.data is not None
+
+
+@pytest.mark.parametrize("name", CAMERAS)
+async def test_the_screen_is_seen(name: str, tmp_path: Path, screen: dict[str, str]) -> None:
+    async with desk(tmp_path, path=only(tmp_path, name), environ=screen) as server:
+        result = await call(server, "take_screenshot")
+    assert result.text.startswith("The screen: 320 x 200 pixels."), result.text
+    assert [image.mime_type for image in result.images] == ["image/png"]
+    assert result.images[0].data.startswith(b"\x89PNG")
+
+
+PASTE = ["xclip", "-selection", "clipboard", "-out"]
+LINUX = {
+    "xdg-open": "",
+    "notify-send": "",
+    "spd-say": "",
+    "xclip": 'if [ "$1" = -quiet ]; then cat > {kept}; exec sleep 1000; else cat {kept}; fi',
+    "scrot": "cat {picture}",
+}
+MAC = {
+    "open": "",
+    "osascript": "",
+    "say": "",
+    "pbcopy": "cat > {kept}",
+    "pbpaste": "cat {kept}",
+    "screencapture": 'cp {picture} "${{@: -1}}"',
+}
+
+
+def placed(folder: Path, scripts: dict[str, str]) -> list[str]:
+    picture, kept = folder / "picture", folder / "kept"
+    picture.write_bytes(PICTURE)
+    return stand_ins(
+        folder, {name: script.format(kept=kept, picture=picture) for name, script in scripts.items()}
+    )
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "expected"),
+    [
+        pytest.param(
+            "open", {"target": "https://A.example/x"}, ["xdg-open", "https://a.example/x"], id="open"
+        ),
+        pytest.param("open", {"target": "mailto:a@b.example"}, ["xdg-open", "mailto:a@b.example"], id="mail"),
+        pytest.param(
+            "notify",
+            {"title": HOSTILE, "message": "-m"},
+            ["notify-send", "--app-name=mcp-toolserver", "--", HOSTILE, "-m"],
+            id="notify",
+        ),
+        pytest.param("say", {"text": HOSTILE}, ["spd-say", "--wait", "--", HOSTILE], id="say"),
+        pytest.param(
+            "say",
+            {"text": "a", "voice": "Anna"},
+            ["spd-say", "--wait", "--synthesis-voice", "Anna", "--", "a"],
+            id="say in a voice",
+        ),
+        pytest.param("write_clipboard", {"text": HOSTILE}, PASTE, id="copy"),
+        pytest.param("take_screenshot", {}, ["scrot", "--silent", "-"], id="screen"),
+        pytest.param(
+            "take_screenshot", {"mode": "window"}, ["scrot", "--silent", "--focused", "-"], id="window"
+        ),
+    ],
+)
+async def test_on_linux_a_helper_gets_each_text_as_one_argument(
+    tool: str, arguments: dict[str, Any], expected: list[str], tmp_path: Path
+) -> None:
+    async with desk(tmp_path, path=placed(tmp_path, LINUX), environ=X) as server:
+        assert names(server) >= TOOLS
+        result = await call(server, tool, **arguments)
+    assert result.error is None, result.text
+    assert given(tmp_path) == expected
+    assert not list(tmp_path.rglob("evil"))
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "expected"),
+    [
+        pytest.param("open", {"target": "https://a.example/"}, ["open", "https://a.example/"], id="open"),
+        pytest.param("say", {"text": "-a", "voice": "Anna"}, ["say", "-v", "Anna", "--", "-a"], id="say"),
+        pytest.param("write_clipboard", {"text": HOSTILE}, ["pbpaste"], id="copy"),
+        pytest.param(
+            "notify",
+            {"title": HOSTILE, "message": "-m"},
+            [
+                *("osascript", "-e", "on run argv"),
+                *("-e", "display notification (item 2 of argv) with title (item 1 of argv)"),
+                *("-e", "end run", "--", HOSTILE, "-m"),
+            ],
+            id="notify",
+        ),
+    ],
+)
+async def test_on_macos_a_helper_gets_each_text_as_one_argument(
+    tool: str, arguments: dict[str, Any], expected: list[str], tmp_path: Path
+) -> None:
+    async with desk(tmp_path, path=placed(tmp_path, MAC), environ={}, platform="darwin") as server:
+        assert names(server) >= TOOLS
+        result = await call(server, tool, **arguments)
+    assert result.error is None, result.text
+    assert given(tmp_path) == expected
+    assert not list(tmp_path.rglob("evil"))
+
+
+async def test_a_file_of_the_workspace_is_opened_and_stays_open(tmp_path: Path) -> None:
+    place = placed(tmp_path, {**LINUX, "xdg-open": f"(sleep 1000; touch {tmp_path}/later) &\nexit 0"})
+    async with desk(tmp_path, path=place, environ=X) as server:
+        (tmp_path / "root/-a file").write_text("x", encoding="utf-8")
+        assert (await call(server, "open", target="-a file")).text == "Opened -a file."
+        assert given(tmp_path) == ["xdg-open", str(tmp_path / "root/-a file")]
+        assert (await call(server, "open", target="none")).error == "not_found"
+        assert (await call(server, "open", target="/etc/passwd")).error == "denied"
+        for target in ("javascript:alert(1)", "file:///etc/passwd", "ssh://a.example", ""):
+            assert (await call(server, "open", target=target)).error == "invalid_input"
+
+
+async def test_a_helper_that_fails_is_named(tmp_path: Path) -> None:
+    place = placed(tmp_path, dict.fromkeys(LINUX, "exit 3"))
+    async with desk(tmp_path, path=place, environ=X) as server:
+        attempts: tuple[tuple[str, dict[str, Any], str], ...] = (
+            ("open", {"target": "https://a.example/"}, "xdg-open"),
+            ("notify", {"title": "a", "message": "b"}, "notify-send"),
+            ("say", {"text": "a"}, "spd-say"),
+            ("write_clipboard", {"text": "a"}, "xclip"),
+            ("take_screenshot", {}, "scrot"),
+        )
+        for tool, arguments, helper in attempts:
+            result = await call(server, tool, **arguments)
+            assert (result.error, helper in result.text) == ("unavailable", True)
+        assert (await call(server, "read_clipboard")).error == "not_found"
+
+
+async def test_what_is_no_picture_is_not_shown(tmp_path: Path) -> None:
+    async with desk(tmp_path, path=placed(tmp_path, {"scrot": "echo no"}), environ=X) as server:
+        assert (await call(server, "take_screenshot")).error == "unavailable"
+    place = placed(tmp_path, {"scrot": "head -c 6000000 /dev/zero"})
+    async with desk(tmp_path, path=place, environ=X) as server:
+        assert "larger than 5 MiB" in (await call(server, "take_screenshot")).text
+
+
+async def test_a_helper_that_cannot_tell_windows_says_so(tmp_path: Path) -> None:
+    async with desk(tmp_path, path=placed(tmp_path, {"grim": ""}), environ=WAYLAND) as server:
+        result = await call(server, "take_screenshot", mode="window")
+    assert (result.error, "grim" in result.text) == ("unavailable", True)
+
+
+async def test_a_cancelled_call_leaves_no_holder(tmp_path: Path) -> None:
+    place = placed(tmp_path, {**LINUX, "xclip": "exec sleep 1000"})
+    async with desk(tmp_path, path=place, environ=X) as server:
+        with anyio.move_on_after(0.5) as scope:
+            await server.call("write_clipboard", {"text": "x" * 99_000}, Person())
+        assert scope.cancelled_caught
+
+
+async def test_what_is_private_has_a_switch_of_its_own(tmp_path: Path) -> None:
+    async with desk(tmp_path, path=placed(tmp_path, LINUX), environ=X, private=False) as server:
+        assert names(server) & TOOLS == TOOLS - {"read_clipboard", "take_screenshot"}
+        result = await call(server, "read_clipboard")
+    assert (result.error, "--desktop-private" in result.text) == ("unavailable", True)
+    assert load(["--root", str(tmp_path), "--desktop-private"], {}).settings.desktop_private
+    assert not load(["--root", str(tmp_path)], {}).settings.desktop_private
+
+
+async def test_a_confined_mode_reaches_no_desktop(tmp_path: Path) -> None:
+    place = placed(tmp_path, LINUX)
+    async with desk(tmp_path, path=place, environ=X, mode=Permission.WORKSPACE_WRITE) as server:
+        assert not names(server) & TOOLS
+        result = await call(server, "say", text="a")
+    assert (result.error, "danger-full-access" in result.text) == ("denied", True)
+
+
+async def test_a_missing_helper_is_named(tmp_path: Path) -> None:
+    async with desk(tmp_path, path=[str(tmp_path)], environ=X) as server:
+        assert not names(server) & TOOLS
+        assert "no xclip or xsel was found on the PATH" in (await call(server, "read_clipboard")).text
+        assert "no spd-say or espeak-ng or espeak" in (await call(server, "say", text="a")).text
+    async with desk(tmp_path, path=placed(tmp_path, LINUX), environ={}) as server:
+        assert names(server) & TOOLS == {"say"}
+        assert "neither DISPLAY nor WAYLAND_DISPLAY" in (await call(server, "open", target="x")).text
+
+
+async def test_a_call_can_do_on_the_desktop_what_its_tool_declares(tmp_path: Path) -> None:
+    async with desk(tmp_path, path=placed(tmp_path, LINUX), environ=X) as server:
+        host = server.host
+        assert isinstance(host, Machine)
+        assert host.desktop is not None
+        made = host.desktop(host.workspace, frozenset({Capability.DESKTOP_SAY}))
+        with pytest.raises(RegistrationError, match="clipboard_read"):
+            await made.copied(10)
+
+
+def test_the_display_decides_which_program_is_taken(tmp_path: Path) -> None:
+    place = placed(tmp_path, dict.fromkeys(("wl-copy", "wl-paste", "xclip", "grim", "import"), ""))
+    for environ, copier, camera in (
+        (X, "xclip", "import"),
+        (WAYLAND, "wl-copy", "grim"),
+        ({**X, **WAYLAND}, "wl-copy", "grim"),
+    ):
+        found = find_desktop(place, [], environ, "linux").programs
+        assert found[Capability.CLIPBOARD_WRITE].endswith(f"/{copier}")
+        assert found[Capability.SCREEN].endswith(f"/{camera}")
+    assert find_desktop(place, [str(tmp_path)], X, "linux").programs == {}
+    assert set(lacking_desktop(DesktopPrograms(), private=True)) == set(DESKTOP)
+    assert all(PRICES[need] is Permission.DANGER_FULL_ACCESS for need in DESKTOP)
+
+
+@pytest.mark.parametrize("window", [False, True], ids=["screen", "window"])
+def test_the_camera_of_macos_writes_to_a_file_of_its_own(window: bool) -> None:
+    words = argv.camera("/usr/sbin/screencapture", window=window)
+    assert words is not None
+    assert words[:2] == ("/bin/sh", "-c")
+    assert "mktemp" in words[2]
+    assert ('-R "$r"' in words[2]) == window
+
+
+@pytest.mark.parametrize(
+    ("program_name", "expected"),
+    [
+        pytest.param("/b/wl-copy", ("/b/wl-paste", "--no-newline", "--type", "text"), id="wayland"),
+        pytest.param("/b/xsel", ("/b/xsel", "--clipboard", "--output"), id="the same program"),
+        pytest.param("/b/pbcopy", ("/b/pbpaste",), id="macos"),
+    ],
+)
+def test_what_was_copied_is_read_by_what_belongs_to_it(program_name: str, expected: argv.Argv) -> None:
+    assert argv.pasting(argv.reader(program_name)) == expected
+    assert argv.copying(program_name)[0] == program_name
+
+
+def test_a_target_is_an_address_or_a_path() -> None:
+    assert str(open_target("HTTP://a.example")) == "http://a.example/"
+    assert open_target("docs/x.html").paths == ("docs/x.html",)
