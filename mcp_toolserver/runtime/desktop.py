@@ -87,7 +87,7 @@ class HelperPrograms:
         self._opened.append(running)
 
     async def hold(self, copying: Sequence[str], text: str) -> Dialogue:
-        """Have a helper hold `text` until another takes its place."""
+        """Have a helper hold `text`; the caller ends it, or has it kept."""
         running = await self._start(copying)
         try:
             await running.say(text.encode())
@@ -95,10 +95,13 @@ class HelperPrograms:
         except BaseException:
             await running.end()
             raise
-        before, self._holder = self._holder, running
+        return running
+
+    async def keep(self, holder: Dialogue) -> None:
+        """Let `holder` go on, and end the one before, which has nothing to hold any more."""
+        before, self._holder = self._holder, holder
         if before is not None:
             await before.end()
-        return running
 
     async def aclose(self) -> None:
         """End all that stayed."""
@@ -152,13 +155,23 @@ class _Within:
     async def copy(self, text: str) -> None:
         program = self._program(Capability.CLIPBOARD_WRITE)
         running = await self.helpers.hold(argv.copying(program), text)
-        back = argv.pasting(argv.reader(program))
+        try:
+            taken = await self._taken(running, argv.pasting(argv.reader(program)), text)
+        except BaseException:
+            await running.end()
+            raise
+        if not taken:
+            await running.end()
+            raise _failed((program,))
+        await self.helpers.keep(running)
+
+    async def _taken(self, running: Dialogue, back: Sequence[str], text: str) -> bool:
         with anyio.move_on_after(SECONDS):
             while running.exit is None or running.exit.status == 0:
                 if await self._holds(back, text):
-                    return
+                    return True
                 await anyio.sleep(_POLL_SECONDS)
-        raise _failed((program,))
+        return False
 
     async def _holds(self, back: Sequence[str], text: str) -> bool:
         """Whether the clipboard has come to be `text`: a helper says nothing when it has taken it."""

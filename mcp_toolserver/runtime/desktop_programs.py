@@ -22,11 +22,12 @@ _LINUX: Mapping[Capability, Mapping[str, str]] = {
     Capability.DESKTOP_OPEN: {"xdg-open": _BOTH},
     Capability.DESKTOP_NOTIFY: {"notify-send": _BOTH},
     Capability.DESKTOP_SAY: {"spd-say": _NONE, "espeak-ng": _NONE, "espeak": _NONE},
-    Capability.CLIPBOARD_READ: {"wl-paste": _WAYLAND, "xclip": _X, "xsel": _X},
-    Capability.CLIPBOARD_WRITE: {"wl-copy": _WAYLAND, "xclip": _X, "xsel": _X},
+    Capability.CLIPBOARD_READ: {"wl-paste": _WAYLAND, "xclip": _X},
+    Capability.CLIPBOARD_WRITE: {"wl-copy": _WAYLAND, "xclip": _X},
     Capability.SCREEN: {"grim": _WAYLAND, "scrot": _X, "import": _X},
 }
-"""What does each, best first, and the display that it needs."""
+"""What does each, best first, and the display that it needs. Not xsel: it now and then gives back
+a long text as an empty one."""
 
 _MACOS: Mapping[Capability, Mapping[str, str]] = {
     Capability.DESKTOP_OPEN: {"open": _NONE},

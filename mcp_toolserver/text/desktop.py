@@ -59,7 +59,6 @@ _COPY: Mapping[str, Argv] = {
     "pbcopy": (),
     "wl-copy": ("--foreground", "--type", "text/plain;charset=utf-8"),
     "xclip": ("-quiet", "-selection", "clipboard", "-in"),
-    "xsel": ("--nodetach", "--clipboard", "--input"),
 }
 """Each stays as long as it holds the text, but for the one of macOS."""
 
@@ -67,7 +66,6 @@ _PASTE: Mapping[str, Argv] = {
     "pbpaste": (),
     "wl-paste": ("--no-newline", "--type", "text"),
     "xclip": ("-selection", "clipboard", "-out"),
-    "xsel": ("--clipboard", "--output"),
 }
 
 
