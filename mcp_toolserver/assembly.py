@@ -307,7 +307,8 @@ def _lacking(found: Found, settings: Settings) -> Mapping[Capability, str]:
         need: f"no {' or '.join(names)} was found on the PATH of this server"
         for need, program, names in programs
         if program is None
-    } | lacking_desktop(found.desktop, private=settings.desktop_private)
+    }
+    lacking |= lacking_desktop(found.desktop, private=settings.desktop_private)
     if settings.containers == "containerOnly":
         contained = 'the operator lets commands run in containers only (containers = "containerOnly")'
         lacking |= dict.fromkeys(_ON_HOST, f"{contained}; use container_shell")

@@ -218,7 +218,7 @@ async def stage(folder: Path) -> AsyncGenerator[Stage]:
     with pytest.MonkeyPatch.context() as patch, site(_routes()) as web:
         patch.setenv("HOME", str(folder / "home"))
         patch.setenv("TZ", "UTC")
-        # An engine may be there without its daemon, or without the image. And not the desktop of whoever runs the tests.
+        # An engine may be there without its daemon or the image, and the desktop is somebody's.
         here = find(os.environ["PATH"].split(os.pathsep), settings.root)
         found = replace(here, engine=None, desktop=DesktopPrograms())
         broker = Broker.start_apart(confine.charter(settings, found))

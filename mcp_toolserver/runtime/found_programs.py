@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mcp_toolserver.runtime import git_program, search_programs
-from mcp_toolserver.runtime.host_programs import ENGINES, POWERSHELLS, find_program
 from mcp_toolserver.runtime.desktop_programs import DesktopPrograms, find_desktop
+from mcp_toolserver.runtime.host_programs import ENGINES, POWERSHELLS, find_program
 from mcp_toolserver.runtime.sandbox.charter import Helper
 
 
