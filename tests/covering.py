@@ -11,11 +11,11 @@ A server may write to its state folder only, so it keeps its data there until th
 
 import os
 import shutil
+import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from coverage import Coverage
 from coverage.config import CoverageConfig
 
 VARIABLE = "COVERAGE_PROCESS_CONFIG"
@@ -25,16 +25,12 @@ DATA = ".coverage-of-a-server"
 
 _GIVEN = os.environ.get(VARIABLE)
 
-_stopped: list[Coverage] = []
+_TRACER = sys.gettrace()
 
 
 def count(wanted: bool) -> None:
-    """Whether this process is measured from now on, if anything is."""
-    if wanted and _stopped:
-        _stopped.pop().start()
-    elif not wanted and (running := Coverage.current()) is not None and not _stopped:
-        running.stop()
-        _stopped.append(running)
+    """Whether this thread is measured from now on, if anything is. Others that begin meanwhile are."""
+    sys.settrace(_TRACER if wanted else None)
 
 
 @contextmanager
