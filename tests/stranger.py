@@ -31,9 +31,11 @@ CAPABILITIES = {{
 """
 
 _TAIL = """
+knows = False
 while True:
     message = read()
     method, number, params = message.get("method"), message.get("id"), message.get("params")
+    knows |= method == "workspace/didChangeWatchedFiles"
     if method == "initialize":
         root = params["rootUri"]
         send(id=number, result={"capabilities": CAPABILITIES})
@@ -43,7 +45,10 @@ while True:
 
 
 def stranger(folder: Path, behaviour: str, name: str = "pyright-langserver") -> str:
-    """The folder that holds a server in whose `behave` each request, answer and `initialized` ends up."""
+    """The folder that holds a server in whose `behave` each request, answer and `initialized` ends up.
+
+    `knows` says there whether it was told of a change.
+    """
     program = folder / "bin" / name
     program.parent.mkdir(exist_ok=True)
     program.write_text(f"{_HEAD}\n{behaviour}\n{_TAIL}", encoding="utf-8")

@@ -205,6 +205,45 @@ def behave(method, number, params, message):
         assert "a.py:1:1:" in await asked(at)
 
 
+async def test_a_question_is_asked_once_of_a_server_that_knows_all(place: Place) -> None:
+    listens = HERE.replace("    if", "    print(method, file=open(sys.argv[0] + '.heard', 'a'))\n    if", 1)
+    async with talking_to(place, listens) as at:
+        await asked(at)
+        heard = place.folder / "bin/pyright-langserver.heard"
+        heard.unlink()
+        assert "a.py:1:1:" in await asked(at)
+        assert heard.read_text(encoding="utf-8") == "textDocument/definition\n"
+        at.put("a.py", "def a(): ... # changed\n")
+        assert "# changed" in await asked(at)
+        assert heard.read_text(encoding="utf-8") == "textDocument/definition\n" * 2
+
+
+async def test_what_a_server_says_before_it_knows_of_a_change_is_forgotten(place: Place) -> None:
+    learns = """
+def behave(method, number, params, message):
+    if method == "textDocument/definition":
+        send(id=number, result=[place(root + ("/b.py" if knows else "/a.py"))])
+"""
+    async with talking_to(place, learns) as at:
+        assert "a.py:1:1:" in await asked(at)
+        at.put("b.py", "def b(): ...\n")
+        assert "b.py:1:1:" in await asked(at)
+
+
+async def test_an_error_from_before_a_change_is_forgotten_too(place: Place) -> None:
+    fails = """
+def behave(method, number, params, message):
+    if method == "textDocument/definition" and (knows or not os.path.exists("b.py")):
+        send(id=number, result=[place(root + "/a.py")])
+    else:
+        send(id=number, error={"code": -32603, "message": "no such file"})
+"""
+    async with talking_to(place, fails) as at:
+        assert "a.py:1:1:" in await asked(at)
+        at.put("b.py", "def b(): ...\n")
+        assert "a.py:1:1:" in await asked(at)
+
+
 async def test_what_a_server_asks_is_answered_and_nothing_is_changed(place: Place) -> None:
     asks = """
 QUESTIONS = [

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,9 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcp_toolserver.capabilities import CanonicalPath
+from mcp_toolserver.runtime.git_known import SETTLED
+from mcp_toolserver.runtime.lsp.documents import Pages
 from mcp_toolserver.runtime.lsp.programs import find_programs, places
 from mcp_toolserver.runtime.lsp.uris import to_path, to_uri
-from mcp_toolserver.runtime.lsp.watch import Wanted, changes, look
+from mcp_toolserver.runtime.lsp.watch import Wanted, Watch
 from mcp_toolserver.runtime.lsp.wire import Frames, Unintelligible, framed, parsed
 from mcp_toolserver.text.code_languages import LANGUAGES, Language, code_language, definition_pattern, ending
 from mcp_toolserver.text.code_positions import (
@@ -170,23 +174,79 @@ def test_the_ending_is_that_of_the_name(path: str, end: str) -> None:
     assert ending(path) == end
 
 
-def test_changes_are_seen_by_kind(tmp_path: Path) -> None:
-    wanted = Wanted(endings=(".py",), names=("Makefile",))
-    for name in ("a.py", "b.py", "Makefile", "c.txt", ".dot/d.py", "node_modules/e.py"):
+@pytest.mark.parametrize("settled", [SETTLED, -SETTLED], ids=["names listed anew", "names relied upon"])
+def test_changes_are_seen_by_kind(tmp_path: Path, settled: int) -> None:
+    for name in ("a.py", "b.py", "Makefile", "c.txt", "in/d.py", ".dot/e.py", "node_modules/f.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x", encoding="utf-8")
     (tmp_path / "link").symlink_to(tmp_path / ".dot")
-    before = look(str(tmp_path), wanted)
-    assert {os.path.basename(path) for path in before} == {"a.py", "b.py", "Makefile"}
+    watch = Watch(str(tmp_path), Wanted(endings=(".py",), names=("Makefile",)), settled=settled)
+    assert _names(watch, tmp_path) == {"a.py": 1, "b.py": 1, "Makefile": 1, "in/d.py": 1}
+    assert len(watch) == 4
+    assert _names(watch, tmp_path) == {}
     (tmp_path / "a.py").unlink()
     (tmp_path / "b.py").write_text("longer", encoding="utf-8")
-    (tmp_path / "new.py").write_text("x", encoding="utf-8")
-    found = {os.path.basename(path): kind for path, kind in changes(before, look(str(tmp_path), wanted))}
-    assert found == {"a.py": 3, "b.py": 2, "new.py": 1}
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new/g.py").write_text("x", encoding="utf-8")
+    (tmp_path / "in").rename(tmp_path / "out")
+    _have_ticked(tmp_path)
+    assert _names(watch, tmp_path) == {"a.py": 3, "b.py": 2, "new/g.py": 1, "in/d.py": 3, "out/d.py": 1}
+
+
+def test_a_folder_that_just_changed_is_listed_anew(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x", encoding="utf-8")
+    watch = Watch(str(tmp_path), Wanted(endings=(".py",), names=()))
+    watch.look()
+    before = tmp_path.stat()
+    (tmp_path / "b.py").write_text("x", encoding="utf-8")
+    # As if the file system's clock had not ticked.
+    os.utime(tmp_path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert _names(watch, tmp_path) == {"b.py": 1}
 
 
 def test_a_folder_that_is_gone_holds_nothing(tmp_path: Path) -> None:
-    assert look(str(tmp_path / "gone"), Wanted(endings=(".py",), names=())) == {}
+    watch = Watch(str(tmp_path / "there"), Wanted(endings=(".py",), names=()))
+    assert watch.look() == []
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there/a.py").write_text("x", encoding="utf-8")
+    assert _names(watch, tmp_path / "there") == {"a.py": 1}
+    shutil.rmtree(tmp_path / "there")
+    assert _names(watch, tmp_path / "there") == {"a.py": 3}
+
+
+def _names(watch: Watch, folder: Path) -> dict[str, int]:
+    return {os.path.relpath(path, folder): kind for path, kind in watch.look()}
+
+
+def _have_ticked(folder: Path) -> None:
+    """Give the folder a time that differs, however coarse the clock of the file system is."""
+    os.utime(folder, (1, 1))
+
+
+async def test_lines_that_were_shown_are_taken_apart_once(tmp_path: Path) -> None:
+    old = CanonicalPath(__file__)
+    pages = Pages()
+    lines = await pages.lines("file:///old", old, _open)
+    assert lines[0].startswith('"""The parts of the LSP tool')
+    assert await pages.lines("file:///old", old, _open) is lines
+    new = CanonicalPath(tmp_path / "new.py")
+    (tmp_path / "new.py").write_text("a\nb", encoding="utf-8")
+    assert await pages.lines("file:///new", new, _open) == ["a", "b"]
+    (tmp_path / "new.py").write_text("a\nc", encoding="utf-8")
+    assert await pages.lines("file:///new", new, _open) == ["a", "c"]
+
+
+async def test_lines_of_few_files_are_kept(tmp_path: Path) -> None:
+    old = CanonicalPath(__file__)
+    pages = Pages()
+    lines = await pages.lines("file:///0", old, _open)
+    for number in range(1, 65):
+        await pages.lines(f"file:///{number}", old, _open)
+    assert await pages.lines("file:///0", old, _open) is not lines
+
+
+def _open(path: CanonicalPath) -> int:
+    return os.open(path, os.O_RDONLY)
 
 
 def test_programs_are_looked_for_beside_us_and_on_the_path(tmp_path: Path) -> None:

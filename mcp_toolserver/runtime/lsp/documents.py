@@ -27,6 +27,8 @@ MOST_OPEN = 8
 _SMALL = 64 << 10
 """Bytes that are read at once; handing them to a thread would take longer."""
 
+_MOST_PAGES = 64
+
 Tell = Callable[[str, object], None]
 """Sends a notification."""
 
@@ -114,6 +116,29 @@ def _state(status: os.stat_result) -> tuple[int, ...]:
         status.st_mtime_ns,
         status.st_ctime_ns,
     )
+
+
+class Pages:
+    """The lines of files that were shown before, taken apart anew only when a file is not what it was."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[Seen, list[str]]] = {}
+
+    async def lines(self, uri: str, path: CanonicalPath, opening: Open) -> list[str]:
+        """The lines of the file at `path`, for which servers say `uri`.
+
+        Raises:
+            NotFound, Denied, InvalidInput: as for `read`.
+        """
+        before = self._kept.pop(uri, None)
+        seen = await read(path, opening, None if before is None else before[0])
+        lines = before[1] if before is not None and before[0] is seen else code_lines(seen.text)
+        if len(seen.text) <= _SMALL:
+            # The last used goes to the end.
+            self._kept[uri] = seen, lines
+        while len(self._kept) > _MOST_PAGES:
+            del self._kept[next(iter(self._kept))]
+        return lines
 
 
 class Documents:

@@ -92,7 +92,7 @@ class CodeAnswers:
         self, session: Session, query: CodeQuery, path: CanonicalPath, asking: "type[Asking]"
     ) -> CodeAnswer:
         document = await session.document(path, self.workspace.regular)
-        view = View(workspace=self.workspace, encoding=session.encoding)
+        view = View(workspace=self.workspace, encoding=session.encoding, pages=session.pages)
         question = asking(session=session, document=document, view=view, query=query, hiding=self.hiding)
         try:
             return await question.answer()

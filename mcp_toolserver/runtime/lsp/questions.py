@@ -85,7 +85,7 @@ class Asking:
             )
         ask = partial(_ASKED[operation], self)
         is_local = operation in _OF_ONE_FILE
-        found = await (ask() if is_local else self.session.settled(ask))
+        found = await self._current(ask, is_local=is_local)
         places = await self.view.shown(found.spots, self.query.limit)
         looked_at = len(places) + self.view.withheld
         return CodeAnswer(
@@ -96,6 +96,14 @@ class Asking:
             source=self.session.name,
             unfinished=not is_local and not self.session.is_settled,
         )
+
+    async def _current(self, ask: Callable[[], Awaitable[Found]], *, is_local: bool) -> Found:
+        opening = self.view.workspace.regular
+        # A server that tells of problems by itself has to know first.
+        if self.query.operation != "diagnostics" and (is_local or self.session.is_settled):
+            return await self.session.current(ask, opening)
+        await self.session.know(opening)
+        return await (ask() if is_local else self.session.settled(ask))
 
     @property
     def _place(self) -> types.TextDocumentPositionParams:

@@ -14,11 +14,11 @@ from anyio import to_thread
 
 from mcp_toolserver.capabilities import CanonicalPath
 from mcp_toolserver.errors import ToolError
-from mcp_toolserver.runtime.lsp.documents import MOST_OPEN, Document, Documents, Open
+from mcp_toolserver.runtime.lsp.documents import MOST_OPEN, Document, Documents, Open, Pages
 from mcp_toolserver.runtime.lsp.manners import answered, encoding, introduction, registered
 from mcp_toolserver.runtime.lsp.talk import Ended, Partner, Refused, Talk
 from mcp_toolserver.runtime.lsp.uris import to_uri
-from mcp_toolserver.runtime.lsp.watch import DELETED, Kind, State, Wanted, changes, look
+from mcp_toolserver.runtime.lsp.watch import DELETED, Kind, Wanted, Watch
 from mcp_toolserver.runtime.sandbox.wire import is_list, is_object
 from mcp_toolserver.text.code_languages import Language, ending
 from mcp_toolserver.text.code_positions import Encoding
@@ -99,6 +99,8 @@ class Session:
     limits: SessionLimits
     talk: Talk = field(init=False)
     documents: Documents = field(init=False)
+    pages: Pages = field(default_factory=Pages)
+    """What its answers have shown."""
     encoding: Encoding = "utf-16"
     published: dict[str, Published] = field(default_factory=dict[str, Published])
     """By address, what came last."""
@@ -111,13 +113,14 @@ class Session:
     _changed: float = 0.0
     _began: float = field(default_factory=monotonic)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
-    _state: State = field(default_factory=dict[str, tuple[int, int, int]])
+    _news_told: int = 0
+    """How often it was told of changes."""
     _lock: anyio.Lock = field(default_factory=anyio.Lock)
 
     @cached_property
-    def _wanted(self) -> Wanted:
+    def _watch(self) -> Watch:
         endings = tuple(f".{end}" for end in self.language.ids)
-        return Wanted(endings=endings, names=self.language.markers)
+        return Watch(self.folder, Wanted(endings=endings, names=self.language.markers))
 
     async def begin(self, partner: Partner) -> None:
         """Introduce ourselves to the server at the other end.
@@ -128,7 +131,7 @@ class Session:
         """
         self.talk = Talk(partner, self._answer, self._hear, self._announce)
         self.documents = Documents(self.talk.notify)
-        self._state = await to_thread.run_sync(look, self.folder, self._wanted)
+        await to_thread.run_sync(self._watch.look)
         with anyio.fail_after(self.limits.start):
             result = await self.talk.request("initialize", introduction(self.folder))
         offers = result.get("capabilities") if is_object(result) else None
@@ -147,20 +150,46 @@ class Session:
         return any(heard > since for heard in self._working.values())
 
     async def document(self, path: CanonicalPath, opening: Open) -> Document:
-        """The document of an absolute path as its file is now, after the server was told of all that has
-        changed.
+        """The document of an absolute path, which the server has open now; it and all that are open are as
+        their files.
 
         Raises:
             Ended: the server is gone.
             NotFound, Denied, InvalidInput: see `documents.read`.
         """
         async with self._lock:
-            changed = await self.documents.refresh(opening)
-            news = await self._look()
-            if changed or news:
-                self._changed = monotonic()
-            await self._open_changed(news, opening)
+            if await self.documents.refresh(opening):
+                self._has_news()
+                await self._look(opening)
             return await self.documents.open(path, self._identifier(path), opening)
+
+    async def know(self, opening: Open) -> None:
+        """Tell the server which files have changed on disk.
+
+        Raises:
+            Ended: the server is gone.
+        """
+        async with self._lock:
+            await self._look(opening)
+
+    async def current(self, ask: Callable[[], Awaitable[T]], opening: Open) -> T:
+        """The answer to `ask` of a server that knows which files have changed on disk.
+
+        They are looked at while it answers. When any has changed, it is told and asked once more.
+        """
+        before = self._news_told
+        asked = asyncio.ensure_future(ask())
+        try:
+            # It sends the question first.
+            await asyncio.sleep(0)
+            await self.know(opening)
+            if before == self._news_told:
+                return await asked
+            # Some servers fail at the next question when this one is cancelled.
+            await asyncio.wait((asked,))
+        finally:
+            await _dropped(asked)
+        return await ask()
 
     async def request(self, method: str, params: object) -> object:
         """Ask.
@@ -229,20 +258,22 @@ class Session:
         left = last.at + self.limits.afterthought - monotonic()
         return await self._until(lambda: last not in self.published.values(), left)
 
-    async def _look(self) -> Sequence[tuple[str, Kind]]:
-        """Tell the server which files have changed on disk, and give them back."""
-        if len(self._state) <= _FEW_FILES:
-            after = look(self.folder, self._wanted)
-        else:
-            after = await to_thread.run_sync(look, self.folder, self._wanted)
-        changed = list(changes(self._state, after))
-        self._state = after
-        if changed:
-            told = [{"uri": to_uri(path), "type": kind} for path, kind in changed]
-            self.talk.notify("workspace/didChangeWatchedFiles", {"changes": told})
-            if self._hears_of_saving():
-                self.documents.save_all()
-        return changed
+    async def _look(self, opening: Open) -> None:
+        """Tell the server which files have changed on disk, and open them."""
+        is_small = len(self._watch) <= _FEW_FILES
+        news = self._watch.look() if is_small else await to_thread.run_sync(self._watch.look)
+        if not news:
+            return
+        told = [{"uri": to_uri(path), "type": kind} for path, kind in news]
+        self.talk.notify("workspace/didChangeWatchedFiles", {"changes": told})
+        if self._hears_of_saving():
+            self.documents.save_all()
+        self._has_news()
+        await self._open_changed(news, opening)
+
+    def _has_news(self) -> None:
+        self._changed = monotonic()
+        self._news_told += 1
 
     async def _open_changed(self, changed: Sequence[tuple[str, Kind]], opening: Open) -> None:
         """Open what has changed: a server may look at files in its own time, but knows documents at once."""
@@ -305,3 +336,14 @@ class Session:
             self._working.pop(token, None)
         elif token in self._working or len(self._working) < _MOST_REMEMBERED:
             self._working[token] = monotonic()
+
+
+async def _dropped(asked: asyncio.Future[T]) -> None:
+    """Have nothing left of a task whose outcome nobody waits for any more."""
+    if not asked.done():
+        asked.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait((asked,))
+    if not asked.cancelled():
+        # An exception that nobody has seen would be logged.
+        asked.exception()

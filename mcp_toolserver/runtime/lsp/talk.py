@@ -43,6 +43,7 @@ class Unanswerable(Exception):
 class Partner(Protocol):
     """A program that is talked to; see `Dialogue`."""
 
+    def offer(self, data: bytes) -> int: ...
     async def say(self, data: bytes) -> None: ...
     async def hear(self) -> bytes: ...
     async def end(self) -> None: ...
@@ -125,6 +126,11 @@ class Talk:
 
     def _send(self, message: dict[str, object]) -> None:
         data = framed(message)
+        if not self._unsent_bytes:
+            # It is on its way before anything else is done, not when the loop comes to it.
+            data = data[self._partner.offer(data) :]
+        if not data:
+            return
         self._unsent_bytes += len(data)
         if self._unsent_bytes > _MOST_UNSENT_BYTES or len(self._unsent) >= _MOST_UNSENT:
             self._over("does not read what it is sent")

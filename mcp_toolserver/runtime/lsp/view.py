@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from mcp_toolserver.capabilities import CodePlace
 from mcp_toolserver.errors import ToolError
 from mcp_toolserver.runtime.fs import Workspace
-from mcp_toolserver.runtime.lsp.documents import read
+from mcp_toolserver.runtime.lsp.documents import Pages
 from mcp_toolserver.runtime.lsp.uris import to_path
-from mcp_toolserver.text.code_positions import Encoding, code_lines, to_index
+from mcp_toolserver.text.code_positions import Encoding, to_index
 
 MOST_TEXT = 300
 """Characters of a line that are shown."""
@@ -37,6 +37,8 @@ class View:
 
     workspace: Workspace
     encoding: Encoding
+    pages: Pages
+    """Of all answers."""
     withheld: int = 0
     """Spots that cannot be shown: outside the roots, hidden, or no longer there."""
     _files: dict[str, tuple[str, list[str]] | None] = field(
@@ -85,10 +87,9 @@ class View:
             return None
         try:
             path = self.workspace.canonical(absolute)
-            seen = await read(path, self.workspace.regular)
+            return path, await self.pages.lines(uri, path, self.workspace.regular)
         except ToolError:
             return None
-        return path, code_lines(seen.text)
 
 
 def _clipped(text: str) -> str:
