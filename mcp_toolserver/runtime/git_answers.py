@@ -143,11 +143,12 @@ def _seen(repository: Repository, change: GitChange) -> bool:
 def _spelt(repository: Repository, change: GitChange) -> GitChange:
     folder = "/" if change.path.endswith("/") else ""
     hidden = not change.origin or repository.is_hidden(change.origin)
-    return replace(
-        change,
-        path=f"{showable(repository.spelt(change.path))}{folder}",
-        origin="" if hidden else showable(repository.spelt(change.origin)),
-    )
+    path = f"{showable(repository.spelt(change.path))}{folder}"
+    origin = "" if hidden else showable(repository.spelt(change.origin))
+    # A thousand copies take as long as git does for them.
+    if (path, origin) == (change.path, change.origin):
+        return change
+    return replace(change, path=path, origin=origin)
 
 
 async def _history(repository: Repository, query: HistoryQuery) -> GitHistory:

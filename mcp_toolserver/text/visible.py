@@ -87,6 +87,9 @@ _MOSTLY_ASCII = 1.5
 
 def visible(text: str) -> str:
     """`text` with escapes for what cannot be seen."""
+    # Most of the many texts in structured answers are short and plain, and then this is all.
+    if text.isascii() and text.isprintable():
+        return text
     found = _found(text)
     if len(found) > _FEW:
         text = _pattern(_ALWAYS).sub(lambda match: "".join(map(escape, match[0])), text)
