@@ -229,7 +229,7 @@ async def test_lines_that_were_shown_are_taken_apart_once(tmp_path: Path) -> Non
     lines = await pages.lines("file:///old", old, _open)
     assert lines[0].startswith('"""The parts of the LSP tool')
     assert await pages.lines("file:///old", old, _open) is lines
-    new = CanonicalPath(tmp_path / "new.py")
+    new = CanonicalPath(str(tmp_path / "new.py"))
     (tmp_path / "new.py").write_text("a\nb", encoding="utf-8")
     assert await pages.lines("file:///new", new, _open) == ["a", "b"]
     (tmp_path / "new.py").write_text("a\nc", encoding="utf-8")
