@@ -33,7 +33,7 @@ from mcp_toolserver.runtime.beneath import Openat2, below, best_engine
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.container_engine import Engine
 from mcp_toolserver.runtime.containers import Containers
-from mcp_toolserver.runtime.desktop import HelperPrograms
+from mcp_toolserver.runtime.desktop import reached
 from mcp_toolserver.runtime.desktop_programs import DESKTOP, lacking_desktop
 from mcp_toolserver.runtime.found_programs import Found
 from mcp_toolserver.runtime.fs import Workspace
@@ -42,6 +42,7 @@ from mcp_toolserver.runtime.git_answers import Answers
 from mcp_toolserver.runtime.git_clone import Cloning
 from mcp_toolserver.runtime.git_repository import Reading
 from mcp_toolserver.runtime.grant import Machine
+from mcp_toolserver.runtime.helper_programs import HelperPrograms
 from mcp_toolserver.runtime.host_programs import ENGINES, POWERSHELLS, powershell_start
 from mcp_toolserver.runtime.interpreters import Interpreters
 from mcp_toolserver.runtime.language_servers import LanguageServers
@@ -152,7 +153,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         git=_git(broker, found.git, hiding=hiding),
         clones=_clones(broker, found.git, web if offer.networked else None, hiding=hiding),
         languages=languages.within,
-        desktop=desktop and desktop.within,
+        desktop=desktop and reached(desktop),
         processes=running and running.within,
         jobs=running,
         sessions=sessions and sessions.within,
@@ -267,6 +268,9 @@ _OWN = (
 """What every host has: it changes nothing but the server's own state."""
 _WEB: tuple[Capability, ...] = (Capability.FETCH, Capability.SEND)
 
+_SHOWING = (Capability.DESKTOP_OPEN, Capability.DESKTOP_APP)
+"""What shows a user something, which may be anywhere."""
+
 _ON_HOST = (Capability.PROCESS, Capability.SESSIONS, Capability.POWERSHELL)
 """What runs commands on this machine itself."""
 
@@ -281,7 +285,7 @@ def _reaching(settings: Settings, offer: "Offer", held_by: int | None) -> frozen
     commands = started if offer.networked and Capability.PROCESS in offer.prices else ()
     contained = settings.network != "commands" and settings.containers != "failover"
     containers = () if contained else (Capability.CONTAINERS,)
-    return frozenset({*_WEB, *own, *commands, *containers, Capability.DESKTOP_OPEN})
+    return frozenset({*_WEB, *own, *commands, *containers, *_SHOWING})
 
 
 @dataclass(frozen=True, kw_only=True)

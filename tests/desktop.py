@@ -29,6 +29,14 @@ def has(*names: str) -> bool:
     return all(map(shutil.which, names))
 
 
+def only(folder: Path, *names: str) -> list[str]:
+    """A PATH with some real programs and no other."""
+    for name in names:
+        real = next(f"{place}/{name}" for place in PATH if Path(place, name).exists())
+        program(folder / "one", name, f'exec {real} "$@"')
+    return [str(folder / "one")]
+
+
 @contextmanager
 def display(width: int, height: int) -> Generator[str]:
     """A display of X that nobody sees; its name."""
@@ -55,10 +63,11 @@ async def desk(
     platform: str = "linux",
     mode: Permission = Permission.DANGER_FULL_ACCESS,
     private: bool = True,
+    deny: tuple[str, ...] = (),
 ) -> AsyncGenerator[Dispatcher]:
     """A server on the desktop that `environ` leads to, with the programs in `path`."""
     found = Found(desktop=find_desktop(path, [], environ, platform))
-    async with workshop(folder, mode, found=found, desktop_private=private) as server:
+    async with workshop(folder, mode, found=found, desktop_private=private, deny=deny) as server:
         yield server
 
 

@@ -2,7 +2,7 @@
 the example of each."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -23,6 +23,7 @@ OPEN = frozenset(
     {
         *(Capability.PROCESS, Capability.LANGUAGES, Capability.CLONES, Capability.FETCH, Capability.SEND),
         Capability.DESKTOP_OPEN,
+        Capability.DESKTOP_APP,
     }
 )
 """What reaches beyond the machine."""
@@ -89,7 +90,7 @@ def _section(entry: Entry) -> Iterator[str]:
     assert isinstance(required, list)
     for name, shape in properties.items():
         assert isinstance(shape, dict)
-        default = "required" if name in required else json.dumps(defaults[name], default=list)
+        default = "required" if name in required else json.dumps(defaults[name], default=_simple)
         yield f"| `{name}` | {_type(shape)} | {default} | {shape.get('description', '')} |"
     yield ""
     needs = "what the tool needs that it calls" if isinstance(spec.run, Forward) else spec.permission.flag
@@ -98,6 +99,10 @@ def _section(entry: Entry) -> Iterator[str]:
     yield f"Ends after {spec.limits.deadline:g} s; sends at most {spec.limits.output_bytes:,} bytes of text."
     yield ""
     yield from _example(example(spec.name))
+
+
+def _simple(value: object) -> object:
+    return list(value) if isinstance(value, Iterable) else str(value)
 
 
 def _hints(entry: Entry) -> str:

@@ -10,31 +10,26 @@ import anyio
 import pytest
 
 from mcp_toolserver.capabilities import PRICES, Capability, Permission
-from mcp_toolserver.errors import RegistrationError
+from mcp_toolserver.errors import RegistrationError, TimedOut, Unavailable
 from mcp_toolserver.runtime.desktop_programs import DESKTOP, DesktopPrograms, find_desktop, lacking_desktop
 from mcp_toolserver.runtime.grant import Machine
+from mcp_toolserver.runtime.helper_programs import HelperPrograms
 from mcp_toolserver.settings import load
 from mcp_toolserver.text import desktop as argv
 from mcp_toolserver.text.open_target import open_target
-from tests.desktop import PATH, PICTURE, desk, display, given, has, stand_ins
-from tests.processes import call
+from tests.desktop import PICTURE, desk, display, given, has, only, stand_ins
+from tests.processes import PATIENCE, broker, call
 from tests.workbench import Person
-from tests.workshop import names, program
+from tests.workshop import names
 
 X = {"DISPLAY": ":0"}
 WAYLAND = {"WAYLAND_DISPLAY": "wayland-0"}
-TOOLS = {"open", "notify", "say", "read_clipboard", "write_clipboard", "take_screenshot"}
+TOOLS = {"open", "open_app", "notify", "say", "read_clipboard", "write_clipboard", "take_screenshot"}
 HOSTILE = "-x'; touch evil; \" $(touch evil) `touch evil` \\ \U0001f600\nend"
 
 CLIPBOARDS = [name for name in ("xclip",) if has("Xvfb", name)]
 """What is installed is tried for real; the rest of the tests need nothing."""
 CAMERAS = [name for name in ("scrot", "import") if has("Xvfb", name)]
-
-
-def only(folder: Path, name: str) -> list[str]:
-    """A PATH with one real program."""
-    real = next(f"{place}/{name}" for place in PATH if Path(place, name).exists())
-    return [str(Path(program(folder / "one", name, f'exec {real} "$@"')).parent)]
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +70,7 @@ async def test_the_screen_is_seen(name: str, tmp_path: Path, screen: dict[str, s
 PASTE = ["xclip", "-selection", "clipboard", "-out"]
 LINUX = {
     "xdg-open": "",
+    "gtk-launch": "",
     "notify-send": "",
     "spd-say": "",
     "xclip": 'if [ "$1" = -quiet ]; then cat > {kept}; exec sleep 1000; else cat {kept}; fi',
@@ -105,6 +101,14 @@ def placed(folder: Path, scripts: dict[str, str]) -> list[str]:
             "open", {"target": "https://A.example/x"}, ["xdg-open", "https://a.example/x"], id="open"
         ),
         pytest.param("open", {"target": "mailto:a@b.example"}, ["xdg-open", "mailto:a@b.example"], id="mail"),
+        pytest.param("open_app", {"app": "org.a.B"}, ["gtk-launch", "org.a.B"], id="start"),
+        pytest.param(
+            "open_app",
+            {"app": "b", "target": "https://A.example/x"},
+            ["gtk-launch", "b", "https://a.example/x"],
+            id="start with an address",
+        ),
+        pytest.param("open_app", {"app": "b", "target": ""}, ["gtk-launch", "b"], id="start with nothing"),
         pytest.param(
             "notify",
             {"title": HOSTILE, "message": "-m"},
@@ -140,6 +144,13 @@ async def test_on_linux_a_helper_gets_each_text_as_one_argument(
     ("tool", "arguments", "expected"),
     [
         pytest.param("open", {"target": "https://a.example/"}, ["open", "https://a.example/"], id="open"),
+        pytest.param("open_app", {"app": "My App"}, ["open", "-a", "My App"], id="start"),
+        pytest.param(
+            "open_app",
+            {"app": "My App", "target": "mailto:a@b.example"},
+            ["open", "-a", "My App", "mailto:a@b.example"],
+            id="start with an address",
+        ),
         pytest.param("say", {"text": "-a", "voice": "Anna"}, ["say", "-v", "Anna", "--", "-a"], id="say"),
         pytest.param("write_clipboard", {"text": HOSTILE}, ["pbpaste"], id="copy"),
         pytest.param(
@@ -175,6 +186,38 @@ async def test_a_file_of_the_workspace_is_opened_and_stays_open(tmp_path: Path) 
         assert (await call(server, "open", target="/etc/passwd")).error == "denied"
         for target in ("javascript:alert(1)", "file:///etc/passwd", "ssh://a.example", ""):
             assert (await call(server, "open", target=target)).error == "invalid_input"
+
+
+async def test_a_program_is_started_with_a_file_of_the_workspace_and_by_no_path(tmp_path: Path) -> None:
+    place = placed(tmp_path, {**LINUX, "gtk-launch": f"(sleep 1000; touch {tmp_path}/later) &\nexit 0"})
+    async with desk(tmp_path, path=place, environ=X) as server:
+        (tmp_path / "root/-a file").write_text("x", encoding="utf-8")
+        started = await call(server, "open_app", app="a.b", target="-a file")
+        assert started.text == "Opened -a file with a.b."
+        assert given(tmp_path) == ["gtk-launch", "a.b", str(tmp_path / "root/-a file")]
+        (tmp_path / "argv").unlink()
+        assert (await call(server, "open_app", app="a.b", target="none")).error == "not_found"
+        assert (await call(server, "open_app", app="a.b", target="/etc/passwd")).error == "denied"
+        for app in ("", "-a", "--help", "/bin/sh", "../x", "a/b", "a\nb", " a"):
+            assert (await call(server, "open_app", app=app)).error == "invalid_input", app
+        assert (await call(server, "open_app", app="a", target="file:///etc/passwd")).error == "invalid_input"
+    assert not (tmp_path / "argv").exists()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        pytest.param("write_clipboard", {"text": "a\0b"}, id="copy"),
+        pytest.param("notify", {"title": "a\0b", "message": "c"}, id="title"),
+        pytest.param("notify", {"title": "a", "message": "b\0c"}, id="message"),
+        pytest.param("say", {"text": "a\0b"}, id="say"),
+    ],
+)
+async def test_a_nul_character_is_refused(tool: str, arguments: dict[str, Any], tmp_path: Path) -> None:
+    async with desk(tmp_path, path=placed(tmp_path, LINUX), environ=X) as server:
+        result = await call(server, tool, **arguments)
+    assert (result.error, "NUL" in result.text) == ("invalid_input", True)
+    assert not (tmp_path / "argv").exists()
 
 
 async def test_a_helper_that_fails_is_named(tmp_path: Path) -> None:
@@ -213,6 +256,32 @@ async def test_a_cancelled_call_leaves_no_holder(tmp_path: Path) -> None:
         with anyio.move_on_after(0.5) as scope:
             await server.call("write_clipboard", {"text": "x" * 99_000}, Person())
         assert scope.cancelled_caught
+
+
+async def test_a_call_that_is_cancelled_while_its_text_is_not_taken_leaves_no_holder(tmp_path: Path) -> None:
+    hold = f"echo $$ > {tmp_path}/holder; exec sleep 1000"
+    script = f'if [ "$1" = -quiet ]; then {hold}; fi; touch {tmp_path}/pasted'
+    async with desk(tmp_path, path=placed(tmp_path, {**LINUX, "xclip": script}), environ=X) as server:
+        with anyio.fail_after(PATIENCE):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(server.call, "write_clipboard", {"text": "x"}, Person())
+                while not (tmp_path / "pasted").exists():
+                    await anyio.sleep(0.01)
+                tasks.cancel_scope.cancel()
+        holder = (tmp_path / "holder").read_text(encoding="utf-8").strip()
+        assert not Path(f"/proc/{holder}").exists()
+
+
+async def test_what_takes_too_long_or_is_too_much_is_ended(tmp_path: Path) -> None:
+    slow = ("/bin/sleep", "1000")
+    with broker() as started:
+        helpers = HelperPrograms(started, DesktopPrograms(), seconds=0.1, most_open=1)
+        with pytest.raises(TimedOut, match="sleep took too long"):
+            await helpers.output(slow)
+        await helpers.stay(slow)
+        with pytest.raises(Unavailable, match="stay open"):
+            await helpers.stay(slow)
+        await helpers.aclose()
 
 
 async def test_what_is_private_has_a_switch_of_its_own(tmp_path: Path) -> None:

@@ -52,6 +52,13 @@ CALLS: dict[str, dict[str, Any]] = {
     "read_clipboard": {},
     "write_clipboard": {"text": "x"},
     "take_screenshot": {},
+    "open_app": {"app": "x"},
+    "mdfind": {"query": "shop"},
+    "take_window_screenshots": {},
+    "list_notes": {"query": "rate"},
+    "read_note": {"title": "VAT rates"},
+    "create_note": {"title": "VAT rates", "body": "The usual rate is 19 %.", "folder": "Shop"},
+    "update_note": {"title": "VAT rates", "body": "Ask about books."},
     "write_file": {"path": "new/b.txt", "content": "b"},
     "edit_file": {"path": "src/a.py", "old_string": "hello", "new_string": "goodbye"},
     "NotebookEdit": {"notebook_path": "src/n.ipynb", "cell_id": "a", "new_source": "2"},
@@ -99,7 +106,11 @@ COMMANDS = {"bash", "TaskOutput", "TaskStop", "LSP", "REPL"}
 PROGRAMS = {"PowerShell": ("pwsh", "powershell"), "container_shell": ("docker", "podman", "container")}
 ELSEWHERE = {name for name, programs in PROGRAMS.items() if not any(map(shutil.which, programs))}
 """What needs a program that this machine does not have."""
-DESKTOP = {"open", "notify", "say", "read_clipboard", "write_clipboard", "take_screenshot"}
+DESKTOP = {
+    *("open", "open_app", "mdfind", "notify", "say", "read_clipboard", "write_clipboard"),
+    *("take_screenshot", "take_window_screenshots"),
+    *("list_notes", "read_note", "create_note", "update_note"),
+}
 """Switched off: whoever runs the tests may have one."""
 MISSING = ELSEWHERE | DESKTOP
 LISTED = {

@@ -9,7 +9,7 @@ from mcp_toolserver.capabilities.catalogue import Catalogue, ToolCard
 from mcp_toolserver.capabilities.clock import Clock
 from mcp_toolserver.capabilities.clones import Cloned, CloneQuery, Clones
 from mcp_toolserver.capabilities.containers import Contained, Containers
-from mcp_toolserver.capabilities.desktop import Desktop
+from mcp_toolserver.capabilities.desktop import Desktop, Indexed, WindowPicture, WindowPictures
 from mcp_toolserver.capabilities.files import (
     CanonicalPath,
     Contents,
@@ -50,6 +50,7 @@ from mcp_toolserver.capabilities.kept import (
     TodoStatus,
 )
 from mcp_toolserver.capabilities.languages import CodeAnswer, CodeOperation, CodePlace, CodeQuery, Languages
+from mcp_toolserver.capabilities.notes import Note, NoteCard, NoteCards, NoteQuery, Notes
 from mcp_toolserver.capabilities.origin import Origin
 from mcp_toolserver.capabilities.prices import PRICES, Capability, Permission, Prices
 from mcp_toolserver.capabilities.processes import Command, Jobs, JobState, Processes
@@ -118,11 +119,17 @@ __all__ = [
     "GitState",
     "GitText",
     "HistoryQuery",
+    "Indexed",
     "JobState",
     "Jobs",
     "Language",
     "Languages",
     "LineQuery",
+    "Note",
+    "NoteCard",
+    "NoteCards",
+    "NoteQuery",
+    "Notes",
     "Origin",
     "Permission",
     "Preference",
@@ -154,5 +161,7 @@ __all__ = [
     "WebQuery",
     "WebRead",
     "WebSend",
+    "WindowPicture",
+    "WindowPictures",
     "Written",
 ]

@@ -46,6 +46,11 @@ class Capability(Enum):
     CLIPBOARD_READ = "clipboard_read"
     CLIPBOARD_WRITE = "clipboard_write"
     SCREEN = "screen"
+    WINDOWS = "windows"
+    DESKTOP_APP = "desktop_app"
+    DESKTOP_FIND = "desktop_find"
+    NOTES_READ = "notes_read"
+    NOTES_WRITE = "notes_write"
 
 
 Prices = Mapping[Capability, Permission]
@@ -77,6 +82,11 @@ PRICES: Prices = {
     Capability.CLIPBOARD_READ: Permission.DANGER_FULL_ACCESS,
     Capability.CLIPBOARD_WRITE: Permission.DANGER_FULL_ACCESS,
     Capability.SCREEN: Permission.DANGER_FULL_ACCESS,
+    Capability.WINDOWS: Permission.DANGER_FULL_ACCESS,
+    Capability.DESKTOP_APP: Permission.DANGER_FULL_ACCESS,
+    Capability.DESKTOP_FIND: Permission.DANGER_FULL_ACCESS,
+    Capability.NOTES_READ: Permission.DANGER_FULL_ACCESS,
+    Capability.NOTES_WRITE: Permission.DANGER_FULL_ACCESS,
 }
 """What each capability costs where nothing but this process enforces it. A host that confines processes in
 the kernel lowers the prices of `PROCESS`, `SESSIONS`, `POWERSHELL` and `LANGUAGES`; a host on which no job

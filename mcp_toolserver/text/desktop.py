@@ -12,11 +12,10 @@ _FRONT = (
     'tell application "System Events" to tell (first process whose frontmost is true) to '
     "get {position, size} of front window"
 )
-_KEPT = "f=$(mktemp) || exit 1; trap 'rm -f \"$f\"' EXIT; "
-_MAC_SCREEN = f'{_KEPT}screencapture -x -t png "$f" && cat "$f"'
-_MAC_WINDOW = (
-    f'{_KEPT}r=$(osascript -e \'{_FRONT}\' | tr -d \' \') && screencapture -x -t png -R "$r" "$f" && cat "$f"'
-)
+KEPT = "f=$(mktemp) || exit 1; trap 'rm -f \"$f\"' EXIT; "
+"""The beginning of a script that needs a file of its own."""
+_MAC_SCREEN = f'{KEPT}"$0" -x -t png "$f" && cat "$f"'
+_MAC_WINDOW = f'{KEPT}r=$(osascript -e \'{_FRONT}\' | tr -d \' \') && "$0" -x -t png -R "$r" "$f" && cat "$f"'
 
 
 def name(program: str) -> str:
@@ -27,6 +26,12 @@ def name(program: str) -> str:
 def opening(program: str, target: str) -> Argv:
     """Show `target`, which is an address or an absolute path, and so no option."""
     return program, target
+
+
+def launching(program: str, app: str, target: str) -> Argv:
+    """Start `app`, whose name is no option, with `target` if there is one."""
+    start = (program, "-a", app) if name(program) == "open" else (program, app)
+    return (*start, *((target,) if target else ()))
 
 
 def notice(program: str, title: str, message: str) -> Argv:
@@ -89,8 +94,8 @@ def reader(program: str) -> str:
 
 _CAMERAS: Mapping[str, tuple[Callable[[str], Argv], Callable[[str], Argv] | None]] = {
     "screencapture": (
-        lambda _: ("/bin/sh", "-c", _MAC_SCREEN),
-        lambda _: ("/bin/sh", "-c", _MAC_WINDOW),
+        lambda program: ("/bin/sh", "-c", _MAC_SCREEN, program),
+        lambda program: ("/bin/sh", "-c", _MAC_WINDOW, program),
     ),
     "grim": (lambda program: (program, "-t", "png", "-"), None),
     "scrot": (

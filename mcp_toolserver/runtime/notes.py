@@ -1,0 +1,109 @@
+"""The notes of the user, which are kept by Apple Notes."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from mcp_toolserver.capabilities import Capability, Note, NoteCard, NoteCards, NoteQuery
+from mcp_toolserver.errors import InvalidInput, NotFound, ToolError, Unavailable
+from mcp_toolserver.runtime.helper_programs import HelperPrograms
+from mcp_toolserver.text.notes import Told, ToldCard, asking, below_title, told
+
+SECONDS = 100.0
+"""The first time, the user is asked whether they allow it."""
+
+_MOST_BYTES = 1 << 20
+_MOST_CANDIDATES = 20
+
+_REFUSALS: Mapping[str, tuple[type[ToolError], str]] = {
+    "locked": (Unavailable, "The note is locked with a password. Ask the user to unlock or change it."),
+    "attachments": (
+        Unavailable,
+        "The note holds attachments, which would be lost. Make a new note, or ask the user to change it.",
+    ),
+    "several folders": (InvalidInput, "Several folders are called that. Give it as ACCOUNT/FOLDER."),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppleNotes:
+    """Implements `capabilities.Notes`."""
+
+    helpers: HelperPrograms
+    program: Callable[[Capability], str]
+    """The program for a capability, if the call may use it."""
+
+    async def listed(self, query: str, folder: str, most: int) -> NoteCards:
+        program = self.program(Capability.NOTES_READ)
+        answer = await self._ask(program, do="list", query=query, folder=folder, most=most)
+        if answer.problem:
+            raise _refusal(answer, NoteQuery(folder=folder))
+        return NoteCards(notes=tuple(map(_card, answer.notes)), total=answer.total)
+
+    async def read(self, which: NoteQuery, most: int) -> Note:
+        answer = await self._ask(self.program(Capability.NOTES_READ), do="read", most=most, **_fields(which))
+        card = _one(answer, which)
+        whole = answer.total <= most
+        return Note(card=card, text=below_title(card.title, answer.text), whole=whole)
+
+    async def create(self, title: str, body: str, folder: str) -> NoteCard:
+        program = self.program(Capability.NOTES_WRITE)
+        answer = await self._ask(program, do="create", title=title, body=body, folder=folder)
+        return _one(answer, NoteQuery(title=title, folder=folder))
+
+    async def update(self, which: NoteQuery, body: str, *, append: bool) -> NoteCard:
+        self.program(Capability.NOTES_READ)
+        answer = await self._ask(
+            self.program(Capability.NOTES_WRITE), do="update", body=body, append=append, **_fields(which)
+        )
+        return _one(answer, which)
+
+    async def _ask(self, program: str, **request: JsonValue) -> Told:
+        words = asking(program, {"most": _MOST_CANDIDATES, **request})
+        try:
+            printed, _ = await self.helpers.output(words, most=_MOST_BYTES, seconds=SECONDS)
+            return told(printed)
+        except (Unavailable, ValueError):
+            raise Unavailable(
+                "Notes did not answer. Ask the user whether this server may control Notes (System Settings, "
+                "Privacy & Security, Automation)."
+            ) from None
+
+
+def _fields(which: NoteQuery) -> dict[str, JsonValue]:
+    return {"title": which.title, "folder": which.folder, "index": which.index, "id": which.id}
+
+
+def _one(answer: Told, which: NoteQuery) -> NoteCard:
+    if answer.problem or len(answer.notes) != 1:
+        raise _refusal(answer, which)
+    return _card(answer.notes[0])
+
+
+def _card(card: ToldCard) -> NoteCard:
+    return NoteCard(id=card.id, title=card.title, folder=card.folder, changed=card.changed)
+
+
+def _refusal(answer: Told, which: NoteQuery) -> ToolError:
+    match answer.problem:
+        case "no folder":
+            return NotFound(
+                f"Notes has no folder '{which.folder}'. Ask the user for its name, or leave it out."
+            )
+        case "no note" if answer.total:
+            return NotFound(f"There are {answer.total} notes '{which.title}'; `index` goes from 1 to that.")
+        case "several":
+            lines = [
+                f"{at}. {card.folder}, changed {card.changed}, id {card.id}"
+                for at, card in enumerate(answer.notes, 1)
+            ]
+            return InvalidInput(
+                "\n".join((f"{answer.total} notes are called '{which.title}'. Give the `id` of one:", *lines))
+            )
+        case problem if problem in _REFUSALS:
+            kind, why = _REFUSALS[problem]
+            return kind(why)
+        case _:
+            named = f"id '{which.id}'" if which.id else f"title '{which.title}'"
+            return NotFound(f"There is no note with the {named}. Use `list_notes` to find it.")

@@ -1,0 +1,126 @@
+"""Talking to Apple Notes by one script, which gets its values as JSON and answers with JSON. Pure."""
+
+import json
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from mcp_toolserver.text.desktop import Argv
+
+_SCRIPT = r"""
+function run(argv) {
+  const asked = JSON.parse(argv[0]);
+  const app = Application("Notes");
+  const answer = (told) => JSON.stringify(told);
+
+  const folders = [];
+  const seen = new Set();
+  const collect = (holder, account) => holder.folders().forEach((folder) => {
+    if (seen.has(folder.id())) return;
+    seen.add(folder.id());
+    folders.push({folder: folder, name: folder.name(), place: account + "/" + folder.name()});
+    collect(folder, account);
+  });
+  app.accounts().forEach((account) => collect(account, account.name()));
+  const within = folders.filter((each) => !asked.folder || [each.name, each.place].includes(asked.folder));
+  if (asked.folder && !within.length) return answer({problem: "no folder"});
+
+  const card = (note, place) => (
+    {id: note.id(), title: note.name(), folder: place, changed: note.modificationDate().toISOString()}
+  );
+  const cards = () => {
+    const found = within.flatMap(({folder, place}) => {
+      const [ids, titles, dates] = [folder.notes.id(), folder.notes.name(), folder.notes.modificationDate()];
+      return ids.map((id, at) => (
+        {id: id, title: titles[at], folder: place, changed: dates[at].toISOString()}
+      ));
+    });
+    return found.sort((one, other) => (
+      other.changed.localeCompare(one.changed) || one.id.localeCompare(other.id)
+    ));
+  };
+  const line = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;")
+    .replace(/ (?= )|^ /g, "&nbsp;") || "<br>";
+  const html = (text) => text.split(/\r?\n/).map((each) => "<div>" + line(each) + "</div>").join("");
+
+  if (asked.do === "list") {
+    const wanted = asked.query.toLowerCase();
+    const found = cards().filter((each) => each.title.toLowerCase().includes(wanted));
+    return answer({total: found.length, notes: found.slice(0, asked.most)});
+  }
+
+  if (asked.do === "create") {
+    if (asked.folder && within.length > 1) return answer({problem: "several folders"});
+    const account = asked.folder ? null : app.defaultAccount();
+    const folder = account ? account.defaultFolder() : within[0].folder;
+    const place = account ? account.name() + "/" + folder.name() : within[0].place;
+    const body = html(asked.title) + html(asked.body);
+    const made = app.make({new: "note", at: folder, withProperties: {body: body}});
+    return answer({notes: [card(made, place)]});
+  }
+
+  const same = cards().filter((each) => asked.id ? each.id === asked.id : each.title === asked.title);
+  if (same.length > 1 && !asked.index) {
+    return answer({problem: "several", total: same.length, notes: same.slice(0, asked.most)});
+  }
+  const one = same[(asked.index || 1) - 1];
+  if (!one) return answer({problem: "no note", total: same.length});
+  const note = app.notes.byId(one.id);
+  if (note.passwordProtected()) return answer({problem: "locked"});
+
+  if (asked.do === "read") {
+    const text = Array.from(note.plaintext().replace(/\u00a0/g, " "));
+    return answer({notes: [one], total: text.length, text: text.slice(0, asked.most).join("")});
+  }
+
+  if (note.attachments().length) return answer({problem: "attachments"});
+  const before = asked.append ? note.body() : html(one.title);
+  note.body = before + html(asked.body);
+  return answer({notes: [card(note, one.folder)]});
+}
+"""
+
+
+class ToldCard(BaseModel):
+    """A note without its text."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    title: str
+    folder: str
+    changed: str
+
+
+class Told(BaseModel):
+    """What the script answers."""
+
+    model_config = ConfigDict(frozen=True)
+
+    problem: str = ""
+    notes: tuple[ToldCard, ...] = ()
+    total: int = 0
+    """How many notes there are, or characters of the text."""
+    text: str = ""
+
+
+def check_named(title: str, note_id: str) -> None:
+    """Raises: ValueError: a note is named by neither or by both."""
+    if bool(title) == bool(note_id):
+        raise ValueError("give either `title` or `id`")
+
+
+def asking(osascript: str, request: Mapping[str, JsonValue]) -> Argv:
+    """Put a request to the script. A JSON object is no option."""
+    return osascript, "-l", "JavaScript", "-e", _SCRIPT, json.dumps(request, ensure_ascii=False)
+
+
+def told(printed: bytes) -> Told:
+    """Read its answer. Raises: ValueError: it is none."""
+    return Told.model_validate_json(printed)
+
+
+def below_title(title: str, text: str) -> str:
+    """The text of a note without its first line, when that is the title."""
+    first, _, rest = text.partition("\n")
+    return rest if first.strip() == title.strip() else text

@@ -1,0 +1,29 @@
+"""Make a note in Apple Notes, of plain text below a title, in a folder or in the user's usual one."""
+
+from mcp_toolserver.tool import Args, Capability, Field, Limits, Output, Permission, Runtime, ToolSpec
+
+
+class CreateNote(Args):
+    title: str = Field(
+        min_length=1, max_length=200, pattern=r"^[^\n\r]*\S[^\n\r]*$", description="First line"
+    )
+    body: str = Field(max_length=20_000, description="Plain text")
+    folder: str = Field(default="", max_length=200, description="FOLDER or ACCOUNT/FOLDER of Notes")
+
+
+async def run(args: CreateNote, rt: Runtime) -> Output:
+    card = await rt.desktop.notes.create(args.title, args.body, args.folder)
+    return Output(f"Made the note '{card.title}' in {card.folder}, id {card.id}.")
+
+
+TOOL = ToolSpec(
+    name="create_note",
+    description=__doc__ or "",
+    permission=Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({Capability.NOTES_WRITE}),
+    args=CreateNote,
+    run=run,
+    kind="other",
+    subjects=lambda args: (args.title,),
+    limits=Limits(deadline=120.0),
+)

@@ -1,0 +1,50 @@
+"""Find files and folders of the workspace by the machine's own index: names and content on macOS, mostly
+names on Linux. It may be older than the files; `glob_search` and `grep_search` look at the files themselves.
+"""
+
+from mcp_toolserver.tool import (
+    Args,
+    CanonicalPath,
+    Capability,
+    Field,
+    Indexed,
+    Output,
+    Permission,
+    Runtime,
+    ToolSpec,
+    WorkspacePath,
+)
+
+_MOST = 100
+
+
+class Mdfind(Args):
+    query: str = Field(min_length=1, max_length=1_000, description="Words, or a query of that index")
+    path: WorkspacePath = Field(default=CanonicalPath("."), description="Folder")
+
+
+async def run(args: Mdfind, rt: Runtime) -> Output:
+    found = await rt.desktop.find(args.query, args.path, _MOST)
+    return Output("\n".join((*found.files, *_notes(found))), truncated=found.more)
+
+
+def _notes(found: Indexed) -> tuple[str, ...]:
+    said = (
+        "" if found.files else "[nothing found; the index may be old or leave this folder out]",
+        f"[{len(found.files)} shown; ask for less to see others]" if found.more else "",
+        f"[{found.withheld} left out: hidden, or outside the workspace]" if found.withheld else "",
+    )
+    return tuple(filter(None, said))
+
+
+TOOL = ToolSpec(
+    name="mdfind",
+    description=__doc__ or "",
+    permission=Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({Capability.DESKTOP_FIND}),
+    args=Mdfind,
+    run=run,
+    kind="search",
+    subjects=lambda args: (args.path,),
+    idempotent=True,
+)

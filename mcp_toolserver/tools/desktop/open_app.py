@@ -1,0 +1,56 @@
+"""Start a program of the user's desktop, with a web or mail address or a file or folder of the workspace if
+one is given. It stays open as long as this server runs.
+"""
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
+
+from mcp_toolserver.text.open_target import OpenTarget, open_target
+from mcp_toolserver.tool import (
+    Args,
+    CanonicalPath,
+    Capability,
+    Field,
+    Output,
+    PathsMark,
+    Permission,
+    Runtime,
+    ToolSpec,
+)
+
+
+def _parsed(value: object) -> object:
+    return open_target(value) if isinstance(value, str) else value
+
+
+class OpenApp(Args):
+    app: str = Field(
+        min_length=1,
+        max_length=200,
+        pattern=r"^\w[\w .+&'()-]*$",
+        description="Name (macOS) or desktop file id, such as `org.gnome.Maps` (Linux)",
+    )
+    target: Annotated[
+        InstanceOf[OpenTarget], BeforeValidator(_parsed), WithJsonSchema({"type": "string"}), PathsMark()
+    ] = Field(default_factory=OpenTarget, description="Address or path")
+
+
+async def run(args: OpenApp, rt: Runtime) -> Output:
+    if args.target.path:
+        await rt.desktop.launch_path(args.app, CanonicalPath(args.target.path))
+    else:
+        await rt.desktop.launch(args.app, args.target.address)
+    return Output(f"Opened {f'{args.target} with ' if str(args.target) else ''}{args.app}.")
+
+
+TOOL = ToolSpec(
+    name="open_app",
+    description=__doc__ or "",
+    permission=Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({Capability.DESKTOP_APP}),
+    args=OpenApp,
+    run=run,
+    kind="other",
+    subjects=lambda args: (args.app, *filter(None, (str(args.target),))),
+)
