@@ -22,6 +22,7 @@ from mcp_toolserver.runtime.sandbox.walls import Check, Proof
 from mcp_toolserver.text.enforcement import LONGEST, Enforcement, Layer, summary
 from tests.confinement import visible_folder
 from tests.without import around
+from tests.workshop import program
 
 HERE = Path(__file__).parents[1]
 
@@ -321,6 +322,27 @@ def test_what_single_tools_need_is_told_and_no_fault() -> None:
         "/opt/pwsh",
         "/usr/bin/podman",
     ]
+
+
+def test_what_the_desktop_has_and_lacks_is_told_by_reason_and_no_fault() -> None:
+    desktop = {"open": "/usr/bin/xdg-open", "screen": "/usr/bin/scrot"}
+    why = {"screen": "it is private", "say": "no spd-say was found", "notes read": "it is private"}
+    status, told = verdict(replace(GOOD, desktop=desktop, no_desktop=why))
+    assert status == 0
+    assert told["desktop"].detail == "offered in danger-full-access; open: /usr/bin/xdg-open"
+    assert told["desktop: screen, notes read"].detail == "not offered: it is private"
+    assert told["desktop: say"].detail == "not offered: no spd-say was found"
+    assert "desktop" not in verdict(GOOD)[1]
+    assert "starts no programs" in verdict(replace(GOOD, broker=False))[1]["desktop"].detail
+
+
+def test_the_desktop_of_this_machine_is_looked_for(base: Path) -> None:
+    program(base / "bin", "xclip", "")
+    environ = {"PATH": f"{base}/bin:/nowhere", "DISPLAY": ":0", "WAYLAND_DISPLAY": ""}
+    told = findings(doctor(base, "--json", environ=environ))
+    assert told["desktop"]["detail"].endswith(f"clipboard write: {base}/bin/xclip")
+    private = [what for what, one in told.items() if "--desktop-private" in one["detail"]]
+    assert private == ["desktop: clipboard read"]
 
 
 def test_everything_missing_has_a_remedy() -> None:

@@ -3,14 +3,16 @@
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 
 from mcp_toolserver import confine
+from mcp_toolserver.capabilities import Capability
 from mcp_toolserver.commands import host
 from mcp_toolserver.commands.host import Host, Place
 from mcp_toolserver.commands.own_process import Tried, try_lock
 from mcp_toolserver.runtime.beneath import Openat2, best_engine
+from mcp_toolserver.runtime.desktop_programs import lacking_desktop
 from mcp_toolserver.runtime.found_programs import Found
 from mcp_toolserver.runtime.fs import Workspace
 from mcp_toolserver.runtime.host_programs import KERNEL
@@ -75,6 +77,10 @@ class Facts:
     powershell: str | None = None
     engine: str | None = None
     """What starts containers."""
+    desktop: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What can be done there, and by which program."""
+    no_desktop: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What cannot, and why."""
     kernel: bool = False
     """Whether code can run in a Jupyter kernel."""
 
@@ -117,8 +123,18 @@ def examine(settings: Settings, found: Found, *, broker: bool) -> Facts:
         exposed=_exposed(settings),
         powershell=found.powershell,
         engine=found.engine,
+        desktop={_spoken(need): program for need, program in found.desktop.programs.items()},
+        no_desktop={
+            _spoken(need): why
+            for need, why in lacking_desktop(found.desktop, private=settings.desktop_private).items()
+        },
         kernel=all(find_spec(name) is not None for name in KERNEL),
     )
+
+
+def _spoken(need: Capability) -> str:
+    """`desktop_open` is to open, among what a desktop can do."""
+    return need.value.removeprefix("desktop_").replace("_", " ")
 
 
 def _server(settings: Settings, mode: str) -> Tried:

@@ -32,6 +32,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
     yield from _landlock(facts)
     yield from _helpers(facts)
     yield from _optional(facts)
+    yield from _desktop(facts)
     yield from _own_files(facts)
     yield from _told(facts)
     yield from _warnings(facts)
@@ -155,6 +156,20 @@ def _optional(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         what="container engine", standing="note", detail=facts.engine or absent.format("container_shell")
     )
+
+
+def _desktop(facts: Facts) -> Iterator[Finding]:
+    what = "desktop"
+    if not facts.broker:
+        detail = f"not offered: this server starts no programs on {facts.host.system}"
+        yield Finding(what=what, standing="note", detail=detail)
+        return
+    there = [f"{doing}: {path}" for doing, path in facts.desktop.items() if doing not in facts.no_desktop]
+    if there:
+        yield Finding(what=what, standing="note", detail=f"offered in {FULL}; {', '.join(there)}")
+    for reason in dict.fromkeys(facts.no_desktop.values()):
+        lacking = ", ".join(doing for doing, why in facts.no_desktop.items() if why == reason)
+        yield Finding(what=f"{what}: {lacking}", standing="note", detail=f"not offered: {reason}")
 
 
 def _program(path: str | None, version: str, instead: str) -> str:
