@@ -238,7 +238,7 @@ OPTIONS = (
         name="desktop-private",
         read=_yes_or_no,
         switch=True,
-        help="let tools read the clipboard and look at the screen",
+        help="let tools read the clipboard and notes, and look at the screen",
     ),
     Option(name="state-dir", read=_text, metavar="DIR", help="private folder of the server"),
     Option(name="log-level", read=_one_of(*_LEVELS), metavar="L", help=f"on stderr: {', '.join(_LEVELS)}"),
