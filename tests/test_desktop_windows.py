@@ -259,6 +259,7 @@ def test_a_title_cannot_pass_for_the_rest() -> None:
     imitation = stats("0x2", '"x"', width=99, state="IsUnMapped")
     found = described("0x1", stats("0x1", f'"{imitation}"', x=-5))
     assert found is not None
+    assert found.area is not None
     assert found.area == Area(x=-5, y=0, width=20, height=10)
     assert found.area.within(Area(x=0, y=0, width=10, height=5)) == Area(x=0, y=0, width=10, height=5)
 

@@ -6,7 +6,7 @@ A packet could not hold a long script, so the request itself lies in an anonymou
 import json
 import math
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TypeGuard
 
 COMMAND, HELPER = b"c", b"h"
@@ -46,7 +46,7 @@ Request = Script | Program
 def encode(request: Request) -> bytes:
     """The bytes that `decode` reads."""
     kind = "command" if isinstance(request, Script) else "helper"
-    return json.dumps({"kind": kind, **asdict(request)}).encode()
+    return json.dumps({"kind": kind, **vars(request)}).encode()
 
 
 def decode(body: bytes) -> Request:
