@@ -10,7 +10,8 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import NoReturn
 
 from mcp_toolserver import confine
@@ -59,36 +60,45 @@ def _log(level: str) -> None:
     logging.getLogger("mcp_toolserver").setLevel(level)
 
 
-def _serve(invocation: Invocation, broker: Broker | None, found: Found) -> int:
+@contextmanager
+def _beginning(settings: Settings) -> Generator[None]:
+    """Where a process imports what it consists of."""
     # Nothing made while importing is ever garbage; looking for it costs a tenth of the start.
     gc.disable()
-    if invocation.settings.transport == "stdio":
+    if settings.transport == "stdio":
         from mcp_toolserver.protocol import lean_sdk
 
         lean_sdk.load()
-    from mcp_toolserver.assembly import assemble, open_door, serve
-
-    door = open_door(invocation.settings)
-    assembly = assemble(invocation.settings, broker, found, held_by=_lock(invocation.settings, broker))
+    yield
     gc.freeze()
     gc.enable()
+
+
+def _serve(invocation: Invocation, broker: Broker | None, found: Found) -> int:
+    with _beginning(invocation.settings):
+        from mcp_toolserver.assembly import assemble, open_door, serve
+
+        door = open_door(invocation.settings)
+        assembly = assemble(invocation.settings, broker, found, held_by=_lock(invocation.settings, broker))
     return serve(assembly, door, leave)
 
 
 def _tools(invocation: Invocation, broker: Broker | None, found: Found) -> int:
-    from mcp_toolserver.assembly import assemble
-    from mcp_toolserver.commands.catalogue import tools
+    with _beginning(invocation.settings):
+        from mcp_toolserver.assembly import assemble
+        from mcp_toolserver.commands.catalogue import tools
 
-    assembly = assemble(invocation.settings, broker, found, held_by=None)
+        assembly = assemble(invocation.settings, broker, found, held_by=None)
     return tools(assembly.dispatcher, invocation.format)
 
 
 def _call(invocation: Invocation, broker: Broker | None, found: Found) -> int:
-    from mcp_toolserver.assembly import assemble
-    from mcp_toolserver.commands.call import call
+    with _beginning(invocation.settings):
+        from mcp_toolserver.assembly import assemble
+        from mcp_toolserver.commands.call import call
 
-    held_by = _lock(invocation.settings, broker)
-    return call(assemble(invocation.settings, broker, found, held_by=held_by), invocation)
+        assembly = assemble(invocation.settings, broker, found, held_by=_lock(invocation.settings, broker))
+    return call(assembly, invocation)
 
 
 def _doctor(invocation: Invocation, broker: Broker | None, found: Found) -> int:
