@@ -8,7 +8,7 @@ import select
 import shutil
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -66,7 +66,7 @@ class Entrance:
     devices: int = -1
     """See `Ground`."""
     is_behind: bool = False
-    """Whether the fork went behind walls already, see `ahead.enter`."""
+    """Whether the fork went behind walls already, see `go_behind`."""
     folder: str = ""
     """Where the program starts then."""
     temporary: str = ""
@@ -88,8 +88,6 @@ class Entrance:
         if self.is_behind:
             os.chdir(self.folder)
             reopen_nothing()
-            if behind.filtered:
-                seccomp.load(_filter(behind))
             return argv
         if behind.layer == "bubblewrap":
             fix_devices(self.devices)
@@ -186,6 +184,13 @@ def _enclosed(behind: Behind, on: Ground, cwd: int, standing: Ahead | None) -> C
 
 def _filter(behind: Behind) -> bytes:
     return seccomp.program(enclosure.command_filter(behind.walls.mode, behind.walls.network))
+
+
+def go_behind(behind: Behind, namespaces: Sequence[int]) -> None:
+    """Go behind walls that stand, with the filter of `behind`. See `ahead.enter`."""
+    ahead.enter(namespaces)
+    if behind.filtered:
+        seccomp.load(_filter(behind))
 
 
 def built_ahead(behind: Behind, on: Ground, charter: Charter) -> Ahead | None:
@@ -305,7 +310,7 @@ def _become(confinement: Confinement, charter: Charter, script: str, at: _Places
         for number, descriptor in enumerate((nothing, at.output, at.output)):
             os.dup2(descriptor, number)
         if at.namespaces:
-            ahead.enter(at.namespaces)
+            go_behind(confinement.behind, at.namespaces)
         entrance = confinement.entrance
         argv = entrance.enter(confinement.behind, at.cwd, (*charter.shell, script))
         os.execve(argv[0], argv, {**charter.environment, **entrance.environment})  # noqa: S606  # as told

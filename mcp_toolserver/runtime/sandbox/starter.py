@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import NoReturn, Self
 
 from mcp_toolserver.runtime.sandbox import kernel, limits
-from mcp_toolserver.runtime.sandbox.ahead import SECONDS, Ahead, enter
+from mcp_toolserver.runtime.sandbox.ahead import SECONDS, Ahead
 from mcp_toolserver.runtime.sandbox.bubblewrap import Enclosure
 from mcp_toolserver.runtime.sandbox.charter import Charter, decide
-from mcp_toolserver.runtime.sandbox.confined import Entrance
+from mcp_toolserver.runtime.sandbox.confined import Entrance, go_behind
 from mcp_toolserver.runtime.sandbox.enclosure import LockError
 from mcp_toolserver.runtime.sandbox.environment import helper_environment
 from mcp_toolserver.runtime.sandbox.passing import receive, send
@@ -147,10 +147,11 @@ def _wait(recruit: _Recruit, nanny: int) -> NoReturn:
     orders = _moved_up(recruit.orders.detach())
     try:
         _leave_nothing_of_the_nanny(nanny)
+        limits.apply(recruit.charter.bounds)
         _rehearse(recruit)
         given = _given(orders)
         if given and os.fstat(given[0]).st_size == 0:
-            _go_behind(given[1:], orders)
+            _go_behind(recruit, given[1:], orders)
             _rehearse(recruit)
             given = _given(orders)
         if not given:
@@ -170,10 +171,13 @@ def _given(orders: int) -> list[int]:
         return receive(incoming)
 
 
-def _go_behind(namespaces: list[int], orders: int) -> None:
+def _go_behind(recruit: _Recruit, namespaces: list[int], orders: int) -> None:
     """Raises: OSError: the kernel refused."""
+    behind = decide(recruit.charter, recruit.proof, Script(script="", timeout=None))
+    if isinstance(behind, str):
+        raise PermissionError(behind)
     _show_in_proc()
-    enter(namespaces)
+    go_behind(behind, namespaces)
     for namespace in namespaces:
         os.close(namespace)
     os.write(orders, _BEHIND)
@@ -215,7 +219,6 @@ def _become(recruit: _Recruit, given: list[int]) -> dict[str, str]:
             os.dup2(descriptor, number)
         argv = entrance.enter(behind, cwd, _argv(recruit.charter, request))
         environment = {**_environment(recruit.charter, request), **entrance.environment}
-        limits.apply(recruit.charter.bounds)
         os.execve(argv[0], argv, environment)  # noqa: S606  # a starter exists to do this
     except LockError as error:
         return {"unwalled": str(error)}
