@@ -188,11 +188,12 @@ def _end(pid: int) -> None:
 # --- entered by a starter --------------------------------------------------------------------------------
 
 
-def enter(namespaces: Sequence[int]) -> None:
+def enter(namespaces: Sequence[int], hand_over: Callable[[int], object] | None = None) -> None:
     """Go behind walls that stand, and give up all powers of root.
 
     It returns in a fork, because a process cannot change its own process namespace. This process waits for
-    the fork and ends as that does, with 128 and the number for a signal.
+    the fork and ends as that does, with 128 and the number for a signal. With `hand_over`, which gets the
+    number of the fork, it ends at once; the fork becomes a child of the subreaper above, and dies with that.
 
     Raises:
         OSError: the kernel refused.
@@ -202,9 +203,17 @@ def enter(namespaces: Sequence[int]) -> None:
     # It is not this process that is to be told of the end of a child.
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    parent = os.pidfd_open(os.getpid())
     child = os.fork()
+    if child and hand_over:
+        hand_over(child)
+        os._exit(0)
     if child:
         _end_as(child)
+    if hand_over:
+        # From behind the walls a process cannot ask whose child it is.
+        select.select((parent,), (), ())
+    os.close(parent)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
     kernel.drop_capabilities()

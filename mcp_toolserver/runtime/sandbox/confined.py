@@ -8,7 +8,7 @@ import select
 import shutil
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -186,9 +186,11 @@ def _filter(behind: Behind) -> bytes:
     return seccomp.program(enclosure.command_filter(behind.walls.mode, behind.walls.network))
 
 
-def go_behind(behind: Behind, namespaces: Sequence[int]) -> None:
+def go_behind(
+    behind: Behind, namespaces: Sequence[int], hand_over: Callable[[int], object] | None = None
+) -> None:
     """Go behind walls that stand, with the filter of `behind`. See `ahead.enter`."""
-    ahead.enter(namespaces)
+    ahead.enter(namespaces, hand_over)
     if behind.filtered:
         seccomp.load(_filter(behind))
 

@@ -71,12 +71,19 @@ class Starter:
         order = os.memfd_create("order")
         try:
             send(self._orders, (order, *standing.namespaces))
-            answered, _, _ = select.select((self._orders,), (), (), SECONDS)
-            return bool(answered) and self._orders.recv(64) == _BEHIND
-        except OSError:
+            fork = int(self._answer())
+            # It ends, and leaves us the fork that goes on.
+            os.waitpid(self.pid, 0)
+            self.pid = fork
+            return self._answer() == _BEHIND
+        except (OSError, ValueError):
             return False
         finally:
             os.close(order)
+
+    def _answer(self) -> bytes:
+        answered, _, _ = select.select((self._orders,), (), (), SECONDS)
+        return self._orders.recv(64) if answered else b""
 
     def start(self, request: Request, around: Surroundings, entrance: Entrance) -> None:
         """Have it become the program of `request`.
@@ -177,7 +184,7 @@ def _go_behind(recruit: _Recruit, namespaces: list[int], orders: int) -> None:
     if isinstance(behind, str):
         raise PermissionError(behind)
     _show_in_proc()
-    go_behind(behind, namespaces)
+    go_behind(behind, namespaces, lambda fork: os.write(orders, b"%d" % fork))
     for namespace in namespaces:
         os.close(namespace)
     os.write(orders, _BEHIND)
