@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,9 @@ CONFINED = ("read-only", "workspace-write")
 FULL = "danger-full-access"
 MOST = 10 * MILLISECOND
 FACTOR = 1.1
+PAUSE = 0.1
+"""Seconds before each command, which a model takes in any case. What a server does meanwhile for its next one
+would else be done while another takes its turn."""
 SEARCH = f"grep -rc '{COMMON}' . | grep -c ':[1-9]'"
 
 
@@ -31,8 +35,8 @@ def _one_command(effort: Effort, folder: Path) -> list[Row]:
     ):
         clients = dict(zip((*CONFINED, FULL), (reading, writing, free), strict=True))
         subjects = {
-            "plain": _plain,
-            **{name: partial(_seconds, client, "true") for name, client in clients.items()},
+            "plain": partial(_rested, _plain),
+            **{name: partial(_rested, partial(_seconds, client, "true")) for name, client in clients.items()},
         }
         interleaved(effort.rounds, subjects)
         taken = interleaved(effort.rounds * 4, subjects)
@@ -58,7 +62,9 @@ def _many_files(effort: Effort, folder: Path) -> list[Row]:
         found = {client.call("bash", {"command": SEARCH}).text for client in clients.values()}
         if len(found) != 1:
             raise Unanswered(f"the same search does not find the same: {found}")
-        subjects = {name: partial(_seconds, client, SEARCH) for name, client in clients.items()}
+        subjects = {
+            name: partial(_rested, partial(_seconds, client, SEARCH)) for name, client in clients.items()
+        }
         taken = interleaved(effort.rounds, subjects)
     what = f"`grep -r` over {effort.tree_files:,} files"
     return [
@@ -77,6 +83,11 @@ def _start(effort: Effort, folder: Path) -> list[Row]:
         difference(f"start in {mode}, less danger-full-access", taken[mode], taken[FULL], most=MOST)
         for mode in CONFINED
     ]
+
+
+def _rested(measure: Callable[[], float]) -> float:
+    time.sleep(PAUSE)
+    return measure()
 
 
 def _seconds(client: Client, command: str) -> float:
