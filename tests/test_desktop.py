@@ -228,6 +228,8 @@ async def test_a_helper_that_fails_is_named(tmp_path: Path) -> None:
             ("notify", {"title": "a", "message": "b"}, "notify-send"),
             ("say", {"text": "a"}, "spd-say"),
             ("write_clipboard", {"text": "a"}, "xclip"),
+            # More than a pipe holds, so that it ends before all is written.
+            ("write_clipboard", {"text": "a" * 99_000}, "xclip"),
             ("take_screenshot", {}, "scrot"),
         )
         for tool, arguments, helper in attempts:

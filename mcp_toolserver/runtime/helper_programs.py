@@ -104,6 +104,9 @@ class HelperPrograms:
         try:
             await running.say(text.encode())
             running.finish()
+        except Unavailable:
+            await running.end()
+            raise failed(copying[0]) from None
         except BaseException:
             await running.end()
             raise
