@@ -3,6 +3,9 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
 
 from mcp_toolserver.capabilities import CanonicalPath
 from mcp_toolserver.text.paths import lexical
@@ -45,3 +48,11 @@ def open_target(text: str) -> OpenTarget:
     if not text or _SCHEME.match(text):
         raise ValueError("give an http, https or mailto address, or a path of the workspace")
     return OpenTarget(path=lexical(text))
+
+
+def _parsed(value: object) -> object:
+    return open_target(value) if isinstance(value, str) else value
+
+
+Target = Annotated[InstanceOf[OpenTarget], BeforeValidator(_parsed), WithJsonSchema({"type": "string"})]
+"""One that is given as text in the arguments of a tool."""

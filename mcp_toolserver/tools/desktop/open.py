@@ -4,9 +4,7 @@ have for it. It stays open as long as this server runs.
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
-
-from mcp_toolserver.text.open_target import OpenTarget, open_target
+from mcp_toolserver.text.open_target import Target
 from mcp_toolserver.tool import (
     Args,
     CanonicalPath,
@@ -20,14 +18,8 @@ from mcp_toolserver.tool import (
 )
 
 
-def _parsed(value: object) -> object:
-    return open_target(value) if isinstance(value, str) else value
-
-
 class Open(Args):
-    target: Annotated[
-        InstanceOf[OpenTarget], BeforeValidator(_parsed), WithJsonSchema({"type": "string"}), PathsMark()
-    ] = Field(description="Address or path")
+    target: Annotated[Target, PathsMark()] = Field(description="Address or path")
 
 
 async def run(args: Open, rt: Runtime) -> Output:

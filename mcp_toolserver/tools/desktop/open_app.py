@@ -4,9 +4,7 @@ one is given. It stays open as long as this server runs.
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
-
-from mcp_toolserver.text.open_target import OpenTarget, open_target
+from mcp_toolserver.text.open_target import OpenTarget, Target
 from mcp_toolserver.tool import (
     Args,
     CanonicalPath,
@@ -20,10 +18,6 @@ from mcp_toolserver.tool import (
 )
 
 
-def _parsed(value: object) -> object:
-    return open_target(value) if isinstance(value, str) else value
-
-
 class OpenApp(Args):
     app: str = Field(
         min_length=1,
@@ -31,9 +25,7 @@ class OpenApp(Args):
         pattern=r"^\w[\w .+&'()-]*$",
         description="Name (macOS) or desktop file id, such as `org.gnome.Maps` (Linux)",
     )
-    target: Annotated[
-        InstanceOf[OpenTarget], BeforeValidator(_parsed), WithJsonSchema({"type": "string"}), PathsMark()
-    ] = Field(default_factory=OpenTarget, description="Address or path")
+    target: Annotated[Target, PathsMark()] = Field(default_factory=OpenTarget, description="Address or path")
 
 
 async def run(args: OpenApp, rt: Runtime) -> Output:
