@@ -1,15 +1,8 @@
 """The parts put together. It imports everything, so it is imported after the broker is forked."""
 
 import os
-import signal
-import socket
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NoReturn
-
-import anyio
-from anyio.abc import TaskStatus
 
 from mcp_toolserver.capabilities import (
     PRICES,
@@ -25,9 +18,7 @@ from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.errors import RegistrationError, SettingsError
 from mcp_toolserver.policy.rules import Policy, Vocabulary, parse
 from mcp_toolserver.policy.watchdog import commands
-from mcp_toolserver.protocol.guidance import Standing, instructions
-from mcp_toolserver.protocol.handlers import Handlers, build
-from mcp_toolserver.protocol.stdio import serve_stdio
+from mcp_toolserver.protocol.guidance import Standing
 from mcp_toolserver.registry import Registry, discover
 from mcp_toolserver.runtime.beneath import Openat2, below, best_engine
 from mcp_toolserver.runtime.broker import Broker
@@ -65,8 +56,6 @@ from mcp_toolserver.stores.preferences import StoredPreferences
 from mcp_toolserver.stores.todos import StoredTodos
 from mcp_toolserver.text.denials import Confined, explain
 from mcp_toolserver.text.enforcement import Enforcement, summary
-
-Leave = Callable[[int], NoReturn]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -533,87 +522,3 @@ def _protects(settings: Settings) -> Callable[[str], str | None]:
 def _may_hide(policy: Policy, state: str, roots: tuple[str, ...]) -> bool:
     """False spares a search the question for each file."""
     return policy.hides_anything or any(below(root, state) is not None for root in roots)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Door:
-    """Where HTTP clients come in: opened before the server is confined, which then can open none."""
-
-    sockets: Sequence[socket.socket]
-    token: str
-    announced: bool
-    """Whether the token is new, so that the operator has to be told it."""
-
-
-def open_door(settings: Settings) -> Door | None:
-    """Listen, unless the client is on standard input.
-
-    Raises:
-        SettingsError: the address cannot be listened on, or its token file not used.
-    """
-    if settings.transport == "stdio":
-        return None
-    # A server on stdio is spared this import.
-    from mcp_toolserver.protocol import access, http
-
-    access.check_bind(settings.host, has_token_file=settings.token_file is not None)
-    token = access.read_token_file(settings.token_file) if settings.token_file else access.make_token()
-    sockets = http.bind(settings.host, settings.port)
-    return Door(sockets=sockets, token=token, announced=settings.token_file is None)
-
-
-def serve(assembly: Assembly, door: Door | None, leave: Leave) -> int:
-    """Serve until the client is gone or a signal comes; the exit status. `leave` ends the process at once."""
-    return anyio.run(_serve, assembly, door, leave)
-
-
-async def _serve(assembly: Assembly, door: Door | None, leave: Leave) -> int:
-    status = 0
-
-    async def end_on_signal(*, task_status: TaskStatus[None]) -> None:
-        nonlocal status
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
-            task_status.started()
-            async for number in received:
-                status = 128 + number
-                if door is None:
-                    # The thread that waits for standard input cannot be interrupted.
-                    await assembly.aclose()
-                    leave(status)
-                tasks.cancel_scope.cancel()
-
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(end_on_signal)
-        await _transport(assembly, door)
-        tasks.cancel_scope.cancel()
-    await assembly.aclose()
-    return status
-
-
-async def _transport(assembly: Assembly, door: Door | None) -> None:
-    settings = assembly.settings
-    handlers = Handlers(
-        dispatcher=assembly.dispatcher,
-        outputs=assembly.outputs,
-        ask_seconds=settings.ask_seconds,
-        security=assembly.standing.summary,
-    )
-    server = build(handlers, instructions(assembly.standing, assembly.roots))
-    if door is None:
-        await serve_stdio(server)
-        return
-    from mcp_toolserver.protocol import http
-
-    options = http.HttpOptions(
-        host=settings.host,
-        token=door.token,
-        max_body=settings.max_body,
-        max_calls=settings.max_calls,
-        max_sessions=settings.max_sessions,
-    )
-
-    def announce(address: str) -> None:
-        shown = f"mcp-toolserver: bearer token, shown once: {door.token}\n" if door.announced else ""
-        sys.stderr.write(f"{shown}mcp-toolserver: listening on {address}\n")
-
-    await http.serve_http(server, options, door.sockets, sse=settings.transport == "sse", started=announce)

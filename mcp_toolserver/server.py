@@ -76,7 +76,8 @@ def _beginning(settings: Settings) -> Generator[None]:
 
 def _serve(invocation: Invocation, broker: Broker | None, found: Found) -> int:
     with _beginning(invocation.settings):
-        from mcp_toolserver.assembly import assemble, open_door, serve
+        from mcp_toolserver.assembly import assemble
+        from mcp_toolserver.serving import open_door, serve
 
         door = open_door(invocation.settings)
         assembly = assemble(invocation.settings, broker, found, held_by=_lock(invocation.settings, broker))

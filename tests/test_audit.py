@@ -24,13 +24,13 @@ from mcp_toolserver.capabilities import Capability, Permission
 from mcp_toolserver.commands.log import log
 from mcp_toolserver.dispatch import Dispatcher, Pending, Result
 from mcp_toolserver.errors import SettingsError, UnknownTool
-from mcp_toolserver.protocol.handlers import Handlers, build
+from mcp_toolserver.protocol.factory import build
+from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.record import Call
 from mcp_toolserver.runtime.sandbox.bubblewrap import candidates
 from mcp_toolserver.stores.audit import Audit, Keeping
 from mcp_toolserver.stores.chain import Findings, Head, verify
 from mcp_toolserver.stores.line import Facts
-from mcp_toolserver.stores.outputs import Outputs
 from mcp_toolserver.text.enforcement import Enforcement
 from mcp_toolserver.text.redact import redacted
 from mcp_toolserver.tool import Args, Limits, Output, Runtime
@@ -257,7 +257,7 @@ async def test_calls_that_run_when_the_server_ends_are_recorded_as_cancelled(tmp
 async def test_a_client_is_recorded_under_the_name_it_gives_itself(tmp_path: Path) -> None:
     audit = opened(tmp_path)
     at = recorded(tmp_path, audit)
-    handlers = Handlers(dispatcher=at, outputs=Outputs(str(tmp_path / "state")), ask_seconds=5, security="")
+    handlers = Handlers(dispatcher=at, ask_seconds=5)
     for era in ("legacy", "auto"):
         named = Implementation(name="an editor", version="7")
         async with Client(

@@ -13,8 +13,10 @@ from mcp_toolserver.capabilities import Permission
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.protocol import elicit
 from mcp_toolserver.protocol.elicit import Questions, Said
+from mcp_toolserver.protocol.factory import build
 from mcp_toolserver.protocol.guidance import Standing, instructions
-from mcp_toolserver.protocol.handlers import Handlers, build
+from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.resources import Resources
 from tests.live import text
 from tests.workbench import Args, Output, Runtime, dispatcher, machine, tool
 
@@ -39,11 +41,14 @@ async def talk(_: Args, rt: Runtime) -> Output:
 
 def handlers(folder: Path, ask: Sequence[str] = ()) -> Handlers:
     target = dispatcher(machine(folder), tool(talk), ask=ask)
-    return Handlers(dispatcher=target, outputs=Shelf(), ask_seconds=5, security="all of it")
+    return Handlers(dispatcher=target, ask_seconds=5)
 
 
 def client(served: Handlers, **options: Any) -> Client:
-    return Client(build(served, "hello"), **{"mode": "legacy", "read_timeout_seconds": 10, **options})
+    resources = Resources(outputs=Shelf(), security="all of it", shown=served.dispatcher.shown)
+    return Client(
+        build(served, "hello", [resources]), **{"mode": "legacy", "read_timeout_seconds": 10, **options}
+    )
 
 
 # --- questions -------------------------------------------------------------------------------------------
@@ -283,6 +288,6 @@ def test_spans_are_made_only_where_somebody_collects_them(
         asked.append(name)
         return object() if collected else None
 
-    monkeypatch.setattr("mcp_toolserver.protocol.handlers.find_spec", find_spec)
+    monkeypatch.setattr("mcp_toolserver.protocol.factory.find_spec", find_spec)
     assert bool(build(handlers(tmp_path), "hello").middleware) is collected
     assert asked == ["opentelemetry.sdk"]

@@ -13,10 +13,10 @@ from mcp import Client
 
 from mcp_toolserver.capabilities import Answers, Choice, Question
 from mcp_toolserver.errors import NobodyToAsk
-from mcp_toolserver.protocol.handlers import Handlers, build
+from mcp_toolserver.protocol.factory import build
+from mcp_toolserver.protocol.handlers import Handlers
 from tests.live import ERAS, TRANSPORTS, Setup, connected, text
 from tests.planning import call, host, planner
-from tests.test_protocol import Shelf
 from tests.workbench import Person, dispatcher
 
 WHY: dict[str, Any] = {"questions": [{"question": "why?"}]}
@@ -178,7 +178,7 @@ class Human:
 
 def client(folder: Path, era: str, human: Any, *, seconds: float = 10, ask: Sequence[str] = ()) -> Client:
     target = dispatcher(host(folder), ask=ask)
-    served = Handlers(dispatcher=target, outputs=Shelf(), ask_seconds=seconds, security="all")
+    served = Handlers(dispatcher=target, ask_seconds=seconds)
     options: Any = {"mode": era, "read_timeout_seconds": 20}
     return Client(build(served, "hello"), elicitation_callback=human, **options)
 

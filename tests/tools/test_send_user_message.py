@@ -10,10 +10,10 @@ import mcp_types as mcp
 import pytest
 from mcp import Client
 
-from mcp_toolserver.protocol.handlers import Handlers, build
+from mcp_toolserver.protocol.factory import build
+from mcp_toolserver.protocol.handlers import Handlers
 from tests.live import text
 from tests.planning import call, host, planner
-from tests.test_protocol import Shelf
 from tests.workbench import Person, dispatcher
 
 
@@ -102,7 +102,7 @@ async def test_a_client_hears_what_it_wants_to(
     async def listen(params: mcp.LoggingMessageNotificationParams) -> None:
         notes.append(params)
 
-    served = Handlers(dispatcher=planner(tmp_path), outputs=Shelf(), ask_seconds=5, security="all")
+    served = Handlers(dispatcher=planner(tmp_path), ask_seconds=5)
     with anyio.fail_after(20):
         async with Client(build(served, "hello"), mode=era, logging_callback=listen) as client:
             if level is not None:

@@ -1,0 +1,55 @@
+"""The MCP server: one factory for every transport and both eras of the protocol."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+import mcp_types as mcp
+from mcp.server.caching import CacheHint
+
+from mcp_toolserver import __version__
+from mcp_toolserver.capabilities import Capability
+from mcp_toolserver.dispatch import Dispatcher
+from mcp_toolserver.protocol.feature import Feature, ToolServer
+from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.sealing import Sealing
+
+NAME = "mcp-toolserver"
+
+_LISTS = CacheHint(ttl_ms=300_000, scope="public")
+
+
+def build(handlers: Handlers, instructions: str, features: Sequence[Feature] = ()) -> ToolServer:
+    """The server for every transport: tools, and what `features` add."""
+    server = ToolServer(
+        NAME,
+        version=__version__,
+        title="MCP toolserver",
+        instructions=instructions,
+        on_list_tools=handlers.list_tools,
+        get_tool_input_schema=handlers.schema,
+        cache_hints={
+            "tools/list": _LISTS,
+            "resources/templates/list": _LISTS,
+            "server/discover": CacheHint(ttl_ms=3_600_000, scope="public"),
+        },
+    )
+    # The constructor would have a model as the result.
+    server.add_request_handler("tools/call", mcp.CallToolRequestParams, handlers.call_tool)
+    server.add_notification_handler(
+        "notifications/roots/list_changed", mcp.NotificationParams, handlers.roots_changed
+    )
+    if _offers(handlers.dispatcher, Capability.TELL):
+        server.add_request_handler("logging/setLevel", mcp.SetLevelRequestParams, handlers.messages.set_level)
+    if find_spec("opentelemetry.sdk") is None:
+        # Its one entry makes spans, which nobody collects without OpenTelemetry's SDK.
+        server.middleware.clear()
+    if handlers.dispatcher.policy.may_ask or _offers(handlers.dispatcher, Capability.ASK):
+        server.middleware.append(Sealing(NAME))
+    for feature in features:
+        feature.join(server)
+    return server
+
+
+def _offers(dispatcher: Dispatcher, capability: Capability) -> bool:
+    """Whether any tool on offer needs `capability`."""
+    return any(capability in entry.spec.needs for entry in dispatcher.available())
