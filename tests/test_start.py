@@ -35,6 +35,7 @@ LOAD = "from mcp_toolserver.protocol import lean_sdk; lean_sdk.load()\n"
 
 SURVEY = f"""
 import importlib, inspect, json, sys
+from collections.abc import Mapping
 from pydantic import BaseModel
 
 def told(model):
@@ -54,6 +55,15 @@ def models(base):
 def of_the_sdk(value):
     return str(getattr(value, "__module__", "")).startswith("mcp") and hasattr(value, "__qualname__")
 
+for name in ("_v2025_11_25", "_v2026_07_28"):
+    importlib.import_module("mcp_types." + name)
+methods = importlib.import_module("mcp_types.methods")
+tables = {{
+    f"{{name}} {{key}}": str(table[key])
+    for name, table in vars(methods).items()
+    if name.isupper() and isinstance(table, Mapping)
+    for key in table
+}}
 ours = [importlib.import_module("mcp_toolserver.protocol." + name) for name in {OURS!r}]
 names = {{
     f"{{module.__name__}}.{{name}}": f"{{value.__module__}}.{{value.__qualname__}}"
@@ -68,12 +78,14 @@ shapes = {{
 }}
 server = importlib.import_module("mcp.server.lowlevel").Server
 members = [name for name in dir(server) if callable(getattr(server, name)) or not name.startswith("_")]
-json.dump({{"names": names, "shapes": shapes, "members": members}}, sys.stdout, sort_keys=True)
+found = {{"names": names, "shapes": shapes, "members": members, "tables": tables}}
+json.dump(found, sys.stdout, sort_keys=True)
 """
 
 LATER = f"""
 {LOAD}
 import sys
+assert not any(name.startswith("mcp_types._v") for name in sys.modules), "declared too much"
 assert not any(name.split(".")[0] in {NOT_ON_STDIO!r} for name in sys.modules), "imported too much"
 import mcp, mcp.server, starlette.applications
 from mcp.server import MCPServer
@@ -142,6 +154,8 @@ def test_the_sdk_is_the_same_as_when_it_is_imported_whole() -> None:
     assert lean["names"]
     assert lean["names"] == whole["names"]
     assert lean["members"] == whole["members"]
+    assert len(lean["tables"]) > 200
+    assert lean["tables"] == whole["tables"]
     assert len(lean["shapes"]) > 300
     assert lean["shapes"] == whole["shapes"]
 
@@ -157,11 +171,13 @@ def test_an_sdk_that_is_there_already_stays() -> None:
 
 
 CHANGES = {
-    "a-base-class": ("server/lowlevel/server.py", "class Application(Starlette): pass"),
-    "a-call": ("server/lowlevel/server.py", "HOME = Mount('/', routes=[])"),
-    "an-attribute": ("server/lowlevel/server.py", "LIMIT = DEFAULT_MAX_SESSIONS.bit_length()"),
-    "a-number": ("server/lowlevel/server.py", "LIMIT = 2 * DEFAULT_MAX_SESSIONS"),
-    "a-name-of-the-package": ("server/lowlevel/server.py", "import mcp; TOOL = mcp.types.Tool"),
+    "a-base-class": ("mcp/server/lowlevel/server.py", "class Application(Starlette): pass"),
+    "a-call": ("mcp/server/lowlevel/server.py", "HOME = Mount('/', routes=[])"),
+    "an-attribute": ("mcp/server/lowlevel/server.py", "LIMIT = DEFAULT_MAX_SESSIONS.bit_length()"),
+    "a-number": ("mcp/server/lowlevel/server.py", "LIMIT = 2 * DEFAULT_MAX_SESSIONS"),
+    "a-name-of-the-package": ("mcp/server/lowlevel/server.py", "import mcp; TOOL = mcp.types.Tool"),
+    "a-row-of-two-models": ("mcp_types/methods.py", "BOTH = v2025.EmptyResult | v2025.Tool"),
+    "a-field-of-a-model": ("mcp_types/methods.py", "FIELDS = v2026.Tool.model_fields"),
 }
 
 
@@ -177,8 +193,9 @@ async def test_a_later_sdk_that_needs_all_of_it_is_imported_whole(
 ) -> None:
     where, line = change
     other = setup.home / "other"
-    shutil.copytree(Path(mcp.__file__).parent, other / "mcp")
-    with (other / "mcp" / where).open("a", encoding="utf-8") as module:
+    for package in ("mcp", "mcp_types"):
+        shutil.copytree(Path(mcp.__file__).parent.parent / package, other / package)
+    with (other / where).open("a", encoding="utf-8") as module:
         module.write(f"\n{line}\n")
     code = f"{LOAD}import mcp.server.lowlevel as sdk, sys; print(sdk.__file__, 'starlette' in sys.modules)"
     assert run(code, PYTHONPATH=str(other)).split() == [

@@ -8,7 +8,9 @@ to do with a server on stdio. `load` brings it in without that, so that later im
   all.
 * The module of `Server` imports HTTP, routing and authorization for the one method that serves them. It gets
   stand-ins under those names, and nobody else does: what imports `starlette` later gets the real one.
-* The models of all revisions of the protocol are declared, but built when first used; most never are.
+* The models of the protocol are declared, but built when first used; most never are.
+* The models of its two wire formats are not even declared until a message of that format comes: a connection
+  on stdio speaks one of them.
 
 Each of these is worth a tenth of the start or more. Should a later SDK not allow it, `load` takes everything
 back, and the SDK is imported as it asks to be.
@@ -18,13 +20,17 @@ import importlib
 import importlib.util
 import logging
 import sys
+import types
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any, Self
 
-from pydantic import BaseModel
+import pydantic
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +50,12 @@ _WITHHELD = frozenset(
 
 _SERVER = "mcp.server.lowlevel.server"
 
+_TABLES = "mcp_types.methods"
+"""Says which model of which format each method has."""
+
+_FORMATS = ("mcp_types._v2025_11_25", "mcp_types._v2026_07_28")
+"""The models of the two formats, which only `_TABLES` names."""
+
 
 def load() -> None:
     """Import what a server on stdio needs of the SDK. Once the SDK is imported, there is nothing to gain.
@@ -56,6 +68,8 @@ def load() -> None:
         with _deferred_models(), _withheld():
             for name in _UNRUN:
                 _leave_unrun(name)
+            with _undeclared_formats():
+                importlib.import_module(_TABLES)
             importlib.import_module(_SERVER)
     except (ImportError, AttributeError, TypeError, NameError) as error:
         log.warning("the SDK is imported the slow way: %s", error)
@@ -140,15 +154,87 @@ def _withheld() -> Generator[None]:
 
 
 @contextmanager
+def _replaced(module: ModuleType, name: str, value: object) -> Generator[None]:
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+@contextmanager
 def _deferred_models() -> Generator[None]:
     """Every model that is declared meanwhile is built when it is first used."""
     BaseModel.model_config["defer_build"] = True
     try:
-        yield
+        with _replaced(pydantic, "TypeAdapter", _Adapters()):
+            yield
     finally:
         del BaseModel.model_config["defer_build"]
 
 
+class _Adapters:
+    """In place of `TypeAdapter`: makes adapters that are built when first used.
+
+    A union of models has no configuration of its own to defer it, as a model has.
+    """
+
+    def __getitem__(self, _: object) -> Self:
+        return self
+
+    def __call__(self, of: Any) -> TypeAdapter[Any]:
+        return TypeAdapter(of, config=None if isinstance(of, type) else ConfigDict(defer_build=True))
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A model of a format that is not there yet."""
+
+    module: str
+    name: str
+
+    def found(self) -> object:
+        """The model itself."""
+        if self.module not in sys.modules:
+            with _deferred_models():
+                importlib.import_module(self.module)
+        return getattr(sys.modules[self.module], self.name)
+
+
+class _Format(ModuleType):
+    """A format whose models are only named."""
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise _absent(self, name)
+        return _Named(self.__name__, name)
+
+
+class _Rows(dict[Any, Any]):
+    """A table whose models are looked up when one is asked for."""
+
+    def __getitem__(self, key: object) -> object:
+        row = super().__getitem__(key)
+        return row.found() if isinstance(row, _Named) else row
+
+
+@contextmanager
+def _undeclared_formats() -> Generator[None]:
+    package = importlib.import_module("mcp_types")
+    for name in _FORMATS:
+        if importlib.util.find_spec(name) is None:
+            raise ImportError(f"no module {name}", name=name)
+        sys.modules[name] = _Format(name)
+    try:
+        with _replaced(types, "MappingProxyType", _Rows):
+            yield
+    finally:
+        for name in _FORMATS:
+            del sys.modules[name]
+            vars(package).pop(name.rpartition(".")[2], None)
+
+
 def _forget() -> None:
-    for name in [name for name in sys.modules if name == "mcp" or name.startswith("mcp.")]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("mcp", "mcp_types")]:
         del sys.modules[name]
