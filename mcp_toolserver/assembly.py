@@ -19,7 +19,7 @@ from mcp_toolserver.errors import RegistrationError, SettingsError
 from mcp_toolserver.policy.rules import Policy, Vocabulary, parse
 from mcp_toolserver.policy.watchdog import commands
 from mcp_toolserver.protocol.guidance import Standing
-from mcp_toolserver.registry import Registry, discover
+from mcp_toolserver.registry import Registry, on_shelf
 from mcp_toolserver.runtime.beneath import Openat2, below, best_engine
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.container_engine import Engine
@@ -191,13 +191,13 @@ def _registry(settings: Settings) -> Registry:
         SettingsError: one of the operator's cannot be loaded, or has a name that is taken.
     """
     if not settings.tool_files and not settings.tool_packages:
-        return Registry(discover())
+        return Registry(on_shelf())
     # A server without them is spared this import.
     from mcp_toolserver.library.loading import own_tools
 
     own = own_tools(settings.tool_files, settings.tool_packages, settings.root)
     try:
-        return Registry((*discover(), *own))
+        return Registry((*on_shelf(), *own))
     except RegistrationError as error:
         raise SettingsError(f"tools of your own: {error}; give yours another name") from None
 
@@ -458,16 +458,16 @@ def _search(
 
 def _commands(registry: Registry) -> frozenset[str]:
     """Tools whose subjects are commands."""
-    return frozenset(name for name, entry in registry.entries.items() if entry.spec.kind == "execute")
+    return frozenset(name for name, entry in registry.entries.items() if entry.label.kind == "execute")
 
 
 def vocabulary(registry: Registry) -> Vocabulary:
     """What rules may name, and how their patterns are read."""
     entries = registry.entries.items()
-    spoken = {name for name, entry in entries if entry.spec.kind == "fetch" and not entry.url_fields}
-    sites = {name for name, entry in entries if entry.url_fields and not entry.path_fields}
+    spoken = {name for name, entry in entries if entry.label.kind == "fetch" and not entry.label.url_fields}
+    sites = {name for name, entry in entries if entry.label.url_fields and not entry.label.path_fields}
     return Vocabulary(
-        canonical=lambda name: registry.find(name).spec.name,
+        canonical=lambda name: registry.find(name).label.name,
         commands=_commands(registry) | spoken,
         sites=frozenset(sites),
     )

@@ -196,20 +196,20 @@ class Dispatcher:
 
     def level(self, entry: Entry) -> Permission:
         """What a call of the tool needs on this host; of one that calls others, the most that one needs."""
-        if not isinstance(entry.spec.run, Forward):
-            return level(entry.spec, self.host.prices)
+        if not entry.label.forwards:
+            return level(entry.label, self.host.prices)
         return max(map(self.level, self._targets()), default=Permission.READ_ONLY)
 
     def reach(self, entry: Entry) -> frozenset[Capability]:
         """What the tool, or one that it may call, needs of what reaches beyond this machine's files."""
-        specs = [other.spec for other in self._targets()] if isinstance(entry.spec.run, Forward) else []
+        others = [other.label for other in self._targets()] if entry.label.forwards else []
         return self.host.open_world & frozenset[Capability]().union(
-            entry.spec.needs, *(spec.needs for spec in specs)
+            entry.label.needs, *(label.needs for label in others)
         )
 
     def listed(self) -> tuple[Entry, ...]:
         """What clients are told of, by name."""
-        return tuple(entry for entry in self.available() if entry.spec.name not in self.unlisted)
+        return tuple(entry for entry in self.available() if entry.label.name not in self.unlisted)
 
     def available(self) -> tuple[Entry, ...]:
         """What this server offers: switched on, possible here and not above the ceiling, by name."""
@@ -217,27 +217,27 @@ class Dispatcher:
 
     def _is_available(self, entry: Entry) -> bool:
         return (
-            entry.spec.name in self.offered
+            entry.label.name in self.offered
             and self.level(entry) <= self.policy.ceiling
-            and not missing(entry.spec.needs, self.host.prices)
+            and not missing(entry.label.needs, self.host.prices)
         )
 
     def _targets(self) -> Iterator[Entry]:
         """What a tool that calls others may come to."""
-        others = (e for e in self.registry.entries.values() if not isinstance(e.spec.run, Forward))
+        others = (entry for entry in self.registry.entries.values() if not entry.label.forwards)
         return filter(self._is_available, others)
 
     def _catalogue(self) -> tuple[ToolCard, ...]:
         return tuple(
             ToolCard(
-                name=entry.spec.name,
-                description=entry.spec.description.strip(),
+                name=entry.label.name,
+                description=entry.label.description.strip(),
                 aliases=entry.other_names,
                 toolset=entry.toolset,
                 permission=self.level(entry),
-                schema=json.dumps(entry.schema, ensure_ascii=False, separators=(",", ":")),
-                arguments=tuple(entry.argument_names.values()),
-                core=entry.spec.profile is Profile.LEAN,
+                schema=json.dumps(entry.label.schema, ensure_ascii=False, separators=(",", ":")),
+                arguments=tuple(entry.label.argument_names.values()),
+                core=entry.label.profile is Profile.LEAN,
             )
             for entry in self.available()
         )
@@ -408,10 +408,10 @@ def validated(entry: Entry, arguments: Mapping[str, JsonValue], host: Host) -> A
     if why := refusal(dict(arguments)):
         raise InvalidInput(f"The arguments of {entry.spec.name} hold {why}. Send plain JSON values.")
     try:
-        args = entry.spec.args.model_validate(lenient(arguments, entry.schema))
+        args = entry.spec.args.model_validate(lenient(arguments, entry.label.schema))
     except ValidationError as error:
         raise InvalidInput(_explained(entry, error)) from None
-    given = {name: getattr(args, name) for name in (*entry.path_fields, *entry.pathful_fields)}
+    given = {name: getattr(args, name) for name in (*entry.label.path_fields, *entry.label.pathful_fields)}
     respelt = {name: there for name, value in given.items() if (there := _canonical(value, host)) != value}
     return args.model_copy(update=respelt) if respelt else args
 
@@ -442,7 +442,7 @@ def _explained(entry: Entry, error: ValidationError) -> str:
     for detail in error.errors(include_url=False, include_input=False, include_context=False):
         where = ".".join(str(part) for part in detail["loc"]) or "arguments"
         if detail["type"] == "extra_forbidden":
-            accepted = ", ".join(entry.argument_names.values())
+            accepted = ", ".join(entry.label.argument_names.values())
             lines.append(f"- {where}: unknown argument; it takes {accepted}")
         else:
             lines.append(f"- {where}: {detail['msg'].removeprefix('Value error, ')}")
@@ -450,7 +450,7 @@ def _explained(entry: Entry, error: ValidationError) -> str:
 
 
 def _subjects(entry: Entry, args: Args, host: Host) -> tuple[Subject, ...]:
-    given = (getattr(args, name) for name in (*entry.path_fields, *entry.pathful_fields))
+    given = (getattr(args, name) for name in (*entry.label.path_fields, *entry.label.pathful_fields))
     paths = {path for value in given for path in _paths(value)}
     return tuple(
         host.spellings(CanonicalPath(subject)) if subject in paths else (subject,)

@@ -1,84 +1,49 @@
 """The catalogue: every tool there is, found by any of its names, and which of them a server offers.
 
-Nothing registers itself: `discover` looks at the modules beneath `tools/`, and `Registry` refuses a catalogue
-with two owners of one name.
+Nothing registers itself: `discover` looks at the modules beneath `tools/`, `on_shelf` at what they were when
+their labels were made, and `Registry` refuses a catalogue with two owners of one name.
 """
 
 import importlib
-import pkgutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from pydantic import JsonValue
 
-from mcp_toolserver import tools
 from mcp_toolserver.errors import InvalidInput, RegistrationError, SettingsError, UnknownTool
-from mcp_toolserver.text.schema import Schema, plain_schema
-from mcp_toolserver.tool import Alias, PathMark, PathsMark, Profile, ToolSpec, UrlMark
+from mcp_toolserver.labels import Label, Shelved, module_names, shelf
+from mcp_toolserver.tool import Alias, Profile, ToolSpec
 
 
-@dataclass(frozen=True)
 class Entry:
-    """A tool with what follows from it."""
+    """A tool, which is imported when it is needed, with what is known of it before."""
 
-    spec: ToolSpec
-    toolset: str
-
-    @cached_property
-    def schema(self) -> Schema:
-        """The JSON Schema of the arguments."""
-        return plain_schema(self.spec.args)
+    def __init__(self, tool: ToolSpec | Shelved, toolset: str, label: Label | None = None) -> None:
+        self._tool = tool
+        self.toolset = toolset
+        self.label = label or (Label.of(tool) if isinstance(tool, ToolSpec) else tool.label)
 
     @cached_property
-    def output_schema(self) -> Schema | None:
-        """The JSON Schema of the structured result, for record-like tools."""
-        return plain_schema(self.spec.output) if self.spec.output else None
-
-    @cached_property
-    def path_fields(self) -> tuple[str, ...]:
-        """The arguments that are paths."""
-        return self._marked(PathMark)
-
-    @cached_property
-    def pathful_fields(self) -> tuple[str, ...]:
-        """The arguments that name paths somewhere inside."""
-        return self._marked(PathsMark)
-
-    @cached_property
-    def url_fields(self) -> tuple[str, ...]:
-        """The arguments that are addresses of the web."""
-        return self._marked(UrlMark)
-
-    def _marked(self, mark: type[PathMark | PathsMark | UrlMark]) -> tuple[str, ...]:
-        fields = self.spec.args.model_fields
-        return tuple(name for name, info in fields.items() if any(isinstance(m, mark) for m in info.metadata))
+    def spec(self) -> ToolSpec:
+        """The tool itself. Raises: RegistrationError: it is not what its label says."""
+        return self._tool if isinstance(self._tool, ToolSpec) else self._tool.taken()
 
     @property
     def other_names(self) -> tuple[str, ...]:
         """What else the tool answers to."""
-        return tuple(alias.name for alias in self.spec.aliases if alias.name != self.spec.name)
-
-    @cached_property
-    def argument_names(self) -> Mapping[str, str]:
-        """Attribute of the model → name on the wire."""
-        return {name: info.alias or name for name, info in self.spec.args.model_fields.items()}
+        return tuple(name for name in self.label.aliases if name != self.label.name)
 
 
 def discover() -> tuple[Entry, ...]:
-    """Every module beneath `tools/<toolset>/` that defines `TOOL`, in order of tool name."""
-    entries = (
-        Entry(module.TOOL, toolset=name.split(".")[2])
-        for name in _module_names()
-        if hasattr(module := importlib.import_module(name), "TOOL")
-    )
-    return tuple(sorted(entries, key=lambda entry: entry.spec.name))
+    """Every tool of the server's own, imported, in order of name: each module that defines `TOOL`."""
+    modules = [importlib.import_module(name) for name in module_names()]
+    entries = (Entry(m.TOOL, m.__name__.split(".")[2]) for m in modules if hasattr(m, "TOOL"))
+    return tuple(sorted(entries, key=lambda entry: entry.label.name))
 
 
-def _module_names() -> Iterator[str]:
-    for info in pkgutil.walk_packages(tools.__path__, f"{tools.__name__}."):
-        if not info.ispkg:
-            yield info.name
+def on_shelf() -> tuple[Entry, ...]:
+    """The same, as their labels have them and not imported."""
+    return tuple(Entry(one, one.toolset) for one in shelf())
 
 
 class Registry:
@@ -90,21 +55,20 @@ class Registry:
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.entries: dict[str, Entry] = {}
-        self._spellings: dict[str, tuple[Entry, Alias]] = {}
+        self._spellings: dict[str, Entry] = {}
         for entry in entries:
-            self.entries[entry.spec.name] = entry
-            own = [alias for alias in entry.spec.aliases if alias.name == entry.spec.name]
-            for alias in (
-                *(own or [Alias(entry.spec.name)]),
-                *(a for a in entry.spec.aliases if a not in own),
-            ):
-                if alias.name in self._spellings:
-                    raise RegistrationError(f"two tools are called {alias.name!r}")
-                self._spellings[alias.name] = (entry, alias)
+            self.entries[entry.label.name] = entry
+            for name in (entry.label.name, *entry.other_names):
+                if name in self._spellings:
+                    raise RegistrationError(f"two tools are called {name!r}")
+                self._spellings[name] = entry
 
     def find(self, name: str) -> Entry:
         """Raises: UnknownTool."""
-        return self._spelling(name)[0]
+        try:
+            return self._spellings[name]
+        except KeyError:
+            raise UnknownTool(name) from None
 
     def translate(self, name: str, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """The arguments under the tool's own names and in its own units.
@@ -113,7 +77,7 @@ class Registry:
             UnknownTool: no tool is called `name`.
             InvalidInput: one argument is given under two names, or in a unit that cannot be converted.
         """
-        alias = self._spelling(name)[1]
+        alias = _alias(self.find(name).spec, name)
         renamed: dict[str, JsonValue] = {}
         for given, value in arguments.items():
             own = alias.renames.get(given, given)
@@ -121,12 +85,6 @@ class Registry:
                 raise InvalidInput(f"`{own}` is given twice, also as `{given}`; send it once.")
             renamed[own] = _converted(alias, own, value)
         return renamed
-
-    def _spelling(self, name: str) -> tuple[Entry, Alias]:
-        try:
-            return self._spellings[name]
-        except KeyError:
-            raise UnknownTool(name) from None
 
     @property
     def toolsets(self) -> tuple[str, ...]:
@@ -164,13 +122,18 @@ class Registry:
             choices = ", ".join((*profiles, *self.toolsets))
             raise SettingsError(f"unknown toolset {toolset!r}; choose from {choices}")
         for name, entry in self.entries.items():
-            if entry.toolset == toolset or (toolset in profiles and entry.spec.profile <= profiles[toolset]):
+            if entry.toolset == toolset or (toolset in profiles and entry.label.profile <= profiles[toolset]):
                 yield name
 
     def _operator_named(self, name: str) -> str:
         if name not in self._spellings:
             raise SettingsError(f"unknown tool {name!r}; choose from {', '.join(self.entries)}")
-        return self.find(name).spec.name
+        return self.find(name).label.name
+
+
+def _alias(spec: ToolSpec, name: str) -> Alias:
+    """The alias that a tool is called by; its own name need not be one."""
+    return next((alias for alias in spec.aliases if alias.name == name), Alias(name))
 
 
 def _converted(alias: Alias, own: str, value: JsonValue) -> JsonValue:

@@ -1,6 +1,7 @@
 """Files that are made from the registry: a snapshot per tool of what clients are told, and docs/tools.md with
 the example of each."""
 
+import importlib
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities import Capability
+from mcp_toolserver.labels import FILE, Shelved, module_names, written
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.registry import Entry, discover
 from mcp_toolserver.tool import Forward
@@ -15,6 +17,7 @@ from tests.examples_stage import Example, example
 
 HERE = Path(__file__).parent
 SNAPSHOTS = HERE / "snapshots"
+LABELS = HERE.parent / "mcp_toolserver" / "tools" / FILE
 TOOLS_PAGE = HERE.parent / "docs" / "tools.md"
 
 ENTRIES = discover()
@@ -50,6 +53,13 @@ def snapshot(entry: Entry) -> str:
     return json.dumps(shown, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 
+def labels() -> str:
+    """The content of labels.json."""
+    found = [importlib.import_module(name) for name in module_names()]
+    modules = {module.TOOL.name: module.__name__ for module in found if hasattr(module, "TOOL")}
+    return written(Shelved(label=entry.label, module=modules[entry.label.name]) for entry in ENTRIES)
+
+
 def tools_page() -> str:
     """docs/tools.md."""
     return "\n".join(_page()) + "\n"
@@ -80,12 +90,12 @@ def _section(entry: Entry) -> Iterator[str]:
     yield ""
     yield "| argument | type | default | meaning |"
     yield "|---|---|---|---|"
-    properties = entry.schema["properties"]
+    properties = entry.label.schema["properties"]
     fields = spec.args.model_fields
     defaults = {
         info.alias or name: info.get_default(call_default_factory=True) for name, info in fields.items()
     }
-    required = entry.schema.get("required", [])
+    required = entry.label.schema.get("required", [])
     assert isinstance(properties, dict)
     assert isinstance(required, list)
     for name, shape in properties.items():

@@ -1,14 +1,17 @@
 """What holds for every tool, whoever wrote it."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mcp_toolserver.capabilities import PRICES, Permission
-from mcp_toolserver.registry import Entry
+from mcp_toolserver.errors import RegistrationError
+from mcp_toolserver.labels import shelf
+from mcp_toolserver.registry import Entry, on_shelf
 from mcp_toolserver.tool import Args, PathMark, Profile
-from tests.generated import ENTRIES, SNAPSHOTS, TOOLS_PAGE, snapshot, tools_page, wire
+from tests.generated import ENTRIES, LABELS, SNAPSHOTS, TOOLS_PAGE, labels, snapshot, tools_page, wire
 
 BUDGETS = {Profile.LEAN: 5_000, Profile.DEFAULT: 16_000, Profile.ALL: 60_000}
 """Characters of JSON that a `tools/list` may cost a model's context."""
@@ -65,18 +68,18 @@ def test_its_description_is_the_module_docstring_and_short_enough(entry: Entry) 
 
 @every_tool
 def test_every_argument_is_described(entry: Entry) -> None:
-    arguments = entry.schema["properties"]
+    arguments = entry.label.schema["properties"]
     assert isinstance(arguments, dict)
-    for node in nodes(entry.schema):
+    for node in nodes(entry.label.schema):
         for name, shape in node.get("properties", {}).items():
             assert shape.get("description") or (shape is not arguments.get(name) and name in arguments), name
 
 
 @every_tool
 def test_its_schemas_are_flat_objects_that_refuse_unknown_fields(entry: Entry) -> None:
-    assert entry.schema["additionalProperties"] is (entry.spec.name in FREE)
-    assert entry.output_schema is None or entry.output_schema["additionalProperties"] is False
-    for schema in (entry.schema, entry.output_schema or entry.schema):
+    assert entry.label.schema["additionalProperties"] is (entry.spec.name in FREE)
+    assert entry.label.output_schema is None or entry.label.output_schema["additionalProperties"] is False
+    for schema in (entry.label.schema, entry.label.output_schema or entry.label.schema):
         assert schema["type"] == "object"
         # An argument may bear such a name; then it is an object.
         assert not any(
@@ -128,10 +131,10 @@ def test_an_argument_that_names_a_path_is_marked_as_one(entry: Entry) -> None:
 
 @every_tool
 def test_a_path_is_among_its_subjects(entry: Entry) -> None:
-    if not entry.path_fields or entry.spec.kind == "execute":
+    if not entry.label.path_fields or entry.spec.kind == "execute":
         return
-    sample = dict.fromkeys(entry.path_fields, "some/where")
-    required = entry.schema.get("required", [])
+    sample = dict.fromkeys(entry.label.path_fields, "some/where")
+    required = entry.label.schema.get("required", [])
     assert isinstance(required, list)
     given: dict[str, Any] = {**{str(name): "x" for name in required}, **sample}
     args = entry.spec.args.model_construct(None, **given)
@@ -151,6 +154,22 @@ def test_its_snapshot_is_what_clients_are_told(entry: Entry, update: bool) -> No
     if update:
         path.write_text(snapshot(entry), encoding="utf-8")
     assert path.read_text(encoding="utf-8") == snapshot(entry), "review the change, then run pytest --update"
+
+
+def test_the_labels_say_what_the_tools_are(update: bool) -> None:
+    if update:
+        LABELS.write_text(labels(), encoding="utf-8")
+    assert LABELS.read_text(encoding="utf-8") == labels(), "run pytest --update"
+    for shelved, entry in zip(on_shelf(), ENTRIES, strict=True):
+        assert (shelved.label, shelved.toolset) == (entry.label, entry.toolset)
+        assert shelved.spec is entry.spec
+
+
+def test_a_tool_that_is_not_what_its_label_says_is_not_run() -> None:
+    (bash,) = [one for one in shelf() if one.label.name == "bash"]
+    milder = replace(bash.label, permission=Permission.READ_ONLY, needs=frozenset())
+    with pytest.raises(RegistrationError, match="run pytest --update"):
+        _ = Entry(replace(bash, label=milder), bash.toolset).spec
 
 
 def test_no_snapshot_is_left_over() -> None:

@@ -47,7 +47,7 @@ async def _call(assembly: Assembly, invocation: Invocation) -> int:
     except ValueError as error:
         return _wrong(str(error))
     except UnknownTool:
-        choices = ", ".join(entry.spec.name for entry in assembly.dispatcher.available())
+        choices = ", ".join(entry.label.name for entry in assembly.dispatcher.available())
         return _wrong(f"unknown tool {invocation.tool!r}; choose from {choices}")
     else:
         _show(result, as_json=invocation.json)

@@ -11,6 +11,7 @@ import mcp_toolserver.protocol.translate as wire
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.library import forms
 from mcp_toolserver.registry import Entry
+from mcp_toolserver.text.schema import Schema
 
 
 def tools(dispatcher: Dispatcher, form: str) -> int:
@@ -38,7 +39,7 @@ def _table(dispatcher: Dispatcher) -> None:
         size = _size(tool)
         total += size
         level = dispatcher.level(entry).flag
-        table.add_row(entry.spec.name, entry.toolset, level, _hints(tool), entry.spec.kind, str(size))
+        table.add_row(entry.label.name, entry.toolset, level, _hints(tool), entry.label.kind, str(size))
     console = Console()
     console.print(table)
     console.print(f"{total} characters in all, in mode {dispatcher.policy.ceiling.flag}")
@@ -55,10 +56,10 @@ def _hints(tool: Mapping[str, JsonValue]) -> str:
 def _records(dispatcher: Dispatcher) -> JsonValue:
     return [
         {
-            "name": entry.spec.name,
+            "name": entry.label.name,
             "toolset": entry.toolset,
             "permission": dispatcher.level(entry).flag,
-            "kind": entry.spec.kind,
+            "kind": entry.label.kind,
             "annotations": tool["annotations"],
             "aliases": list(entry.other_names),
             "characters": _size(tool),
@@ -75,10 +76,14 @@ def _each(form: Callable[[Entry], JsonValue]) -> Callable[[Dispatcher], JsonValu
     return lambda dispatcher: [form(entry) for entry in dispatcher.listed()]
 
 
+def _told(entry: Entry) -> tuple[str, str, Schema]:
+    return entry.label.name, entry.label.description, entry.label.schema
+
+
 _FORMS: Mapping[str, Callable[[Dispatcher], JsonValue]] = {
     "json": _records,
     "mcp": _mcp,
-    "anthropic": _each(lambda entry: forms.anthropic(entry.spec.name, entry.spec.description, entry.schema)),
-    "openai": _each(lambda entry: forms.openai(entry.spec.name, entry.spec.description, entry.schema)),
+    "anthropic": _each(lambda entry: forms.anthropic(*_told(entry))),
+    "openai": _each(lambda entry: forms.openai(*_told(entry))),
     "acp": _each(forms.acp),
 }

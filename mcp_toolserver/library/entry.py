@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from functools import cached_property
 from types import new_class
 from typing import ClassVar
 
@@ -12,31 +10,19 @@ from pydantic import ConfigDict, JsonValue, model_validator
 
 from mcp_toolserver.capabilities import Capability, Permission
 from mcp_toolserver.errors import Denied, Failed
+from mcp_toolserver.labels import Label
 from mcp_toolserver.library.built import BuiltTool, asked
 from mcp_toolserver.library.calling import as_result, called, told
 from mcp_toolserver.library.declared import check_names
 from mcp_toolserver.library.schema import Refusal, checker, strict
 from mcp_toolserver.library.values import Payload, Tool, ToolContext, ToolResult
 from mcp_toolserver.registry import Entry
-from mcp_toolserver.text.schema import Schema
 from mcp_toolserver.tool import Args, Limits, Output, Profile, Runtime, ToolSpec
 
 TOOLSET = "user"
 NEEDS = frozenset({Capability.OWN_CODE})
 OPEN = NEEDS
 """What such a tool may reach beyond this machine's files: its code runs in the server's process."""
-
-
-@dataclass(frozen=True)
-class UserEntry(Entry):
-    """A tool whose schema was given, not made from a model."""
-
-    given: Schema = field(default_factory=dict[str, JsonValue], kw_only=True)
-
-    @cached_property
-    def schema(self) -> Schema:
-        """As it was given, with unknown arguments refused."""
-        return self.given
 
 
 class _Payload(Args):
@@ -85,7 +71,7 @@ def as_entry(tool: Tool, alone: anyio.Lock | None = None) -> Entry:
         limits=Limits(deadline=built.deadline),
         profile=Profile.DEFAULT,
     )
-    return UserEntry(spec, TOOLSET, given=dict(built.checked_schema))
+    return Entry(spec, TOOLSET, Label.of(spec, dict(built.checked_schema)))
 
 
 def _of_protocol(tool: Tool) -> BuiltTool:

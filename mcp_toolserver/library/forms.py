@@ -31,7 +31,7 @@ def to_mcp(tool: Tool) -> Form:
     from mcp_toolserver.protocol import translate
 
     entry = as_entry(tool)
-    told = translate.tool(entry, entry.spec.permission, OPEN)
+    told = translate.tool(entry, entry.label.permission, OPEN)
     return told.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
@@ -47,4 +47,4 @@ def openai(name: str, description: str, schema: Schema) -> Form:
 
 def acp(entry: Entry) -> Form:
     """A tool in the Agent Client Protocol's words."""
-    return {"name": entry.spec.name, "kind": entry.spec.kind}
+    return {"name": entry.label.name, "kind": entry.label.kind}

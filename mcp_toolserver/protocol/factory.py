@@ -52,4 +52,4 @@ def build(handlers: Handlers, instructions: str, features: Sequence[Feature] = (
 
 def _offers(dispatcher: Dispatcher, capability: Capability) -> bool:
     """Whether any tool on offer needs `capability`."""
-    return any(capability in entry.spec.needs for entry in dispatcher.available())
+    return any(capability in entry.label.needs for entry in dispatcher.available())

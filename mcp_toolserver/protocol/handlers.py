@@ -63,7 +63,7 @@ class Handlers:
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """The input schema of a listed tool, which spares the SDK a whole tools/list per HTTP call."""
         try:
-            return self.dispatcher.registry.find(name).schema
+            return self.dispatcher.registry.find(name).label.schema
         except UnknownTool:
             return None
 

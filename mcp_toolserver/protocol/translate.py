@@ -28,22 +28,22 @@ _LINKS_SINCE = "2025-06-18"
 def tool(entry: Entry, level: Permission, reaches: frozenset[Capability]) -> mcp.Tool:
     """What a client is told of a tool; `level` is what a call needs on this host, and `reaches` what of that
     goes beyond its files."""
-    spec = entry.spec
+    label = entry.label
     # What only reads may still be dear, because what it reads from is; what is dear may be made harmless.
     # A command that has a network may change what lies beyond it.
-    reads = Permission.READ_ONLY in (level, spec.permission) and not reaches & _STARTING
+    reads = Permission.READ_ONLY in (level, label.permission) and not reaches & _STARTING
     return mcp.Tool(
-        name=spec.name,
-        description=spec.description.strip(),
-        input_schema=entry.schema,
-        output_schema=entry.output_schema,
+        name=label.name,
+        description=label.description.strip(),
+        input_schema=label.schema,
+        output_schema=label.output_schema,
         annotations=mcp.ToolAnnotations(
             read_only_hint=reads,
-            destructive_hint=spec.destructive and not reads,
-            idempotent_hint=spec.idempotent or reads,
+            destructive_hint=label.destructive and not reads,
+            idempotent_hint=label.idempotent or reads,
             open_world_hint=bool(reaches),
         ),
-        _meta={TOOL: {"permission": level.flag, "kind": spec.kind}},
+        _meta={TOOL: {"permission": level.flag, "kind": label.kind}},
     )
 
 

@@ -85,7 +85,7 @@ async def test_the_answer_holds_the_schema_that_the_call_is_checked_by(tmp_path:
     (line,) = [x for x in (await search(lean(tmp_path), "select:git_log")).text.splitlines() if x[0] == "{"]
     told = json.loads(line)
     entry = REGISTRY.find("git_log")
-    assert told["inputSchema"] == entry.schema
+    assert told["inputSchema"] == entry.label.schema
     assert told["description"] == entry.spec.description.strip()
     assert told["permission"] == "read-only"
 
