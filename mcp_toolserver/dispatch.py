@@ -49,11 +49,15 @@ from mcp_toolserver.registry import Entry, Registry
 from mcp_toolserver.text.arguments import lenient, refusal
 from mcp_toolserver.text.visible import visible, visible_values
 from mcp_toolserver.tool import Args, Forward, Image, Output, Pathful, Profile, Runtime
+from mcp_toolserver.turns import Turns
 
 log = logging.getLogger(__name__)
 
-PARALLEL_READS = 10
+PARALLEL_READS = 12
 """Read-only calls that run at the same time; more wait their turn."""
+
+READS_OF_ONE = 10
+"""Those of one client."""
 
 
 Paths = str | tuple[str, ...] | Pathful
@@ -190,9 +194,7 @@ class Dispatcher:
     """Keeps a line of every call."""
     raw: bool = False
     """Send characters that cannot be seen as they are."""
-    _reads: anyio.Semaphore = field(
-        default_factory=lambda: anyio.Semaphore(PARALLEL_READS, fast_acquire=True)
-    )
+    _reads: Turns = field(default_factory=lambda: Turns(PARALLEL_READS, READS_OF_ONE))
 
     def level(self, entry: Entry) -> Permission:
         """What a call of the tool needs on this host; of one that calls others, the most that one needs."""
@@ -300,7 +302,7 @@ class Dispatcher:
         human = Human(caller, self.shown)
         runtime = host.grant(spec.needs, self._report(caller), human, self._scope(request, call))
         is_read = request.level is Permission.READ_ONLY and spec.kind != "other"
-        turn = self._reads if is_read else nullcontext()
+        turn = self._reads.place(caller.name) if is_read else nullcontext()
         output = None
         with anyio.move_on_after(spec.limits.deadline):
             async with turn:

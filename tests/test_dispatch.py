@@ -10,7 +10,7 @@ import pytest
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities import Permission
-from mcp_toolserver.dispatch import PARALLEL_READS, Dispatcher, Pending, Result
+from mcp_toolserver.dispatch import READS_OF_ONE, Dispatcher, Pending, Result
 from mcp_toolserver.errors import Conflict, NotFound, UnknownTool
 from mcp_toolserver.tool import Field, Image, Record, WorkspacePath, model_validator
 from tests.workbench import Args, Capability, Limits, Output, Person, Runtime, dispatcher, machine, tool
@@ -304,7 +304,7 @@ async def test_progress_reaches_the_caller(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "permission", "expected"),
     [
-        pytest.param("read", Permission.READ_ONLY, PARALLEL_READS, id="reads-are-bounded"),
+        pytest.param("read", Permission.READ_ONLY, READS_OF_ONE, id="reads-are-bounded"),
         pytest.param("other", Permission.READ_ONLY, 15, id="waiting-holds-no-place"),
         pytest.param("edit", Permission.WORKSPACE_WRITE, 15, id="writes-are-bounded-by-their-locks"),
     ],

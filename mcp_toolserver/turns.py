@@ -1,0 +1,80 @@
+"""Places for work, given out in turn by client, so that a flood of one client does not starve another."""
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+
+
+class Turns:
+    """A number of places. Whoever waits for one waits behind their own calls only.
+
+    A client has at most `each` of the places, so that while it has long work in all of those, another finds
+    one at once.
+    """
+
+    def __init__(self, places: int, each: int) -> None:
+        self._free = places
+        self._each = each
+        self._held: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, deque[anyio.Event]] = OrderedDict()
+        """By client, the one whose turn it is first; none without a call that waits."""
+
+    @property
+    def clients(self) -> int:
+        """How many clients hold a place or wait for one."""
+        return len(self._held.keys() | self._waiting.keys())
+
+    @asynccontextmanager
+    async def place(self, client: str) -> AsyncGenerator[None]:
+        """Hold a place, once it is the turn of `client`."""
+        if self._free and self._may_hold(client):
+            self._take(client)
+        else:
+            await self._wait(client)
+        try:
+            yield
+        finally:
+            self._give_back(client)
+
+    def _may_hold(self, client: str) -> bool:
+        return self._held[client] < self._each
+
+    def _take(self, client: str) -> None:
+        self._free -= 1
+        self._held[client] += 1
+
+    async def _wait(self, client: str) -> None:
+        turn = anyio.Event()
+        self._waiting.setdefault(client, deque()).append(turn)
+        try:
+            await turn.wait()
+        except BaseException:
+            if turn.is_set():
+                self._give_back(client)
+            else:
+                self._forget(client, turn)
+            raise
+
+    def _forget(self, client: str, turn: anyio.Event) -> None:
+        queue = self._waiting[client]
+        queue.remove(turn)
+        if not queue:
+            del self._waiting[client]
+
+    def _give_back(self, client: str) -> None:
+        self._free += 1
+        self._held[client] -= 1
+        if not self._held[client]:
+            del self._held[client]
+        if (following := next(filter(self._may_hold, self._waiting), None)) is not None:
+            self._call(following)
+
+    def _call(self, client: str) -> None:
+        """It is the turn of `client`, and then of all others before it is again."""
+        queue = self._waiting.pop(client)
+        self._take(client)
+        queue.popleft().set()
+        if queue:
+            self._waiting[client] = queue
