@@ -21,6 +21,7 @@ from benchmarks import (
     grep_tree,
     killing,
     list_size,
+    load,
     lsp,
     machine,
     notebook,
@@ -50,6 +51,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     notebook.BENCHMARK,
     web_fetch.BENCHMARK,
     lsp.BENCHMARK,
+    load.BENCHMARK,
 )
 DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 

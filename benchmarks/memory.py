@@ -24,6 +24,11 @@ class Peak:
         return max(0, _status(self.pid, "VmHWM") - self.before)
 
 
+def resident(pid: int) -> int:
+    """What a process holds now, in bytes."""
+    return _status(pid, "VmRSS")
+
+
 def megabytes(value: float) -> str:
     """A size for the table."""
     return f"{value / 1e6:.1f} MB"

@@ -87,8 +87,8 @@ class Settings:
     command_cpu_seconds: int = 0
     """Of all its processes; 0 is an hour of every processor."""
     max_body: int = 4 * 1024 * 1024
-    max_calls: int = 64
-    max_sessions: int = 64
+    max_calls: int = 512
+    max_sessions: int = 512
 
 
 @dataclass(frozen=True, kw_only=True)

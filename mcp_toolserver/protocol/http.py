@@ -37,12 +37,12 @@ class HttpOptions:
     """Further names of this server, as clients spell them in the Host header: `tools.example.org` behind a
     proxy on the usual port, `box.lan:8765` without one."""
     max_body: int = 4 * 1024 * 1024
-    max_sessions: int = 64
+    max_sessions: int = 512
     """Also bounds the open event streams."""
-    max_calls: int = 64
+    max_calls: int = 512
     """Requests in progress."""
-    max_connections: int = 256
-    max_connections_per_peer: int = 192
+    max_connections: int = 640
+    max_connections_per_peer: int = 512
     """Fewer than all, so that one address cannot shut out the others."""
     idle_seconds: float = 1800.0
     """Until a session without a request in progress is forgotten."""
