@@ -12,6 +12,7 @@ from anyio.abc import TaskStatus
 
 from mcp_toolserver.assembly import Assembly
 from mcp_toolserver.protocol.factory import build
+from mcp_toolserver.protocol.feature import Feature, ToolServer
 from mcp_toolserver.protocol.guidance import instructions
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.resources import Resources
@@ -76,13 +77,18 @@ async def _serve(assembly: Assembly, door: Door | None, leave: Leave) -> int:
     return status
 
 
-async def _transport(assembly: Assembly, door: Door | None) -> None:
-    settings = assembly.settings
-    handlers = Handlers(dispatcher=assembly.dispatcher, ask_seconds=settings.ask_seconds)
+def mcp_server(assembly: Assembly, further: Sequence[Feature] = ()) -> ToolServer:
+    """What is served on every transport; `further` features join last."""
+    handlers = Handlers(dispatcher=assembly.dispatcher, ask_seconds=assembly.settings.ask_seconds)
     resources = Resources(
         outputs=assembly.outputs, security=assembly.standing.summary, shown=assembly.dispatcher.shown
     )
-    server = build(handlers, instructions(assembly.standing, assembly.roots), (resources,))
+    return build(handlers, instructions(assembly.standing, assembly.roots), (resources, *further))
+
+
+async def _transport(assembly: Assembly, door: Door | None) -> None:
+    settings = assembly.settings
+    server = mcp_server(assembly)
     if door is None:
         await serve_stdio(server)
         return
