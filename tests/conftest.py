@@ -6,6 +6,9 @@ import pytest
 from hypothesis import settings
 
 from tests.covering import collect, count, measuring
+from tests.official import is_wanted
+
+collect_ignore = [] if is_wanted() else ["clients", "conformance"]
 
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("any machine", deadline=None)
@@ -22,6 +25,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     # Around the fixtures too: many of them start what the test needs.
     with measuring(item.get_closest_marker("measured") is not None):
         return (yield)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what official programs said of the server, which a test records as its summary."""
+    for report in (*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")):
+        for name, value in report.user_properties:
+            if name == "summary":
+                terminalreporter.section(str(value).partition("\n")[0])
+                terminalreporter.write_line(str(value).partition("\n")[2])
 
 
 @pytest.fixture

@@ -1,0 +1,73 @@
+"""The resources and prompts that the suite reads and gets by name."""
+
+import json
+import re
+from collections.abc import Mapping
+
+import mcp_types as mcp
+
+from tests.conformance.blocks import IMAGE, PNG, embedded, words
+
+TEXT, BINARY, WATCHED = "test://static-text", "test://static-binary", "test://watched-resource"
+
+_CONTENT: Mapping[str, mcp.TextResourceContents | mcp.BlobResourceContents] = {
+    TEXT: mcp.TextResourceContents(uri=TEXT, mime_type="text/plain", text="What a text resource holds."),
+    BINARY: mcp.BlobResourceContents(uri=BINARY, mime_type="image/png", blob=PNG),
+    WATCHED: mcp.TextResourceContents(uri=WATCHED, mime_type="text/plain", text="As it is now."),
+}
+
+RESOURCES = tuple(
+    mcp.Resource(uri=uri, name=uri, description="For the suite.", mime_type=found.mime_type)
+    for uri, found in _CONTENT.items()
+)
+TEMPLATE = mcp.ResourceTemplate(
+    uri_template="test://template/{id}/data", name="data", description="Data by id.", mime_type="text/plain"
+)
+
+
+def contents(uri: str) -> mcp.ReadResourceResult | None:
+    """What is at an address; None where it is none of these."""
+    if (found := _CONTENT.get(uri)) is not None:
+        return mcp.ReadResourceResult(contents=[found])
+    if (named := re.fullmatch(r"test://template/([^/]+)/data", uri)) is None:
+        return None
+    data = json.dumps({"id": named[1], "templateTest": True, "data": f"Data of {named[1]}"})
+    return mcp.ReadResourceResult(
+        contents=[mcp.TextResourceContents(uri=uri, mime_type="application/json", text=data)]
+    )
+
+
+def _prompt(name: str, *arguments: str) -> mcp.Prompt:
+    return mcp.Prompt(
+        name=name,
+        description="For the suite.",
+        arguments=[mcp.PromptArgument(name=one, description="A value.", required=True) for one in arguments],
+    )
+
+
+PROMPTS = (
+    _prompt("test_simple_prompt"),
+    _prompt("test_prompt_with_arguments", "arg1", "arg2"),
+    _prompt("test_prompt_with_embedded_resource", "resourceUri"),
+    _prompt("test_prompt_with_image"),
+    _prompt("test_input_required_result_prompt"),
+)
+
+
+def messages(name: str, given: Mapping[str, str]) -> mcp.GetPromptResult | None:
+    """What a prompt says; None where it is none of these."""
+    said: Mapping[str, tuple[mcp.ContentBlock, ...]] = {
+        "test_simple_prompt": (words("A simple prompt."),),
+        "test_prompt_with_arguments": (words(f"{given.get('arg1')} and {given.get('arg2')}"),),
+        "test_prompt_with_embedded_resource": (
+            embedded(given.get("resourceUri", ""), "What the prompt embeds."),
+            words("Work on the resource above."),
+        ),
+        "test_prompt_with_image": (IMAGE, words("Look at the picture above.")),
+        "test_input_required_result_prompt": (words("With the context that you gave."),),
+    }
+    if name not in said:
+        return None
+    return mcp.GetPromptResult(
+        messages=[mcp.PromptMessage(role="user", content=content) for content in said[name]]
+    )

@@ -1,0 +1,94 @@
+"""The official conformance suite in both eras; nothing is expected to fail."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import pytest_asyncio
+
+from tests.conformance.fixture_server import serving
+from tests.official import node
+
+SUITE = ("@modelcontextprotocol/conformance", "dist/index.js")
+
+SCENARIOS = {"2025-11-25": 33, "2026-07-28": 40}
+"""How many the suite has for each era; a version with others is looked at before it is taken."""
+
+WARNINGS = {
+    "2025-11-25": {"server-sse-priming-event", "server-sse-retry-field"},
+    "2026-07-28": set[str](),
+}
+"""What the suite advises and this server does not do: it keeps no events for a client that comes back for
+them, because it cancels a call whose client has gone."""
+
+pytestmark = pytest.mark.uncounted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What the suite said."""
+
+    status: int
+    said: str
+    checks: Mapping[str, Sequence[Mapping[str, Any]]]
+    """By scenario."""
+
+    @property
+    def summary(self) -> str:
+        return self.said.partition("=== SUMMARY ===")[2].strip()
+
+    def ids(self, status: str) -> set[str]:
+        """The checks that ended so."""
+        found = [check for checks in self.checks.values() for check in checks]
+        return {check["id"] for check in found if check["status"] == status}
+
+
+@pytest_asyncio.fixture
+async def url(tmp_path: Path) -> AsyncGenerator[str]:
+    async with serving(tmp_path) as address:
+        yield address
+
+
+async def suite(url: str, folder: Path, *words: str) -> Run:
+    """Run the suite; what it found is written to `folder`."""
+    folder.mkdir()
+    process = await asyncio.create_subprocess_exec(
+        *node(*SUITE), "server", "--url", url, "--output-dir", str(folder), *words,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        with anyio.fail_after(120):
+            said, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode is not None
+    return Run(status=process.returncode, said=said.decode(), checks=checks_in(folder))
+
+
+def checks_in(folder: Path) -> dict[str, list[Mapping[str, Any]]]:
+    """What was checked, by scenario."""
+    return {
+        re.sub(r"^server-|-\d{4}-\d\d-\d\dT.*", "", found.parent.name): json.loads(found.read_text("utf-8"))
+        for found in folder.glob("*/checks.json")
+    }
+
+
+@pytest.mark.parametrize("version", SCENARIOS)
+async def test_the_official_suite_passes(
+    version: str, url: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    run = await suite(url, tmp_path / "found", "--suite", "all", "--spec-version", version)
+    record_property("summary", f"official suite, {version}\n{run.summary}")
+    assert run.status == 0, run.summary
+    assert len(re.findall(r"^✓ ", run.summary, re.MULTILINE)) == SCENARIOS[version], run.summary
+    assert re.search(r"^Total: [1-9]\d* passed, 0 failed$", run.summary, re.MULTILINE), run.summary
+    assert run.ids("FAILURE") == set()
+    assert run.ids("WARNING") == WARNINGS[version]

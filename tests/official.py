@@ -1,0 +1,103 @@
+"""The official programs that the server is tested with, installed once into a cache folder.
+
+They come from npm and PyPI in the exact versions named here and in `conformance/package.json`. Nothing is put
+into the source tree. `docs/contributing.md` says how to choose the folder, and how to do without.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import venv
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import platformdirs
+
+PACKAGES = Path(__file__).parent / "conformance" / "package.json"
+OLD_CLIENT = "mcp==1.30.0"
+"""The last line of the Python SDK that knows only the handshake."""
+
+CACHE = "MCP_TOOLSERVER_TEST_CACHE"
+WITHOUT = "MCP_TOOLSERVER_WITHOUT_OFFICIAL"
+"""Set to 1, the tests that need these programs are left out."""
+
+_READY = "ready"
+_SECONDS = 600
+"""For an installation, on a slow line."""
+
+
+def is_wanted() -> bool:
+    """Whether this run tests with the official programs."""
+    return os.environ.get(WITHOUT) != "1"
+
+
+def node(package: str, script: str) -> list[str]:
+    """The command that runs a script of a package, on the Node that is pinned beside it."""
+    folder = node_modules()
+    return [str(folder / "node" / "bin" / "node"), str(folder / package / script)]
+
+
+def node_modules() -> Path:
+    """The folder of the packages."""
+    text = PACKAGES.read_text(encoding="utf-8")
+    return _installed("node", text, _install_node) / "node_modules"
+
+
+def old_python() -> Path:
+    """A Python with the client of the handshake era alone."""
+    return _installed("python", OLD_CLIENT, _install_python) / "bin" / "python"
+
+
+def _installed(kind: str, wanted: str, install: Callable[[Path], None]) -> Path:
+    """The folder in which `wanted` is installed; several processes may ask at once."""
+    cache = Path(os.environ.get(CACHE) or platformdirs.user_cache_path("mcp-toolserver-tests"))
+    cache.mkdir(parents=True, exist_ok=True)
+    folder = cache / f"{kind}-{hashlib.sha256(wanted.encode()).hexdigest()[:16]}"
+    with _alone(cache / f"{kind}.lock"):
+        if not (folder / _READY).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            install(folder)
+            (folder / _READY).touch()
+    return folder
+
+
+@contextmanager
+def _alone(lock: Path) -> Generator[None]:
+    with lock.open("w", encoding="utf-8") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def _install_node(folder: Path) -> None:
+    npm = shutil.which("npm")
+    assert npm is not None, (
+        f"npm is missing. These tests install Node and the official programs with it; see "
+        f"docs/contributing.md. Set {WITHOUT}=1 to run the gate without them."
+    )
+    shutil.copy(PACKAGES, folder)
+    # The packages ask for the Node that comes with them, not for the one that npm runs on.
+    _run([npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--engine-strict=false"], folder)
+
+
+def _install_python(folder: Path) -> None:
+    venv.create(folder, with_pip=True)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _run([*pip, OLD_CLIENT], folder)
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        timeout=_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"{' '.join(command)} failed in {folder}:\n{done.stdout}"
