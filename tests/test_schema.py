@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from mcp_toolserver.text.schema import plain_schema
 from mcp_toolserver.tool import Args, WorkspacePath
@@ -49,6 +49,15 @@ def test_a_schema_says_nothing_twice_and_nothing_obvious() -> None:
         "required": ["path"],
         "additionalProperties": False,
     }
+
+
+def test_a_schema_does_not_say_that_anything_is_allowed() -> None:
+    class Free(Args):
+        """One that takes an object of any kind."""
+
+        anything: dict[str, JsonValue] = Field(default_factory=dict, description="Whatever.")
+
+    assert plain_schema(Free)["properties"] == {"anything": {"type": "object", "description": "Whatever."}}
 
 
 def test_a_tool_without_arguments_still_has_an_object() -> None:

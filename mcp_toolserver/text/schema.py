@@ -69,11 +69,15 @@ class _Told:
 
     def plain(self, node: Schema) -> Schema:
         """`node` without what is untold or obvious."""
-        return {
+        told: Schema = {
             key: self._parts(value) if key == "properties" else self.node(value)
             for key, value in node.items()
             if key not in _UNTOLD and (key, value) not in _OBVIOUS and not _in_words(key, node)
         }
+        # What is not forbidden is allowed; some clients refuse a schema that says nothing.
+        if told.get("additionalProperties") == {}:
+            del told["additionalProperties"]
+        return told
 
     def node(self, node: JsonValue) -> JsonValue:
         """Any part of a schema."""

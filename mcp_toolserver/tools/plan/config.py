@@ -4,7 +4,9 @@ reads all. The server itself obeys its operator alone; permissions can only be r
 
 import json
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import WithJsonSchema
 
 from mcp_toolserver.text.preferences import PREFERENCES, accepted, unknown
 from mcp_toolserver.tool import (
@@ -22,10 +24,13 @@ from mcp_toolserver.tool import (
     model_validator,
 )
 
+Told = Annotated[object, WithJsonSchema({"type": "string"})]
+"""Some clients cannot take a union, or what may be anything; a switch understands the words too."""
+
 
 class Config(Args):
     setting: str = Field(default="", max_length=100, description="Key")
-    value: object = Field(default=None, description="Text, or true or false")
+    value: Told = Field(default=None, description="Text, or true or false")
     action: Literal["get", "set", "list"] | None = Field(default=None, description="As given")
 
     @model_validator(mode="after")

@@ -87,8 +87,8 @@ class TodoWrite(Args):
 
 class Todos(Record):
     list_id: str
-    newTodos: tuple[JsonValue, ...] = ()  # noqa: N815  the name that clients know
-    oldTodos: tuple[JsonValue, ...] = ()  # noqa: N815  the name that clients know
+    newTodos: tuple[dict[str, JsonValue], ...] = ()  # noqa: N815  the name that clients know
+    oldTodos: tuple[dict[str, JsonValue], ...] = ()  # noqa: N815  the name that clients know
     verificationNudgeNeeded: bool = False  # noqa: N815  the name that clients know
 
     @model_serializer
@@ -145,7 +145,7 @@ def _sent(args: TodoWrite, before: TodoList) -> tuple[Todo, ...]:
     )
 
 
-def _told(todos: Sequence[Todo]) -> tuple[JsonValue, ...]:
+def _told(todos: Sequence[Todo]) -> tuple[dict[str, JsonValue], ...]:
     return tuple(
         {
             "id": todo.id,
