@@ -3,49 +3,36 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from mcp_toolserver import parts
 from mcp_toolserver.capabilities import (
     PRICES,
     Capability,
-    Clones,
-    Git,
     Permission,
     Preference,
     Prices,
-    Search,
 )
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.errors import RegistrationError, SettingsError
+from mcp_toolserver.later import Later
 from mcp_toolserver.policy.rules import Policy, Vocabulary, parse
 from mcp_toolserver.policy.watchdog import commands
 from mcp_toolserver.protocol.guidance import Standing
 from mcp_toolserver.registry import Registry, on_shelf
 from mcp_toolserver.runtime.beneath import Openat2, below, best_engine
 from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.container_engine import Engine
-from mcp_toolserver.runtime.containers import Containers
-from mcp_toolserver.runtime.desktop import reached
 from mcp_toolserver.runtime.desktop_programs import DESKTOP, lacking_desktop
 from mcp_toolserver.runtime.found_programs import Found
 from mcp_toolserver.runtime.fs import Workspace
-from mcp_toolserver.runtime.git import Git as GitProgram
-from mcp_toolserver.runtime.git_answers import Answers
-from mcp_toolserver.runtime.git_clone import Cloning
-from mcp_toolserver.runtime.git_repository import Reading
 from mcp_toolserver.runtime.grant import Machine
 from mcp_toolserver.runtime.helper_programs import HelperPrograms
 from mcp_toolserver.runtime.host_programs import ENGINES, POWERSHELLS, powershell_start
-from mcp_toolserver.runtime.interpreters import Interpreters
-from mcp_toolserver.runtime.language_servers import LanguageServers
 from mcp_toolserver.runtime.processes import CommandLimits, Commands
-from mcp_toolserver.runtime.programs import Programs
-from mcp_toolserver.runtime.sandbox.bounds import CommandBounds
 from mcp_toolserver.runtime.sandbox.protected import is_protected
 from mcp_toolserver.runtime.sandbox.walls import Layer
-from mcp_toolserver.runtime.search import Ripgrep
 from mcp_toolserver.runtime.web.keys import key_files, read_key
 from mcp_toolserver.runtime.web.options import WebOptions, host_patterns, private_places, providers
-from mcp_toolserver.runtime.web.web import Web
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.audit import Audit
 from mcp_toolserver.stores.database import Database
@@ -56,6 +43,12 @@ from mcp_toolserver.stores.preferences import StoredPreferences
 from mcp_toolserver.stores.todos import StoredTodos
 from mcp_toolserver.text.denials import Confined, explain
 from mcp_toolserver.text.enforcement import Enforcement, summary
+
+if TYPE_CHECKING:
+    # Imported when they are first used.
+    from mcp_toolserver.runtime.containers import Containers
+    from mcp_toolserver.runtime.interpreters import Interpreters
+    from mcp_toolserver.runtime.language_servers import LanguageServers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,21 +63,22 @@ class Assembly:
     database: Database
     audit: Audit | None
     commands: Commands | None
-    languages: LanguageServers
-    sessions: Interpreters | None
-    containers: Containers | None
+    languages: "Later[LanguageServers]"
+    sessions: "Later[Interpreters] | None"
+    containers: "Later[Containers] | None"
     desktop: HelperPrograms | None
     broker: Broker | None
 
     async def aclose(self) -> None:
         """Kill every command and remove what was kept for callers."""
-        if self.sessions is not None:
-            await self.sessions.aclose()
-        if self.containers is not None:
-            await self.containers.aclose()
+        if self.sessions is not None and self.sessions.made is not None:
+            await self.sessions.made.aclose()
+        if self.containers is not None and self.containers.made is not None:
+            await self.containers.made.aclose()
         if self.commands is not None:
             await self.commands.aclose()
-        await self.languages.aclose()
+        if self.languages.made is not None:
+            await self.languages.made.aclose()
         if self.desktop is not None:
             await self.desktop.aclose()
         if self.broker is not None:
@@ -104,7 +98,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
     """
     registry = _registry(settings)
     offer = offered_here(broker, settings, git=found.git is not None, lacking=_lacking(found, settings))
-    web = None if Capability.FETCH in offer.withheld else Web(web_options(settings))
+    web = None if Capability.FETCH in offer.withheld else parts.web(web_options(settings))
     listed = registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
     unlisted = registry.unlisted(settings.toolsets, listed, settings.exclude_tools)
     policy = _policy(settings, registry)
@@ -125,12 +119,12 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
     running = broker and Commands(
         broker, workspace, outputs, limits, explain=lambda output: explain(output, confined)
     )
-    search = _search(broker, found.ripgrep, hiding=hiding)
+    search = parts.search(broker, found.ripgrep, hiding=hiding)
     starting = broker if Capability.PROCESS in offer.prices else None
     desktop = broker and HelperPrograms(broker, found.desktop)
-    languages = LanguageServers(starting, found.path, workspace.roots, search, hiding=hiding)
-    sessions = broker and Interpreters(broker, outputs, explain=lambda output: explain(output, confined))
-    containers = _containers(broker, running, found.engine, settings)
+    languages = parts.languages(starting, found.path, workspace.roots, search, hiding=hiding)
+    sessions = broker and parts.sessions(broker, outputs, confined)
+    containers = parts.containers(broker, running, found.engine, settings)
     machine = Machine(
         prices=offer.prices,
         absent=offer.absent,
@@ -139,14 +133,14 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         workspace=workspace,
         outputs=outputs,
         search=search,
-        git=_git(broker, found.git, hiding=hiding),
-        clones=_clones(broker, found.git, web if offer.networked else None, hiding=hiding),
-        languages=languages.within,
-        desktop=desktop and reached(desktop),
+        git=parts.git(broker, found.git, hiding=hiding),
+        clones=parts.clones(broker, found.git, web if offer.networked else None, hiding=hiding),
+        languages=lambda view: languages().within(view),
+        desktop=desktop and parts.desktop(desktop),
         processes=running and running.within,
         jobs=running,
-        sessions=sessions and sessions.within,
-        containers=containers and (lambda view: containers.within(view, view.roots)),
+        sessions=sessions and (lambda view: sessions().within(view)),
+        containers=containers and (lambda view: containers().within(view, view.roots)),
         powershell=found.powershell and powershell_start(found.powershell),
         todos=StoredTodos(database),
         preferences=StoredPreferences(database, _decided(settings)),
@@ -355,23 +349,6 @@ def offered_here(
     return Offer(prices=prices, absent=absent, withheld=withheld, networked=networked)
 
 
-def _containers(
-    broker: Broker | None, commands: Commands | None, program: str | None, settings: Settings
-) -> Containers | None:
-    if broker is None or commands is None or program is None:
-        return None
-    usual = CommandBounds()
-    engine = Engine(
-        program=program,
-        image=settings.container_image,
-        network=settings.network == "commands",
-        processes=settings.command_processes,
-        memory=settings.command_memory << 20 or usual.memory,
-        user=f"{os.getuid()}:{os.getgid()}",
-    )
-    return Containers(broker, commands, engine, failover=settings.containers == "failover")
-
-
 def _unclonable(settings: Settings, *, git: bool) -> Mapping[Capability, str]:
     """Why nothing can be cloned here, if so."""
     if not git:
@@ -403,27 +380,6 @@ def _around_git(broker: Broker) -> Layer:
     return proof.helpers if proof.commands == "none" else proof.commands
 
 
-def _git(broker: Broker | None, program: str | None, *, hiding: bool) -> Callable[[Workspace], Git] | None:
-    if broker is None or program is None:
-        return None
-    git = GitProgram(Programs(broker), program, os.path.expanduser("~"))
-    return lambda workspace: Answers(reading=Reading(git=git, workspace=workspace, hiding=hiding))
-
-
-def _clones(
-    broker: Broker | None, program: str | None, web: Web | None, *, hiding: bool
-) -> Callable[[Workspace], Clones] | None:
-    if broker is None or program is None:
-        return None
-    git = GitProgram(Programs(broker), program, os.path.expanduser("~"))
-    return lambda workspace: Cloning(
-        broker=broker,
-        program=program,
-        reading=Reading(git=git, workspace=workspace, hiding=hiding),
-        guard=web and web.guard,
-    )
-
-
 def _decided(settings: Settings) -> Mapping[str, Preference]:
     """What a caller may know of the operator's decisions, under the names of its own settings."""
     granted = settings.permission_mode if settings.granted is None else settings.granted
@@ -441,18 +397,6 @@ def _confined(settings: Settings) -> Confined:
         writes=settings.permission_mode is not Permission.READ_ONLY,
         git=full or settings.git == "writable",
         network=full or settings.network == "commands",
-    )
-
-
-def _search(
-    broker: Broker | None, ripgrep: str | None, *, hiding: bool
-) -> Callable[[Workspace], Search] | None:
-    if broker is None:
-        return None
-    programs = Programs(broker)
-    held = broker.proof.helpers == "landlock"
-    return lambda workspace: Ripgrep(
-        launcher=programs, workspace=workspace, program=ripgrep, hiding=hiding, held=held
     )
 
 

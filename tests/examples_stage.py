@@ -235,5 +235,5 @@ def _with_web(dispatcher: Dispatcher, web: Site) -> Dispatcher:
     options = WebOptions(providers=providers(("searxng=http://search.example.org",), {}))
     host = dispatcher.host
     assert isinstance(host, Machine)
-    underlay = Underlay(resolve=internet.resolve, network=internet)
-    return replace(dispatcher, host=replace(host, clock=Noon(), web=Web(options, underlay)))
+    made = Web(options, Underlay(resolve=internet.resolve, network=internet))
+    return replace(dispatcher, host=replace(host, clock=Noon(), web=lambda: made))

@@ -279,7 +279,8 @@ def bench(
     if internet is not None:
         underlay = Underlay(resolve=internet.resolve, network=internet, trusted=trusted)
     open_world = frozenset({Capability.FETCH, Capability.SEND})
-    host = replace(machine(folder), prices=PRICES_WITH_WEB, open_world=open_world, web=Web(options, underlay))
+    web = Web(options, underlay)
+    host = replace(machine(folder), prices=PRICES_WITH_WEB, open_world=open_world, web=lambda: web)
     return Bench(dispatcher=dispatcher(host, **policy), person=person or Person())
 
 

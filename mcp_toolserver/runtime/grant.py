@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from anyio import to_thread
 
@@ -39,8 +39,10 @@ from mcp_toolserver.limits import Spiller
 from mcp_toolserver.runtime.clock import SystemClock
 from mcp_toolserver.runtime.desktop_programs import DESKTOP
 from mcp_toolserver.runtime.fs import Workspace
-from mcp_toolserver.runtime.web.web import Web
 from mcp_toolserver.tool import Runtime
+
+if TYPE_CHECKING:
+    from mcp_toolserver.runtime.web.web import Web
 
 T = TypeVar("T")
 
@@ -208,7 +210,7 @@ class Machine:
     clock: Clock = field(default_factory=SystemClock)
     todos: Todos | None = None
     preferences: Preferences | None = None
-    web: Web | None = None
+    web: "Callable[[], Web] | None" = None
     languages: Callable[[Workspace], Languages] | None = None
     desktop: Callable[[Workspace, frozenset[Capability]], Desktop] | None = None
 
@@ -255,8 +257,8 @@ class Machine:
             telling=human.tell if Capability.TELL in needs else None,
             lists=self.todos if Capability.TODOS in needs else None,
             remembered=self.preferences if Capability.PREFERENCES in needs else None,
-            fetching=self.web and self.web.fetching(scope) if Capability.FETCH in needs else None,
-            sending=self.web and self.web.sending(scope) if Capability.SEND in needs else None,
+            fetching=self.web and self.web().fetching(scope) if Capability.FETCH in needs else None,
+            sending=self.web and self.web().sending(scope) if Capability.SEND in needs else None,
             others=scope.catalogue if Capability.CATALOGUE in needs else None,
             caller=self._origin(scope) if Capability.OWN_CODE in needs else None,
             screen=desktop and desktop(self.workspace, needs),
