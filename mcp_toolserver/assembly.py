@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from anyio import create_task_group, to_thread
+
 from mcp_toolserver import parts
 from mcp_toolserver.capabilities import (
     PRICES,
@@ -15,7 +17,7 @@ from mcp_toolserver.capabilities import (
 )
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.errors import RegistrationError, SettingsError
-from mcp_toolserver.later import Later
+from mcp_toolserver.later import LaterPart
 from mcp_toolserver.policy.rules import Policy, Vocabulary, parse
 from mcp_toolserver.policy.watchdog import commands
 from mcp_toolserver.protocol.guidance import Standing
@@ -63,28 +65,37 @@ class Assembly:
     database: Database
     audit: Audit | None
     commands: Commands | None
-    languages: "Later[LanguageServers]"
-    sessions: "Later[Interpreters] | None"
-    containers: "Later[Containers] | None"
+    languages: "LaterPart[LanguageServers]"
+    sessions: "LaterPart[Interpreters] | None"
+    containers: "LaterPart[Containers] | None"
     desktop: HelperPrograms | None
     broker: Broker | None
 
+    @property
+    def patience(self) -> float:
+        """See `ending.Closing`. A container engine takes its time, and a container outlives its client."""
+        made = self.containers and self.containers.made
+        return 10.0 if made is not None and made.has_any else 0.4
+
     async def aclose(self) -> None:
         """Kill every command and remove what was kept for callers."""
-        if self.sessions is not None and self.sessions.made is not None:
-            await self.sessions.made.aclose()
-        if self.containers is not None and self.containers.made is not None:
-            await self.containers.made.aclose()
-        if self.commands is not None:
-            await self.commands.aclose()
-        if self.languages.made is not None:
-            await self.languages.made.aclose()
-        if self.desktop is not None:
-            await self.desktop.aclose()
-        if self.broker is not None:
-            self.broker.close()
-        self.outputs.close()
-        self.database.close()
+        try:
+            if self.containers is not None:
+                await self.containers.aclose()
+            async with create_task_group() as tasks:
+                for part in (self.sessions, self.commands, self.languages, self.desktop):
+                    if part is not None:
+                        tasks.start_soon(part.aclose)
+            if self.broker is not None:
+                # It may have to wait for what does not die.
+                await to_thread.run_sync(self.broker.close, abandon_on_cancel=True)
+        finally:
+            self.outputs.close()
+            self.database.close()
+            self.record()
+
+    def record(self) -> None:
+        """Write down the calls that still run, as cancelled."""
         if self.audit is not None:
             self.audit.close()
 

@@ -1,9 +1,18 @@
 """What is made when it is first used, so that a start does not wait for its imports."""
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 T = TypeVar("T")
+
+
+class Closable(Protocol):
+    """What has to be closed."""
+
+    async def aclose(self) -> None: ...
+
+
+C = TypeVar("C", bound=Closable)
 
 
 class Later(Generic[T]):
@@ -18,3 +27,12 @@ class Later(Generic[T]):
         if self.made is None:
             self.made = self._make()
         return self.made
+
+
+class LaterPart(Later[C]):
+    """One that has to be closed."""
+
+    async def aclose(self) -> None:
+        """Close it, if it has been made."""
+        if self.made is not None:
+            await self.made.aclose()

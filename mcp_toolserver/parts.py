@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mcp_toolserver.capabilities import Capability, Clones, Desktop, Git, Search
-from mcp_toolserver.later import Later
+from mcp_toolserver.later import Later, LaterPart
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.fs import Workspace
 from mcp_toolserver.runtime.helper_programs import HelperPrograms
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def containers(
     broker: Broker | None, commands: Commands | None, program: str | None, settings: Settings
-) -> "Later[Containers] | None":
+) -> "LaterPart[Containers] | None":
     """Commands in containers, where there is an engine."""
     if broker is None or commands is None or program is None:
         return None
@@ -48,7 +48,7 @@ def containers(
         )
         return Containers(broker, commands, engine, failover=settings.containers == "failover")
 
-    return Later(make)
+    return LaterPart(make)
 
 
 def languages(
@@ -58,7 +58,7 @@ def languages(
     search: Callable[[Workspace], Search] | None,
     *,
     hiding: bool,
-) -> "Later[LanguageServers]":
+) -> "LaterPart[LanguageServers]":
     """Language servers, which `starting` starts; without it, a search in their place."""
 
     def make() -> "LanguageServers":
@@ -66,10 +66,10 @@ def languages(
 
         return LanguageServers(starting, path, roots, search, hiding=hiding)
 
-    return Later(make)
+    return LaterPart(make)
 
 
-def sessions(broker: Broker, outputs: Outputs, confined: Confined) -> "Later[Interpreters]":
+def sessions(broker: Broker, outputs: Outputs, confined: Confined) -> "LaterPart[Interpreters]":
     """Interpreters that keep what they know from call to call."""
 
     def make() -> "Interpreters":
@@ -77,7 +77,7 @@ def sessions(broker: Broker, outputs: Outputs, confined: Confined) -> "Later[Int
 
         return Interpreters(broker, outputs, explain=lambda output: explain(output, confined))
 
-    return Later(make)
+    return LaterPart(make)
 
 
 def desktop(helpers: HelperPrograms) -> Callable[[Workspace, frozenset[Capability]], Desktop]:

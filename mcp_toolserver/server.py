@@ -21,6 +21,9 @@ from mcp_toolserver.runtime.found_programs import Found, find
 from mcp_toolserver.runtime.platforms import shortcoming
 from mcp_toolserver.settings import Action, Invocation, Settings, load
 
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
+
 NO_ROOT = "no folder to work in: give --root DIR, or set MCP_TOOLSERVER_ROOT"
 
 
@@ -31,6 +34,9 @@ def main() -> NoReturn:
     except SettingsError as error:
         sys.stderr.write(f"mcp-toolserver: {error}\n")
         status = 2
+    except KeyboardInterrupt:
+        # Only while starting: from then on a signal is waited for.
+        status = INTERRUPTED
     leave(status)
 
 

@@ -1,16 +1,15 @@
-"""Serving what was put together: the transport, signals, and the end."""
+"""Serving what was put together, over the transport that the operator chose."""
 
-import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from functools import partial
 
 import anyio
-from anyio.abc import TaskStatus
 
 from mcp_toolserver.assembly import Assembly
+from mcp_toolserver.ending import Leave, until_the_end
 from mcp_toolserver.protocol.factory import build
 from mcp_toolserver.protocol.feature import Feature, ToolServer
 from mcp_toolserver.protocol.guidance import instructions
@@ -18,8 +17,6 @@ from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.resources import Resources
 from mcp_toolserver.protocol.stdio import serve_stdio
 from mcp_toolserver.settings import Settings
-
-Leave = Callable[[int], NoReturn]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,30 +48,7 @@ def open_door(settings: Settings) -> Door | None:
 
 def serve(assembly: Assembly, door: Door | None, leave: Leave) -> int:
     """Serve until the client is gone or a signal comes; the exit status. `leave` ends the process at once."""
-    return anyio.run(_serve, assembly, door, leave)
-
-
-async def _serve(assembly: Assembly, door: Door | None, leave: Leave) -> int:
-    status = 0
-
-    async def end_on_signal(*, task_status: TaskStatus[None]) -> None:
-        nonlocal status
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
-            task_status.started()
-            async for number in received:
-                status = 128 + number
-                if door is None:
-                    # The thread that waits for standard input cannot be interrupted.
-                    await assembly.aclose()
-                    leave(status)
-                tasks.cancel_scope.cancel()
-
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(end_on_signal)
-        await _transport(assembly, door)
-        tasks.cancel_scope.cancel()
-    await assembly.aclose()
-    return status
+    return anyio.run(until_the_end, partial(_transport, assembly, door), assembly, leave)
 
 
 def mcp_server(assembly: Assembly, further: Sequence[Feature] = ()) -> ToolServer:
@@ -86,11 +60,11 @@ def mcp_server(assembly: Assembly, further: Sequence[Feature] = ()) -> ToolServe
     return build(handlers, instructions(assembly.standing, assembly.roots), (resources, *further))
 
 
-async def _transport(assembly: Assembly, door: Door | None) -> None:
+async def _transport(assembly: Assembly, door: Door | None, ended: Callable[[], None]) -> None:
     settings = assembly.settings
     server = mcp_server(assembly)
     if door is None:
-        await serve_stdio(server)
+        await serve_stdio(server, ended)
         return
     from mcp_toolserver.protocol import http
 

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import anyio
 import httpx
 import pytest
 
+from tests.families import eventually, outcomes
 from tests.live import TOKEN, Setup, connected, serving
 
 pytestmark = pytest.mark.uncounted
@@ -27,13 +28,6 @@ def setup(tmp_path: Path) -> Setup:
     root.mkdir()
     home.mkdir()
     return Setup(root=root, home=home, mode="danger-full-access")
-
-
-async def eventually(condition: Callable[[], bool], seconds: float = 10) -> None:
-    """Wait, bounded, until something is so."""
-    with anyio.fail_after(seconds):
-        while not condition():
-            await anyio.sleep(0.01)
 
 
 def pids(root: Path) -> list[int]:
@@ -71,6 +65,7 @@ async def test_a_cancelled_call_takes_its_family_along(transport: str, era: str,
             tasks.cancel_scope.cancel()
         await gone(pids(setup.root))
         assert "again" in str((await client.call_tool("bash", {"command": "echo again"})).content)
+    assert outcomes(setup.home) == [("bash", "cancelled"), ("bash", "output")]
 
 
 async def test_a_timeout_takes_the_family_along(setup: Setup) -> None:
@@ -129,32 +124,12 @@ def server(setup: Setup) -> Generator[subprocess.Popen[bytes]]:
     process.communicate(timeout=10)
 
 
-def close_input(process: subprocess.Popen[bytes]) -> None:
-    assert process.stdin is not None
-    process.stdin.close()
-    process.stdin = None
-
-
-@pytest.mark.parametrize(
-    ("end", "status"),
-    [
-        pytest.param(close_input, 0, id="end-of-input"),
-        pytest.param(lambda process: process.send_signal(signal.SIGTERM), 128 + signal.SIGTERM, id="SIGTERM"),
-        pytest.param(lambda process: process.send_signal(signal.SIGINT), 128 + signal.SIGINT, id="SIGINT"),
-        pytest.param(lambda process: process.send_signal(signal.SIGKILL), -signal.SIGKILL, id="SIGKILL"),
-    ],
-)
-async def test_a_server_that_ends_takes_every_family_along(
-    end: Callable[[subprocess.Popen[bytes]], None], status: int, server: subprocess.Popen[bytes], setup: Setup
+async def test_a_server_that_is_killed_takes_every_family_along(
+    server: subprocess.Popen[bytes], setup: Setup
 ) -> None:
     await started(setup.root)
-    end(server)
+    server.send_signal(signal.SIGKILL)
     await gone(pids(setup.root))
-    await eventually(lambda: server.poll() is not None)
-    assert server.returncode == status
-    if status != -signal.SIGKILL:
-        # Of the outputs that were kept, nothing is left.
-        assert list((setup.home / "state/sessions").glob("*/outputs/*")) == []
 
 
 async def test_a_background_command_ends_with_the_server(setup: Setup) -> None:
@@ -164,14 +139,6 @@ async def test_a_background_command_ends_with_the_server(setup: Setup) -> None:
     await gone(pids(setup.root))
 
 
-async def test_sigterm_ends_an_http_server_with_its_families(setup: Setup) -> None:
-    async with anyio.create_task_group() as tasks:
-        with serving(setup, "http") as url:
-            tasks.start_soon(post_quietly, url, FAMILY)
-            await started(setup.root)
-        await gone(pids(setup.root))
-
-
 async def test_a_modern_http_client_that_hangs_up_takes_its_family_along(setup: Setup) -> None:
     with serving(setup, "http") as url:
         async with anyio.create_task_group() as tasks:
@@ -179,6 +146,7 @@ async def test_a_modern_http_client_that_hangs_up_takes_its_family_along(setup: 
             await started(setup.root)
             tasks.cancel_scope.cancel()
         await gone(pids(setup.root))
+        await eventually(lambda: outcomes(setup.home) == [("bash", "cancelled")])
 
 
 async def test_a_handshake_http_client_that_hangs_up_takes_its_family_along(setup: Setup) -> None:
@@ -197,6 +165,7 @@ async def test_a_handshake_http_client_that_hangs_up_takes_its_family_along(setu
                 await started(setup.root)
                 tasks.cancel_scope.cancel()
             await gone(pids(setup.root))
+            await eventually(lambda: outcomes(setup.home) == [("bash", "cancelled")])
 
 
 async def post_quietly(url: str, command: str) -> None:

@@ -7,8 +7,8 @@ program of another user can reach a loopback port.
 import errno
 import ipaddress
 import socket
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, closing
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +83,30 @@ async def serve_http(
 
     `started` gets the address for clients once connections are accepted.
     """
+    cancelled = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_tell_when_cancelled, cancelled)
+        # Requests end before the sessions that they belong to. The other way round, a session would wait a
+        # second for somebody to hear that its call was cancelled.
+        with anyio.CancelScope(shield=True):
+            async with _open(server, options, sockets, sse) as address:
+                started(address)
+                await cancelled.wait()
+        tasks.cancel_scope.cancel()
+
+
+async def _tell_when_cancelled(cancelled: anyio.Event) -> None:
+    try:
+        await anyio.sleep_forever()
+    finally:
+        cancelled.set()
+
+
+@asynccontextmanager
+async def _open(
+    server: Server[Any], options: HttpOptions, sockets: Sequence[socket.socket], sse: bool
+) -> AsyncGenerator[str]:
+    """Serve as long as the context is open; gives the address for clients."""
     async with AsyncExitStack() as stack:
         for opened in sockets:
             stack.enter_context(closing(opened))
@@ -105,8 +129,7 @@ async def serve_http(
         gate = Gate(await stack.enter_async_context(endpoint), rules, _bounds(options))
         await stack.enter_async_context(listening(gate, sockets, _patience(options)))
         path = legacy.STREAM_PATH if sse else streamable.PATH
-        started(f"http://{authority(options.host, port_of(sockets))}{path}")
-        await anyio.sleep_forever()
+        yield f"http://{authority(options.host, port_of(sockets))}{path}"
 
 
 def _reason(error: OSError) -> str:

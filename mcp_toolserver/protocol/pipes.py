@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import stat
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -70,11 +71,16 @@ class PipeReader(_Stream):
     """Reads one message a line. What is none is answered here, where the SDK would drop it in silence."""
 
     def __init__(
-        self, transport: asyncio.BaseTransport, reader: asyncio.StreamReader, writer: PipeWriter
+        self,
+        transport: asyncio.BaseTransport,
+        reader: asyncio.StreamReader,
+        writer: PipeWriter,
+        ended: Callable[[], None],
     ) -> None:
         super().__init__(transport)
         self._reader = reader
         self._writer = writer
+        self._ended = ended
         self._seen: SessionMessage | None = None
         self._speaks_handshake = False
 
@@ -110,6 +116,7 @@ class PipeReader(_Stream):
             if line is None:
                 await self._refuse(INVALID_REQUEST, f"A message may have at most {LONGEST} bytes")
             elif not line:
+                self._ended()
                 raise anyio.EndOfStream
             elif line.strip():
                 try:
@@ -189,8 +196,30 @@ def are_pipes(*descriptors: int) -> bool:
 _LARGE_BLOCK = 1 << 20
 
 
-async def over(source: int, target: int) -> tuple[PipeReader, PipeWriter]:
-    """Streams over two descriptors, which they close when they are closed."""
+class _Sending(asyncio.streams.FlowControlMixin):
+    """What the client is to read. `lost` is called when it does not read it any more."""
+
+    def __init__(self, lost: Callable[[], None]) -> None:
+        super().__init__()
+        self._lost = lost
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._lost()
+
+
+def _nothing() -> None:
+    return
+
+
+async def over(
+    source: int, target: int, ended: Callable[[], None] = _nothing
+) -> tuple[PipeReader, PipeWriter]:
+    """Streams over two descriptors, which they close when they are closed.
+
+    `ended` is called at the end of the input. A client that does not listen any more has nothing to say
+    either: when it closes the one, the other is at its end.
+    """
     # For every read asyncio asks for 256 KiB and gives most of it back. GNU's C library fetches that from the
     # kernel each time, a tenth of a small call, until it has seen a block as large as this come back once.
     bytes(_LARGE_BLOCK)
@@ -200,7 +229,7 @@ async def over(source: int, target: int) -> tuple[PipeReader, PipeWriter]:
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb", buffering=0)
     )
     sending, protocol = await loop.connect_write_pipe(
-        asyncio.streams.FlowControlMixin, os.fdopen(target, "wb", buffering=0)
+        lambda: _Sending(receiving.close), os.fdopen(target, "wb", buffering=0)
     )
     writer = PipeWriter(asyncio.StreamWriter(sending, protocol, None, loop))
-    return PipeReader(receiving, reader, writer), writer
+    return PipeReader(receiving, reader, writer, ended), writer

@@ -6,8 +6,10 @@ JSON-RPC can reach the client.
 
 import os
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TextIO
 
+import anyio
 from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_loop
 from mcp.server.stdio import stdio_server
@@ -20,11 +22,11 @@ HINT = (
 )
 
 
-async def serve_stdio(server: Server[Any]) -> None:
-    """Serve until the client closes standard input."""
+async def serve_stdio(server: Server[Any], ended: Callable[[], None]) -> None:
+    """Serve until the client closes standard input; then `ended` is called, before calls are cancelled."""
     options = server.create_initialization_options()
     if pipes.are_pipes(0, 1):
-        reader, writer = await pipes.over(*_claim())
+        reader, writer = await pipes.over(*_claim(), ended)
         if await reader.opens_with_handshake():
             # The loop for this era alone spares every message a detour through another task.
             async with server.lifespan(server) as state:
@@ -34,8 +36,50 @@ async def serve_stdio(server: Server[Any]) -> None:
         return
     if sys.stdin.isatty():
         sys.stderr.write(HINT + "\n")
-    async with stdio_server() as (read, write):
+    source, target = _claim()
+    lines = _Lines(os.fdopen(source, encoding="utf-8", errors="replace"), ended)
+    answers = _Answers(os.fdopen(target, "w", encoding="utf-8"))
+    async with stdio_server(lines, answers) as (read, write):
         await server.run(read, write, options)
+
+
+class _Lines(anyio.AsyncFile[str]):
+    """What a terminal or a file says. The thread that waits for a line is left alone at the end, where the
+    SDK would wait for that line first."""
+
+    def __init__(self, file: TextIO, ended: Callable[[], None]) -> None:
+        super().__init__(file)
+        self._ended = ended
+
+    async def readline(self) -> str:
+        try:
+            line = await anyio.to_thread.run_sync(self.wrapped.readline, abandon_on_cancel=True)
+        except OSError:
+            # The terminal is gone.
+            line = ""
+        if not line:
+            self._ended()
+        return line
+
+
+class _Answers(anyio.AsyncFile[str]):
+    """What a terminal or a file is told.
+
+    Raises:
+        anyio.ClosedResourceError: it is gone.
+    """
+
+    async def write(self, b: str) -> int:
+        try:
+            return await super().write(b)
+        except OSError:
+            raise anyio.ClosedResourceError from None
+
+    async def flush(self) -> None:
+        try:
+            await super().flush()
+        except OSError:
+            raise anyio.ClosedResourceError from None
 
 
 def _claim() -> tuple[int, int]:

@@ -80,6 +80,11 @@ class Containers:
         state = await self._commands.run_in(folders, _command(script, timeout), report)
         return Contained(state=state, on_host=trouble)
 
+    @property
+    def has_any(self) -> bool:
+        """Whether a container has to be removed still."""
+        return bool(self._live or self._removing)
+
     async def aclose(self) -> None:
         """Remove every container."""
         for name in tuple(self._live):

@@ -123,7 +123,9 @@ class Audit:
         return None
 
     def close(self) -> None:
-        """Write down what still runs as cancelled, and wait until everything is on the disk."""
+        """Write down what still runs as cancelled, and wait until everything is on the disk; once."""
+        if self._folder < 0:
+            return
         self._waiting.extend(fields(call, self._facts) for call in self._running)
         self._running.clear()
         with suppress(OSError):
@@ -133,8 +135,8 @@ class Audit:
                 with suppress(OSError):
                     os.fsync(descriptor)
                 os.close(descriptor)
-        self._file = self._head = -1
         os.close(self._folder)
+        self._file = self._head = self._folder = -1
 
     def _reason(self, error: OSError) -> str:
         reason = error.strerror or "it is in use"

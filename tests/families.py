@@ -1,0 +1,66 @@
+"""Commands with children that go their own way, and looking for what is left and told of them."""
+
+import json
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from mcp_toolserver.commands.log import log
+
+
+async def eventually(condition: Callable[[], bool], seconds: float = 20) -> None:
+    """Wait, bounded, until something is so."""
+    with anyio.fail_after(seconds):
+        while not condition():
+            await anyio.sleep(0.01)
+
+
+def words(pid: str) -> list[str]:
+    """The command line of a process; nothing for one that is dead."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+    except OSError:
+        return []
+
+
+def mentioning(mark: str) -> list[list[str]]:
+    """The command lines in which `mark` occurs, of all processes, whatever holds them."""
+    found = (words(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
+    return [line for line in found if any(mark in word for word in line)]
+
+
+class Family:
+    """A command that ignores polite signals, a child that leaves its session, and a grandchild that does.
+
+    They are known by how long they sleep: where they live, they may have other numbers.
+    """
+
+    def __init__(self) -> None:
+        self.mark = f"3{secrets.randbelow(10**9):09}"
+        sleep = f"sleep {self.mark}"
+        self.command = f"trap '' TERM INT HUP; setsid {sleep} & (setsid {sleep} & wait) & {sleep} & wait"
+
+    @property
+    def runs(self) -> bool:
+        """Whether all of them are there."""
+        return mentioning(self.mark).count(["sleep", self.mark]) == 3
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether none of them is there."""
+        return not mentioning(self.mark)
+
+
+def lines(home: Path) -> list[dict[str, Any]]:
+    """The audit log of a server, which must be whole."""
+    assert log(str(home / "state"), follow=False, verify=True, as_json=False) == 0
+    files = sorted((home / "state/audit").glob("*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_bytes().splitlines()]
+
+
+def outcomes(home: Path) -> list[tuple[str, str]]:
+    """The tools that were called, and what became of the calls."""
+    return [(line["tool"], line["outcome"]) for line in lines(home)]
