@@ -354,15 +354,18 @@ class Parts:
     patience: float = 60.0
     stuck: bool = False
     seen: list[str] = field(default_factory=list[str])
+    left: anyio.Event = field(default_factory=anyio.Event)
 
     async def aclose(self) -> None:
         self.seen.append("closing")
         if self.stuck:
-            await anyio.sleep_forever()
-        self.seen.append("closed")
+            await self.left.wait()
+        else:
+            self.seen.append("closed")
 
     def record(self) -> None:
         self.seen.append("recorded")
+        self.left.set()
 
 
 def leave(status: int) -> NoReturn:

@@ -12,6 +12,7 @@ from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.protocol.feature import Feature, ToolServer
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.sealing import Sealing
+from mcp_toolserver.protocol.wire import presentable
 
 NAME = "mcp-toolserver"
 
@@ -45,6 +46,7 @@ def build(handlers: Handlers, instructions: str, features: Sequence[Feature] = (
         server.middleware.clear()
     if handlers.dispatcher.policy.may_ask or _offers(handlers.dispatcher, Capability.ASK):
         server.middleware.append(Sealing(NAME))
+    server.middleware.append(presentable)
     for feature in features:
         feature.join(server)
     return server

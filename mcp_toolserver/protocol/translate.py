@@ -4,11 +4,11 @@ import base64
 from collections.abc import Iterator
 
 import mcp_types as mcp
-from mcp_types.version import is_version_at_least
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities import Capability, Permission
 from mcp_toolserver.dispatch import Dispatcher, Result
+from mcp_toolserver.protocol.ages import fitted
 from mcp_toolserver.registry import Entry
 
 TOOL = "mcp-toolserver/tool"
@@ -20,9 +20,6 @@ MODERN = "2026-07-28"
 
 _STARTING = frozenset({Capability.PROCESS, Capability.LANGUAGES})
 """What starts programs that are not ours."""
-
-_LINKS_SINCE = "2025-06-18"
-"""Resource links, titles and structured content came with this revision."""
 
 
 def tool(entry: Entry, level: Permission, reaches: frozenset[Capability]) -> mcp.Tool:
@@ -58,24 +55,23 @@ def result(answer: Result, version: str) -> dict[str, JsonValue]:
     It is the JSON of a `CallToolResult`, which the SDK checks against the protocol; models made of it here
     would only be taken apart again for that.
     """
-    is_recent = is_version_at_least(version, _LINKS_SINCE)
     told: dict[str, JsonValue] = {
-        "content": list(_content(answer, links=is_recent)),
+        "content": list(_content(answer)),
         "isError": answer.error is not None,
         "resultType": "complete",
         "_meta": {METADATA: answer.metadata()},
     }
-    if is_recent and answer.data is not None:
+    if answer.data is not None:
         told["structuredContent"] = answer.data
-    return told
+    return fitted("tools/call", told, version)
 
 
-def _content(answer: Result, *, links: bool) -> Iterator[dict[str, JsonValue]]:
+def _content(answer: Result) -> Iterator[dict[str, JsonValue]]:
     yield {"type": "text", "text": answer.text}
     for image in answer.images:
         data = base64.b64encode(image.data).decode()
         yield {"type": "image", "data": data, "mimeType": image.mime_type}
-    if links and answer.spill is not None:
+    if answer.spill is not None:
         yield {
             "type": "resource_link",
             "name": "full output",
