@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from anyio import create_task_group, to_thread
@@ -15,6 +16,7 @@ from mcp_toolserver.capabilities import (
     Preference,
     Prices,
 )
+from mcp_toolserver.changes import Changes
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.errors import RegistrationError, SettingsError
 from mcp_toolserver.later import LaterPart
@@ -62,6 +64,7 @@ class Assembly:
     standing: Standing
     roots: tuple[str, ...]
     outputs: Outputs
+    changes: Changes
     database: Database
     audit: Audit | None
     commands: Commands | None
@@ -131,6 +134,9 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         broker, workspace, outputs, limits, explain=lambda output: explain(output, confined)
     )
     search = parts.search(broker, found.ripgrep, hiding=hiding)
+    changes = Changes()
+    if running is not None:
+        running.tell(partial(changes.changed, "job"), partial(changes.gone, "job"))
     starting = broker if Capability.PROCESS in offer.prices else None
     desktop = broker and HelperPrograms(broker, found.desktop)
     languages = parts.languages(starting, found.path, workspace.roots, search, hiding=hiding)
@@ -153,8 +159,10 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         sessions=sessions and (lambda view: sessions().within(view)),
         containers=containers and (lambda view: containers().within(view, view.roots)),
         powershell=found.powershell and powershell_start(found.powershell),
-        todos=StoredTodos(database),
-        preferences=StoredPreferences(database, _decided(settings)),
+        todos=StoredTodos(database, changed=partial(changes.changed, "todos")),
+        preferences=StoredPreferences(
+            database, _decided(settings), changed=partial(changes.changed, "preferences")
+        ),
         web=web,
     )
     dispatcher = Dispatcher(
@@ -179,6 +187,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         audit=audit,
         roots=workspace.roots,
         outputs=outputs,
+        changes=changes,
         database=database,
         commands=running,
         languages=languages,

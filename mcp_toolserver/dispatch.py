@@ -11,10 +11,10 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import anyio
 from pydantic import JsonValue, ValidationError
@@ -48,7 +48,7 @@ from mcp_toolserver.record import Call, Recorder
 from mcp_toolserver.registry import Entry, Registry
 from mcp_toolserver.text.arguments import lenient, refusal
 from mcp_toolserver.text.visible import visible, visible_values
-from mcp_toolserver.tool import Args, Forward, Image, Output, Pathful, Profile, Runtime
+from mcp_toolserver.tool import Args, Forward, Image, Output, Pathful, Profile, Runtime, ToolSpec
 from mcp_toolserver.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -179,6 +179,17 @@ class _Found:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Form:
+    """What runs in a tool's place where what it gives is wanted in another form, such as a resource.
+
+    The call is one of the tool in all else: its arguments, rules, permission, capabilities and record.
+    """
+
+    run: Callable[[Any, Runtime], Awaitable[Output]]
+    output_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Dispatcher:
     """Runs tools for callers under one policy."""
 
@@ -244,7 +255,13 @@ class Dispatcher:
             for entry in self.available()
         )
 
-    async def call(self, name: str, arguments: Mapping[str, JsonValue] | None, caller: Caller) -> Result:
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, JsonValue] | None,
+        caller: Caller,
+        form: Form | None = None,
+    ) -> Result:
         """Run one call through all the stages.
 
         Raises:
@@ -255,7 +272,7 @@ class Dispatcher:
             return Result(text=why, error=Unavailable.kind)
         started = time.perf_counter()
         try:
-            result = await self._settled(call, caller)
+            result = await self._settled(call, caller, form)
         except BaseException:
             self._end(call, started)
             raise
@@ -273,12 +290,12 @@ class Dispatcher:
         call.duration_ms = (time.perf_counter() - started) * 1000
         return None if self.recorder is None else self.recorder.end(call)
 
-    async def _settled(self, call: Call, caller: Caller) -> Result:
+    async def _settled(self, call: Call, caller: Caller, form: Form | None) -> Result:
         entry = self.registry.find(call.name)
         call.tool, call.needs = entry.spec.name, entry.spec.needs
         call.verdict, call.outcome = "undecided", "cancelled"
         try:
-            return await self._answer(entry, call, caller)
+            return await self._answer(entry, call, caller, form)
         except Pending:
             return Result(text="", pending=True)
         except ToolError as error:
@@ -286,7 +303,7 @@ class Dispatcher:
         except Exception:  # noqa: BLE001  the one place where a bug becomes an answer; its text stays in the log
             return _bug(entry.spec.name)
 
-    async def _answer(self, entry: Entry, call: Call, caller: Caller) -> Result:
+    async def _answer(self, entry: Entry, call: Call, caller: Caller, form: Form | None) -> Result:
         found = self._found(entry, call)
         entry, spec = found.entry, found.entry.spec
         call.tool, call.needs = spec.name, spec.needs
@@ -301,6 +318,7 @@ class Dispatcher:
             raise _lacking(spec.name, lacking, host)
         human = Human(caller, self.shown)
         runtime = host.grant(spec.needs, self._report(caller), human, self._scope(request, call))
+        spec = _formed(spec, form)
         is_read = request.level is Permission.READ_ONLY and spec.kind != "other"
         turn = self._reads.place(caller.name) if is_read else nullcontext()
         output = None
@@ -398,6 +416,12 @@ class Dispatcher:
                 f"{request.tool} needs a human's approval and did not get it. {reason} "
                 "Go on without it, or tell the user what you wanted to do."
             )
+
+
+def _formed(spec: ToolSpec, form: Form | None) -> ToolSpec:
+    if form is None:
+        return spec
+    return replace(spec, run=form.run, limits=replace(spec.limits, output_bytes=form.output_bytes))
 
 
 def validated(entry: Entry, arguments: Mapping[str, JsonValue], host: Host) -> Args:

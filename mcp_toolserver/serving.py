@@ -10,13 +10,13 @@ import anyio
 
 from mcp_toolserver.assembly import Assembly
 from mcp_toolserver.ending import Leave, until_the_end
+from mcp_toolserver.protocol.beside import Beside
 from mcp_toolserver.protocol.factory import build
 from mcp_toolserver.protocol.feature import Feature, ToolServer
 from mcp_toolserver.protocol.guidance import instructions
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.resources import Resources
 from mcp_toolserver.protocol.stdio import serve_stdio
-from mcp_toolserver.settings import Settings
+from mcp_toolserver.settings import Settings, told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +53,23 @@ def serve(assembly: Assembly, door: Door | None, leave: Leave) -> int:
 
 def mcp_server(assembly: Assembly, further: Sequence[Feature] = ()) -> ToolServer:
     """What is served on every transport; `further` features join last."""
-    handlers = Handlers(dispatcher=assembly.dispatcher, ask_seconds=assembly.settings.ask_seconds)
-    resources = Resources(
-        outputs=assembly.outputs, security=assembly.standing.summary, shown=assembly.dispatcher.shown
+    handlers = Handlers(
+        dispatcher=assembly.dispatcher, ask_seconds=assembly.settings.ask_seconds, changes=assembly.changes
     )
-    return build(handlers, instructions(assembly.standing, assembly.roots), (resources, *further))
+    return build(
+        handlers, instructions(assembly.standing, assembly.roots), (beside(assembly, handlers), *further)
+    )
+
+
+def beside(assembly: Assembly, handlers: Handlers) -> Beside:
+    """What clients get beside tools."""
+    return Beside(
+        handlers=handlers,
+        outputs=assembly.outputs,
+        security=assembly.standing.summary,
+        roots=assembly.roots,
+        settings=lambda: told(assembly.settings, assembly.roots),
+    )
 
 
 async def _transport(assembly: Assembly, door: Door | None, ended: Callable[[], None]) -> None:

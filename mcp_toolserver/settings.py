@@ -502,3 +502,25 @@ def _lies_in(path: str, root: str) -> bool:
     """As it is spelt or where links lead: a link in the root could be made to lead elsewhere."""
     spelt, base = Path(os.path.abspath(path)), Path(os.path.abspath(root))
     return spelt.is_relative_to(base) or spelt.resolve().is_relative_to(base.resolve())
+
+
+_TOLD = (
+    *("transport", "toolsets", "tools", "exclude_tools", "sandbox", "network", "git", "allow_degraded"),
+    *("allow_unconfined_server", "desktop_private", "raw_output", "audit_values", "ask_seconds"),
+    *("foreground_seconds", "web_robots", "containers", "command_processes", "command_memory"),
+    *("command_file_size", "command_cpu_seconds", "max_body", "max_calls", "max_sessions"),
+)
+"""What callers may know. Not among it are rules, which name what they hide, and where the operator keeps
+keys, tokens, code and state."""
+
+
+def told(settings: Settings, roots: Sequence[str]) -> Mapping[str, object]:
+    """The settings that hold, under the names of the config file, as far as callers may know them."""
+    granted = settings.permission_mode if settings.granted is None else settings.granted
+    values: dict[str, object] = {name.replace("_", "-"): getattr(settings, name) for name in _TOLD}
+    return {
+        "permission-mode": settings.permission_mode.flag,
+        "granted": min(granted, settings.permission_mode).flag,
+        "root": list(roots),
+        **values,
+    }

@@ -12,11 +12,11 @@ from mcp.shared.exceptions import MCPError
 from mcp_toolserver.capabilities import Permission
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.protocol import elicit
+from mcp_toolserver.protocol.beside import Beside
 from mcp_toolserver.protocol.elicit import Questions, Said
 from mcp_toolserver.protocol.factory import build
 from mcp_toolserver.protocol.guidance import Standing, instructions
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.resources import Resources
 from tests.live import text
 from tests.workbench import Args, Output, Runtime, dispatcher, machine, tool
 
@@ -45,9 +45,9 @@ def handlers(folder: Path, ask: Sequence[str] = ()) -> Handlers:
 
 
 def client(served: Handlers, **options: Any) -> Client:
-    resources = Resources(outputs=Shelf(), security="all of it", shown=served.dispatcher.shown)
+    beside = Beside(handlers=served, outputs=Shelf(), security="all of it")
     return Client(
-        build(served, "hello", [resources]), **{"mode": "legacy", "read_timeout_seconds": 10, **options}
+        build(served, "hello", [beside]), **{"mode": "legacy", "read_timeout_seconds": 10, **options}
     )
 
 
@@ -228,8 +228,10 @@ async def test_what_is_enforced_is_a_resource(tmp_path: Path) -> None:
     ],
 )
 async def test_no_other_address_is_a_resource(uri: str, tmp_path: Path) -> None:
-    async with client(handlers(tmp_path)) as connected:
+    served = Handlers(dispatcher=dispatcher(machine(tmp_path)), ask_seconds=5)
+    async with client(served) as connected:
         (tmp_path / "root/a").write_text("a", encoding="utf-8")
+        assert (await connected.read_resource(f"file://{tmp_path}/root/a")).contents
         with pytest.raises(MCPError, match="not found"):
             await connected.read_resource(uri.format(tmp_path / "root"))
 

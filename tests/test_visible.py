@@ -20,9 +20,10 @@ from mcp_types import ResourceLink, TextResourceContents
 from mcp_toolserver.capabilities import Permission
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.errors import NotFound
+from mcp_toolserver.protocol.beside import Beside
 from mcp_toolserver.protocol.factory import build
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.resources import _RESOURCE_LIMIT, Resources
+from mcp_toolserver.protocol.source import LARGEST
 from mcp_toolserver.protocol.translate import METADATA
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.text.edit import Edit, apply
@@ -361,8 +362,8 @@ async def test_the_operator_can_have_it_raw(tmp_path: Path) -> None:
 async def test_a_sidecar_is_served_with_escapes(tmp_path: Path) -> None:
     async with served(tmp_path) as at:
         handlers = Handlers(dispatcher=at, ask_seconds=5)
-        resources = Resources(outputs=vars(at.host)["outputs"], security="", shown=at.shown)
-        async with Client(build(handlers, "", [resources]), mode="legacy", read_timeout_seconds=30) as client:
+        beside = Beside(handlers=handlers, outputs=vars(at.host)["outputs"], security="")
+        async with Client(build(handlers, "", [beside]), mode="legacy", read_timeout_seconds=30) as client:
             command = "printf '\\033[8m%.0s' $(seq 60000)"
             answer = await client.call_tool("bash", {"command": command})
             link = next(part for part in answer.content if isinstance(part, ResourceLink))
@@ -370,7 +371,7 @@ async def test_a_sidecar_is_served_with_escapes(tmp_path: Path) -> None:
             assert isinstance(whole, TextResourceContents)
             assert whole.text == "\\u{1b}[8m" * 60_000
             raw = Path((answer.meta or {})[METADATA]["output_path"])
-            raw.write_bytes(b"\x1b" * (_RESOURCE_LIMIT - 1))
+            raw.write_bytes(b"\x1b" * (LARGEST - 1))
             with pytest.raises(MCPError):
                 await client.read_resource(link.uri)
             with pytest.raises(MCPError, match=r"Unknown tool: \\u\{1b\}\[2J"):
@@ -409,11 +410,12 @@ async def test_a_nearest_line_is_quoted_so_that_it_can_be_sent(tmp_path: Path) -
 async def test_a_list_of_resources_has_one_page(tmp_path: Path) -> None:
     at = dispatcher(machine(tmp_path))
     handlers = Handlers(dispatcher=at, ask_seconds=5)
-    resources = Resources(outputs=vars(at.host)["outputs"], security="held", shown=at.shown)
-    async with Client(build(handlers, "", [resources]), mode="legacy", read_timeout_seconds=30) as client:
-        assert [one.name for one in (await client.list_resources()).resources] == ["security"]
+    beside = Beside(handlers=handlers, outputs=vars(at.host)["outputs"], security="held")
+    async with Client(build(handlers, "", [beside]), mode="legacy", read_timeout_seconds=30) as client:
+        names = [one.name for one in (await client.list_resources()).resources]
+        assert names == ["security", "config", "todos"]
         templates = (await client.list_resource_templates()).resource_templates
-        assert [one.name for one in templates] == ["full output"]
+        assert [one.name for one in templates] == ["full output", "file"]
         for ask in (client.list_resources, client.list_resource_templates):
             with pytest.raises(MCPError, match="cursor"):
                 await ask(cursor="x")

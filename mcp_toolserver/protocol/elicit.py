@@ -91,7 +91,7 @@ class Asker:
     def __init__(
         self,
         context: ServerRequestContext[Any, Any],
-        params: mcp.CallToolRequestParams,
+        params: mcp.InputResponseRequestParams,
         questions: Questions,
         seconds: float,
     ) -> None:

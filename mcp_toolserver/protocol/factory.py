@@ -11,12 +11,12 @@ from mcp_toolserver.capabilities import Capability
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.protocol.feature import Feature, ToolServer
 from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.identity import DESCRIPTION, NAME, TITLE, icons
 from mcp_toolserver.protocol.sealing import Sealing
 from mcp_toolserver.protocol.wire import presentable
 
-NAME = "mcp-toolserver"
-
 _LISTS = CacheHint(ttl_ms=300_000, scope="public")
+"""They are the same for every caller, and change only when the server is started anew."""
 
 
 def build(handlers: Handlers, instructions: str, features: Sequence[Feature] = ()) -> ToolServer:
@@ -24,14 +24,18 @@ def build(handlers: Handlers, instructions: str, features: Sequence[Feature] = (
     server = ToolServer(
         NAME,
         version=__version__,
-        title="MCP toolserver",
+        title=TITLE,
+        description=DESCRIPTION,
+        icons=icons(),
         instructions=instructions,
         on_list_tools=handlers.list_tools,
         get_tool_input_schema=handlers.schema,
         cache_hints={
             "tools/list": _LISTS,
             "resources/templates/list": _LISTS,
-            "server/discover": CacheHint(ttl_ms=3_600_000, scope="public"),
+            "prompts/list": _LISTS,
+            # What is declared depends on what the client calls itself; see `beside`.
+            "server/discover": CacheHint(ttl_ms=3_600_000, scope="private"),
         },
     )
     # The constructor would have a model as the result.

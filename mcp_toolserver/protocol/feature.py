@@ -3,9 +3,11 @@
 from typing import Any, Protocol
 
 import mcp_types as mcp
+from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 
 class ToolServer(Server[Any]):
@@ -19,6 +21,52 @@ class ToolServer(Server[Any]):
         super().__init__(*arguments, **options)
         self.changes = NotificationOptions()
         self.experimental = {}
+        self.add_request_handler("server/discover", mcp.RequestParams, self.discover)
+
+    @property
+    def server_info_stamp(self) -> dict[str, Any]:
+        """What every answer without a handshake says of the server: no more than it must.
+
+        The SDK would repeat the description and the icon in each; `discover` tells them once.
+        """
+        return {"name": self.name, "version": self.version}
+
+    async def discover(
+        self, context: ServerRequestContext[Any, Any], _: mcp.RequestParams | None
+    ) -> mcp.DiscoverResult:
+        """What the server is and can do."""
+        identity = self.server_info.model_dump(by_alias=True, mode="json", exclude_none=True)
+        return mcp.DiscoverResult(
+            supported_versions=list(MODERN_PROTOCOL_VERSIONS),
+            capabilities=self.get_capabilities(protocol_version=context.protocol_version),
+            instructions=self.instructions,
+            _meta={mcp.SERVER_INFO_META_KEY: identity},
+        )
+
+    def get_capabilities(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+        *,
+        protocol_version: str | None = None,
+    ) -> mcp.ServerCapabilities:
+        """Without a handshake, the SDK would say that every list can change as soon as any can."""
+        found = super().get_capabilities(
+            notification_options or self.changes,
+            experimental_capabilities or self.experimental,
+            extensions,
+            protocol_version=protocol_version,
+        )
+        changes = self.changes
+        for capability, changing in (
+            (found.tools, changes.tools_changed),
+            (found.prompts, changes.prompts_changed),
+            (found.resources, changes.resources_changed),
+        ):
+            if capability is not None:
+                capability.list_changed = changing
+        return found
 
     def create_initialization_options(
         self,

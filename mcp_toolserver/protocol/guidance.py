@@ -1,9 +1,10 @@
-"""What the server tells every client about itself, in at most 1,500 characters."""
+"""What the server tells every client about itself: the mode, what is enforced, how to work, and the roots."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.text.visible import visible
 
 _MODES = {
     Permission.READ_ONLY: "Files inside the roots can be read and searched; nothing can be changed.",
@@ -17,6 +18,16 @@ _COMMANDS = {
     Permission.DANGER_FULL_ACCESS: "Commands run with the full rights of the user who started this server.",
 }
 _NO_COMMANDS = "No command runs."
+_MANNERS = (
+    "Look first with glob_search and grep_search, then read the lines you need with read_file. "
+    "An error says what to change; a result that was cut says how to get the rest."
+)
+
+LONGEST = 1_500
+"""Characters of the instructions; some clients cut longer ones, and what is enforced must not be lost."""
+
+_ROOTS = 8
+_MORE = "- and {} more"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +48,22 @@ def instructions(standing: Standing, roots: Sequence[str]) -> str:
     mode = standing.mode
     network = "" if standing.network else " They have no network."
     commands = f"{_COMMANDS[mode]}{network}" if standing.commands else _NO_COMMANDS
-    named = "\n".join(f"- {root}" for root in roots[:8])
-    more = f"\n- and {len(roots) - 8} more" if len(roots) > 8 else ""
-    text = (
+    start = (
         f"Tools for working on files. Permission mode: {mode.flag}, fixed when the server started; nothing "
         f"in a call changes it. {_MODES[mode]} {commands}\n"
-        f"Enforced: {standing.summary}.\n"
-        f"Roots (relative paths start at the first):\n{named}{more}\n"
-        "Look first with glob_search and grep_search, then read the lines you need with read_file. "
-        "An error says what to change; a result that was cut says how to get the rest."
+        f"Enforced: {standing.summary}.\n{_MANNERS}\nRoots (relative paths start at the first):\n"
     )
-    return text[:1500]
+    return start + _named(roots, LONGEST - len(start))
+
+
+def _named(roots: Sequence[str], room: int) -> str:
+    """As many of them as there is room for, each whole; nothing else in the instructions is ever cut."""
+    lines: list[str] = []
+    for root in roots[:_ROOTS]:
+        line = f"- {visible(root)}\n"
+        if len(line) > room - len(_MORE.format(len(roots))):
+            break
+        lines.append(line)
+        room -= len(line)
+    rest = len(roots) - len(lines)
+    return "".join(lines) + (_MORE.format(rest) if rest else "")

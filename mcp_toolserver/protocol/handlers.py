@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
@@ -10,12 +11,14 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from pydantic import JsonValue
 
-from mcp_toolserver.dispatch import Dispatcher
+from mcp_toolserver.changes import Changes
+from mcp_toolserver.dispatch import Caller, Dispatcher, Result
 from mcp_toolserver.errors import UnknownTool
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.protocol.elicit import Asker, Questions
 from mcp_toolserver.protocol.feature import refuse_cursor
 from mcp_toolserver.protocol.messages import Messages
+from mcp_toolserver.protocol.owners import Owners
 from mcp_toolserver.protocol.roots import ClientRoots
 from mcp_toolserver.text.visible import visible
 
@@ -36,6 +39,17 @@ class Handlers:
     questions: Questions = field(default_factory=Questions)
     roots: ClientRoots = field(default_factory=ClientRoots)
     messages: Messages = field(default_factory=Messages)
+    changes: Changes = field(default_factory=Changes)
+
+    @cached_property
+    def owners(self) -> Owners:
+        """Whose things are whose."""
+        return Owners(self.changes.forget)
+
+    def caller(self, context: _Context, params: mcp.InputResponseRequestParams) -> tuple[Caller, Asker]:
+        """Who sent a request, and what asks their human."""
+        asker = Asker(context, params, self.questions, self.ask_seconds)
+        return _Client(context, asker, self.roots, self.messages), asker
 
     async def list_tools(self, _: _Context, params: mcp.PaginatedRequestParams | None) -> mcp.ListToolsResult:
         """All tools on one page: many clients never ask for a second."""
@@ -46,15 +60,21 @@ class Handlers:
         self, context: _Context, params: mcp.CallToolRequestParams
     ) -> dict[str, JsonValue] | mcp.InputRequiredResult:
         """One call; the dispatcher turns every failure but an unknown name into a result."""
-        asker = Asker(context, params, self.questions, self.ask_seconds)
-        caller = _Client(context, asker, self.roots, self.messages)
-        try:
-            answer = await self.dispatcher.call(params.name, params.arguments, caller)
-        except UnknownTool:
-            raise MCPError(mcp.INVALID_PARAMS, f"Unknown tool: {visible(params.name[:128])}") from None
+        caller, asker = self.caller(context, params)
+        with self.changes.on_behalf_of(self.owners.of(context)):
+            try:
+                answer = self._listing(await self.dispatcher.call(params.name, params.arguments, caller))
+            except UnknownTool:
+                raise MCPError(mcp.INVALID_PARAMS, f"Unknown tool: {visible(params.name[:128])}") from None
         if answer.pending and asker.pending is not None:
             return asker.pending
         return translate.result(answer, context.protocol_version)
+
+    def _listing(self, answer: Result) -> Result:
+        """List what was kept beside the answer."""
+        if answer.spill is not None:
+            self.changes.changed("output", answer.spill.handle)
+        return answer
 
     async def roots_changed(self, context: _Context, _: mcp.NotificationParams | None) -> None:
         """Ask again at the next call."""

@@ -1,103 +1,109 @@
-"""Resources: long results, and what is enforced."""
+"""Resources: what clients can list and read beside calling tools."""
 
-from collections.abc import Callable
+import base64
+import binascii
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import mcp_types as mcp
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import is_version_at_least
 
-from mcp_toolserver.errors import NotFound
-from mcp_toolserver.protocol import translate
-from mcp_toolserver.protocol.feature import ToolServer, refuse_cursor
+from mcp_toolserver.protocol.feature import refuse_cursor
+from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.source import Reading, Refused, Source, Visitor, Waiting
+from mcp_toolserver.protocol.translate import MODERN
 
-SECURITY_URI = "toolserver://security"
+PAGE = 50
 
-_RESOURCE_NOT_FOUND = -32002
+_NOT_FOUND = -32002
 """Of the handshake era; since 2026-07-28 it is "invalid params"."""
 
-_RESOURCE_LIMIT = 10 * 1024 * 1024
-"""Bytes of one resource; longer ones are read in slices with read_file."""
+_FAULTS = frozenset({"internal", "timed_out", "unavailable"})
+"""Errors that say nothing about the address."""
 
 _Context = ServerRequestContext[Any, Any]
 
 
-class Outputs(Protocol):
-    """Long results, by handle."""
-
-    async def read(self, handle: str, limit: int) -> bytes:
-        """Raises: NotFound: no such handle, or the text is longer than `limit` bytes."""
-        ...
+def not_found(uri: str, context: _Context, why: str = "") -> MCPError:
+    """There is no such resource for this client."""
+    code = mcp.INVALID_PARAMS if is_version_at_least(context.protocol_version, MODERN) else _NOT_FOUND
+    return MCPError(code, f"Resource not found. {why}".rstrip(), {"uri": uri})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What clients can read beside calling tools."""
+    """Answers requests by asking the sources, in order; the first that knows an address decides."""
 
-    outputs: Outputs
-    security: str
-    """What is enforced here, for people and models to read."""
-    shown: Callable[[str], str]
-    """A text as it may leave the server."""
-
-    def join(self, server: ToolServer) -> None:
-        """Serve them."""
-        server.add_request_handler("resources/list", mcp.PaginatedRequestParams, self.list_resources)
-        server.add_request_handler(
-            "resources/templates/list", mcp.PaginatedRequestParams, self.list_templates
-        )
-        server.add_request_handler("resources/read", mcp.ReadResourceRequestParams, self.read_resource)
+    handlers: Handlers
+    sources: Sequence[Source]
 
     async def list_resources(
-        self, _: _Context, params: mcp.PaginatedRequestParams | None
+        self, context: _Context, params: mcp.PaginatedRequestParams
     ) -> mcp.ListResourcesResult:
-        """What is enforced. Long results are named by the calls that made them, not listed."""
-        refuse_cursor(params)
-        security = mcp.Resource(
-            name="security",
-            uri=SECURITY_URI,
-            description="What this server enforces, and by which layer.",
-            mime_type="text/plain",
+        """A page of them. It goes on behind the last address of the page before."""
+        owner = self.handlers.owners.of(context)
+        found = [resource for source in self.sources for resource in source.listed(owner)]
+        start = _start(params.cursor, [resource.uri for resource in found])
+        page = found[start : start + PAGE]
+        more = start + PAGE < len(found)
+        return mcp.ListResourcesResult(
+            resources=page,
+            next_cursor=_cursor(page[-1].uri) if more else None,
+            ttl_ms=0,
+            cache_scope="private",
         )
-        return mcp.ListResourcesResult(resources=[security])
 
     async def list_templates(
-        self, _: _Context, params: mcp.PaginatedRequestParams | None
+        self, _: _Context, params: mcp.PaginatedRequestParams
     ) -> mcp.ListResourceTemplatesResult:
-        """The one template: results that were too long to send."""
+        """All on one page."""
         refuse_cursor(params)
-        template = mcp.ResourceTemplate(
-            name="full output",
-            uri_template=translate.OUTPUT_URI + "{id}",
-            description="The whole of a result that was cut.",
-            mime_type="text/plain",
-        )
-        return mcp.ListResourceTemplatesResult(resource_templates=[template])
+        found = [template for source in self.sources for template in source.templates()]
+        return mcp.ListResourceTemplatesResult(resource_templates=found)
 
-    async def read_resource(
-        self, context: _Context, params: mcp.ReadResourceRequestParams
-    ) -> mcp.ReadResourceResult:
-        """A long result, or what is enforced, as text."""
-        uri = str(params.uri)
-        if uri == SECURITY_URI:
-            return _text(uri, self.security)
+    async def read(self, context: _Context, params: mcp.ReadResourceRequestParams) -> Reading:
+        """The resource, from the source that knows it."""
+        caller, asker = self.handlers.caller(context, params)
+        owner = self.handlers.owners.of(context)
+        visitor = Visitor(context=context, owner=owner, dispatcher=self.handlers.dispatcher, caller=caller)
         try:
-            if not uri.startswith(translate.OUTPUT_URI):
-                raise NotFound("no such resource")
-            content = await self.outputs.read(uri.removeprefix(translate.OUTPUT_URI), _RESOURCE_LIMIT)
-            text = self.shown(content.decode(errors="replace"))
-            if len(text) > _RESOURCE_LIMIT:
-                raise NotFound("too long with its escapes")
-        except NotFound:
-            modern = is_version_at_least(context.protocol_version, translate.MODERN)
-            code = mcp.INVALID_PARAMS if modern else _RESOURCE_NOT_FOUND
-            raise MCPError(code, "Resource not found", {"uri": uri}) from None
-        return _text(uri, text)
+            with self.handlers.changes.on_behalf_of(owner):
+                return await self._read(params.uri, visitor)
+        except Waiting:
+            assert asker.pending is not None
+            return asker.pending
+        except Refused as refused:
+            if refused.kind in _FAULTS:
+                raise MCPError(mcp.INTERNAL_ERROR, str(refused), {"uri": params.uri}) from None
+            raise not_found(params.uri, context, str(refused)) from None
+
+    async def _read(self, uri: str, visitor: Visitor) -> Reading:
+        for source in self.sources:
+            if (found := await source.read(uri, visitor)) is not None:
+                return found
+        raise not_found(uri, visitor.context)
+
+    def watched(self, uri: str, owner: str) -> bool:
+        """Whether changes of it are told to this caller."""
+        return any(source.watched(uri, owner) for source in self.sources)
 
 
-def _text(uri: str, text: str) -> mcp.ReadResourceResult:
-    return mcp.ReadResourceResult(
-        contents=[mcp.TextResourceContents(uri=uri, text=text, mime_type="text/plain")]
-    )
+def _cursor(uri: str) -> str:
+    return base64.urlsafe_b64encode(uri.encode()).decode()
+
+
+def _start(cursor: str | None, uris: Sequence[str]) -> int:
+    """Where the page behind `cursor` starts.
+
+    Raises:
+        MCPError: nobody was given it, or what it stood for is gone.
+    """
+    if not cursor:
+        return 0
+    try:
+        return uris.index(base64.urlsafe_b64decode(cursor.encode()).decode()) + 1
+    except (ValueError, binascii.Error):
+        raise MCPError(mcp.INVALID_PARAMS, "Invalid cursor") from None

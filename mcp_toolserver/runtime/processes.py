@@ -65,6 +65,10 @@ def _nothing() -> None:
     return
 
 
+def _nobody(_: str) -> None:
+    return
+
+
 class Commands:
     """All commands of the server. Implements `Processes` and `Jobs`.
 
@@ -88,6 +92,13 @@ class Commands:
         self._running: set[Job] = set()
         self._handles: dict[str, Job] = {}
         self._closed = False
+        self._changed: Callable[[str], None] = _nobody
+        self._gone: Callable[[str], None] = _nobody
+
+    def tell(self, changed: Callable[[str], None], gone: Callable[[str], None]) -> None:
+        """Call `changed` with the handle of every background command that there is news of, and `gone` when
+        its output is forgotten."""
+        self._changed, self._gone = changed, gone
 
     def within(self, folders: Folders) -> Processes:
         """The same commands, started in `folders` only."""
@@ -163,7 +174,7 @@ class Commands:
             self._ended(job)
             ended()
 
-        job = Job(spawned, Capture(self._sink, self._limits.capture), conclude)
+        job = Job(spawned, Capture(self._sink, self._limits.capture), conclude, self._heard)
         self._running.add(job)
         return job
 
@@ -173,9 +184,14 @@ class Commands:
         job.capture.keep()
         self._handles[job.handle] = job
         state = job.whole()
+        self._changed(job.handle)
         if job.child.exit is not None:
             self._ended(job)
         return state
+
+    def _heard(self, job: "Job") -> None:
+        if job.handle:
+            self._changed(job.handle)
 
     def _ended(self, job: "Job") -> None:
         self._running.discard(job)
@@ -183,6 +199,7 @@ class Commands:
             # The dict is in the order of ending, as far as its jobs have ended.
             self._handles[job.handle] = self._handles.pop(job.handle)
             job.capture.settle()
+            self._changed(job.handle)
             self._forget()
 
     def _forget(self) -> None:
@@ -193,6 +210,7 @@ class Commands:
             if index < surplus or job.idle() > self._limits.ended_seconds:
                 del self._handles[job.handle]
                 job.capture.close()
+                self._gone(job.handle)
 
     def _find(self, handle: str) -> "Job":
         self._forget()
@@ -216,13 +234,23 @@ class _Within:
 
 
 class Job:
-    """A command, from its start until its output is forgotten. `ended` is called once, when it is gone."""
+    """A command, from its start until its output is forgotten.
 
-    def __init__(self, spawned: Spawned, capture: Capture, ended: "Callable[[Job], None]") -> None:
+    `ended` is called once, when it is gone, and `printed` whenever it has printed something.
+    """
+
+    def __init__(
+        self,
+        spawned: Spawned,
+        capture: Capture,
+        ended: "Callable[[Job], None]",
+        printed: "Callable[[Job], None]",
+    ) -> None:
         self.handle = ""
         """Empty as long as the job is in the foreground."""
         self.capture = capture
         self._tell = ended
+        self._printed = printed
         self._began = time.monotonic()
         self._end = 0.0
         self._news = asyncio.Event()
@@ -285,6 +313,7 @@ class Job:
     def _take(self, data: bytes) -> None:
         self.capture.add(data)
         self._announce()
+        self._printed(self)
 
     def _conclude(self) -> None:
         self._end = time.monotonic()

@@ -1,7 +1,7 @@
 """Preferences, kept for the workspace. Nothing in this server acts on them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from mcp_toolserver.capabilities import Preference
@@ -13,11 +13,22 @@ if TYPE_CHECKING:
 _TABLE = "CREATE TABLE IF NOT EXISTS preferences (key TEXT PRIMARY KEY, value TEXT NOT NULL)"
 
 
-class StoredPreferences:
-    """Implements `Preferences`."""
+def _nobody() -> None:
+    return
 
-    def __init__(self, database: Database, decided: Mapping[str, Preference]) -> None:
+
+class StoredPreferences:
+    """Implements `Preferences`. `changed` is called when one was put."""
+
+    def __init__(
+        self,
+        database: Database,
+        decided: Mapping[str, Preference],
+        *,
+        changed: Callable[[], None] = _nobody,
+    ) -> None:
         self._database = database
+        self._changed = changed
         self.decided = decided
 
     async def kept(self) -> Mapping[str, Preference]:
@@ -32,7 +43,11 @@ class StoredPreferences:
             database.execute("INSERT OR REPLACE INTO preferences VALUES (?, ?)", (key, json.dumps(value)))
             return before
 
-        return await self._database.run(work)
+        return self._told(await self._database.run(work))
+
+    def _told(self, before: Preference | None) -> Preference | None:
+        self._changed()
+        return before
 
 
 def _read(database: "sqlite3.Connection") -> Mapping[str, Preference]:

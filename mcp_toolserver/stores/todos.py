@@ -28,12 +28,19 @@ _TABLES = (
 )
 
 
-class StoredTodos:
-    """Implements `Todos`."""
+def _nobody(_: str) -> None:
+    return
 
-    def __init__(self, database: Database, *, kept: int = KEPT) -> None:
+
+class StoredTodos:
+    """Implements `Todos`. `changed` is told the handle of every list that was made or changed."""
+
+    def __init__(
+        self, database: Database, *, kept: int = KEPT, changed: Callable[[str], None] = _nobody
+    ) -> None:
         self._database = database
         self._kept = kept
+        self._changed = changed
 
     async def change(self, handle: str, change: Callable[[TodoList], TodoList]) -> TodoChange:
         """See `Todos.change`."""
@@ -48,7 +55,12 @@ class StoredTodos:
             _forget(database, self._kept)
             return changed
 
-        return await self._database.run(work)
+        return self._told(await self._database.run(work))
+
+    def _told(self, change: TodoChange) -> TodoChange:
+        if change.after != change.before:
+            self._changed(change.handle)
+        return change
 
 
 def _read(database: "sqlite3.Connection", handle: str) -> TodoList:

@@ -1,0 +1,76 @@
+"""Completing arguments: paths, handles and branches, as far as the caller may know them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mcp_types as mcp
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+
+from mcp_toolserver.capabilities import Answers, Question
+from mcp_toolserver.dispatch import Caller
+from mcp_toolserver.errors import NobodyToAsk
+from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.prompts import PromptSource
+from mcp_toolserver.protocol.source import Source, Visitor
+
+MOST = 100
+"""Values in one answer, by the protocol."""
+
+_Context = ServerRequestContext[Any, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completions:
+    """Answers `completion/complete`."""
+
+    handlers: Handlers
+    sources: Sequence[Source]
+    prompts: Sequence[PromptSource]
+
+    async def complete(self, context: _Context, params: mcp.CompleteRequestParams) -> mcp.CompleteResult:
+        """Values that go on from what was typed."""
+        caller, _ = self.handlers.caller(context, mcp.InputResponseRequestParams())
+        owner = self.handlers.owners.of(context)
+        visitor = Visitor(
+            context=context, owner=owner, dispatcher=self.handlers.dispatcher, caller=_Unasked(caller)
+        )
+        return _told(await self._values(params, visitor))
+
+    async def _values(self, params: mcp.CompleteRequestParams, visitor: Visitor) -> Sequence[str]:
+        ref, argument = params.ref, params.argument
+        if isinstance(ref, mcp.PromptReference):
+            for source in self.prompts:
+                if any(prompt.name == ref.name for prompt in source.prompts()):
+                    return await source.complete(ref.name, argument.name, argument.value, visitor)
+            raise MCPError(mcp.INVALID_PARAMS, "There is no such prompt.")
+        for source in self.sources:
+            if any(template.uri_template == ref.uri for template in source.templates()):
+                return await source.complete(ref.uri, argument.name, argument.value, visitor)
+        raise MCPError(mcp.INVALID_PARAMS, "There is no such template.")
+
+
+def _told(values: Sequence[str]) -> mcp.CompleteResult:
+    completion = mcp.Completion(values=list(values[:MOST]), total=len(values), has_more=len(values) > MOST)
+    return mcp.CompleteResult(completion=completion)
+
+
+class _Unasked:
+    """A caller whose human is left in peace: nobody is asked for the sake of a proposal."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.name = caller.name
+        self.roots = caller.roots
+
+    async def ask(self, question: str) -> bool:
+        return False
+
+    async def elicit(self, questions: Sequence[Question]) -> Answers:
+        raise NobodyToAsk
+
+    async def tell(self, message: str) -> None:
+        return
+
+    async def report(self, message: str) -> None:
+        return

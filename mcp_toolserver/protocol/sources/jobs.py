@@ -1,0 +1,129 @@
+"""Commands in the background: which there are, and the end of what each has printed."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mcp_types as mcp
+
+from mcp_toolserver.capabilities import JobState
+from mcp_toolserver.changes import Changes
+from mcp_toolserver.dispatch import Form
+from mcp_toolserver.errors import NotFound
+from mcp_toolserver.protocol.source import LARGEST, Visitor, text
+from mcp_toolserver.text.job import ending, lines
+from mcp_toolserver.tool import Output, Runtime
+
+URI = "toolserver://jobs"
+TEMPLATE = f"{URI}/{{id}}"
+
+TOOL = "TaskOutput"
+"""The tool whose rights and rules hold."""
+
+_TAIL = 60_000
+"""Bytes of the end of the output."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackgroundJobs:
+    """Implements `Source`."""
+
+    changes: Changes
+    offered: Callable[[str], bool]
+    """Whether the server has a tool of this name."""
+
+    def listed(self, owner: str) -> Sequence[mcp.Resource]:
+        """The list, and each that the caller started."""
+        if not self.offered(TOOL):
+            return ()
+        return [
+            mcp.Resource(
+                name="jobs",
+                uri=URI,
+                description="Your commands in the background, and how each is doing.",
+                mime_type="application/json",
+            ),
+            *(
+                mcp.Resource(
+                    name="job",
+                    uri=f"{URI}/{handle}",
+                    description="A command in the background: the end of its output.",
+                    mime_type="text/plain",
+                )
+                for handle in self.changes.of(owner, "job")
+            ),
+        ]
+
+    def templates(self) -> Sequence[mcp.ResourceTemplate]:
+        """See `Source.templates`."""
+        template = mcp.ResourceTemplate(
+            name="job",
+            uri_template=TEMPLATE,
+            description="A command in the background: the end of its output.",
+            mime_type="text/plain",
+        )
+        return [template] if self.offered(TOOL) else ()
+
+    async def read(self, uri: str, visitor: Visitor) -> mcp.ReadResourceResult | None:
+        """See `Source.read`."""
+        if not self.offered(TOOL):
+            return None
+        if uri == URI:
+            return await self._overview(visitor)
+        handle = uri.removeprefix(f"{URI}/")
+        if handle == uri:
+            return None
+        found = await visitor.call(TOOL, {"task_id": handle}, Form(run=_tail, output_bytes=LARGEST))
+        return text(uri, found.text)
+
+    def watched(self, uri: str, owner: str) -> bool:
+        """The list, and what is on it."""
+        own = (f"{URI}/{handle}" for handle in self.changes.of(owner, "job"))
+        return self.offered(TOOL) and (uri == URI or uri in own)
+
+    async def complete(self, template: str, _: str, value: str, visitor: Visitor) -> Sequence[str]:
+        """See `Source.complete`."""
+        handles = self.changes.of(visitor.owner, "job") if template == TEMPLATE else ()
+        return [handle for handle in handles if handle.startswith(value)]
+
+    async def _overview(self, visitor: Visitor) -> mcp.ReadResourceResult:
+        handles = self.changes.of(visitor.owner, "job")
+        if not handles:
+            return text(URI, "[]", mime_type="application/json")
+        form = Form(run=lambda _, rt: _states(handles, rt), output_bytes=LARGEST)
+        found = await visitor.call(TOOL, {"task_id": handles[0]}, form)
+        return text(URI, found.text, mime_type="application/json")
+
+
+async def _states(handles: Sequence[str], rt: Runtime) -> Output:
+    states: list[JobState] = []
+    for handle in handles:
+        try:
+            states.append(await rt.jobs.output(handle, offset=0, limit=0, wait=0))
+        except NotFound:
+            # Its record has expired since.
+            continue
+    return Output(json.dumps([_told(state) for state in states], indent=1))
+
+
+def _told(state: JobState) -> dict[str, object]:
+    return {
+        "id": state.handle,
+        "running": state.running,
+        "status": ending(state),
+        "bytes": state.total,
+    }
+
+
+async def _tail(args: Any, rt: Runtime) -> Output:
+    state = await rt.jobs.output(args.task_id, offset=0, limit=0, wait=0)
+    start = max(0, state.total - _TAIL)
+    return _shown(await rt.jobs.output(args.task_id, offset=start, limit=_TAIL, wait=0))
+
+
+def _shown(state: JobState) -> Output:
+    """The first character may have been cut in two."""
+    printed = state.text.lstrip("\ufffd") if state.start else state.text
+    left_out = f"[{state.start} bytes before; TaskOutput reads them]\n" if state.start else ""
+    return Output(f"{left_out}{lines(printed)}[{ending(state)}]")

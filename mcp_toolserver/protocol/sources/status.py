@@ -1,0 +1,84 @@
+"""The server itself: what it enforces, and how it is set up."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import mcp_types as mcp
+
+from mcp_toolserver.dispatch import Form
+from mcp_toolserver.protocol.source import LARGEST, Refused, Visitor, text
+from mcp_toolserver.tool import Output, Runtime
+
+SECURITY_URI = "toolserver://security"
+CONFIG_URI = "toolserver://config"
+
+TOOL = "Config"
+"""The tool whose rights and rules hold for preferences."""
+
+_FIXED_MS = 300_000
+"""What does not change while the server runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerStatus:
+    """Implements `Source`."""
+
+    security: str
+    """What is enforced here, for people and models to read."""
+    settings: Mapping[str, object]
+    """What the operator decided, as far as callers may know it."""
+    offered: Callable[[str], bool]
+    """Whether the server has a tool of this name."""
+
+    def listed(self, _: str) -> Sequence[mcp.Resource]:
+        """See `Source.listed`."""
+        return [
+            mcp.Resource(
+                name="security",
+                uri=SECURITY_URI,
+                description="What this server enforces, and by which layer.",
+                mime_type="text/plain",
+            ),
+            mcp.Resource(
+                name="config",
+                uri=CONFIG_URI,
+                description="How this server is set up, and the preferences kept for this workspace.",
+                mime_type="application/json",
+            ),
+        ]
+
+    def templates(self) -> Sequence[mcp.ResourceTemplate]:
+        """None."""
+        return ()
+
+    async def read(self, uri: str, visitor: Visitor) -> mcp.ReadResourceResult | None:
+        """See `Source.read`."""
+        if uri == SECURITY_URI:
+            return text(uri, self.security, ttl_ms=_FIXED_MS, public=True)
+        if uri != CONFIG_URI:
+            return None
+        kept = await self._preferences(visitor)
+        return text(uri, json.dumps({**self.settings, **kept}, indent=1), mime_type="application/json")
+
+    def watched(self, uri: str, _: str) -> bool:
+        """Preferences change; what the operator decided does not."""
+        return uri == CONFIG_URI
+
+    async def complete(self, _: str, __: str, ___: str, ____: Visitor) -> Sequence[str]:
+        """There is nothing to fill in."""
+        return ()
+
+    async def _preferences(self, visitor: Visitor) -> Mapping[str, object]:
+        """Nothing where the operator keeps callers from them."""
+        if not self.offered(TOOL):
+            return {}
+        try:
+            found = await visitor.call(TOOL, {}, Form(run=_preferences, output_bytes=LARGEST))
+        except Refused:
+            return {}
+        return {"preferences": json.loads(found.text)}
+
+
+async def _preferences(_: object, rt: Runtime) -> Output:
+    return Output(json.dumps(await rt.preferences.kept()))

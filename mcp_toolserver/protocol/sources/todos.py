@@ -1,0 +1,81 @@
+"""The lists of things to do that the caller works with."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mcp_types as mcp
+
+from mcp_toolserver.changes import Changes
+from mcp_toolserver.dispatch import Form
+from mcp_toolserver.errors import NotFound
+from mcp_toolserver.protocol.source import LARGEST, Visitor, text
+from mcp_toolserver.tool import Output, Runtime, TodoChange
+
+URI = "toolserver://todos"
+
+TOOL = "TodoWrite"
+"""The tool whose rights and rules hold."""
+
+_JSON = "application/json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TodoLists:
+    """Implements `Source`."""
+
+    changes: Changes
+    offered: Callable[[str], bool]
+    """Whether the server has a tool of this name."""
+
+    def listed(self, _: str) -> Sequence[mcp.Resource]:
+        """See `Source.listed`."""
+        todos = mcp.Resource(
+            name="todos",
+            uri=URI,
+            description="The lists of things to do that you made or changed since you connected.",
+            mime_type=_JSON,
+        )
+        return [todos] if self.offered(TOOL) else ()
+
+    def templates(self) -> Sequence[mcp.ResourceTemplate]:
+        """None."""
+        return ()
+
+    async def read(self, uri: str, visitor: Visitor) -> mcp.ReadResourceResult | None:
+        """See `Source.read`."""
+        if uri != URI or not self.offered(TOOL):
+            return None
+        handles = self.changes.of(visitor.owner, "todos")
+        if not handles:
+            return text(URI, "[]", mime_type=_JSON)
+        form = Form(run=lambda _, rt: _lists(handles, rt), output_bytes=LARGEST)
+        found = await visitor.call(TOOL, {"action": "list", "list_id": handles[0]}, form)
+        return text(URI, found.text, mime_type=_JSON)
+
+    def watched(self, uri: str, _: str) -> bool:
+        """See `Source.watched`."""
+        return uri == URI and self.offered(TOOL)
+
+    async def complete(self, _: str, __: str, ___: str, ____: Visitor) -> Sequence[str]:
+        """There is nothing to fill in."""
+        return ()
+
+
+async def _lists(handles: Sequence[str], rt: Runtime) -> Output:
+    found: list[TodoChange] = []
+    for handle in handles:
+        try:
+            found.append(await rt.todos.change(handle, lambda todos: todos))
+        except NotFound:
+            # Too many others have been used since.
+            continue
+    return Output(json.dumps([_told(one) for one in found], indent=1))
+
+
+def _told(found: TodoChange) -> dict[str, object]:
+    todos = [
+        {"id": todo.id, "content": todo.content, "status": todo.status, "priority": todo.priority}
+        for todo in found.after.todos
+    ]
+    return {"list_id": found.handle, "todos": todos}
