@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["output", "job", "todos", "preferences"]
@@ -20,26 +19,14 @@ THINGS = 256
 """Of one caller; beyond, the oldest is no longer listed."""
 
 
-@dataclass(frozen=True)
-class Thing:
-    """Something that the server keeps. There is one set of preferences, so they have no handle."""
+Thing = tuple[Kind, str]
+"""Something that the server keeps, with its handle. There is one set of preferences, so they have none."""
 
-    kind: Kind
-    handle: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """A thing is not what it was."""
-
-    thing: Thing
-    owners: frozenset[str]
-    """The callers that it is listed to."""
-    listed: bool
-    """Whether it has come or gone."""
+Hear = Callable[[Thing, frozenset[str], bool], None]
+"""Takes a thing that changed, the callers that it is listed to, and whether it has come or gone."""
 
 
-def _nobody(_: Change) -> None:
+def _nobody(_: Thing, __: frozenset[str], ___: bool) -> None:
     return
 
 
@@ -47,7 +34,7 @@ class Changes:
     """Passes every change on to `hear`, and remembers whose things are."""
 
     def __init__(self) -> None:
-        self.hear: Callable[[Change], None] = _nobody
+        self.hear: Hear = _nobody
         self._caller: ContextVar[str | None] = ContextVar("caller", default=None)
         self._given: OrderedDict[str, OrderedDict[Thing, None]] = OrderedDict()
 
@@ -62,22 +49,22 @@ class Changes:
 
     def changed(self, kind: Kind, handle: str = "") -> None:
         """A thing was made or changed. One with a handle is listed to whoever's call it was."""
-        thing = Thing(kind, handle)
+        thing = (kind, handle)
         listed = bool(handle) and self._give(thing)
-        self.hear(Change(thing=thing, owners=self._owners(thing), listed=listed))
+        self.hear(thing, self._owners(thing), listed)
 
     def gone(self, kind: Kind, handle: str) -> None:
         """A thing is no longer kept."""
-        thing = Thing(kind, handle)
+        thing = (kind, handle)
         owners = self._owners(thing)
         for owner in owners:
             del self._given[owner][thing]
-        self.hear(Change(thing=thing, owners=owners, listed=True))
+        self.hear(thing, owners, True)
 
     def of(self, caller: str, kind: Kind) -> tuple[str, ...]:
         """Handles that are listed to `caller`, the newest first."""
         things = reversed(self._given.get(caller, {}))
-        return tuple(thing.handle for thing in things if thing.kind == kind)
+        return tuple(handle for other, handle in things if other == kind)
 
     def forget(self, caller: str) -> None:
         """`caller` will not come back."""

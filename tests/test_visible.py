@@ -413,7 +413,7 @@ async def test_a_list_of_resources_has_one_page(tmp_path: Path) -> None:
     beside = Beside(handlers=handlers, outputs=vars(at.host)["outputs"], security="held")
     async with Client(build(handlers, "", [beside]), mode="legacy", read_timeout_seconds=30) as client:
         names = [one.name for one in (await client.list_resources()).resources]
-        assert names == ["security", "config", "todos"]
+        assert names == ["security", "config"]
         templates = (await client.list_resource_templates()).resource_templates
         assert [one.name for one in templates] == ["full output", "file"]
         for ask in (client.list_resources, client.list_resource_templates):

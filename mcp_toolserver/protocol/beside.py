@@ -15,7 +15,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions
 from pydantic import BaseModel
 
-from mcp_toolserver.changes import Change
+from mcp_toolserver.changes import Thing
 from mcp_toolserver.protocol.feature import ToolServer
 from mcp_toolserver.protocol.handlers import Handlers
 
@@ -51,7 +51,7 @@ def _nothing() -> Mapping[str, object]:
     return {}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Beside:
     """Implements `Feature`."""
 
@@ -96,9 +96,9 @@ class Beside:
 
         return answer
 
-    def _heard(self, change: Change) -> None:
+    def _heard(self, thing: Thing, owners: frozenset[str], listed: bool) -> None:
         if self.handlers.owners.connections or "desk" in vars(self):
-            self.desk.notices.heard(change)
+            self.desk.notices.heard(thing, owners, listed=listed)
 
 
 async def _declaring(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:

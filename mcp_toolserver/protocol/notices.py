@@ -26,7 +26,7 @@ from mcp.shared.subscriptions import (
     event_to_notification,
 )
 
-from mcp_toolserver.changes import Change
+from mcp_toolserver.changes import Thing
 from mcp_toolserver.protocol.owners import Owners
 from mcp_toolserver.protocol.resources import not_found
 from mcp_toolserver.protocol.sources import jobs, status, todos
@@ -107,10 +107,21 @@ class Notices:
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._due: dict[str, dict[Hashable, Notice]] = {}
 
-    def heard(self, change: Change) -> None:
-        """Tell what a change of the server's state means for resources."""
-        for event, owners in _events(change):
-            self.tell(noticed(event), owners)
+    def heard(self, thing: Thing, owners: frozenset[str], *, listed: bool) -> None:
+        """Tell what a change of the server's state means for resources; see `changes.Hear`."""
+        kind, handle = thing
+        if listed and kind in ("output", "job"):
+            self.tell(noticed(ResourcesListChanged()), owners)
+        match kind:
+            case "job":
+                self.tell(noticed(ResourceUpdated(jobs.URI)), owners)
+                self.tell(noticed(ResourceUpdated(f"{jobs.URI}/{handle}")))
+            case "todos":
+                self.tell(noticed(ResourceUpdated(todos.URI)), owners)
+            case "preferences":
+                self.tell(noticed(ResourceUpdated(status.CONFIG_URI)))
+            case "output":
+                """They never change."""
 
     def tell(self, notice: Notice, owners: frozenset[str] | None = None) -> None:
         """Tell all who asked for it, or those of them that are among `owners`."""
@@ -219,20 +230,3 @@ class Notices:
             for notice in due.values():
                 told = notice.message({}).model_dump(by_alias=True, mode="json", exclude_none=True)
                 await connection.notify(told["method"], told.get("params"))
-
-
-def _events(change: Change) -> Iterator[tuple[ServerEvent, frozenset[str] | None]]:
-    """What it means for resources, and for whom: for None, all who know the address."""
-    thing = change.thing
-    if change.listed and thing.kind in ("output", "job"):
-        yield ResourcesListChanged(), change.owners
-    match thing.kind:
-        case "job":
-            yield ResourceUpdated(jobs.URI), change.owners
-            yield ResourceUpdated(f"{jobs.URI}/{thing.handle}"), None
-        case "todos":
-            yield ResourceUpdated(todos.URI), change.owners
-        case "preferences":
-            yield ResourceUpdated(status.CONFIG_URI), None
-        case "output":
-            pass

@@ -1,0 +1,87 @@
+"""Whose things are whose, and who hears of a change."""
+
+import pytest
+
+from mcp_toolserver import changes
+from mcp_toolserver.changes import Changes, Thing
+
+Heard = list[tuple[Thing, frozenset[str], bool]]
+
+
+@pytest.fixture
+def known() -> Changes:
+    return Changes()
+
+
+def heard_of(known: Changes) -> Heard:
+    heard: Heard = []
+    known.hear = lambda *told: heard.append(told)
+    return heard
+
+
+def test_what_nobody_listens_to_is_remembered_all_the_same(known: Changes) -> None:
+    with known.on_behalf_of("one"):
+        known.changed("job", "a")
+    assert known.of("one", "job") == ("a",)
+
+
+def test_a_thing_is_listed_to_the_caller_whose_call_made_it_and_to_nobody_else(known: Changes) -> None:
+    with known.on_behalf_of("one"):
+        known.changed("job", "a")
+        with known.on_behalf_of("two"):
+            known.changed("job", "b")
+        known.changed("output", "c")
+    known.changed("job", "d")
+    assert known.of("one", "job") == ("a",)
+    assert known.of("one", "output") == ("c",)
+    assert known.of("two", "job") == ("b",)
+    assert known.of("three", "job") == ()
+
+
+def test_the_newest_is_listed_first_and_a_change_moves_nothing(known: Changes) -> None:
+    with known.on_behalf_of("one"):
+        for handle in ("a", "b", "a"):
+            known.changed("job", handle)
+    assert known.of("one", "job") == ("b", "a")
+
+
+def test_a_change_is_told_with_whose_it_is_and_whether_it_is_new(known: Changes) -> None:
+    heard = heard_of(known)
+    with known.on_behalf_of("one"):
+        known.changed("job", "a")
+        known.changed("job", "a")
+        known.changed("preferences")
+    known.changed("job", "a")
+    known.gone("job", "a")
+    known.gone("job", "a")
+    one, none = frozenset({"one"}), frozenset[str]()
+    assert heard == [
+        (("job", "a"), one, True),
+        (("job", "a"), one, False),
+        (("preferences", ""), none, False),
+        (("job", "a"), one, False),
+        (("job", "a"), one, True),
+        (("job", "a"), none, True),
+    ]
+    assert known.of("one", "job") == ()
+
+
+def test_a_caller_who_is_forgotten_has_nothing(known: Changes) -> None:
+    with known.on_behalf_of("one"):
+        known.changed("job", "a")
+    known.forget("one")
+    known.forget("one")
+    assert known.of("one", "job") == ()
+
+
+def test_callers_and_their_things_are_bounded(known: Changes) -> None:
+    for caller in range(changes.CALLERS + 1):
+        with known.on_behalf_of(str(caller)):
+            known.changed("job", "a")
+    assert known.of("0", "job") == ()
+    assert known.of("1", "job") == ("a",)
+    with known.on_behalf_of("1"):
+        for number in range(changes.THINGS):
+            known.changed("output", str(number))
+    assert known.of("1", "job") == ()
+    assert len(known.of("1", "output")) == changes.THINGS
