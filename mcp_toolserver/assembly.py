@@ -44,6 +44,7 @@ from mcp_toolserver.stores.folder import make_state_folder, state_folder
 from mcp_toolserver.stores.line import Facts
 from mcp_toolserver.stores.outputs import Outputs
 from mcp_toolserver.stores.preferences import StoredPreferences
+from mcp_toolserver.stores.tasks import StoredTasks
 from mcp_toolserver.stores.todos import StoredTodos
 from mcp_toolserver.text.denials import Confined, explain
 from mcp_toolserver.text.enforcement import Enforcement, summary
@@ -66,6 +67,7 @@ class Assembly:
     outputs: Outputs
     changes: Changes
     database: Database
+    tasks: StoredTasks
     audit: Audit | None
     commands: Commands | None
     languages: "LaterPart[LanguageServers]"
@@ -83,6 +85,8 @@ class Assembly:
     async def aclose(self) -> None:
         """Kill every command and remove what was kept for callers."""
         try:
+            # Before what they run is killed, which is not how they would have ended.
+            await self.tasks.aclose()
             if self.containers is not None:
                 await self.containers.aclose()
             async with create_task_group() as tasks:
@@ -157,7 +161,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         processes=running and running.within,
         jobs=running,
         sessions=sessions and (lambda view: sessions().within(view)),
-        containers=containers and (lambda view: containers().within(view, view.roots)),
+        containers=containers and (lambda view, scope: containers().within(view, view.roots, scope)),
         powershell=found.powershell and powershell_start(found.powershell),
         todos=StoredTodos(database, changed=partial(changes.changed, "todos")),
         preferences=StoredPreferences(
@@ -189,6 +193,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         outputs=outputs,
         changes=changes,
         database=database,
+        tasks=StoredTasks(database),
         commands=running,
         languages=languages,
         sessions=sessions,

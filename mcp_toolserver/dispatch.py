@@ -261,13 +261,15 @@ class Dispatcher:
         arguments: Mapping[str, JsonValue] | None,
         caller: Caller,
         form: Form | None = None,
+        *,
+        patient: bool = False,
     ) -> Result:
-        """Run one call through all the stages.
+        """Run one call through all the stages. A `patient` caller waits for the end of all work.
 
         Raises:
             UnknownTool: no tool has this name; a protocol error, not a result.
         """
-        call = Call(name=name, session=caller.name, arguments=arguments or {})
+        call = Call(name=name, session=caller.name, arguments=arguments or {}, patient=patient)
         if self.recorder is not None and (why := self.recorder.begin(call)) is not None:
             return Result(text=why, error=Unavailable.kind)
         started = time.perf_counter()
@@ -281,6 +283,16 @@ class Dispatcher:
         if (why := self._end(call, started)) is not None:
             result = Result(text=why, error=Unavailable.kind)
         return replace(result, duration_ms=call.duration_ms)
+
+    def may_be_long(self, name: str, arguments: Mapping[str, JsonValue] | None) -> bool:
+        """Whether such a call may take longer than clients wait. Raises: UnknownTool."""
+        entry = self.registry.find(name)
+        try:
+            found = self._found(entry, Call(name=name, session="", arguments=arguments or {}))
+        except ToolError:
+            # It ends at once, with this error.
+            return False
+        return found.entry.spec.may_be_long
 
     def shown(self, text: str) -> str:
         """`text` as it leaves the server: what cannot be seen escaped, unless the operator wants it."""
@@ -368,7 +380,7 @@ class Dispatcher:
             verdict = self.policy.decide(replace(request, subjects=((subject,),)))
             return None if verdict.action == "run" else verdict.reason
 
-        return Scope(session=call.session, refuses=refuses, catalogue=self._catalogue)
+        return Scope(session=call.session, refuses=refuses, patient=call.patient, catalogue=self._catalogue)
 
     def _report(self, caller: Caller) -> Report:
         async def report(message: str) -> None:

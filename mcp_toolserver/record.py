@@ -36,6 +36,8 @@ class Call:
     """What the caller calls itself."""
     arguments: Mapping[str, JsonValue]
     """As they were sent."""
+    patient: bool = False
+    """See `Scope.patient`."""
     tool: str = ""
     """The canonical name."""
     needs: frozenset[Capability] = field(default_factory=frozenset[Capability])

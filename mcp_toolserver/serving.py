@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 
 import anyio
 
@@ -16,6 +17,7 @@ from mcp_toolserver.protocol.feature import Feature, ToolServer
 from mcp_toolserver.protocol.guidance import instructions
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.stdio import serve_stdio
+from mcp_toolserver.protocol.tasks import Tasks
 from mcp_toolserver.settings import Settings, told
 
 
@@ -51,14 +53,14 @@ def serve(assembly: Assembly, door: Door | None, leave: Leave) -> int:
     return anyio.run(until_the_end, partial(_transport, assembly, door), assembly, leave)
 
 
-def mcp_server(assembly: Assembly, further: Sequence[Feature] = ()) -> ToolServer:
-    """What is served on every transport; `further` features join last."""
+def mcp_server(assembly: Assembly, further: Sequence[Feature] = (), *, token: str = "") -> ToolServer:
+    """What is served on every transport, to whoever has `token`; `further` features join last."""
     handlers = Handlers(
         dispatcher=assembly.dispatcher, ask_seconds=assembly.settings.ask_seconds, changes=assembly.changes
     )
-    return build(
-        handlers, instructions(assembly.standing, assembly.roots), (beside(assembly, handlers), *further)
-    )
+    tasks = Tasks(handlers, assembly.tasks, principal=_principal(token))
+    features = (beside(assembly, handlers), tasks, *further)
+    return build(handlers, instructions(assembly.standing, assembly.roots), features)
 
 
 def beside(assembly: Assembly, handlers: Handlers) -> Beside:
@@ -74,7 +76,7 @@ def beside(assembly: Assembly, handlers: Handlers) -> Beside:
 
 async def _transport(assembly: Assembly, door: Door | None, ended: Callable[[], None]) -> None:
     settings = assembly.settings
-    server = mcp_server(assembly)
+    server = mcp_server(assembly, token=door.token if door else "")
     if door is None:
         await serve_stdio(server, ended)
         return
@@ -93,3 +95,8 @@ async def _transport(assembly: Assembly, door: Door | None, ended: Callable[[], 
         sys.stderr.write(f"{shown}mcp-toolserver: listening on {address}\n")
 
     await http.serve_http(server, options, door.sockets, sse=settings.transport == "sse", started=announce)
+
+
+def _principal(token: str) -> str:
+    """On whose behalf all requests come: whoever has the token, or started the server on stdio."""
+    return f"token {sha256(token.encode()).hexdigest()[:32]}" if token else "stdio"

@@ -398,6 +398,8 @@ class ToolSpec:
     """May overwrite or delete what was there."""
     idempotent: bool = False
     """A second call with the same arguments changes nothing more."""
+    may_be_long: bool = False
+    """A call may take longer than clients wait for an answer; those that can follow one then get a handle."""
     aliases: tuple[Alias, ...] = ()
     limits: Limits = Limits()
     profile: Profile = Profile.ALL

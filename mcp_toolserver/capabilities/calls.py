@@ -32,5 +32,7 @@ class Scope:
     """Whose call it is; what is counted per session is counted by this."""
     refuses: Callable[[str], str | None]
     """Why the call may not touch this subject too, such as where a redirect leads; None when it may."""
+    patient: bool = False
+    """The caller waits for the end of all work, so none of it is handed over to the background."""
     catalogue: Catalogue = tuple
     """What else could be called."""

@@ -68,6 +68,7 @@ def as_entry(tool: Tool, alone: anyio.Lock | None = None) -> Entry:
         subjects=lambda args: tuple(_texts(args.model_dump(mode="json"))),
         destructive=built.destructive,
         idempotent=built.idempotent,
+        may_be_long=built.deadline > Limits().deadline,
         limits=Limits(deadline=built.deadline),
         profile=Profile.DEFAULT,
     )

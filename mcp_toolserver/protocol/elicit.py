@@ -10,7 +10,7 @@ import hashlib
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +50,10 @@ _FORM: dict[str, Any] = {
 
 Said = Mapping[str, mcp.ElicitResult | None]
 """By the digest of a question what was said to it, None for nothing."""
+
+
+Passage = Callable[[str, mcp.ElicitRequest], Awaitable[mcp.ElicitResult | None]]
+"""A way of its own to put a question to the human, given its kind; None is no word of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,11 +98,14 @@ class Asker:
         params: mcp.InputResponseRequestParams,
         questions: Questions,
         seconds: float,
+        *,
+        passage: Passage | None = None,
     ) -> None:
         self._context = context
         self._params = params
         self._questions = questions
         self._seconds = seconds
+        self._passage = passage
         self._said: Said | None = None
         self.pending: mcp.InputRequiredResult | None = None
         """The reply to send when a question raised `Pending`."""
@@ -145,6 +152,8 @@ class Asker:
         """
         if not self._can_be_asked():
             raise NobodyToAsk
+        if self._passage is not None:
+            return await self._passage(key, request)
         if not self._speaks(MODERN):
             return await self._over_the_back_channel(request)
         if self._said is None:
@@ -173,12 +182,17 @@ class Asker:
                     metadata=ServerMessageMetadata(related_request_id=self._context.request_id),
                 )
         except TimeoutError:
-            raise TimedOut(
-                f"The user did not answer within {self._seconds:g} s. Go on without an answer, or ask again "
-                "when they are back."
-            ) from None
+            raise unanswered(self._seconds) from None
         except (MCPError, ValueError):
             raise NobodyToAsk from None
+
+
+def unanswered(seconds: float) -> TimedOut:
+    """The human has not answered in that time."""
+    return TimedOut(
+        f"The user did not answer within {seconds:g} s. Go on without an answer, or ask again when they are "
+        "back."
+    )
 
 
 def digest(request: mcp.ElicitRequest) -> str:

@@ -51,10 +51,11 @@ class ToolServer(Server[Any]):
         *,
         protocol_version: str | None = None,
     ) -> mcp.ServerCapabilities:
-        """Without a handshake, the SDK would say that every list can change as soon as any can."""
+        """Without a handshake, the SDK would say that every list can change as soon as any can, and leave out
+        the experimental."""
         found = super().get_capabilities(
             notification_options or self.changes,
-            experimental_capabilities or self.experimental,
+            experimental_capabilities or self.experimental or None,
             extensions,
             protocol_version=protocol_version,
         )
@@ -77,22 +78,6 @@ class ToolServer(Server[Any]):
         """The SDK's sessions over HTTP ask without arguments; its other transports leave them to us."""
         return super().create_initialization_options(
             notification_options or self.changes, experimental_capabilities, extensions
-        )
-
-    def get_capabilities(
-        self,
-        notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
-        *,
-        protocol_version: str | None = None,
-    ) -> mcp.ServerCapabilities:
-        """The SDK asks without experimental capabilities where clients discover what there is."""
-        return super().get_capabilities(
-            notification_options,
-            experimental_capabilities or self.experimental or None,
-            extensions,
-            protocol_version=protocol_version,
         )
 
 

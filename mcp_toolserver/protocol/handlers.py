@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from typing import Any
+from typing import Any, Protocol
 
 import mcp_types as mcp
 from mcp.server.context import ServerRequestContext
@@ -28,6 +28,23 @@ _TOKEN_LIMIT = 256
 """Characters of a progress token; each notification echoes it."""
 
 _Context = ServerRequestContext[Any, Any]
+
+
+class Followed(Protocol):
+    """A call that its client follows, whether or not the request that began it is still open."""
+
+    @property
+    def in_request(self) -> bool:
+        """Whether it is."""
+        ...
+
+    def say(self, message: str) -> None:
+        """How it is going."""
+        ...
+
+    async def ask(self, key: str, request: mcp.ElicitRequest) -> mcp.ElicitResult | None:
+        """See `Passage`. Raises: TimedOut: nobody answered."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +87,15 @@ class Handlers:
             return asker.pending
         return translate.result(answer, context.protocol_version)
 
+    async def call_as_task(
+        self, context: _Context, params: mcp.CallToolRequestParams, task: Followed
+    ) -> dict[str, JsonValue]:
+        """The same call, of a tool that there is, for a client that follows it as a task."""
+        asker = Asker(context, params, self.questions, self.ask_seconds, passage=task.ask)
+        caller = _Client(context, asker, self.roots, self.messages, task)
+        answer = await self.dispatcher.call(params.name, params.arguments, caller, patient=True)
+        return translate.result(self._listing(answer), context.protocol_version)
+
     def _listing(self, answer: Result) -> Result:
         """List what was kept beside the answer."""
         if answer.spill is not None:
@@ -91,8 +117,16 @@ class Handlers:
 class _Client:
     """The caller of one call."""
 
-    def __init__(self, context: _Context, asker: Asker, roots: ClientRoots, messages: Messages) -> None:
+    def __init__(
+        self,
+        context: _Context,
+        asker: Asker,
+        roots: ClientRoots,
+        messages: Messages,
+        task: Followed | None = None,
+    ) -> None:
         self._context = context
+        self._task = task
         self._roots = roots
         self._messages = messages
         self._reports = 0
@@ -109,6 +143,10 @@ class _Client:
 
     async def report(self, message: str) -> None:
         """Progress has no known end; the count only has to rise."""
+        if self._task is not None:
+            self._task.say(message)
+            if not self._task.in_request:
+                return
         token = (self._context.meta or {}).get("progress_token")
         if isinstance(token, str) and len(token) > _TOKEN_LIMIT:
             return

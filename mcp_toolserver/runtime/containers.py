@@ -15,13 +15,13 @@ from functools import partial
 
 import anyio
 
-from mcp_toolserver.capabilities import CanonicalPath, Command, Contained, Report
+from mcp_toolserver.capabilities import CanonicalPath, Command, Contained, Report, Scope
 from mcp_toolserver.capabilities import Containers as ContainersHere
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.container_engine import Engine
 from mcp_toolserver.runtime.dialogue import converse
-from mcp_toolserver.runtime.processes import Commands, Folders
+from mcp_toolserver.runtime.processes import Commands, Folders, Place
 from mcp_toolserver.text.shell import program
 
 CREATE_SECONDS = 30.0
@@ -52,13 +52,12 @@ class Containers:
         """Names of containers that have been made and not been removed."""
         self._removing: set[asyncio.Task[None]] = set()
 
-    def within(self, folders: Folders, roots: Sequence[str]) -> ContainersHere:
+    def within(self, folders: Folders, roots: Sequence[str], scope: Scope) -> ContainersHere:
         """The same containers, on the first of `roots`, which is the first of `folders`."""
-        return _Within(self, Place(folders=folders, roots=roots))
+        return _Within(self, Mounted(folders=folders, patient=scope.patient, roots=roots))
 
-    async def run_in(self, place: "Place", script: str, timeout: float, report: Report) -> Contained:
+    async def run_in(self, place: "Mounted", script: str, timeout: float, report: Report) -> Contained:
         """See `capabilities.Containers.run`."""
-        folders = place.folders
         name = f"mcp-toolserver-{secrets.token_hex(16)}"
         # Here from the first: a call may be cancelled while its container is being made.
         self._live.add(name)
@@ -67,7 +66,7 @@ class Containers:
             if not trouble:
                 start = _command(program(self._engine.start(name)), timeout)
                 ended = partial(self._remove_soon, name)
-                return Contained(state=await self._commands.run_in(folders, start, report, ended=ended))
+                return Contained(state=await self._commands.run_in(place, start, report, ended=ended))
         except BaseException:
             self._remove_soon(name)
             raise
@@ -77,7 +76,7 @@ class Containers:
                 f"No container could be started, and nothing was run. {trouble} If the image is missing, the "
                 f"operator of this server gets it with: {self._engine.pull}"
             )
-        state = await self._commands.run_in(folders, _command(script, timeout), report)
+        state = await self._commands.run_in(place, _command(script, timeout), report)
         return Contained(state=state, on_host=trouble)
 
     @property
@@ -92,7 +91,7 @@ class Containers:
         while self._removing:
             await asyncio.gather(*self._removing)
 
-    async def _created(self, place: "Place", name: str, script: str, timeout: float) -> str:
+    async def _created(self, place: "Mounted", name: str, script: str, timeout: float) -> str:
         """Make a container; what the engine says when it cannot, as a sentence."""
         cwd = place.folders.folder(CanonicalPath("."))
         try:
@@ -137,10 +136,9 @@ class Containers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """The folders that a command works in."""
+class Mounted(Place):
+    """The place of a command in a container."""
 
-    folders: Folders
     roots: Sequence[str]
     """Absolute; the first is mounted."""
 
@@ -150,7 +148,7 @@ class _Within:
     """Implements `capabilities.Containers`."""
 
     containers: Containers
-    place: Place
+    place: Mounted
 
     async def run(self, script: str, timeout: float, report: Report) -> Contained:
         return await self.containers.run_in(self.place, script, timeout, report)

@@ -200,11 +200,11 @@ class Machine:
     workspace: Workspace
     outputs: Spiller
     search: Callable[[Workspace], Search] | None
-    processes: Callable[[Workspace], Processes] | None
+    processes: Callable[[Workspace, Scope], Processes] | None
     jobs: Jobs | None
     sessions: Callable[[Workspace], Sessions] | None = None
     powershell: Sequence[str] | None = None
-    containers: Callable[[Workspace], Containers] | None = None
+    containers: Callable[[Workspace, Scope], Containers] | None = None
     git: Callable[[Workspace], Git] | None = None
     clones: Callable[[Workspace], Clones] | None = None
     clock: Clock = field(default_factory=SystemClock)
@@ -247,11 +247,11 @@ class Machine:
             searching=search and search(self.workspace),
             repositories=git and git(self.workspace),
             cloning=clones and clones(self.workspace),
-            commands=processes and processes(self.workspace),
+            commands=processes and processes(self.workspace, scope),
             background=self.jobs if Capability.JOBS in needs else None,
             interpreters=sessions and sessions(self.workspace),
             powershell_start=self.powershell if Capability.POWERSHELL in needs else None,
-            engine=containers and containers(self.workspace),
+            engine=containers and containers(self.workspace, scope),
             time=self.clock if Capability.CLOCK in needs else None,
             asking=human.ask if Capability.ASK in needs else None,
             telling=human.tell if Capability.TELL in needs else None,

@@ -5,6 +5,7 @@ clients wait, the job gets a handle and the call returns.
 """
 
 import asyncio
+import math
 import os
 import secrets
 import time
@@ -14,7 +15,7 @@ from typing import Protocol
 
 import anyio
 
-from mcp_toolserver.capabilities import CanonicalPath, Command, JobState, Processes, Report
+from mcp_toolserver.capabilities import CanonicalPath, Command, JobState, Processes, Report, Scope
 from mcp_toolserver.errors import Conflict, NotFound, SandboxUnavailable, Unavailable
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.capture import Capture, CaptureLimits, Sink
@@ -89,6 +90,7 @@ class Commands:
         self._folders = folders
         self._sink = sink
         self._limits = limits or CommandLimits()
+        self._patient = replace(self._limits, foreground_seconds=math.inf)
         self._running: set[Job] = set()
         self._handles: dict[str, Job] = {}
         self._closed = False
@@ -100,13 +102,13 @@ class Commands:
         its output is forgotten."""
         self._changed, self._gone = changed, gone
 
-    def within(self, folders: Folders) -> Processes:
-        """The same commands, started in `folders` only."""
-        return _Within(self, folders)
+    def within(self, folders: Folders, scope: Scope | None = None) -> Processes:
+        """The same commands, started in `folders` only, for the call with this `scope`."""
+        return _Within(self, Place(folders=folders, patient=scope is not None and scope.patient))
 
     async def run(self, command: Command, report: Report) -> JobState:
         """See `Processes.run`."""
-        return await self.run_in(self._folders, command, report)
+        return await self.run_in(Place(folders=self._folders), command, report)
 
     async def output(self, handle: str, *, offset: int, limit: int, wait: float) -> JobState:
         """See `Jobs.output`."""
@@ -134,14 +136,14 @@ class Commands:
             job.capture.close()
 
     async def run_in(
-        self, folders: Folders, command: Command, report: Report, *, ended: Callable[[], None] = _nothing
+        self, place: "Place", command: Command, report: Report, *, ended: Callable[[], None] = _nothing
     ) -> JobState:
-        """`run` with other folders; `ended` is called once, when the command is gone, however it ended."""
-        job = self._start(folders, command, ended)
+        """`run` in another place; `ended` is called once, when the command is gone, however it ended."""
+        job = self._start(place.folders, command, ended)
         try:
             await job.child.started()
             if not command.background:
-                await job.watch(report, self._limits)
+                await job.watch(report, self._patient if place.patient else self._limits)
         except BaseException:
             await job.child.end(END_SECONDS)
             job.capture.close()
@@ -222,15 +224,24 @@ class Commands:
         return self._handles[handle]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a command runs, and for how long it stays in the foreground there."""
+
+    folders: Folders
+    patient: bool = False
+    """To its end: see `Scope.patient`."""
+
+
 @dataclass(frozen=True)
 class _Within:
     """Implements `Processes`."""
 
     commands: Commands
-    folders: Folders
+    place: Place
 
     async def run(self, command: Command, report: Report) -> JobState:
-        return await self.commands.run_in(self.folders, command, report)
+        return await self.commands.run_in(self.place, command, report)
 
 
 class Job:

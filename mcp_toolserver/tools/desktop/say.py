@@ -24,5 +24,6 @@ TOOL = ToolSpec(
     run=run,
     kind="other",
     subjects=lambda _: (),
+    may_be_long=True,
     limits=Limits(deadline=160.0),
 )

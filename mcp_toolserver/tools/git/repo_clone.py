@@ -79,6 +79,7 @@ TOOL = ToolSpec(
     run=run,
     kind="fetch",
     subjects=lambda args: (str(args.source), args.path),
+    may_be_long=True,
     aliases=(Alias("RepoClone", renames={"url": "source"}), Alias("repo_clone", renames={"url": "source"})),
     limits=Limits(deadline=330.0),
 )

@@ -65,6 +65,7 @@ TOOL = ToolSpec(
     kind="execute",
     subjects=lambda args: simple_parts(args.command),
     destructive=True,
+    may_be_long=True,
     aliases=(Alias("Bash"), Alias("shell", converts={"timeout": _milliseconds})),
     # The nanny keeps the timeout, and the deadline must not come before it; the bytes leave room for notes.
     limits=Limits(deadline=660.0, output_bytes=202_000),

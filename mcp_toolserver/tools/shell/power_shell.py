@@ -56,6 +56,7 @@ TOOL = ToolSpec(
     kind="execute",
     subjects=lambda args: simple_parts(args.command),
     destructive=True,
+    may_be_long=True,
     # As for bash: the nanny keeps the timeout, and the bytes leave room for notes.
     limits=Limits(deadline=660.0, output_bytes=202_000),
     profile=Profile.DEFAULT,

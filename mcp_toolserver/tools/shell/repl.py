@@ -89,6 +89,7 @@ TOOL = ToolSpec(
     kind="execute",
     subjects=_subjects,
     destructive=True,
+    may_be_long=True,
     # As for bash: the timeout is kept elsewhere, and the bytes leave room for notes.
     limits=Limits(deadline=660.0, output_bytes=202_000),
     profile=Profile.DEFAULT,

@@ -42,6 +42,7 @@ TOOL = ToolSpec(
     kind="other",
     subjects=lambda _: (),
     idempotent=True,
+    may_be_long=True,
     limits=Limits(deadline=_MOST / 1000 + 30),
     profile=Profile.DEFAULT,
 )

@@ -53,5 +53,6 @@ TOOL = ToolSpec(
     subjects=lambda args: (args.url, args.path),
     destructive=True,
     idempotent=True,
+    may_be_long=True,
     limits=Limits(deadline=150.0),
 )

@@ -1,0 +1,198 @@
+"""One call that its client follows as a task: how it is going, what it asks, what came of it."""
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import anyio
+import mcp_types as mcp
+from mcp.shared.exceptions import MCPError
+from pydantic import JsonValue, ValidationError
+
+from mcp_toolserver.protocol import elicit
+from mcp_toolserver.stores.tasks import Status, TaskRecord
+
+PREFIX = "task_"
+
+POLL_MS = 1_000
+"""How often a client is advised to ask."""
+
+CANCELLED = "It was cancelled as the client asked."
+FAILED = "The call failed inside the server."
+
+_MESSAGE = 500
+"""Characters of a word on how it is going."""
+
+Wire = dict[str, JsonValue]
+
+_ENDED: frozenset[Status] = frozenset({"completed", "cancelled", "failed"})
+
+
+@dataclass(eq=False)
+class _Question:
+    """What is asked of the human, until they have answered."""
+
+    request: Wire
+    answered: anyio.Event = field(default_factory=anyio.Event)
+    answer: mcp.ElicitResult | None = None
+
+
+class Task:
+    """Implements `Followed`. `changed` is called whenever `tasks/get` would say something else."""
+
+    def __init__(self, principal: str, changed: "Callable[[Task], None]") -> None:
+        self.record = TaskRecord(id=PREFIX + secrets.token_hex(16), principal=principal)
+        self.scope = anyio.CancelScope()
+        """What is cancelled with the task."""
+        self.in_request = True
+        """Its client waits in the request that began it, and does not know it as a task."""
+        self.turn = anyio.Event()
+        """It has ended, or asks for the first time."""
+        self.ended = anyio.Event()
+        self.settled = anyio.Event()
+        """Whether it stays in its request is decided."""
+        self._result: Wire = {}
+        self._error: mcp.ErrorData | None = None
+        self._questions: dict[str, _Question] = {}
+        self._asked = 0
+        self._changed = changed
+
+    def say(self, message: str) -> None:
+        """See `Followed.say`."""
+        self._set(replace(self.record, message=message[:_MESSAGE]))
+
+    async def ask(self, key: str, request: mcp.ElicitRequest) -> mcp.ElicitResult | None:
+        """See `Followed.ask`. The call waits here: nothing of it is done twice."""
+        # No key comes twice in the life of a task.
+        self._asked += 1
+        name = f"{key}-{self._asked}"
+        wire = request.model_dump(by_alias=True, mode="json", exclude_none=True)
+        self._questions[name] = question = _Question(wire)
+        self._set(self.record)
+        self.turn.set()
+        try:
+            with anyio.fail_after(elicit.STATE_SECONDS):
+                await question.answered.wait()
+        except TimeoutError:
+            raise elicit.unanswered(elicit.STATE_SECONDS) from None
+        finally:
+            self._questions.pop(name, None)
+        return question.answer
+
+    def take(self, responses: Mapping[str, object]) -> None:
+        """What the human said. What is not asked, or not any more, is passed over.
+
+        Raises:
+            MCPError: something that is asked is not answered by what is sent for it.
+        """
+        answers = {name: _answer(name, responses[name]) for name in self._questions if name in responses}
+        for name, answer in answers.items():
+            question = self._questions.pop(name)
+            question.answer = answer
+            question.answered.set()
+        if answers:
+            self._set(self.record)
+
+    def complete(self, result: Wire) -> None:
+        """The call has ended with this result."""
+        self._result = result
+        self._end("completed", "")
+
+    def fail(self, error: mcp.ErrorData) -> None:
+        """The call has ended with an error of the protocol."""
+        self._error = error
+        self._end("failed", error.message)
+
+    def cancel(self, why: str) -> None:
+        """The call was cancelled, and all that it started is gone."""
+        self._end("cancelled", why)
+
+    def shrink(self, most: int, result: Wire) -> None:
+        """Have this `result` instead of one of more than `most` bytes."""
+        if len(self.written().outcome.encode()) > most:
+            self._result, self._error = result, None
+            self.record = replace(self.record, status="completed", message="")
+
+    def answer(self) -> Wire:
+        """The answer to the request that began it.
+
+        Raises:
+            MCPError: the call ended with that.
+        """
+        if self._error is not None:
+            raise MCPError(self._error.code, self._error.message, self._error.data)
+        return self._result
+
+    def written(self) -> TaskRecord:
+        """What is to be kept of it."""
+        outcome = self._outcome()
+        return replace(self.record, outcome=json.dumps(outcome) if outcome else "")
+
+    def handle(self, seconds: float) -> Wire:
+        """What the client gets in place of the result; it is kept `seconds` after the end of the task."""
+        return {**_seed(self._shown(), seconds), "resultType": "task"}
+
+    def detailed(self, seconds: float) -> Wire:
+        """What `tasks/get` says, and a notification carries."""
+        questions: Wire = {name: asked.request for name, asked in self._questions.items()}
+        told = _told(self._shown(), self._outcome(), seconds)
+        return {**told, "inputRequests": questions} if questions else told
+
+    def _outcome(self) -> Wire:
+        return self._result if self._error is None else self._error.model_dump(mode="json", exclude_none=True)
+
+    def _shown(self) -> TaskRecord:
+        return replace(self.record, status="input_required") if self._questions else self.record
+
+    def _end(self, status: Status, message: str) -> None:
+        self._questions.clear()
+        self._set(replace(self.record, status=status, message=message[:_MESSAGE]))
+        self.ended.set()
+        self.turn.set()
+
+    def _set(self, record: TaskRecord) -> None:
+        self.record = replace(record, updated=time.time())
+        self._changed(self)
+
+
+def detailed(record: TaskRecord, seconds: float) -> Wire:
+    """What `tasks/get` says of a task that is written down, and is kept `seconds` after its end."""
+    outcome: Wire = json.loads(record.outcome or "{}")
+    return _told(record, outcome or {"code": mcp.INTERNAL_ERROR, "message": record.message}, seconds)
+
+
+def _told(record: TaskRecord, outcome: Wire, seconds: float) -> Wire:
+    kinds: Mapping[Status, str] = {"completed": "result", "failed": "error"}
+    kind = kinds.get(record.status)
+    return {**_seed(record, seconds), **({kind: outcome} if kind else {})}
+
+
+def _seed(record: TaskRecord, seconds: float) -> Wire:
+    """The part that all forms have. As long as it works, its end is always as far away."""
+    last = record.updated if record.status in _ENDED else time.time()
+    told: Wire = {
+        "taskId": record.id,
+        "status": record.status,
+        "createdAt": _moment(record.created),
+        "lastUpdatedAt": _moment(record.updated),
+        "ttlMs": max(1, round((last - record.created + seconds) * 1000)),
+        "pollIntervalMs": POLL_MS,
+    }
+    return {**told, "statusMessage": record.message} if record.message else told
+
+
+def _moment(seconds: float) -> str:
+    """As ISO 8601 has it, in milliseconds."""
+    whole, milliseconds = divmod(round(seconds * 1000), 1000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{milliseconds:03}Z"
+
+
+def _answer(name: str, response: object) -> mcp.ElicitResult:
+    try:
+        return mcp.ElicitResult.model_validate(response, by_name=False)
+    except ValidationError:
+        raise MCPError(
+            mcp.INVALID_PARAMS, f"inputResponses.{name} is no answer to elicitation/create"
+        ) from None

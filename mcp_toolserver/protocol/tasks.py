@@ -1,0 +1,317 @@
+"""The extension `io.modelcontextprotocol/tasks`: calls that outlive the request they came in.
+
+A call that may be long starts at once, in a group of tasks that the server owns. If it ends within a grace,
+its request is answered as any other; else the client gets a handle, and asks with that how the call is going.
+"""
+
+import logging
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import mcp_types as mcp
+from anyio.abc import TaskGroup
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_NAME_HEADER, decode_header_value
+from mcp_types.version import is_version_at_least
+from pydantic import JsonValue
+
+from mcp_toolserver.dispatch import Result
+from mcp_toolserver.errors import ToolError, Unavailable, UnknownTool
+from mcp_toolserver.protocol import translate
+from mcp_toolserver.protocol.feature import ToolServer
+from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.task import CANCELLED, FAILED, PREFIX, Task, Wire, detailed
+from mcp_toolserver.runtime.sandbox.wire import is_object
+from mcp_toolserver.stores.tasks import SHUT_DOWN, StoredTasks, TaskRecord
+
+log = logging.getLogger(__name__)
+
+EXTENSION = "io.modelcontextprotocol/tasks"
+
+_GROUP = f"{EXTENSION} group"
+_REQUIRED: Wire = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+_DONE: Wire = {"resultType": "complete"}
+_TOO_LARGE = Result(
+    text="The call has ended, but its result was too large to be kept.", error=Unavailable.kind
+)
+_FORM = re.compile(rf"{PREFIX}[0-9a-f]{{32}}")
+
+_Context = ServerRequestContext[Any, Any]
+
+_Lifespan = Callable[[Server[Any]], AbstractAsyncContextManager[Any]]
+
+Work = Callable[[Task], Awaitable[Wire]]
+"""What a task does; what it gives is the result of the call."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskLimits:
+    """Bounds of the tasks that run."""
+
+    grace: float = 1.0
+    """Seconds in which a call may end and be answered without a task."""
+    running: int = 32
+    """Tasks at once; more are refused."""
+    unkept: int = 32
+    """Ended tasks that could not be written down, and are remembered."""
+    unkept_bytes: int = 256 << 10
+    """Of the result of one."""
+
+
+def nobody(_: Wire) -> None:
+    """Is not told of changes."""
+
+
+class Tasks:
+    """The extension, as a feature. `principal` is on whose behalf every request comes."""
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        store: StoredTasks,
+        *,
+        principal: str,
+        limits: TaskLimits | None = None,
+        changed: Callable[[Wire], None] = nobody,
+    ) -> None:
+        self._handlers = handlers
+        self._store = store
+        self._principal = principal
+        self._limits = limits or TaskLimits()
+        self._changed = changed
+        self._live: dict[str, Task] = {}
+        """Those that run, and those that have ended and could not be written down."""
+
+    def join(self, server: ToolServer) -> None:
+        """Declare the extension, answer for tasks, and carry calls as such."""
+        server.extensions[EXTENSION] = {}
+        server.add_request_handler("tasks/get", mcp.RequestParams, self.get)
+        server.add_request_handler("tasks/update", mcp.RequestParams, self.update)
+        server.add_request_handler("tasks/cancel", mcp.RequestParams, self.cancel)
+        server.add_request_handler("tools/call", mcp.CallToolRequestParams, self.call_tool)
+        server.lifespan = self._within(server.lifespan)
+
+    def _within(self, lifespan: _Lifespan) -> _Lifespan:
+        """Tasks run as long as the server serves. Handlers find this under the name of the extension."""
+
+        @asynccontextmanager
+        async def extended(server: Server[Any]) -> AsyncGenerator[dict[str, Any]]:
+            async with lifespan(server) as state, anyio.create_task_group() as group:
+                try:
+                    yield {**state, EXTENSION: self, _GROUP: group}
+                finally:
+                    group.cancel_scope.cancel()
+
+        return extended
+
+    async def call_tool(
+        self, context: _Context, params: mcp.CallToolRequestParams
+    ) -> dict[str, JsonValue] | mcp.InputRequiredResult:
+        """One call: as a task where it may be long and the client knows tasks."""
+
+        async def work(task: Task) -> Wire:
+            return await self._handlers.call_as_task(context, params, task)
+
+        if not declares(context) or not self._may_be_long(params):
+            return await self._handlers.call_tool(context, params)
+        return await self.carry(context, work)
+
+    async def carry(self, context: _Context, work: Work, *, grace: float | None = None) -> Wire:
+        """Do `work` for a client: the result if that comes within the grace, else the handle of its task.
+
+        Raises:
+            MCPError: the client does not know tasks; or what `work` raised.
+        """
+        require(context)
+        if sum(not task.ended.is_set() for task in self._live.values()) >= self._limits.running:
+            return self._refusal(context)
+        task = Task(self._principal, self._tell)
+        self._live[task.record.id] = task
+        group: TaskGroup = context.lifespan_context[_GROUP]
+        group.start_soon(self._run, task, work)
+        try:
+            with anyio.move_on_after(self._limits.grace if grace is None else grace):
+                await task.turn.wait()
+            return await self._settle(task)
+        except anyio.get_cancelled_exc_class():
+            # Its client left, and has no handle to come back with.
+            task.scope.cancel()
+            raise
+        finally:
+            task.settled.set()
+
+    async def get(self, context: _Context, _: mcp.RequestParams) -> Wire:
+        """How a task is going, or what came of it."""
+        found = await self._find(context)
+        seconds = self._store.bounds.seconds
+        told = found.detailed(seconds) if isinstance(found, Task) else detailed(found, seconds)
+        return {**told, **_DONE}
+
+    async def update(self, context: _Context, _: mcp.RequestParams) -> Wire:
+        """Answers to what a task asks."""
+        found = await self._find(context)
+        responses = (context.params or {}).get("inputResponses")
+        if not is_object(responses):
+            raise MCPError(mcp.INVALID_PARAMS, "inputResponses must be an object.")
+        if (task := _own(found)) is not None:
+            task.take(responses)
+        return _DONE
+
+    async def cancel(self, context: _Context, _: mcp.RequestParams) -> Wire:
+        """End a task, with all that it started. What has ended stays as it is."""
+        found = await self._find(context)
+        if (task := _own(found)) is not None:
+            task.scope.cancel()
+        return _DONE
+
+    def _may_be_long(self, params: mcp.CallToolRequestParams) -> bool:
+        try:
+            return self._handlers.dispatcher.may_be_long(params.name, params.arguments)
+        except UnknownTool:
+            return False
+
+    def _refusal(self, context: _Context) -> Wire:
+        why = (
+            f"{self._limits.running} calls run as tasks already, and no more may. Wait for one to end, or "
+            "cancel one, and call again."
+        )
+        return translate.result(Result(text=why, error=Unavailable.kind), context.protocol_version)
+
+    async def _settle(self, task: Task) -> Wire:
+        """Hand out the handle, once the task is written down. Where it cannot be, the request stays open."""
+        if not task.ended.is_set():
+            # From here on its end is written down, whoever comes first.
+            task.in_request = False
+            task.in_request = not await self._is_kept(task)
+        if not (task.in_request or task.ended.is_set()):
+            return task.handle(self._store.bounds.seconds)
+        await task.ended.wait()
+        return task.answer()
+
+    async def _run(self, task: Task, work: Work) -> None:
+        try:
+            with task.scope:
+                await _done(task, work)
+        finally:
+            if not task.ended.is_set():
+                task.cancel(CANCELLED if task.scope.cancelled_caught else SHUT_DOWN)
+            with anyio.CancelScope(shield=True):
+                await task.settled.wait()
+                await self._conclude(task)
+
+    async def _conclude(self, task: Task) -> None:
+        """Leave what came of it to the store."""
+        if task.in_request or await self._is_kept(task):
+            del self._live[task.record.id]
+            return
+        task.shrink(self._limits.unkept_bytes, translate.result(_TOO_LARGE, translate.MODERN))
+        unkept = [known for known, other in self._live.items() if other.ended.is_set()]
+        for known in unkept[: -self._limits.unkept]:
+            del self._live[known]
+
+    async def _is_kept(self, task: Task) -> bool:
+        try:
+            await self._store.keep(task.written())
+        except ToolError as error:
+            log.warning("a task is not written down: %s", error)
+            return False
+        return True
+
+    def _tell(self, task: Task) -> None:
+        if not task.in_request:
+            self._changed(task.detailed(self._store.bounds.seconds))
+
+    async def _find(self, context: _Context) -> Task | TaskRecord:
+        """The task that a request is for.
+
+        Raises:
+            MCPError: there is none, or none that this client may know of.
+        """
+        name = _named(context)
+        task = self._live.get(name)
+        if task is not None and not task.in_request and task.record.principal == self._principal:
+            return task
+        try:
+            found = await self._store.find(name, self._principal)
+        except ToolError as error:
+            raise MCPError(mcp.INTERNAL_ERROR, str(error)) from None
+        if found is None:
+            raise _unknown()
+        return found
+
+
+def declares(context: _Context) -> bool:
+    """Whether the client knows tasks, as it says with every request; before 2026-07-28 none does."""
+    declared = context.session.client_capabilities
+    modern = is_version_at_least(context.protocol_version, translate.MODERN)
+    return modern and declared is not None and EXTENSION in (declared.extensions or {})
+
+
+def require(context: _Context) -> None:
+    """Serve only clients that know tasks.
+
+    Raises:
+        MCPError: this one does not.
+    """
+    if not is_version_at_least(context.protocol_version, translate.MODERN):
+        raise MCPError(mcp.METHOD_NOT_FOUND, "Method not found", context.method)
+    if not declares(context):
+        lacking = f"The client must declare the extension {EXTENSION}."
+        raise MCPError(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, lacking, _REQUIRED)
+
+
+def _named(context: _Context) -> str:
+    """The id of the task that a request is for."""
+    require(context)
+    name = (context.params or {}).get("taskId")
+    if not isinstance(name, str):
+        raise MCPError(mcp.INVALID_PARAMS, "taskId must be a string.")
+    headers: Mapping[str, str] = getattr(context.request, "headers", {})
+    # Streamable HTTP has these headers; the transport before it has not.
+    if MCP_METHOD_HEADER in headers and decode_header_value(headers.get(MCP_NAME_HEADER)) != name:
+        what = f"{MCP_NAME_HEADER} header does not match the request body's 'taskId' parameter"
+        raise MCPError(mcp.HEADER_MISMATCH, what)
+    if not _FORM.fullmatch(name):
+        raise _unknown()
+    return name
+
+
+def _unknown() -> MCPError:
+    return MCPError(
+        mcp.INVALID_PARAMS,
+        "No task of yours has this taskId: it was never given, or what came of it is no longer kept.",
+    )
+
+
+def _own(found: Task | TaskRecord) -> Task | None:
+    """The task, if it runs; None when it has ended.
+
+    Raises:
+        MCPError: it runs, but not here.
+    """
+    if isinstance(found, Task):
+        return found
+    if found.status == "working":
+        raise MCPError(
+            mcp.INVALID_PARAMS,
+            "This task runs in another server of the workspace, and only its own client can change it.",
+        )
+    return None
+
+
+async def _done(task: Task, work: Work) -> None:
+    """Do the work of a task, and tell it what came of that."""
+    try:
+        task.complete(await work(task))
+    except MCPError as error:
+        task.fail(error.error)
+    except Exception:
+        # A bug in one call must not end the others; its text stays in the log.
+        log.exception("a task failed")
+        task.fail(mcp.ErrorData(code=mcp.INTERNAL_ERROR, message=FAILED))
