@@ -64,6 +64,7 @@ def tool(
     subjects: Callable[..., tuple[str, ...]] = lambda _: (),
     kind: Kind = "read",
     limits: Limits = Limits(deadline=5.0),  # noqa: B008  frozen
+    may_be_long: bool = False,
 ) -> Entry:
     """A tool made for a test."""
     spec = ToolSpec(
@@ -76,6 +77,7 @@ def tool(
         kind=kind,
         subjects=subjects,
         limits=limits,
+        may_be_long=may_be_long,
     )
     return Entry(spec, toolset="tests")
 

@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
@@ -40,6 +40,7 @@ _DONE: Wire = {"resultType": "complete"}
 _TOO_LARGE = Result(
     text="The call has ended, but its result was too large to be kept.", error=Unavailable.kind
 )
+_LOST = "The call has ended, but what came of it could not be kept."
 _FORM = re.compile(rf"{PREFIX}[0-9a-f]{{32}}")
 
 _Context = ServerRequestContext[Any, Any]
@@ -86,7 +87,9 @@ class Tasks:
         self._limits = limits or TaskLimits()
         self._changed = changed
         self._live: dict[str, Task] = {}
-        """Those that run, and those that have ended and could not be written down."""
+        """Those that run."""
+        self._unkept: dict[str, Task] = {}
+        """The last of those that have ended and could not be written down."""
 
     def join(self, server: ToolServer) -> None:
         """Declare the extension, answer for tasks, and carry calls as such."""
@@ -188,7 +191,7 @@ class Tasks:
         if not task.ended.is_set():
             # From here on its end is written down, whoever comes first.
             task.in_request = False
-            task.in_request = not await self._is_kept(task)
+            task.in_request = not await self._is_kept(task.written())
         if not (task.in_request or task.ended.is_set()):
             return task.handle(self._store.bounds.seconds)
         await task.ended.wait()
@@ -206,20 +209,24 @@ class Tasks:
                 await self._conclude(task)
 
     async def _conclude(self, task: Task) -> None:
-        """Leave what came of it to the store."""
-        if task.in_request or await self._is_kept(task):
-            del self._live[task.record.id]
-            return
-        task.shrink(self._limits.unkept_bytes, translate.result(_TOO_LARGE, translate.MODERN))
-        unkept = [known for known, other in self._live.items() if other.ended.is_set()]
-        for known in unkept[: -self._limits.unkept]:
-            del self._live[known]
+        """Leave what came of it to the store, or where that has no room, to memory."""
+        name, record = task.record.id, task.written()
+        if not (task.in_request or await self._is_kept(record)):
+            self._remember(name, task)
+            await self._is_kept(replace(record, status="failed", message=_LOST, outcome=""))
+        del self._live[name]
 
-    async def _is_kept(self, task: Task) -> bool:
+    def _remember(self, name: str, task: Task) -> None:
+        task.shrink(self._limits.unkept_bytes, translate.result(_TOO_LARGE, translate.MODERN))
+        self._unkept[name] = task
+        if len(self._unkept) > self._limits.unkept:
+            del self._unkept[next(iter(self._unkept))]
+
+    async def _is_kept(self, record: TaskRecord) -> bool:
         try:
-            await self._store.keep(task.written())
+            await self._store.keep(record)
         except ToolError as error:
-            log.warning("a task is not written down: %s", error)
+            log.warning("a task could not be written down: %s", error)
             return False
         return True
 
@@ -234,7 +241,7 @@ class Tasks:
             MCPError: there is none, or none that this client may know of.
         """
         name = _named(context)
-        task = self._live.get(name)
+        task = self._live.get(name) or self._unkept.get(name)
         if task is not None and not task.in_request and task.record.principal == self._principal:
             return task
         try:

@@ -1,0 +1,586 @@
+"""Calls that outlive their request: what the client is told of them, and what becomes of the work."""
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as mcp
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+
+from mcp_toolserver.capabilities import Capability, Question
+from mcp_toolserver.dispatch import Dispatcher
+from mcp_toolserver.protocol import elicit
+from mcp_toolserver.protocol.factory import build
+from mcp_toolserver.protocol.feature import ToolServer
+from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.task import CANCELLED, Task, Wire
+from mcp_toolserver.protocol.tasks import EXTENSION, TaskLimits, Tasks
+from mcp_toolserver.record import Call
+from mcp_toolserver.registry import Entry
+from mcp_toolserver.runtime.processes import CommandLimits
+from mcp_toolserver.stores.database import Database
+from mcp_toolserver.stores.tasks import SHUT_DOWN, StoredTasks, TaskBounds
+from mcp_toolserver.tools.search.call_tool import TOOL as CALL_TOOL
+from tests import processes
+from tests.conformance.task_tools import TaskTools
+from tests.following import Follower, bare, following, options, said
+from tests.workbench import PRICES, Args, Output, Runtime, dispatcher, machine, tool
+
+AT_ONCE = TaskLimits(grace=0.01)
+YES = {"action": "accept", "content": {"decision": "allow"}}
+
+
+@dataclass
+class Work:
+    """What a long tool does, and what has become of it."""
+
+    begun: int = 0
+    cancelled: int = 0
+    words: Sequence[str] = ()
+    go_on: anyio.Event = field(default_factory=anyio.Event)
+    answer: Output = field(default_factory=lambda: Output("done"))
+
+    async def run(self, _: Args, rt: Runtime) -> Output:
+        self.begun += 1
+        for word in self.words:
+            await rt.report(word)
+        try:
+            await self.go_on.wait()
+        except BaseException:
+            self.cancelled += 1
+            raise
+        return self.answer
+
+
+@dataclass
+class Lines:
+    """What is written down of calls."""
+
+    outcomes: list[str] = field(default_factory=list[str])
+
+    def begin(self, _: Call) -> str | None:
+        return None
+
+    def end(self, call: Call) -> str | None:
+        self.outcomes.append(f"{call.tool}: {call.outcome}")
+        return None
+
+
+@dataclass
+class Stand:
+    """A server with tasks."""
+
+    server: ToolServer
+    store: StoredTasks
+    handlers: Handlers
+    lines: Lines
+    told: list[Wire]
+
+
+def stand(
+    folder: Path,
+    *tools: Entry,
+    limits: TaskLimits = AT_ONCE,
+    bounds: TaskBounds | None = None,
+    ask: Sequence[str] = (),
+    served: Dispatcher | None = None,
+    principal: str = "me",
+) -> Stand:
+    """A server of `tools`, which keeps its tasks in `folder/kept`."""
+    lines, told = Lines(), list[Wire]()
+    target = replace(served or dispatcher(machine(folder), *tools, ask=ask), recorder=lines)
+    handlers = Handlers(dispatcher=target, ask_seconds=5)
+    store = StoredTasks(Database(str(folder / "kept"), ["root"]), bounds)
+    tasks = Tasks(handlers, store, principal=principal, limits=limits, changed=told.append)
+    return Stand(build(handlers, "hello", [tasks, TaskTools()]), store, handlers, lines, told)
+
+
+def long(work: Work, **more: Any) -> Entry:
+    return tool(work.run, may_be_long=True, **more)
+
+
+def changed_to(told: Sequence[Wire]) -> list[object]:
+    """The statuses that were told of, each once."""
+    found = [one["status"] for one in told]
+    return [status for number, status in enumerate(found) if found[number - 1 : number] != [status]]
+
+
+# --- how a call becomes a task ---------------------------------------------------------------------------
+
+
+async def test_a_call_that_ends_soon_is_answered_as_any_other(tmp_path: Path) -> None:
+    work = Work()
+    work.go_on.set()
+    made = stand(tmp_path, long(work), limits=TaskLimits())
+    async with following(made.server) as client:
+        answer = await client.call("probe")
+    assert (answer["resultType"], said(answer)) == ("complete", "done")
+    assert not (tmp_path / "kept").exists()
+    assert made.told == []
+    assert made.lines.outcomes == ["probe: output"]
+
+
+async def test_a_call_that_takes_longer_is_followed_by_its_handle(tmp_path: Path) -> None:
+    work = Work(words=["looking", "half way"])
+    made = stand(tmp_path, long(work))
+    async with following(made.server) as client:
+        handle = await client.call("probe")
+        assert handle["status"] == "working"
+        assert handle["pollIntervalMs"] > 0
+        assert handle["ttlMs"] >= 3_600_000
+        assert re.fullmatch(r"task_[0-9a-f]{32}", handle["taskId"])
+        for moment in ("createdAt", "lastUpdatedAt"):
+            assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", handle[moment])
+        told = await client.get(handle["taskId"])
+        assert (told["status"], told["statusMessage"]) == ("working", "half way")
+        assert not told.keys() & {"result", "error", "inputRequests"}
+        work.go_on.set()
+        told = await client.ended(handle["taskId"])
+        again = await client.get(handle["taskId"])
+    assert (told["status"], said(told["result"])) == ("completed", "done")
+    assert "io.modelcontextprotocol/related-task" not in told["result"]["_meta"]
+    assert bare(again) == bare(told)
+    assert (work.begun, made.lines.outcomes) == (1, ["probe: output"])
+    assert changed_to(made.told) == ["completed"]
+
+
+async def test_a_tool_that_is_never_long_is_no_task(tmp_path: Path) -> None:
+    async def run(_: Args, __: Runtime) -> Output:
+        await anyio.sleep(0.05)
+        return Output("late")
+
+    async with following(stand(tmp_path, tool(run)).server) as client:
+        assert said(await client.call("probe")) == "late"
+
+
+async def test_a_call_of_another_tool_is_as_long_as_that(tmp_path: Path) -> None:
+    work = Work()
+    made = stand(tmp_path, long(work), Entry(CALL_TOOL, toolset="search"))
+    async with following(made.server) as client:
+        task = await client.begun("CallTool", name="probe", arguments={})
+        work.go_on.set()
+        assert said((await client.ended(task))["result"]) == "done"
+        assert (await client.call("CallTool", name="nothing", arguments={}))["isError"]
+    assert made.lines.outcomes == ["probe: output", "CallTool: not_found"]
+
+
+async def test_an_unknown_tool_is_an_error_of_the_protocol(tmp_path: Path) -> None:
+    async with following(stand(tmp_path, long(Work())).server) as client:
+        with pytest.raises(MCPError) as failure:
+            await client.call("nothing")
+    assert failure.value.code == mcp.INVALID_PARAMS
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_client_that_does_not_know_tasks_waits_for_the_answer(tmp_path: Path, mode: str) -> None:
+    work, heard = Work(words=["looking"]), list[str | None]()
+    made = stand(tmp_path, long(work))
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(message)
+        work.go_on.set()
+
+    async with Client(made.server, mode=mode, read_timeout_seconds=10) as client:
+        answer = await client.call_tool("probe", {}, progress_callback=progress)
+        with pytest.raises(MCPError) as failure:
+            await Follower(client).ask("tasks/get", "task_" + "0" * 32)
+    assert answer.content[0] == mcp.TextContent(type="text", text="done")
+    assert heard == ["looking"]
+    assert not (tmp_path / "kept").exists()
+    if mode == "legacy":
+        assert failure.value.code == mcp.METHOD_NOT_FOUND
+    else:
+        assert failure.value.code == mcp.MISSING_REQUIRED_CLIENT_CAPABILITY
+        assert failure.value.data == {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+
+
+async def test_a_tool_that_must_be_a_task_is_refused_to_others(tmp_path: Path) -> None:
+    async with Client(stand(tmp_path, long(Work())).server, mode="auto", read_timeout_seconds=10) as client:
+        with pytest.raises(MCPError) as failure:
+            await client.call_tool("failing_job", {})
+    assert failure.value.code == mcp.MISSING_REQUIRED_CLIENT_CAPABILITY
+
+
+async def test_the_server_says_that_it_knows_tasks(tmp_path: Path) -> None:
+    async with following(stand(tmp_path, long(Work())).server) as client:
+        assert (client.client.server_capabilities.extensions or {})[EXTENSION] == {}
+
+
+# --- its end ---------------------------------------------------------------------------------------------
+
+
+async def test_cancelling_a_task_ends_its_work(tmp_path: Path) -> None:
+    work = Work()
+    made = stand(tmp_path, long(work))
+    async with following(made.server) as client:
+        task = await client.begun("probe")
+        await client.cancel(task)
+        told = await client.ended(task)
+        await client.cancel(task)
+        assert bare(await client.get(task)) == bare(told)
+    assert (told["status"], told["statusMessage"]) == ("cancelled", CANCELLED)
+    assert not told.keys() & {"result", "error"}
+    assert work.cancelled == 1
+    assert made.lines.outcomes == ["probe: cancelled"]
+
+
+async def test_a_client_that_leaves_before_it_has_the_handle_ends_the_work(tmp_path: Path) -> None:
+    work = Work()
+    made = stand(tmp_path, long(work), limits=TaskLimits())
+    async with following(made.server) as client, anyio.create_task_group() as group:
+        group.start_soon(client.call, "probe")
+        await processes.until(lambda: work.begun == 1)
+        group.cancel_scope.cancel()
+    assert made.lines.outcomes == ["probe: cancelled"]
+    assert not (tmp_path / "kept").exists()
+
+
+async def test_what_runs_when_the_server_ends_was_cancelled(tmp_path: Path) -> None:
+    work = Work()
+    made = stand(tmp_path, long(work))
+    async with following(made.server) as client:
+        task = await client.begun("probe")
+    assert work.cancelled == 1
+    await made.store.aclose()
+    async with following(stand(tmp_path, long(work)).server) as client:
+        told = await client.get(task)
+        await client.cancel(task)
+    assert (told["status"], told["statusMessage"]) == ("cancelled", SHUT_DOWN)
+    assert made.lines.outcomes == ["probe: cancelled"]
+
+
+async def test_another_server_of_the_workspace_knows_the_task_and_leaves_it_alone(tmp_path: Path) -> None:
+    work = Work()
+    made, other = stand(tmp_path, long(work)), stand(tmp_path, long(Work()))
+    async with following(made.server) as client, following(other.server) as stranger:
+        task = await client.begun("probe")
+        assert (await stranger.get(task))["status"] == "working"
+        with pytest.raises(MCPError) as failure:
+            await stranger.cancel(task)
+        assert failure.value.code == mcp.INVALID_PARAMS
+        work.go_on.set()
+        await client.ended(task)
+        assert said((await stranger.get(task))["result"]) == "done"
+
+
+async def test_a_failure_of_the_call_is_a_result(tmp_path: Path) -> None:
+    async with following(stand(tmp_path, long(Work())).server) as client:
+        told = await client.ended(await client.begun("failing_job"))
+    assert (told["status"], told["result"]["isError"]) == ("completed", True)
+
+
+async def test_an_error_of_the_protocol_is_told_as_such(tmp_path: Path) -> None:
+    made = stand(tmp_path, long(Work()))
+    async with following(made.server) as client:
+        task = await client.begun("protocol_error_job")
+        told = await client.ended(task)
+        again = await client.get(task)
+    assert (told["status"], told["error"]["code"]) == ("failed", mcp.INTERNAL_ERROR)
+    assert "result" not in told
+    assert bare(again) == bare(told)
+
+
+class Broken:
+    """A feature whose tool has a bug."""
+
+    def __init__(self, work: Callable[[Task], Awaitable[Wire]], grace: float) -> None:
+        self._work = work
+        self._grace = grace
+
+    def join(self, server: ToolServer) -> None:
+        async def call(context: Any, _: mcp.CallToolRequestParams) -> Wire:
+            tasks: Tasks = context.lifespan_context[EXTENSION]
+            return await tasks.carry(context, self._work, grace=self._grace)
+
+        server.add_request_handler("tools/call", mcp.CallToolRequestParams, call)
+
+
+@pytest.mark.parametrize("grace", [0.0, 5.0], ids=["as a task", "in its request"])
+async def test_a_bug_ends_one_task_and_tells_nobody_how(tmp_path: Path, grace: float) -> None:
+    async def work(_: Task) -> Wire:
+        await anyio.sleep(0.2)
+        raise ValueError("a secret")
+
+    made = stand(tmp_path, long(Work()))
+    Broken(work, grace).join(made.server)
+    async with following(made.server) as client:
+        if grace:
+            with pytest.raises(MCPError) as failure:
+                await client.call("probe")
+            error = {"code": failure.value.code, "message": failure.value.message}
+        else:
+            error = (await client.ended(await client.begun("probe")))["error"]
+    assert error["code"] == mcp.INTERNAL_ERROR
+    assert "secret" not in error["message"]
+
+
+async def test_an_end_while_the_handle_is_being_written_is_the_answer(tmp_path: Path) -> None:
+    class Slow(StoredTasks):
+        async def keep(self, record: Any) -> None:
+            work.go_on.set()
+            await anyio.sleep(0.2)
+            await super().keep(record)
+
+    work = Work()
+    made = stand(tmp_path, long(work))
+    slow = Slow(Database(str(tmp_path / "kept"), ["root"]))
+    Tasks(made.handlers, slow, principal="me", limits=AT_ONCE).join(made.server)
+    async with following(made.server) as client:
+        assert said(await client.call("probe")) == "done"
+
+
+# --- questions -------------------------------------------------------------------------------------------
+
+
+async def nobody(*_: Any) -> mcp.ElicitResult:
+    raise AssertionError("a task is not asked about in its request")
+
+
+async def test_a_task_waits_for_its_answer_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    work = Work()
+    work.go_on.set()
+    made = stand(tmp_path, long(work), ask=["probe"], limits=TaskLimits())
+    async with following(made.server, elicitation_callback=nobody) as client:
+        task = await client.begun("probe")
+        asked = await client.asking(task)
+        assert list(asked) == ["approval-1"]
+        assert asked["approval-1"]["method"] == "elicitation/create"
+        assert "Allow probe" in asked["approval-1"]["params"]["message"]
+        assert await client.asking(task) == asked
+        await client.update(task, {"unknown": {"ignored": True}})
+        assert await client.asking(task) == asked
+        assert work.begun == 0
+        await client.update(task, {"approval-1": YES, "unknown": YES})
+        told = await client.ended(task)
+    assert said(told["result"]) == "done"
+    assert (work.begun, made.lines.outcomes) == (1, ["probe: output"])
+    assert changed_to(made.told) == ["working", "completed"]
+
+
+async def test_a_no_is_an_answer(tmp_path: Path) -> None:
+    work = Work()
+    async with following(
+        stand(tmp_path, long(work), ask=["probe"]).server, elicitation_callback=nobody
+    ) as client:
+        task = await client.begun("probe")
+        await client.update(task, {"approval-1": {"action": "decline"}})
+        told = await client.ended(task)
+    assert told["result"]["isError"]
+    assert work.begun == 0
+
+
+async def test_each_question_has_a_key_of_its_own_and_is_told_of(tmp_path: Path) -> None:
+    async def run(_: Args, rt: Runtime) -> Output:
+        answers = [await rt.ask([Question(text=text)]) for text in ("Which?", "Really?")]
+        return Output(str([*map(str, answers)]))
+
+    entry = tool(run, may_be_long=True, needs=[Capability.ASK])
+    host = replace(machine(tmp_path), prices={Capability.ASK: PRICES[Capability.ASK]})
+    made = stand(tmp_path, served=dispatcher(host, entry))
+    async with following(made.server, elicitation_callback=nobody) as client:
+        task = await client.begun("probe")
+        for key, word in (("answers-1", "that one"), ("answers-2", "yes")):
+            told = await client.until(task, lambda told, key=key: key in told.get("inputRequests", {}))
+            properties = told["inputRequests"][key]["params"]["requestedSchema"]["properties"]
+            await client.update(task, {key: {"action": "accept", "content": dict.fromkeys(properties, word)}})
+        told = await client.ended(task)
+    assert "that one" in said(told["result"])
+    assert "yes" in said(told["result"])
+    assert changed_to(made.told) == ["working", "input_required", "working", "completed"]
+
+
+async def test_questions_can_be_answered_one_by_one(tmp_path: Path) -> None:
+    async with following(stand(tmp_path, long(Work())).server, elicitation_callback=nobody) as client:
+        task = await client.begun("multi_input")
+        asked = await client.until(task, lambda told: len(told.get("inputRequests", {})) == 2)
+        first, second = asked["inputRequests"]
+        await client.update(task, {first: {"action": "accept", "content": {"name": "one"}}})
+        assert list(await client.asking(task)) == [second]
+        await client.update(task, {second: {"action": "accept", "content": {"name": "two"}}})
+        assert "two" in said((await client.ended(task))["result"])
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [{"approval-1": {"action": "perhaps"}}, {"approval-1": None}, [], None],
+    ids=["no action", "nothing", "a list", "none at all"],
+)
+async def test_what_is_no_answer_is_refused_and_asked_on(tmp_path: Path, answers: object) -> None:
+    made = stand(tmp_path, long(Work()), ask=["probe"])
+    async with following(made.server, elicitation_callback=nobody) as client:
+        task = await client.begun("probe")
+        with pytest.raises(MCPError) as failure:
+            await client.ask("tasks/update", task, inputResponses=answers)
+        assert failure.value.code == mcp.INVALID_PARAMS
+        assert list(await client.asking(task)) == ["approval-1"]
+
+
+async def test_a_question_that_nobody_answers_is_a_no(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elicit, "STATE_SECONDS", 0.2)
+    work = Work()
+    made = stand(tmp_path, long(work), ask=["probe"])
+    async with following(made.server, elicitation_callback=nobody) as client:
+        told = await client.ended(await client.begun("probe"))
+    assert told["result"]["isError"]
+    assert work.begun == 0
+
+
+async def test_a_task_that_asks_can_be_cancelled(tmp_path: Path) -> None:
+    made = stand(tmp_path, long(Work()), ask=["probe"])
+    async with following(made.server, elicitation_callback=nobody) as client:
+        task = await client.begun("probe")
+        await client.asking(task)
+        await client.cancel(task)
+        told = await client.ended(task)
+    assert told["status"] == "cancelled"
+    assert "inputRequests" not in told
+    assert made.lines.outcomes == ["probe: cancelled"]
+
+
+async def test_a_client_that_cannot_ask_is_not_asked(tmp_path: Path) -> None:
+    async with following(stand(tmp_path, long(Work()), ask=["probe"]).server) as client:
+        assert (await client.call("probe"))["isError"]
+
+
+async def test_questions_before_a_task_come_with_the_request(tmp_path: Path) -> None:
+    async with following(stand(tmp_path, long(Work())).server, elicitation_callback=nobody) as client:
+        first = await client.call("test_tool_with_task")
+        assert first["resultType"] == "input_required"
+        answer = mcp.ElicitResult(action="accept", content={"name": "Ada"})
+        second = await client.client.session.call_tool(
+            "test_tool_with_task", {}, input_responses={"user_name": answer}, allow_claimed=True
+        )
+        told = await client.ended(second.model_dump()["taskId"])
+    assert said(told["result"]) == "Hello, Ada!"
+
+
+# --- bounds ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+@pytest.mark.parametrize(
+    "task", ["task_" + "0" * 32, "made up", "", 7, None], ids=["unknown", "shape", "empty", "number", "none"]
+)
+async def test_an_id_that_was_never_given_is_refused(tmp_path: Path, method: str, task: object) -> None:
+    async with following(stand(tmp_path, long(Work())).server) as client:
+        request = mcp.Request[dict[str, Any], str](
+            method=method, params={"taskId": task, "inputResponses": {}}
+        )
+        with pytest.raises(MCPError) as failure:
+            await client.client.session.send_request(request, mcp.EmptyResult)
+    assert failure.value.code == mcp.INVALID_PARAMS
+
+
+async def test_another_principal_does_not_learn_of_a_task(tmp_path: Path) -> None:
+    work = Work()
+    work.go_on.set()
+    mine = stand(tmp_path, long(work))
+    async with following(mine.server) as client:
+        done = await client.begun("failing_job")
+        await client.ended(done)
+        async with following(stand(tmp_path, long(work), principal="another").server) as other:
+            with pytest.raises(MCPError) as failure:
+                await other.get(done)
+    assert failure.value.code == mcp.INVALID_PARAMS
+
+
+@pytest.mark.parametrize("method", ["tasks/list", "tasks/result"])
+async def test_methods_of_earlier_drafts_are_not_there(tmp_path: Path, method: str) -> None:
+    async with following(stand(tmp_path, long(Work())).server) as client:
+        with pytest.raises(MCPError) as failure:
+            await client.ask(method, "task_" + "0" * 32)
+    assert failure.value.code == mcp.METHOD_NOT_FOUND
+
+
+async def test_only_so_many_tasks_run_at_once(tmp_path: Path) -> None:
+    work = Work()
+    made = stand(tmp_path, long(work), limits=TaskLimits(grace=0.01, running=2))
+    async with following(made.server) as client:
+        first, second = await client.begun("probe"), await client.begun("probe")
+        refused = await client.call("probe")
+        assert refused["isError"]
+        assert "2 calls run as tasks already" in said(refused)
+        await client.cancel(first)
+        await client.ended(first)
+        third = await client.begun("probe")
+        work.go_on.set()
+        assert {(await client.ended(task))["status"] for task in (second, third)} == {"completed"}
+    assert work.begun == 3
+
+
+async def test_a_call_that_cannot_become_a_task_stays_in_its_request(tmp_path: Path) -> None:
+    work, heard = Work(words=["looking"]), list[str | None]()
+    made = stand(tmp_path, long(work), bounds=TaskBounds(tasks=0))
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(message)
+        with anyio.move_on_after(0.2):
+            await anyio.Event().wait()
+        work.go_on.set()
+
+    async with Client(made.server, **options()) as client:
+        answer = await client.call_tool("probe", {}, progress_callback=progress)
+    assert answer.content[0] == mcp.TextContent(type="text", text="done")
+    assert heard == ["looking"]
+    assert made.told == []
+
+
+async def test_a_store_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+    made = stand(tmp_path, long(Work()))
+    (tmp_path / "kept").write_text("no folder", encoding="utf-8")
+    async with following(made.server) as client:
+        with pytest.raises(MCPError) as failure:
+            await client.get("task_" + "0" * 32)
+    assert failure.value.code == mcp.INTERNAL_ERROR
+    assert "cannot be read" in failure.value.message
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["small", "large"])
+async def test_a_result_without_room_is_remembered_if_it_is_small(tmp_path: Path, kept: bool) -> None:
+    work = Work()
+    limits = replace(AT_ONCE, unkept_bytes=10_000 if kept else 10)
+    made = stand(tmp_path, long(work), bounds=TaskBounds(outcome_bytes=10), limits=limits)
+    async with following(made.server) as client:
+        task = await client.begun("probe")
+        work.go_on.set()
+        told = await client.ended(task)
+        told = await client.until(task, lambda told: kept or told["result"]["isError"])
+    assert (said(told["result"]) == "done") == kept
+    assert told["status"] == "completed"
+
+
+async def test_only_so_many_results_without_room_are_remembered(tmp_path: Path) -> None:
+    work = Work()
+    limits = replace(AT_ONCE, unkept=1)
+    made = stand(tmp_path, long(work), bounds=TaskBounds(outcome_bytes=10), limits=limits)
+    async with following(made.server) as client:
+        first, second = await client.begun("probe"), await client.begun("probe")
+        work.go_on.set()
+        await client.ended(first)
+        told = await client.until(first, lambda told: told["status"] == "failed")
+        assert said((await client.ended(second))["result"]) == "done"
+    assert told["error"]["message"] == told["statusMessage"]
+
+
+# --- commands --------------------------------------------------------------------------------------------
+
+
+async def test_a_command_that_is_a_task_is_not_handed_over(tmp_path: Path) -> None:
+    async with processes.served(tmp_path, CommandLimits(foreground_seconds=0.1)) as served:
+        made = stand(tmp_path, served=served)
+        async with following(made.server) as client:
+            task = await client.begun("bash", command="sleep 0.5; echo at the end")
+            told = await client.ended(task)
+            assert "at the end" in said(told["result"])
+            behind = await client.call("bash", command="sleep 100", run_in_background=True)
+        async with Client(made.server, mode="auto", read_timeout_seconds=10) as client:
+            handed = await client.call_tool("bash", {"command": "sleep 100"})
+    assert "bg_" in str(handed.content)
+    assert "bg_" in said(behind)
