@@ -16,6 +16,7 @@ from mcp_toolserver.protocol.factory import build
 from mcp_toolserver.protocol.feature import Feature, ToolServer
 from mcp_toolserver.protocol.guidance import instructions
 from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.quota import Allowance
 from mcp_toolserver.protocol.stdio import serve_stdio
 from mcp_toolserver.protocol.tasks import Tasks
 from mcp_toolserver.settings import Settings, told
@@ -77,8 +78,13 @@ def beside(assembly: Assembly, handlers: Handlers) -> Beside:
 async def _transport(assembly: Assembly, door: Door | None, ended: Callable[[], None]) -> None:
     settings = assembly.settings
     server = mcp_server(assembly, token=door.token if door else "")
+    allowance = Allowance(
+        requests=settings.max_calls,
+        of_one=settings.max_calls_per_client,
+        per_minute=settings.calls_per_minute,
+    )
     if door is None:
-        await serve_stdio(server, ended)
+        await serve_stdio(server, allowance, ended)
         return
     from mcp_toolserver.protocol import http
 
@@ -86,7 +92,7 @@ async def _transport(assembly: Assembly, door: Door | None, ended: Callable[[], 
         host=settings.host,
         token=door.token,
         max_body=settings.max_body,
-        max_calls=settings.max_calls,
+        allowance=allowance,
         max_sessions=settings.max_sessions,
     )
 

@@ -87,8 +87,11 @@ class Settings:
     command_cpu_seconds: int = 0
     """Of all its processes; 0 is an hour of every processor."""
     max_body: int = 4 * 1024 * 1024
-    max_calls: int = 512
-    max_sessions: int = 512
+    max_calls: int = 256
+    max_calls_per_client: int = 128
+    calls_per_minute: int = 0
+    """Of one client; 0 is no bound."""
+    max_sessions: int = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,7 +290,24 @@ OPTIONS = (
         name="command-cpu-seconds", read=_whole(0, 10**7), flag=False, help="processor time of one command"
     ),
     Option(name="max-body", read=_whole(1024, 2**30), flag=False, help="bytes of one HTTP request"),
-    Option(name="max-calls", read=_whole(1, 10_000), flag=False, help="HTTP requests at the same time"),
+    Option(
+        name="max-calls",
+        read=_whole(1, 10_000),
+        metavar="N",
+        help="requests in progress at once (default 256)",
+    ),
+    Option(
+        name="max-calls-per-client",
+        read=_whole(1, 10_000),
+        metavar="N",
+        help="those of one client over HTTP (default 128)",
+    ),
+    Option(
+        name="calls-per-minute",
+        read=_whole(0, 1_000_000),
+        metavar="N",
+        help="calls of tools by one client in a minute (default 0 = no bound)",
+    ),
     Option(name="max-sessions", read=_whole(1, 10_000), flag=False, help="HTTP sessions at the same time"),
 )
 

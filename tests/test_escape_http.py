@@ -290,7 +290,7 @@ async def test_a_thousand_connections_do_not_take_the_server_down(per_peer: int 
             else:
                 assert status_of(answered) == 503
                 writer.close()
-        assert len(held) == (192 if per_peer is None else 100)
+        assert len(held) == (384 if per_peer is None else 100)
         for writer in held:
             writer.close()
         with anyio.fail_after(5):

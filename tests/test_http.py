@@ -14,7 +14,7 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp_types import TextContent
+from mcp_types import JSONRPCRequest, TextContent
 from starlette.types import Message, Receive, Scope, Send
 
 from mcp_toolserver.errors import SettingsError
@@ -25,6 +25,8 @@ from mcp_toolserver.protocol.connection import Patience
 from mcp_toolserver.protocol.gate import POSTED, Bounds, Gate
 from mcp_toolserver.protocol.http import HttpOptions, own_hosts
 from mcp_toolserver.protocol.listener import Address, listen, listening, port_of
+from mcp_toolserver.protocol.quota import Allowance, Quota
+from mcp_toolserver.protocol.refusal import FULL
 from mcp_toolserver.protocol.streamable import CancelsWhenLeft
 from mcp_toolserver.protocol.traffic import Traffic
 from tests.http_server import (
@@ -277,7 +279,7 @@ async def test_an_application_that_listens_only_after_the_end_hears_of_it() -> N
     async def send(message: Message) -> None:
         sent.append(message)
 
-    gate = Gate(app, RULES, Bounds(max_body=2, body_seconds=1, max_calls=1, max_streams=1))
+    gate = Gate(app, RULES, Bounds(max_body=2, body_seconds=1, streams=Allowance()), Quota(Allowance()))
     scope: Scope = {
         "type": "http",
         "method": "POST",
@@ -314,7 +316,10 @@ async def test_an_application_that_does_not_end_is_ended() -> None:
     )
     hosts = frozenset({f"127.0.0.1:{port_of(sockets)}"})
     gate = Gate(
-        app, replace(RULES, hosts=hosts), Bounds(max_body=2, body_seconds=1, max_calls=1, max_streams=1)
+        app,
+        replace(RULES, hosts=hosts),
+        Bounds(max_body=2, body_seconds=1, streams=Allowance()),
+        Quota(Allowance()),
     )
     with anyio.fail_after(5):
         async with listening(gate, sockets, patience):
@@ -335,7 +340,7 @@ async def test_a_websocket_is_closed_by_the_gate_too() -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    gate = Gate(app, RULES, Bounds(max_body=2, body_seconds=1, max_calls=1, max_streams=1))
+    gate = Gate(app, RULES, Bounds(max_body=2, body_seconds=1, streams=Allowance()), Quota(Allowance()))
     await gate({"type": "websocket"}, receive, send)
     assert sent == [{"type": "websocket.close", "code": 1008}]
 
@@ -354,7 +359,7 @@ async def test_a_server_that_ends_logs_no_error(caplog: pytest.LogCaptureFixture
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_calls_over_the_limit_are_refused_until_one_ends(era: str) -> None:
-    async with serving(max_calls=1) as server, server.http() as http:
+    async with serving(allowance=Allowance(requests=1)) as server, server.http() as http:
         writer = await _calling(server, http, era)
         message, headers = modern("echo", "one-more")
         refused = await http.post("/mcp", json=message, headers=headers)
@@ -368,7 +373,7 @@ async def test_calls_over_the_limit_are_refused_until_one_ends(era: str) -> None
 
 
 async def test_a_cancellation_gets_through_when_every_place_is_taken() -> None:
-    async with serving(max_calls=1) as server, server.http() as http:
+    async with serving(allowance=Allowance(requests=1)) as server, server.http() as http:
         session = await open_session(http)
         waiting = asyncio.create_task(http.post("/mcp", json=call("wait", 5), headers=session))
         await server.calls.until(running=1)
@@ -379,7 +384,7 @@ async def test_a_cancellation_gets_through_when_every_place_is_taken() -> None:
 
 
 async def test_streams_have_places_of_their_own() -> None:
-    async with serving(max_sessions=1, max_calls=1) as server, server.http() as http:
+    async with serving(max_sessions=1, allowance=Allowance(requests=1)) as server, server.http() as http:
         session = await open_session(http)
         async with http.stream("GET", "/mcp", headers=session) as stream:
             assert stream.status_code == 200
@@ -411,7 +416,11 @@ async def _quiet(seconds: float) -> None:
 
 
 async def test_sse_calls_over_the_limit_are_answered_with_an_error() -> None:
-    async with serving(sse=True, max_calls=1) as server, server.http() as http, sse_session(http) as session:
+    async with (
+        serving(sse=True, allowance=Allowance(requests=1)) as server,
+        server.http() as http,
+        sse_session(http) as session,
+    ):
         await session.post(call("wait", 1))
         await server.calls.until(running=1)
         await session.post(call("echo", 2))
@@ -424,7 +433,11 @@ async def test_sse_calls_over_the_limit_are_answered_with_an_error() -> None:
 
 
 async def test_a_cancelled_sse_call_gives_its_place_back() -> None:
-    async with serving(sse=True, max_calls=1) as server, server.http() as http, sse_session(http) as session:
+    async with (
+        serving(sse=True, allowance=Allowance(requests=1)) as server,
+        server.http() as http,
+        sse_session(http) as session,
+    ):
         await session.post(call("wait", 1))
         await server.calls.until(running=1)
         await session.post(
@@ -436,7 +449,7 @@ async def test_a_cancelled_sse_call_gives_its_place_back() -> None:
 
 
 async def test_a_closed_sse_session_gives_its_places_back() -> None:
-    async with serving(sse=True, max_calls=2) as server, server.http() as http:
+    async with serving(sse=True, allowance=Allowance(requests=2)) as server, server.http() as http:
         async with sse_session(http) as session:
             await session.post(call("wait", 1))
             await session.post(call("wait", 1))
@@ -448,16 +461,17 @@ async def test_a_closed_sse_session_gives_its_places_back() -> None:
 
 
 async def test_closed_traffic_gives_every_place_back() -> None:
-    places = anyio.Semaphore(2)
-    traffic = Traffic(places, anyio.CancelScope(), idle_seconds=1)
-    assert [traffic.begin(request_id) for request_id in (1, 1, 2)] == [True, True, False]
+    quota = Quota(Allowance(requests=2))
+    traffic = Traffic(quota, "client", anyio.CancelScope(), idle_seconds=1)
+    requests = [JSONRPCRequest(jsonrpc="2.0", id=number, method="tools/call") for number in (1, 1, 2)]
+    assert [traffic.begin(request) for request in requests] == [None, None, FULL]
     traffic.settle(1)
     traffic.settle(1)
     traffic.settle(1)
-    assert places.value == 2
-    assert traffic.begin("1")
+    assert (quota.in_progress, quota.clients) == (0, 0)
+    assert traffic.begin(requests[0]) is None
     traffic.close()
-    assert places.value == 2
+    assert (quota.in_progress, quota.clients) == (0, 0)
 
 
 async def test_sse_streams_over_the_limit_are_refused() -> None:

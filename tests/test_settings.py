@@ -34,13 +34,25 @@ def test_a_flag_beats_a_variable_and_a_variable_beats_the_config_file(tmp_path: 
     assert (found.port, found.transport, found.host) == (3, "http", "127.0.0.3")
 
 
+VALUES = {
+    "port": "9",
+    "permission-mode": "read-only",
+    "network": "none",
+    "git": "writable",
+    "transport": "sse",
+    "sandbox": "off",
+    "log-level": "info",
+    "max-calls": "9",
+    "max-calls-per-client": "9",
+    "calls-per-minute": "9",
+}
+"""Of flags that do not take every text."""
+
+
 def test_every_flag_has_an_environment_twin() -> None:
     for option in OPTIONS:
         if option.flag:
-            value = {"port": "9", "permission-mode": "read-only", "network": "none", "git": "writable"}.get(
-                option.name, {"transport": "sse", "sandbox": "off", "log-level": "info"}.get(option.name, "x")
-            )
-            value = "true" if option.switch else value
+            value = "true" if option.switch else VALUES.get(option.name, "x")
             by_flag = read(f"--{option.name}", *([] if option.switch else [value])).settings
             assert by_flag == read(**{option.variable: value}).settings
 

@@ -27,8 +27,8 @@ NOT_ON_STDIO_OF_THE_SDK = (
     "mcp.server.streamable_http",
 )
 OURS = (
-    *("elicit", "forms", "guidance", "handlers", "messages", "pipes", "roots", "sealing", "stdio"),
-    "translate",
+    *("elicit", "forms", "guidance", "handlers", "messages", "pipes", "refusal", "roots", "sealing"),
+    *("stdio", "traffic", "translate"),
 )
 
 LOAD = "from mcp_toolserver.protocol import lean_sdk; lean_sdk.load()\n"

@@ -10,6 +10,9 @@ from starlette.types import Receive
 from mcp_toolserver.protocol.checks import Head
 from mcp_toolserver.protocol.refusal import NOT_JSON, NOT_ONE_MESSAGE, TOO_SLOW, Refusal, too_large
 
+_NAME = 128
+"""Characters of a client's name."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Posted:
@@ -17,6 +20,8 @@ class Posted:
 
     method: str | None = None
     id: RequestId | None = None
+    client: str = ""
+    """What the client calls itself, where the message says so."""
 
     @property
     def is_call(self) -> bool:
@@ -55,10 +60,18 @@ def message_in(head: Head, body: bytes) -> Posted | Refusal:
         case {"method": str() as method, "id": str() | int() as request_id} if not isinstance(
             request_id, bool
         ):
-            return Posted(method=method, id=request_id)
+            return Posted(method=method, id=request_id, client=_client(message))
         case {"method": str() as method}:
             return Posted(method=method)
         case dict():
             return Posted()
         case _:
             return NOT_ONE_MESSAGE
+
+
+def _client(message: object) -> str:
+    match message:
+        case {"params": {"_meta": {"io.modelcontextprotocol/clientInfo": {"name": str() as name}}}}:
+            return name[:_NAME]
+        case _:
+            return ""

@@ -1,7 +1,8 @@
 """The one gate in front of every HTTP endpoint.
 
-A request passes `checks`, then its body is read whole (bounded in size and time), then it takes one of a
-bounded number of places; only then does the application behind see it, without the credentials it came with.
+A request passes `checks`, then its body is read whole (bounded in size and time), then it is counted against
+what clients may have in progress; only then does the application behind see it, without the credentials it
+came with.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_toolserver.protocol.body import Posted, message_in, read_body
 from mcp_toolserver.protocol.checks import Head, Rules, authority, objection
-from mcp_toolserver.protocol.refusal import ENDING, FULL, Refusal
+from mcp_toolserver.protocol.quota import Allowance, Quota
+from mcp_toolserver.protocol.refusal import ENDING, Refusal
 from mcp_toolserver.protocol.reply import Reply
 
 POSTED = "mcp_toolserver.posted"
@@ -19,6 +21,8 @@ POSTED = "mcp_toolserver.posted"
 
 INNER_HOST = "mcp-toolserver"
 """The Host that the application behind sees, whatever name of the server the client used."""
+
+_SESSION = b"mcp-session-id"
 
 _SPENT = frozenset({b"authorization", b"cookie", b"host", b"origin", b"proxy-authorization"})
 
@@ -30,19 +34,19 @@ class Bounds:
     max_body: int
     """Bytes."""
     body_seconds: float
-    max_calls: int
-    max_streams: int
+    streams: Allowance
+    """Of event streams."""
 
 
 class Gate:
     """An ASGI application that lets through what it may and holds the rest back."""
 
-    def __init__(self, app: ASGIApp, rules: Rules, bounds: Bounds) -> None:
+    def __init__(self, app: ASGIApp, rules: Rules, bounds: Bounds, quota: Quota) -> None:
         self._app = app
         self._rules = rules
         self._bounds = bounds
-        self._calls = anyio.Semaphore(bounds.max_calls)
-        self._streams = anyio.Semaphore(bounds.max_streams)
+        self._quota = quota
+        self._streams = Quota(bounds.streams)
         self._ended = False
         self._listening: set[anyio.CancelScope] = set()
 
@@ -90,27 +94,36 @@ class Gate:
             await reply.refuse(posted)
         elif isinstance(body, bytes) and posted is not None:
             inner = {**scope, "headers": _inner_headers(scope), POSTED: posted}
-            await self._pass(self._room(head, posted), inner, _replayed(body, receive), reply)
+            await self._pass(self._counted(head, posted), inner, _replayed(body, receive), reply)
 
-    async def _pass(self, room: anyio.Semaphore | None, scope: Scope, receive: Receive, reply: Reply) -> None:
-        if room is None:
+    async def _pass(self, quota: Quota | None, scope: Scope, receive: Receive, reply: Reply) -> None:
+        if quota is None:
             await self._app(scope, receive, reply.send)
             return
-        try:
-            room.acquire_nowait()
-        except anyio.WouldBlock:
-            await reply.refuse(FULL, scope[POSTED].id)
+        posted: Posted = scope[POSTED]
+        client = client_of(scope, posted)
+        if (refusal := quota.enter(client, posted.method or "")) is not None:
+            await reply.refuse(refusal, posted.id)
             return
         try:
             await self._app(scope, receive, reply.send)
         finally:
-            room.release()
+            quota.leave(client)
 
-    def _room(self, head: Head, posted: Posted) -> anyio.Semaphore | None:
-        """The places that a request takes one of; none for what passes at once, such as a cancellation."""
+    def _counted(self, head: Head, posted: Posted) -> Quota | None:
+        """Where a request counts; nowhere, when it passes at once, such as a cancellation."""
         if head.method == "GET" or posted.method == "subscriptions/listen":
             return self._streams
-        return self._calls if posted.is_call and self._rules.routes[head.path].awaits else None
+        return self._quota if posted.is_call and self._rules.routes[head.path].awaits else None
+
+
+def client_of(scope: Scope, posted: Posted) -> str:
+    """What tells the client from others: its session, or else its address and the name it gives itself."""
+    session = next((value for name, value in scope["headers"] if name == _SESSION), None)
+    if session is not None:
+        return f"#{session.decode('latin-1')}"
+    peer: tuple[str, int] | None = scope.get("client")
+    return f"{peer[0] if peer else ''} {posted.client}"
 
 
 def head_of(scope: Scope) -> Head:

@@ -23,6 +23,7 @@ from mcp_toolserver.protocol.roots import ClientRoots
 from mcp_toolserver.text.visible import visible
 
 _SESSION = "mcp-session-id"
+_SSE_SESSION = "session_id"
 
 _TOKEN_LIMIT = 256
 """Characters of a progress token; each notification echoes it."""
@@ -135,11 +136,10 @@ class _Client:
 
     @property
     def name(self) -> str:
-        """The client's own name for itself, and a mark by which its HTTP sessions differ."""
+        """The client's own name for itself, over HTTP with a mark of its session, or its address."""
         client = self._context.session.client_params
         named = f"{client.client_info.name} {client.client_info.version}" if client else ""
-        session = getattr(self._context.request, "headers", {}).get(_SESSION)
-        return f"{named} #{sha256(session.encode()).hexdigest()[:8]}" if session else named
+        return f"{named} {mark}" if (mark := _mark(self._context.request)) else named
 
     async def report(self, message: str) -> None:
         """Progress has no known end; the count only has to rise."""
@@ -158,3 +158,12 @@ class _Client:
 
     async def roots(self) -> Sequence[str] | None:
         return await self._roots.of(self._context)
+
+
+def _mark(request: Any) -> str:
+    """The mark of a session that is told, else the address; nothing on stdio."""
+    if request is None:
+        return ""
+    if session := request.headers.get(_SESSION) or request.query_params.get(_SSE_SESSION):
+        return f"#{sha256(session.encode()).hexdigest()[:8]}"
+    return f"@{request.client.host}" if request.client else ""

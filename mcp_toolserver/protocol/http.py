@@ -23,6 +23,7 @@ from mcp_toolserver.protocol.checks import Route, Rules, authority
 from mcp_toolserver.protocol.connection import Patience
 from mcp_toolserver.protocol.gate import Bounds, Gate
 from mcp_toolserver.protocol.listener import Address, listen, listening, port_of
+from mcp_toolserver.protocol.quota import Allowance, Quota
 
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 
@@ -37,12 +38,11 @@ class HttpOptions:
     """Further names of this server, as clients spell them in the Host header: `tools.example.org` behind a
     proxy on the usual port, `box.lan:8765` without one."""
     max_body: int = 4 * 1024 * 1024
-    max_sessions: int = 512
+    max_sessions: int = 256
     """Also bounds the open event streams."""
-    max_calls: int = 512
-    """Requests in progress."""
-    max_connections: int = 640
-    max_connections_per_peer: int = 512
+    allowance: Allowance = field(default_factory=Allowance)
+    max_connections: int = 512
+    max_connections_per_peer: int = 384
     """Fewer than all, so that one address cannot shut out the others."""
     idle_seconds: float = 1800.0
     """Until a session without a request in progress is forgotten."""
@@ -107,6 +107,7 @@ async def _open(
     server: Server[Any], options: HttpOptions, sockets: Sequence[socket.socket], sse: bool
 ) -> AsyncGenerator[str]:
     """Serve as long as the context is open; gives the address for clients."""
+    quota = Quota(options.allowance)
     async with AsyncExitStack() as stack:
         for opened in sockets:
             stack.enter_context(closing(opened))
@@ -114,7 +115,7 @@ async def _open(
             legacy.sse_endpoints(
                 server,
                 max_body=options.max_body,
-                max_calls=options.max_calls,
+                quota=quota,
                 idle_seconds=options.idle_seconds,
             )
             if sse
@@ -126,7 +127,7 @@ async def _open(
             )
         )
         rules = _rules(options, sockets, legacy.ROUTES if sse else streamable.ROUTES)
-        gate = Gate(await stack.enter_async_context(endpoint), rules, _bounds(options))
+        gate = Gate(await stack.enter_async_context(endpoint), rules, _bounds(options), quota)
         await stack.enter_async_context(listening(gate, sockets, _patience(options)))
         path = legacy.STREAM_PATH if sse else streamable.PATH
         yield f"http://{authority(options.host, port_of(sockets))}{path}"
@@ -165,8 +166,7 @@ def _bounds(options: HttpOptions) -> Bounds:
     return Bounds(
         max_body=options.max_body,
         body_seconds=options.body_seconds,
-        max_calls=options.max_calls,
-        max_streams=options.max_sessions,
+        streams=Allowance(requests=options.max_sessions, of_one=options.allowance.of_one),
     )
 
 

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR, RequestId
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR, ErrorData, RequestId
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -22,10 +22,24 @@ class Refusal:
     code: int = INVALID_REQUEST
     """Of the JSON-RPC error that carries the text."""
     headers: Headers = ()
+    retry_seconds: int = 0
+    """After how long it makes sense to try again; 0 is not told."""
+
+    @property
+    def all_headers(self) -> Headers:
+        """`headers`, and when to try again."""
+        retry = ((b"retry-after", b"%d" % self.retry_seconds),) if self.retry_seconds else ()
+        return (*self.headers, *retry)
+
+    @property
+    def error(self) -> ErrorData:
+        """As a JSON-RPC error; where there are no headers, it says when to try again."""
+        data = {"retryAfterSeconds": self.retry_seconds} if self.retry_seconds else None
+        return ErrorData(code=self.code, message=self.text, data=data)
 
     def body(self, request_id: RequestId | None = None) -> bytes:
         """The text as a JSON-RPC error, for people and clients alike."""
-        error = {"code": self.code, "message": self.text}
+        error = self.error.model_dump(exclude_none=True)
         return json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}).encode()
 
 
@@ -40,12 +54,28 @@ TOO_SLOW = Refusal(
 FULL = Refusal(
     status=503,
     code=INTERNAL_ERROR,
-    headers=((b"retry-after", b"1"),),
+    retry_seconds=1,
     text="Too many requests are in progress. Try again in a second.",
 )
 ENDING = Refusal(
     status=503, code=INTERNAL_ERROR, headers=CLOSE, text="The server is shutting down. Connect again later."
 )
+
+
+TOO_MUCH = 429
+"""The JSON-RPC code for more than one client may have; the protocol leaves such numbers free."""
+
+
+def too_many(limit: int) -> Refusal:
+    """More requests in progress than one client may have."""
+    text = f"This client has {limit} requests in progress, as many as it may. Wait for an answer first."
+    return Refusal(status=429, code=TOO_MUCH, retry_seconds=1, text=text)
+
+
+def too_fast(limit: int, seconds: int) -> Refusal:
+    """More calls in a minute than one client may make."""
+    text = f"This client may make {limit} calls a minute and has made them. Try again in {seconds} s."
+    return Refusal(status=429, code=TOO_MUCH, retry_seconds=seconds, text=text)
 
 
 def too_large(limit: int) -> Refusal:

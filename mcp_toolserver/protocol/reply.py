@@ -36,7 +36,7 @@ class Reply:
     async def refuse(self, refusal: Refusal, request_id: RequestId | None = None) -> None:
         """Say why the request is not served."""
         kind = (b"content-type", b"application/json")
-        await self.answer(refusal.status, refusal.body(request_id), kind, *refusal.headers)
+        await self.answer(refusal.status, refusal.body(request_id), kind, *refusal.all_headers)
 
     async def finish(self) -> None:
         """Bring a response that was cut short to an end that the client can tell from a lost connection."""

@@ -7,6 +7,7 @@ happens for too long is ended.
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing, suppress
+from itertools import count
 from typing import Any
 
 import anyio
@@ -16,6 +17,7 @@ from mcp.server.sse import SseServerTransport
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mcp_toolserver.protocol.checks import Route
+from mcp_toolserver.protocol.quota import Quota
 from mcp_toolserver.protocol.streamable import SECURITY
 from mcp_toolserver.protocol.traffic import Incoming, Outgoing, Traffic
 
@@ -29,15 +31,16 @@ ROUTES = {
 
 @asynccontextmanager
 async def sse_endpoints(
-    server: Server[Any], *, max_body: int, max_calls: int, idle_seconds: float
+    server: Server[Any], *, max_body: int, quota: Quota, idle_seconds: float
 ) -> AsyncGenerator[ASGIApp, None]:
     """The two endpoints, as long as the context is open."""
     transport = SseServerTransport(MESSAGES_PATH, SECURITY, max_request_body_size=max_body)
-    places = anyio.Semaphore(max_calls)
+    numbers = count()
 
     async def stream(scope: Scope, receive: Receive, send: Send) -> None:
         async with transport.connect_sse(scope, receive, send) as (read, write):
-            with anyio.CancelScope() as idle, closing(Traffic(places, idle, idle_seconds)) as traffic:
+            client = str(next(numbers))
+            with anyio.CancelScope() as idle, closing(Traffic(quota, client, idle, idle_seconds)) as traffic:
                 await serve_dual_era_loop(
                     server,
                     Incoming(read, write, traffic),

@@ -7,6 +7,7 @@ JSON-RPC can reach the client.
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TextIO
 
 import anyio
@@ -15,6 +16,8 @@ from mcp.server.runner import serve_loop
 from mcp.server.stdio import stdio_server
 
 from mcp_toolserver.protocol import pipes
+from mcp_toolserver.protocol.quota import Allowance, Quota
+from mcp_toolserver.protocol.traffic import Incoming, Outgoing, Traffic
 
 HINT = (
     "mcp-toolserver: waiting for an MCP client on standard input. "
@@ -22,17 +25,20 @@ HINT = (
 )
 
 
-async def serve_stdio(server: Server[Any], ended: Callable[[], None]) -> None:
+async def serve_stdio(server: Server[Any], allowance: Allowance, ended: Callable[[], None]) -> None:
     """Serve until the client closes standard input; then `ended` is called, before calls are cancelled."""
+    # There is one client, which may have all that there is.
+    traffic = Traffic(Quota(replace(allowance, of_one=allowance.requests)), client="")
     options = server.create_initialization_options()
     if pipes.are_pipes(0, 1):
         reader, writer = await pipes.over(*_claim(), ended)
         if await reader.opens_with_handshake():
             # The loop for this era alone spares every message a detour through another task.
             async with server.lifespan(server) as state:
-                await serve_loop(server, reader, writer, lifespan_state=state, init_options=options)
+                streams = Incoming(reader, writer, traffic), Outgoing(writer, traffic)
+                await serve_loop(server, *streams, lifespan_state=state, init_options=options)
         else:
-            await server.run(reader, writer, options)
+            await server.run(Incoming(reader, writer, traffic), Outgoing(writer, traffic), options)
         return
     if sys.stdin.isatty():
         sys.stderr.write(HINT + "\n")
@@ -40,7 +46,7 @@ async def serve_stdio(server: Server[Any], ended: Callable[[], None]) -> None:
     lines = _Lines(os.fdopen(source, encoding="utf-8", errors="replace"), ended)
     answers = _Answers(os.fdopen(target, "w", encoding="utf-8"))
     async with stdio_server(lines, answers) as (read, write):
-        await server.run(read, write, options)
+        await server.run(Incoming(read, write, traffic), Outgoing(write, traffic), options)
 
 
 class _Lines(anyio.AsyncFile[str]):

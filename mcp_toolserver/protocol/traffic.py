@@ -1,4 +1,4 @@
-"""The streams of one connection, counted: calls in progress, and how long nothing has happened."""
+"""The streams of one connection, counted: requests in progress, and how long nothing has happened."""
 
 import math
 from collections import Counter
@@ -9,52 +9,61 @@ from typing import Protocol, Self
 
 import anyio
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
-from mcp_types import ErrorData, JSONRPCError, JSONRPCRequest, JSONRPCResponse, RequestId
+from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, RequestId
 
-from mcp_toolserver.protocol.refusal import FULL
+from mcp_toolserver.protocol.quota import Quota
+from mcp_toolserver.protocol.refusal import Refusal
+
+_ANSWERS = (JSONRPCResponse, JSONRPCError)
 
 
 class Traffic:
-    """The calls of one connection. Each holds a place from its arrival until it is answered or dropped.
+    """The requests of one client. Each counts from its arrival until it is answered or dropped.
 
-    Without a call and without a message for `idle_seconds`, `idle` is cancelled.
+    Without a request and without a message for `idle_seconds`, `idle` is cancelled.
     """
 
-    def __init__(self, places: anyio.Semaphore, idle: anyio.CancelScope, idle_seconds: float) -> None:
-        self._places = places
+    def __init__(
+        self, quota: Quota, client: str, idle: anyio.CancelScope | None = None, idle_seconds: float = math.inf
+    ) -> None:
+        self._quota = quota
+        self._client = client
         self._idle = idle
         self._idle_seconds = idle_seconds
-        # A client may give two calls one id; each holds its own place.
-        self._calls: Counter[RequestId] = Counter()
+        # A client may give two requests one id; each counts.
+        self._requests: Counter[RequestId] = Counter()
         self.beat()
 
     def beat(self) -> None:
         """Something happened."""
-        busy = self._calls.total() > 0
+        if self._idle is None:
+            return
+        busy = self._requests.total() > 0
         self._idle.deadline = math.inf if busy else anyio.current_time() + self._idle_seconds
 
-    def begin(self, request_id: RequestId) -> bool:
-        """Take a place for a call, if there is one."""
-        try:
-            self._places.acquire_nowait()
-        except anyio.WouldBlock:
-            return False
-        self._calls[request_id] += 1
+    def begin(self, request: JSONRPCRequest) -> Refusal | None:
+        """Count a request in; or why that cannot be."""
+        if (refusal := self._quota.enter(self._client, request.method)) is not None:
+            return refusal
+        self._requests[request.id] += 1
         self.beat()
-        return True
+        return None
 
     def settle(self, request_id: RequestId | None) -> None:
-        """A call was answered or dropped."""
-        if request_id is not None and self._calls[request_id] > 0:
-            self._calls -= Counter((request_id,))
-            self._places.release()
+        """A request was answered or dropped."""
+        if request_id is not None and (count := self._requests[request_id]) > 0:
+            if count == 1:
+                del self._requests[request_id]
+            else:
+                self._requests[request_id] = count - 1
+            self._quota.leave(self._client)
         self.beat()
 
     def close(self) -> None:
-        """Give back every place: the connection is over."""
-        for _ in range(self._calls.total()):
-            self._places.release()
-        self._calls.clear()
+        """Count out what is left: the connection is over."""
+        for _ in range(self._requests.total()):
+            self._quota.leave(self._client)
+        self._requests.clear()
 
 
 class Closable(Protocol):
@@ -66,8 +75,6 @@ class Closable(Protocol):
 class Source(Closable, Protocol):
     """Where messages come from."""
 
-    @property
-    def last_context(self) -> Context | None: ...
     async def receive(self) -> SessionMessage | Exception: ...
 
 
@@ -100,7 +107,7 @@ class Stream:
 
 
 class Incoming(Stream):
-    """Messages from the client; a call without a place is answered here and goes no further."""
+    """Messages from the client; a request that is one too many is answered here and goes no further."""
 
     def __init__(self, source: Source, sink: Sink, traffic: Traffic) -> None:
         super().__init__(source)
@@ -111,7 +118,7 @@ class Incoming(Stream):
     @property
     def last_context(self) -> Context | None:
         """The context variables of whoever sent the last message; the SDK runs its handler in them."""
-        return self._source.last_context
+        return getattr(self._source, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
         """The next message that may pass."""
@@ -120,11 +127,10 @@ class Incoming(Stream):
             self._traffic.beat()
             if isinstance(item, Exception) or not isinstance(item.message, JSONRPCRequest):
                 return item
-            if self._traffic.begin(item.message.id):
+            if (refusal := self._traffic.begin(item.message)) is None:
                 return self._marked(item, item.message.id)
-            error = ErrorData(code=FULL.code, message=FULL.text)
             await self._sink.send(
-                SessionMessage(JSONRPCError(jsonrpc="2.0", id=item.message.id, error=error))
+                SessionMessage(JSONRPCError(jsonrpc="2.0", id=item.message.id, error=refusal.error))
             )
 
     def __aiter__(self) -> Self:
@@ -138,12 +144,16 @@ class Incoming(Stream):
 
     def _marked(self, item: SessionMessage, request_id: RequestId) -> SessionMessage:
         """The message with a note to tell when its call ends without an answer, as a cancelled one does."""
-        noted = item.metadata if isinstance(item.metadata, ServerMessageMetadata) else ServerMessageMetadata()
 
         async def dropped() -> None:
             self._traffic.settle(request_id)
 
-        return replace(item, metadata=replace(noted, on_request_unanswered=dropped))
+        # A message off a pipe has no notes, and making one anew costs less than changing one.
+        if isinstance(item.metadata, ServerMessageMetadata):
+            noted = replace(item.metadata, on_request_unanswered=dropped)
+        else:
+            noted = ServerMessageMetadata(on_request_unanswered=dropped)
+        return SessionMessage(item.message, noted)
 
 
 class Outgoing(Stream):
@@ -155,8 +165,8 @@ class Outgoing(Stream):
         self._traffic = traffic
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Send a message; an answer gives its call's place back."""
-        if isinstance(item.message, JSONRPCResponse | JSONRPCError):
+        """Send a message; an answer ends its request."""
+        if isinstance(item.message, _ANSWERS):
             self._traffic.settle(item.message.id)
         else:
             self._traffic.beat()
