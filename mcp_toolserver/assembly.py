@@ -20,9 +20,11 @@ from mcp_toolserver.changes import Changes
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.errors import RegistrationError, SettingsError
 from mcp_toolserver.later import LaterPart
+from mcp_toolserver.observe import witnesses
 from mcp_toolserver.policy.rules import Policy, Vocabulary, parse
 from mcp_toolserver.policy.watchdog import commands
 from mcp_toolserver.protocol.guidance import Standing
+from mcp_toolserver.record import Recorder, Witnessed
 from mcp_toolserver.registry import Registry, on_shelf
 from mcp_toolserver.runtime.beneath import Openat2, below, best_engine
 from mcp_toolserver.runtime.broker import Broker
@@ -176,7 +178,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         policy=policy,
         host=machine,
         objections=(commands(_commands(registry)),),
-        recorder=audit,
+        recorder=_recorder(audit, settings),
         raw=settings.raw_output,
     )
     return Assembly(
@@ -236,6 +238,11 @@ def _audit(held: Enforcement, broker: Broker | None, state: str, *, values: bool
     """The record of all calls, which says of each what enforced the mode."""
     facts = Facts(mode=held.mode, layers=audit_layers(held, broker), values=values)
     return Audit.open(make_state_folder(state), facts)
+
+
+def _recorder(audit: Audit | None, settings: Settings) -> Recorder | None:
+    found = witnesses(settings.log_level)
+    return Witnessed(recorder=audit, witnesses=found) if found else audit
 
 
 def audit_layers(held: Enforcement, broker: Broker | None) -> Mapping[Capability, tuple[str, ...]]:

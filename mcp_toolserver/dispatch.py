@@ -9,7 +9,6 @@ possible, none runs. Every text on its way out passes `Dispatcher.shown`.
 
 import json
 import logging
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -44,7 +43,7 @@ from mcp_toolserver.limits import Fitted, fit
 from mcp_toolserver.policy.level import level, missing
 from mcp_toolserver.policy.rules import Policy, Request, Subject
 from mcp_toolserver.policy.watchdog import Objection, watch
-from mcp_toolserver.record import Call, Recorder
+from mcp_toolserver.record import Call, Recorder, new_id
 from mcp_toolserver.registry import Entry, Registry
 from mcp_toolserver.text.arguments import lenient, refusal
 from mcp_toolserver.text.visible import visible, visible_values
@@ -151,10 +150,11 @@ class Result:
     truncated: bool = False
     spill: Spill | None = None
     duration_ms: float = 0.0
+    call_id: str = ""
 
     def metadata(self) -> dict[str, JsonValue]:
-        """Duration always; truncation and where the whole lies only when it applies."""
-        found: dict[str, JsonValue] = {"duration_ms": round(self.duration_ms, 3)}
+        """Duration and id always; truncation and where the whole lies only when it applies."""
+        found: dict[str, JsonValue] = {"duration_ms": round(self.duration_ms, 3), "call_id": self.call_id}
         if self.truncated:
             found["truncated"] = True
         if self.spill is not None:
@@ -187,6 +187,20 @@ class Form:
 
     run: Callable[[Any, Runtime], Awaitable[Output]]
     output_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manner:
+    """How a call is made."""
+
+    form: Form | None = None
+    patient: bool = False
+    """The caller waits for the end of all work."""
+    call_id: str = ""
+    """One is made where none is given."""
+
+
+PLAIN = Manner()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,21 +274,25 @@ class Dispatcher:
         name: str,
         arguments: Mapping[str, JsonValue] | None,
         caller: Caller,
-        form: Form | None = None,
-        *,
-        patient: bool = False,
+        manner: Manner = PLAIN,
     ) -> Result:
-        """Run one call through all the stages. A `patient` caller waits for the end of all work.
+        """Run one call through all the stages.
 
         Raises:
             UnknownTool: no tool has this name; a protocol error, not a result.
         """
-        call = Call(name=name, session=caller.name, arguments=arguments or {}, patient=patient)
+        call = Call(
+            name=name,
+            session=caller.name,
+            arguments=arguments or {},
+            patient=manner.patient,
+            id=manner.call_id or new_id(),
+        )
         if self.recorder is not None and (why := self.recorder.begin(call)) is not None:
-            return Result(text=why, error=Unavailable.kind)
+            return Result(text=why, error=Unavailable.kind, call_id=call.id)
         started = time.perf_counter()
         try:
-            result = await self._settled(call, caller, form)
+            result = await self._settled(call, caller, manner.form)
         except BaseException:
             self._end(call, started)
             raise
@@ -282,7 +300,7 @@ class Dispatcher:
         call.text = result.text
         if (why := self._end(call, started)) is not None:
             result = Result(text=why, error=Unavailable.kind)
-        return replace(result, duration_ms=call.duration_ms)
+        return replace(result, duration_ms=call.duration_ms, call_id=call.id)
 
     def may_be_long(self, name: str, arguments: Mapping[str, JsonValue] | None) -> bool:
         """Whether such a call may take longer than clients wait. Raises: UnknownTool."""
@@ -313,7 +331,7 @@ class Dispatcher:
         except ToolError as error:
             return Result(text=self.shown(str(error)), error=error.kind)
         except Exception:  # noqa: BLE001  the one place where a bug becomes an answer; its text stays in the log
-            return _bug(entry.spec.name)
+            return _bug(entry.spec.name, call.id)
 
     async def _answer(self, entry: Entry, call: Call, caller: Caller, form: Form | None) -> Result:
         found = self._found(entry, call)
@@ -512,8 +530,7 @@ def _question(request: Request, reason: str) -> str:
     return f"Allow {request.tool} ({request.level.flag})?\n{touched}\n{reason}"
 
 
-def _bug(tool: str) -> Result:
-    reference = secrets.token_hex(4)
+def _bug(tool: str, reference: str) -> Result:
     log.exception("%s failed; reference %s", tool, reference)
     return Result(
         text=f"{tool} failed inside the server. The server's log has the details under {reference}.",

@@ -1,6 +1,7 @@
 """What is written down of a call, and by whom."""
 
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -26,6 +27,11 @@ Verdict = Literal[
 the permission mode or the watchdog kept it from running; a human was asked; it ran."""
 
 
+def new_id() -> str:
+    """An id for a call whose caller gave it none."""
+    return secrets.token_hex(8)
+
+
 @dataclass(kw_only=True, eq=False)
 class Call:
     """One call. The stages of the dispatcher add to it what they find out."""
@@ -36,6 +42,8 @@ class Call:
     """What the caller calls itself."""
     arguments: Mapping[str, JsonValue]
     """As they were sent."""
+    id: str = field(default_factory=new_id)
+    """Found again in the log, the audit log, the span and the answer."""
     patient: bool = False
     """See `Scope.patient`."""
     tool: str = ""
@@ -63,3 +71,22 @@ class Recorder(Protocol):
     def end(self, call: Call) -> str | None:
         """Write down a call that has ended; or why its answer is withheld, in words for the caller."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Witnessed:
+    """Implements `Recorder`: the one that keeps the line, if any, and those who are told of each call."""
+
+    recorder: Recorder | None
+    witnesses: tuple[Callable[[Call], None], ...]
+
+    def begin(self, call: Call) -> str | None:
+        """See `Recorder.begin`."""
+        return None if self.recorder is None else self.recorder.begin(call)
+
+    def end(self, call: Call) -> str | None:
+        """See `Recorder.end`. The line is kept first."""
+        why = None if self.recorder is None else self.recorder.end(call)
+        for witness in self.witnesses:
+            witness(call)
+        return why

@@ -54,15 +54,20 @@ def _run(invocation: Invocation) -> int:
     _check(settings, needs_root=invocation.action in ("serve", "call"))
     found = find(os.environ.get("PATH", "").split(os.pathsep), settings.root)
     broker = None if invocation.action in ("demo", "log") else _broker(settings, found)
-    _log(settings.log_level.upper())
+    _log(settings.log_level.upper(), as_json=settings.log_format == "json")
     # The handshake era uses features that the SDK says it will drop; that is for us to know, not the user.
     warnings.filterwarnings("ignore", module=r"mcp(_types)?\b")
     return _ACTIONS[invocation.action](invocation, broker, found)
 
 
-def _log(level: str) -> None:
+def _log(level: str, *, as_json: bool) -> None:
     """Our own words at `level`; what libraries say of messages, which holds arguments, stays out."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
+    if as_json:
+        from mcp_toolserver.observe.lines import JsonLines
+
+        logging.captureWarnings(capture=True)
+        logging.getLogger().handlers[0].setFormatter(JsonLines())
     logging.getLogger("mcp_toolserver").setLevel(level)
 
 
@@ -86,8 +91,24 @@ def _serve(invocation: Invocation, broker: Broker | None, found: Found) -> int:
         from mcp_toolserver.serving import open_door, serve
 
         door = open_door(invocation.settings)
-        assembly = assemble(invocation.settings, broker, found, held_by=_lock(invocation.settings, broker))
-    return serve(assembly, door, leave)
+        held_by = _lock(invocation.settings, broker)
+        flush = _export()
+        assembly = assemble(invocation.settings, broker, found, held_by=held_by)
+
+    def end(status: int) -> NoReturn:
+        flush()
+        leave(status)
+
+    end(serve(assembly, door, end))
+
+
+def _export() -> Callable[[], None]:
+    """Set telemetry up, if the operator asks for it. What sends the rest of it at the end."""
+    if not any(name.startswith("OTEL_") for name in os.environ):
+        return lambda: None
+    from mcp_toolserver.observe.exporting import start
+
+    return start(os.environ)
 
 
 def _tools(invocation: Invocation, broker: Broker | None, found: Found) -> int:

@@ -1,7 +1,6 @@
 """Serving what was put together, over the transport that the operator chose."""
 
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -86,6 +85,7 @@ async def _transport(assembly: Assembly, door: Door | None, ended: Callable[[], 
     if door is None:
         await serve_stdio(server, allowance, ended)
         return
+    from mcp_toolserver.observe.lines import say
     from mcp_toolserver.protocol import http
 
     options = http.HttpOptions(
@@ -97,8 +97,10 @@ async def _transport(assembly: Assembly, door: Door | None, ended: Callable[[], 
     )
 
     def announce(address: str) -> None:
-        shown = f"mcp-toolserver: bearer token, shown once: {door.token}\n" if door.announced else ""
-        sys.stderr.write(f"{shown}mcp-toolserver: listening on {address}\n")
+        as_json = settings.log_format == "json"
+        if door.announced:
+            say(f"mcp-toolserver: bearer token, shown once: {door.token}", as_json=as_json)
+        say(f"mcp-toolserver: listening on {address}", as_json=as_json)
 
     await http.serve_http(server, options, door.sockets, sse=settings.transport == "sse", started=announce)
 

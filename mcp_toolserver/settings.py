@@ -48,6 +48,7 @@ class Settings:
     """Let tools read the clipboard and look at the screen."""
     state_dir: str | None = None
     log_level: str = "warning"
+    log_format: str = "text"
     raw_output: bool = False
     """Send control, bidi and invisible characters as they are."""
     audit_values: bool = False
@@ -245,6 +246,9 @@ OPTIONS = (
     ),
     Option(name="state-dir", read=_text, metavar="DIR", help="private folder of the server"),
     Option(name="log-level", read=_one_of(*_LEVELS), metavar="L", help=f"on stderr: {', '.join(_LEVELS)}"),
+    Option(
+        name="log-format", read=_one_of("text", "json"), metavar="F", help="on stderr: text (default), json"
+    ),
     Option(name="granted", read=_permission, flag=False, help="level up to which calls run unasked"),
     Option(name="ask-seconds", read=_seconds, flag=False, help="how long a question waits for an answer"),
     Option(

@@ -93,15 +93,17 @@ async def test_a_call_leaves_a_line_that_says_who_did_what_and_how_it_ended(tmp_
     result = await call(at, "Read", {"file_path": "a"}, Person(name="editor 1.2"))
     audit.close()
     (line,) = lines(tmp_path)
-    assert line | {"time": "", "server": "", "ms": 0} == {
-        "n": 1, "time": "", "server": "", "session": "editor 1.2", "tool": "read_file", "name": "Read",
-        "mode": "workspace-write", "permission": "read-only", "verdict": "allowed", "rule": "",
+    assert line | {"time": "", "call": "", "server": "", "ms": 0} == {
+        "n": 1, "time": "", "call": "", "server": "", "session": "editor 1.2",
+        "tool": "read_file", "name": "Read", "mode": "workspace-write",
+        "permission": "read-only", "verdict": "allowed", "rule": "",
         "layers": ["openat2", "landlock"], "outcome": "output", "ms": 0, "bytes": len(result.text),
         "arguments_sha256": sha256('{"file_path":"a"}'), "result_sha256": sha256(result.text),
         "prev": "0" * 64,
     }  # fmt: skip
     assert line["ms"] > 0
     assert len(line["server"]) == 16
+    assert line["call"] == result.call_id
     assert time.strptime(line["time"], "%Y-%m-%dT%H:%M:%S.%fZ")
 
 

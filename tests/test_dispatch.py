@@ -62,7 +62,7 @@ async def test_an_unknown_name_is_the_one_failure_that_is_no_result(tmp_path: Pa
 async def test_a_good_call_gives_its_text_and_how_long_it_took(tmp_path: Path) -> None:
     result = await call(dispatcher(machine(tmp_path), tool(say, Words)), {"word": "a", "count": 2})
     assert (result.text, result.error) == ("a a", None)
-    assert set(result.metadata()) == {"duration_ms"}
+    assert set(result.metadata()) == {"duration_ms", "call_id"}
     assert result.envelope() == {"type": "output", "data": "a a", "metadata": result.metadata()}
 
 

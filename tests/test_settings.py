@@ -42,6 +42,7 @@ VALUES = {
     "transport": "sse",
     "sandbox": "off",
     "log-level": "info",
+    "log-format": "json",
     "max-calls": "9",
     "max-calls-per-client": "9",
     "calls-per-minute": "9",

@@ -1,7 +1,6 @@
 """The MCP server: one factory for every transport and both eras of the protocol."""
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 
 import mcp_types as mcp
 from mcp.server.caching import CacheHint
@@ -9,6 +8,7 @@ from mcp.server.caching import CacheHint
 from mcp_toolserver import __version__
 from mcp_toolserver.capabilities import Capability
 from mcp_toolserver.dispatch import Dispatcher
+from mcp_toolserver.observe import traced
 from mcp_toolserver.protocol.feature import Feature, ToolServer
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.identity import DESCRIPTION, NAME, TITLE, icons
@@ -45,8 +45,8 @@ def build(handlers: Handlers, instructions: str, features: Sequence[Feature] = (
     )
     if _offers(handlers.dispatcher, Capability.TELL):
         server.add_request_handler("logging/setLevel", mcp.SetLevelRequestParams, handlers.messages.set_level)
-    if find_spec("opentelemetry.sdk") is None:
-        # Its one entry makes spans, which nobody collects without OpenTelemetry's SDK.
+    if not traced():
+        # Its one entry makes spans, which nobody collects.
         server.middleware.clear()
     if handlers.dispatcher.policy.may_ask or _offers(handlers.dispatcher, Capability.ASK):
         server.middleware.append(Sealing(NAME))

@@ -12,9 +12,10 @@ from mcp.shared.exceptions import MCPError
 from pydantic import JsonValue
 
 from mcp_toolserver.changes import Changes
-from mcp_toolserver.dispatch import Caller, Dispatcher, Result
+from mcp_toolserver.dispatch import Caller, Dispatcher, Manner, Result
 from mcp_toolserver.errors import UnknownTool
 from mcp_toolserver.protocol import translate
+from mcp_toolserver.protocol.correlation import correlation
 from mcp_toolserver.protocol.elicit import Asker, Questions
 from mcp_toolserver.protocol.feature import refuse_cursor
 from mcp_toolserver.protocol.messages import Messages
@@ -81,7 +82,10 @@ class Handlers:
         caller, asker = self.caller(context, params)
         with self.changes.on_behalf_of(self.owners.of(context)):
             try:
-                answer = self._listing(await self.dispatcher.call(params.name, params.arguments, caller))
+                manner = Manner(call_id=correlation(context.meta))
+                answer = self._listing(
+                    await self.dispatcher.call(params.name, params.arguments, caller, manner)
+                )
             except UnknownTool:
                 raise MCPError(mcp.INVALID_PARAMS, f"Unknown tool: {visible(params.name[:128])}") from None
         if answer.pending and asker.pending is not None:
@@ -94,8 +98,10 @@ class Handlers:
         """The same call, of a tool that there is, for a client that follows it as a task."""
         asker = Asker(context, params, self.questions, self.ask_seconds, passage=task.ask)
         caller = _Client(context, asker, self.roots, self.messages, task)
-        answer = await self.dispatcher.call(params.name, params.arguments, caller, patient=True)
-        return translate.result(self._listing(answer), context.protocol_version)
+        manner = Manner(patient=True, call_id=correlation(context.meta))
+        with self.changes.on_behalf_of(self.owners.of(context)):
+            answer = self._listing(await self.dispatcher.call(params.name, params.arguments, caller, manner))
+        return translate.result(answer, context.protocol_version)
 
     def _listing(self, answer: Result) -> Result:
         """List what was kept beside the answer."""

@@ -12,7 +12,7 @@ import mcp_types as mcp
 from mcp.server.context import ServerRequestContext
 from pydantic import JsonValue
 
-from mcp_toolserver.dispatch import Caller, Dispatcher, Form, Result
+from mcp_toolserver.dispatch import Caller, Dispatcher, Form, Manner, Result
 
 Reading = mcp.ReadResourceResult | mcp.InputRequiredResult
 
@@ -49,7 +49,7 @@ class Visitor:
             Refused: it gave an error.
             Waiting: they have to answer a question first.
         """
-        return _answered(await self.dispatcher.call(tool, arguments, self.caller, form))
+        return _answered(await self.dispatcher.call(tool, arguments, self.caller, Manner(form=form)))
 
 
 def _answered(result: Result) -> Result:

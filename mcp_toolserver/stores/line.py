@@ -41,6 +41,7 @@ def fields(call: Call, facts: Facts) -> Fields:
     text = call.text.encode(errors="surrogatepass")
     told: Fields = {
         "time": _now(),
+        "call": call.id,
         "server": facts.server,
         "session": call.session[:_NAME],
         "tool": call.tool,

@@ -8,6 +8,7 @@ import mcp_types as mcp
 from mcp_toolserver.capabilities import Capability, Permission
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.protocol.feature import ToolServer
+from mcp_toolserver.protocol.quota import Allowance
 from mcp_toolserver.protocol.stdio import serve_stdio
 from mcp_toolserver.registry import Registry, discover
 from tests.conformance.asking import Context
@@ -20,4 +21,4 @@ async def _listed(_: Context, __: mcp.PaginatedRequestParams | None) -> mcp.List
 
 
 if __name__ == "__main__":
-    anyio.run(serve_stdio, ToolServer("every-tool", on_list_tools=_listed))
+    anyio.run(serve_stdio, ToolServer("every-tool", on_list_tools=_listed), Allowance(), lambda: None)

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities import Permission, Scope
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.protocol import translate
@@ -238,7 +238,8 @@ async def test_an_engine_that_does_not_answer_is_given_up(tmp_path: Path) -> Non
     async with bench(tmp_path) as at:
         containers = Containers(at.broker, at.commands, made, failover=False, patience=0.3)
         with pytest.raises(Unavailable, match="docker did not answer in time"):
-            await containers.within(Anywhere(), ["/"]).run("true", 1.0, at._report)
+            scope = Scope(session="", refuses=lambda _: None)
+            await containers.within(Anywhere(), ["/"], scope).run("true", 1.0, at._report)
 
 
 async def test_a_container_that_cannot_be_started_is_removed(tmp_path: Path) -> None:
