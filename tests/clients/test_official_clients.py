@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import secrets
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ import pytest
 from tests.clients.conversation import ANSWER, RUNNING, Outcome, Step, conversation
 from tests.live import TOKEN, Setup, serving
 from tests.official import node_modules, old_python
+from tests.processes import arguments, processes, until
 
 HERE = Path(__file__).parent
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
@@ -92,24 +92,9 @@ async def driven(client: str, way: Mapping[str, Any], steps: Sequence[Step]) -> 
             await process.wait()
 
 
-def processes(marker: str) -> list[str]:
-    """The processes with `marker` among their words."""
-    found: list[str] = []
-    for number in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            words = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if words[:1] == [b"sleep"] and marker.encode() in words:
-            found.append(number)
-    return found
-
-
-async def until(marker: str, *, runs: bool) -> None:
-    """Wait, bounded, until the command runs, or does not."""
-    with anyio.fail_after(10):
-        while bool(processes(marker)) != runs:
-            await anyio.sleep(0.01)
+def runs(marker: str) -> bool:
+    """Whether the command with this word runs."""
+    return any({"sleep", marker} <= set(arguments(pid)) for pid in processes())
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -129,11 +114,11 @@ async def test_an_official_client_has_the_whole_conversation(
         for step in steps:
             if step.name == RUNNING:
                 await talk.outcome()
-                await until(marker, runs=True)
+                await until(lambda: runs(marker))
                 talk.go_on()
             faults += step.faults(await talk.outcome())
             if step.name == RUNNING:
-                await until(marker, runs=False)
+                await until(lambda: not runs(marker))
             talk.go_on()
         assert faults == []
         assert await talk.end() == 0
