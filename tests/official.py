@@ -4,7 +4,6 @@ They come from npm and PyPI in the exact versions named here and in `conformance
 into the source tree. `docs/contributing.md` says how to choose the folder, and how to do without.
 """
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -67,6 +66,8 @@ def _installed(kind: str, wanted: str, install: Callable[[Path], None]) -> Path:
 
 @contextmanager
 def _alone(lock: Path) -> Generator[None]:
+    import fcntl  # every run of the tests imports this module, also where there is no fcntl
+
     with lock.open("w", encoding="utf-8") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield
@@ -84,7 +85,7 @@ def _install_node(folder: Path) -> None:
 
 
 def _install_python(folder: Path) -> None:
-    venv.create(folder, with_pip=True)
+    venv.create(folder, with_pip=True, symlinks=True)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     _run([*pip, OLD_CLIENT], folder)
 
