@@ -53,13 +53,21 @@ def serve(assembly: Assembly, door: Door | None, leave: Leave) -> int:
     return anyio.run(until_the_end, partial(_transport, assembly, door), assembly, leave)
 
 
-def mcp_server(assembly: Assembly, further: Sequence[Feature] = (), *, token: str = "") -> ToolServer:
-    """What is served on every transport, to whoever has `token`; `further` features join last."""
+def mcp_server(
+    assembly: Assembly,
+    further: Sequence[Feature] = (),
+    *,
+    token: str = "",
+    adapt: Callable[[Beside], Beside] = lambda own: own,
+) -> ToolServer:
+    """What is served on every transport, to whoever has `token`. `further` features join last, and `adapt`
+    may add to what there is beside tools.
+    """
     handlers = Handlers(
         dispatcher=assembly.dispatcher, ask_seconds=assembly.settings.ask_seconds, changes=assembly.changes
     )
     tasks = Tasks(handlers, assembly.tasks, principal=_principal(token))
-    features = (beside(assembly, handlers), tasks, *further)
+    features = (adapt(beside(assembly, handlers)), tasks, *further)
     return build(handlers, instructions(assembly.standing, assembly.roots), features)
 
 

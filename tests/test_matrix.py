@@ -11,9 +11,10 @@ import mcp_types as mcp
 import pytest
 import pytest_asyncio
 from mcp import Client
+from mcp.shared.subscriptions import ResourcesListChanged
 
 from tests.live import ERAS, TRANSPORTS, Kept, Setup, text
-from tests.processes import arguments, processes, until
+from tests.processes import PATIENCE, arguments, processes, until
 
 pytestmark = [
     pytest.mark.uncounted,
@@ -25,9 +26,13 @@ pytestmark = [
 
 @dataclass
 class User:
-    """Answers whatever is asked with blue, and remembers what it was."""
+    """Answers whatever is asked with blue, and remembers what it was, and what was told."""
 
     asked: list[str] = field(default_factory=list[str])
+    told: list[object] = field(default_factory=list[object])
+
+    async def hear(self, message: object) -> None:
+        self.told.append(message)
 
     async def __call__(self, _: Any, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
         self.asked.append(params.message)
@@ -76,10 +81,29 @@ async def reads_what_was_cut(client: Client, _: User) -> None:
     assert whole.text not in text(answer)
 
 
+async def tells_of_a_changed_list(client: Client, user: User) -> None:
+    async def change() -> None:
+        await client.call_tool("bash", {"command": "seq 100000"})
+
+    if client.protocol_version == "2026-07-28":
+        async with client.listen(resources_list_changed=True) as events:
+            await change()
+            with anyio.fail_after(PATIENCE):
+                assert await anext(aiter(events)) == ResourcesListChanged()
+        return
+    user.told.clear()
+    with anyio.fail_after(PATIENCE):
+        # What is told before the client has opened its stream is told to nobody.
+        while not any(isinstance(message, mcp.ResourceListChangedNotification) for message in user.told):
+            await change()
+            await anyio.sleep(0.01)
+
+
 PROMISES: Mapping[str, Callable[[Client, User], Awaitable[None]]] = {
     "elicit": elicits,
     "progress": reports_progress,
     "cancel": cancels,
+    "list-changed": tells_of_a_changed_list,
     "resource-read-of-a-truncated-output": reads_what_was_cut,
 }
 
@@ -117,6 +141,6 @@ async def test_the_promise_is_kept(
     users: Mapping[tuple[str, str], User],
 ) -> None:
     user = users[transport, era]
-    client = await kept.client(setup, transport, era, elicitation_callback=user)
+    client = await kept.client(setup, transport, era, elicitation_callback=user, message_handler=user.hear)
     assert (client.protocol_version == "2026-07-28") == (era == "auto")
     await PROMISES[promise](client, user)

@@ -119,6 +119,16 @@ def conversation(marker: str) -> list[Step]:
         ),
         Step(name="no such resource", do={"op": "read", "uri": "toolserver://output/none"}, codes=NOT_FOUND),
         Step(
+            name="list the prompts",
+            do={"op": "prompts"},
+            has=("review-changes", "explain-code", "plan-change"),
+        ),
+        Step(
+            name="get a prompt",
+            do={"op": "prompt", "name": "explain-code", "arguments": {"path": "src/a.py"}},
+            says=r"src/a\.py",
+        ),
+        Step(
             name="a question to the user",
             do=call("AskUserQuestion", questions=[question]),
             says="blue",

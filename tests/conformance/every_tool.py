@@ -20,5 +20,9 @@ async def _listed(_: Context, __: mcp.PaginatedRequestParams | None) -> mcp.List
     return mcp.ListToolsResult(tools=[translate.tool(entry, dear, beyond) for entry in entries])
 
 
+def _ended() -> None:
+    """Nothing runs."""
+
+
 if __name__ == "__main__":
-    anyio.run(serve_stdio, ToolServer("every-tool", on_list_tools=_listed), Allowance(), lambda: None)
+    anyio.run(serve_stdio, ToolServer("every-tool", on_list_tools=_listed), Allowance(), _ended)

@@ -2,10 +2,13 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import mcp_types as mcp
 
+from mcp_toolserver.protocol.source import Visitor
+from tests.conformance import asking
+from tests.conformance.asking import Asked, Context
 from tests.conformance.blocks import IMAGE, PNG, embedded, words
 
 TEXT, BINARY, WATCHED = "test://static-text", "test://static-binary", "test://watched-resource"
@@ -25,16 +28,30 @@ TEMPLATE = mcp.ResourceTemplate(
 )
 
 
-def contents(uri: str) -> mcp.ReadResourceResult | None:
-    """What is at an address; None where it is none of these."""
-    if (found := _CONTENT.get(uri)) is not None:
-        return mcp.ReadResourceResult(contents=[found])
-    if (named := re.fullmatch(r"test://template/([^/]+)/data", uri)) is None:
-        return None
-    data = json.dumps({"id": named[1], "templateTest": True, "data": f"Data of {named[1]}"})
-    return mcp.ReadResourceResult(
-        contents=[mcp.TextResourceContents(uri=uri, mime_type="application/json", text=data)]
-    )
+class SuiteResources:
+    """Implements `Source`."""
+
+    def listed(self, owner: str) -> Sequence[mcp.Resource]:
+        return RESOURCES
+
+    def templates(self) -> Sequence[mcp.ResourceTemplate]:
+        return (TEMPLATE,)
+
+    async def read(self, uri: str, visitor: Visitor) -> mcp.ReadResourceResult | None:
+        if (found := _CONTENT.get(uri)) is not None:
+            return mcp.ReadResourceResult(contents=[found])
+        if (named := re.fullmatch(r"test://template/([^/]+)/data", uri)) is None:
+            return None
+        data = json.dumps({"id": named[1], "templateTest": True, "data": f"Data of {named[1]}"})
+        return mcp.ReadResourceResult(
+            contents=[mcp.TextResourceContents(uri=uri, mime_type="text/plain", text=data)]
+        )
+
+    def watched(self, uri: str, owner: str) -> bool:
+        return uri == WATCHED
+
+    async def complete(self, template: str, argument: str, value: str, visitor: Visitor) -> Sequence[str]:
+        return ()
 
 
 def _prompt(name: str, *arguments: str) -> mcp.Prompt:
@@ -54,20 +71,33 @@ PROMPTS = (
 )
 
 
-def messages(name: str, given: Mapping[str, str]) -> mcp.GetPromptResult | None:
-    """What a prompt says; None where it is none of these."""
-    said: Mapping[str, tuple[mcp.ContentBlock, ...]] = {
-        "test_simple_prompt": (words("A simple prompt."),),
-        "test_prompt_with_arguments": (words(f"{given.get('arg1')} and {given.get('arg2')}"),),
-        "test_prompt_with_embedded_resource": (
-            embedded(given.get("resourceUri", ""), "What the prompt embeds."),
-            words("Work on the resource above."),
-        ),
-        "test_prompt_with_image": (IMAGE, words("Look at the picture above.")),
-        "test_input_required_result_prompt": (words("With the context that you gave."),),
-    }
-    if name not in said:
-        return None
-    return mcp.GetPromptResult(
-        messages=[mcp.PromptMessage(role="user", content=content) for content in said[name]]
-    )
+class SuitePrompts:
+    """Implements `PromptSource`."""
+
+    def prompts(self) -> Sequence[mcp.Prompt]:
+        return PROMPTS
+
+    async def get(
+        self, context: Context, params: mcp.GetPromptRequestParams
+    ) -> mcp.GetPromptResult | Asked | None:
+        if params.name in asking.ROUNDS and (asked := asking.asked(params.name, params)) is not None:
+            return asked
+        given = params.arguments or {}
+        said: Mapping[str, tuple[mcp.ContentBlock, ...]] = {
+            "test_simple_prompt": (words("A simple prompt."),),
+            "test_prompt_with_arguments": (words(f"{given.get('arg1')} and {given.get('arg2')}"),),
+            "test_prompt_with_embedded_resource": (
+                embedded(given.get("resourceUri", ""), "What the prompt embeds."),
+                words("Work on the resource above."),
+            ),
+            "test_prompt_with_image": (IMAGE, words("Look at the picture above.")),
+            "test_input_required_result_prompt": (words("With the context that you gave."),),
+        }
+        if params.name not in said:
+            return None
+        return mcp.GetPromptResult(
+            messages=[mcp.PromptMessage(role="user", content=content) for content in said[params.name]]
+        )
+
+    async def complete(self, name: str, argument: str, value: str, visitor: Visitor) -> Sequence[str]:
+        return [f"{value} one", f"{value} two"]

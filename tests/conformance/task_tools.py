@@ -61,9 +61,15 @@ def said(text: str, *, is_error: bool = False) -> Wire:
 
 
 async def carried(context: Context, work: Callable[[Task], Awaitable[Wire]]) -> Wire:
-    """Do `work` as a task from the first."""
+    """Do `work` as a task from the first: it begins when the client has the handle."""
     tasks: Tasks = context.lifespan_context[EXTENSION]
-    return await tasks.carry(context, work, grace=0)
+
+    async def after_the_handle(task: Task) -> Wire:
+        with anyio.fail_after(30):
+            await task.settled.wait()
+        return await work(task)
+
+    return await tasks.carry(context, after_the_handle, grace=0)
 
 
 async def greet(_: Context, params: mcp.CallToolRequestParams) -> Wire:
@@ -82,7 +88,6 @@ async def slow_compute(context: Context, params: mcp.CallToolRequestParams) -> W
 
 async def failing_job(context: Context, _: mcp.CallToolRequestParams) -> Wire:
     async def work(_: Task) -> Wire:
-        await anyio.sleep(1)
         return said("It fails on purpose.", is_error=True)
 
     return await carried(context, work)
@@ -90,7 +95,6 @@ async def failing_job(context: Context, _: mcp.CallToolRequestParams) -> Wire:
 
 async def protocol_error_job(context: Context, _: mcp.CallToolRequestParams) -> Wire:
     async def work(_: Task) -> Wire:
-        await anyio.sleep(1)
         raise MCPError(mcp.INTERNAL_ERROR, "It breaks on purpose.")
 
     return await carried(context, work)
@@ -128,7 +132,6 @@ async def test_tool_with_task(
         return mcp.InputRequiredResult(input_requests={"user_name": NAME})
 
     async def work(_: Task) -> Wire:
-        await anyio.sleep(0.1)
         return said(f"Hello, {(answer.content or {}).get('name')}!")
 
     return await carried(context, work)
