@@ -237,8 +237,8 @@ async def test_an_engine_that_does_not_answer_is_given_up(tmp_path: Path) -> Non
     made = Engine(program=slow, image="i", network=False, processes=1, memory=1, user="1:1")
     async with bench(tmp_path) as at:
         containers = Containers(at.broker, at.commands, made, failover=False, patience=0.3)
+        scope = Scope(session="", refuses=lambda _: None)
         with pytest.raises(Unavailable, match="docker did not answer in time"):
-            scope = Scope(session="", refuses=lambda _: None)
             await containers.within(Anywhere(), ["/"], scope).run("true", 1.0, at._report)
 
 
