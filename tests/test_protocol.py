@@ -278,18 +278,3 @@ def test_the_schema_of_one_tool_is_found_without_a_list(tmp_path: Path) -> None:
     served = handlers(tmp_path)
     assert served.schema("probe") == {"type": "object", "properties": {}, "additionalProperties": False}
     assert served.schema("nope") is None
-
-
-@pytest.mark.parametrize("collected", [True, False])
-def test_spans_are_made_only_where_somebody_collects_them(
-    collected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-
-    def find_spec(name: str) -> object:
-        asked.append(name)
-        return object() if collected else None
-
-    monkeypatch.setattr("mcp_toolserver.protocol.factory.find_spec", find_spec)
-    assert bool(build(handlers(tmp_path), "hello").middleware) is collected
-    assert asked == ["opentelemetry.sdk"]
