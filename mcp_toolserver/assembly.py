@@ -1,5 +1,7 @@
 """The parts put together. It imports everything, so it is imported after the broker is forked."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,13 +11,7 @@ from typing import TYPE_CHECKING
 from anyio import create_task_group, to_thread
 
 from mcp_toolserver import parts
-from mcp_toolserver.capabilities import (
-    PRICES,
-    Capability,
-    Permission,
-    Preference,
-    Prices,
-)
+from mcp_toolserver.capabilities.prices import PRICES, Capability, Permission
 from mcp_toolserver.changes import Changes
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.errors import RegistrationError, SettingsError
@@ -52,6 +48,9 @@ from mcp_toolserver.text.denials import Confined, explain
 from mcp_toolserver.text.enforcement import Enforcement, summary
 
 if TYPE_CHECKING:
+    from mcp_toolserver.capabilities.kept import Preference
+    from mcp_toolserver.capabilities.prices import Prices
+
     # Imported when they are first used.
     from mcp_toolserver.runtime.containers import Containers
     from mcp_toolserver.runtime.interpreters import Interpreters
@@ -72,9 +71,9 @@ class Assembly:
     tasks: StoredTasks
     audit: Audit | None
     commands: Commands | None
-    languages: "LaterPart[LanguageServers]"
-    sessions: "LaterPart[Interpreters] | None"
-    containers: "LaterPart[Containers] | None"
+    languages: LaterPart[LanguageServers]
+    sessions: LaterPart[Interpreters] | None
+    containers: LaterPart[Containers] | None
     desktop: HelperPrograms | None
     broker: Broker | None
 
@@ -292,7 +291,7 @@ _ON_HOST = (Capability.PROCESS, Capability.SESSIONS, Capability.POWERSHELL)
 NOTHING_LACKS: Mapping[Capability, str] = {}
 
 
-def _reaching(settings: Settings, offer: "Offer", held_by: int | None) -> frozenset[Capability]:
+def _reaching(settings: Settings, offer: Offer, held_by: int | None) -> frozenset[Capability]:
     """What reaches beyond this machine's files. A user's own code can what the server's process can."""
     connects = settings.network != "none" or held_by == 0
     own = (Capability.OWN_CODE,) if connects else ()

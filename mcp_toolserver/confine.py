@@ -6,7 +6,7 @@ Imported before the broker is forked, so it is light.
 import os
 import sys
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.runtime.broker import Charter, Proof
 from mcp_toolserver.runtime.found_programs import Found

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from mcp_toolserver.capabilities import Answers, Question
+from mcp_toolserver.capabilities.human import Answers, Question
 
 
 class Speaker(Protocol):

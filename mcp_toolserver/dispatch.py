@@ -18,16 +18,10 @@ from typing import Any, Protocol
 import anyio
 from pydantic import JsonValue, ValidationError
 
-from mcp_toolserver.capabilities import (
-    CanonicalPath,
-    Capability,
-    Permission,
-    Prices,
-    Report,
-    Scope,
-    Spill,
-    ToolCard,
-)
+from mcp_toolserver.capabilities.calls import Report, Scope, Spill
+from mcp_toolserver.capabilities.catalogue import ToolCard
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.prices import Capability, Permission, Prices
 from mcp_toolserver.conversation import Human, Speaker
 from mcp_toolserver.errors import (
     Denied,
@@ -45,9 +39,9 @@ from mcp_toolserver.policy.rules import Policy, Request, Subject
 from mcp_toolserver.policy.watchdog import Objection, watch
 from mcp_toolserver.record import Call, Recorder, new_id
 from mcp_toolserver.registry import Entry, Registry
+from mcp_toolserver.spec import Args, Forward, Image, Output, Pathful, Profile, Runtime, ToolSpec
 from mcp_toolserver.text.arguments import lenient, refusal
 from mcp_toolserver.text.visible import visible, visible_values
-from mcp_toolserver.tool import Args, Forward, Image, Output, Pathful, Profile, Runtime, ToolSpec
 from mcp_toolserver.turns import Turns
 
 log = logging.getLogger(__name__)

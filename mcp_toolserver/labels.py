@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from mcp_toolserver import tools
-from mcp_toolserver.capabilities import Capability, Permission
+from mcp_toolserver.capabilities.prices import Capability, Permission
 from mcp_toolserver.errors import RegistrationError
+from mcp_toolserver.spec import Forward, Kind, PathMark, PathsMark, Profile, ToolSpec, UrlMark
 from mcp_toolserver.text.schema import Schema, plain_schema
-from mcp_toolserver.tool import Forward, Kind, PathMark, PathsMark, Profile, ToolSpec, UrlMark
 
 FILE = "labels.json"
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from mcp_toolserver.capabilities import Spill
+from mcp_toolserver.capabilities.calls import Spill
+from mcp_toolserver.spec import Output
 from mcp_toolserver.text.clip import head_bytes
-from mcp_toolserver.tool import Output
 
 
 class Spiller(Protocol):

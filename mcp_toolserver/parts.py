@@ -2,11 +2,12 @@
 client waits for everything that a start imports.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from mcp_toolserver.capabilities import Capability, Clones, Desktop, Git, Search
 from mcp_toolserver.later import Later, LaterPart
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.fs import Workspace
@@ -20,6 +21,11 @@ from mcp_toolserver.stores.outputs import Outputs
 from mcp_toolserver.text.denials import Confined, explain
 
 if TYPE_CHECKING:
+    from mcp_toolserver.capabilities.clones import Clones
+    from mcp_toolserver.capabilities.desktop import Desktop
+    from mcp_toolserver.capabilities.git import Git
+    from mcp_toolserver.capabilities.prices import Capability
+    from mcp_toolserver.capabilities.search import Search
     from mcp_toolserver.runtime.containers import Containers
     from mcp_toolserver.runtime.git import Git as GitProgram
     from mcp_toolserver.runtime.interpreters import Interpreters
@@ -29,12 +35,12 @@ if TYPE_CHECKING:
 
 def containers(
     broker: Broker | None, commands: Commands | None, program: str | None, settings: Settings
-) -> "LaterPart[Containers] | None":
+) -> LaterPart[Containers] | None:
     """Commands in containers, where there is an engine."""
     if broker is None or commands is None or program is None:
         return None
 
-    def make() -> "Containers":
+    def make() -> Containers:
         from mcp_toolserver.runtime.container_engine import Engine
         from mcp_toolserver.runtime.containers import Containers
 
@@ -58,10 +64,10 @@ def languages(
     search: Callable[[Workspace], Search] | None,
     *,
     hiding: bool,
-) -> "LaterPart[LanguageServers]":
+) -> LaterPart[LanguageServers]:
     """Language servers, which `starting` starts; without it, a search in their place."""
 
-    def make() -> "LanguageServers":
+    def make() -> LanguageServers:
         from mcp_toolserver.runtime.language_servers import LanguageServers
 
         return LanguageServers(starting, path, roots, search, hiding=hiding)
@@ -69,10 +75,10 @@ def languages(
     return LaterPart(make)
 
 
-def sessions(broker: Broker, outputs: Outputs, confined: Confined) -> "LaterPart[Interpreters]":
+def sessions(broker: Broker, outputs: Outputs, confined: Confined) -> LaterPart[Interpreters]:
     """Interpreters that keep what they know from call to call."""
 
-    def make() -> "Interpreters":
+    def make() -> Interpreters:
         from mcp_toolserver.runtime.interpreters import Interpreters
 
         return Interpreters(broker, outputs, explain=lambda output: explain(output, confined))
@@ -91,10 +97,10 @@ def desktop(helpers: HelperPrograms) -> Callable[[Workspace, frozenset[Capabilit
     return within
 
 
-def web(options: WebOptions) -> "Later[Web]":
+def web(options: WebOptions) -> Later[Web]:
     """The web, as far as `options` let it be reached."""
 
-    def make() -> "Web":
+    def make() -> Web:
         from mcp_toolserver.runtime.web.web import Web
 
         return Web(options)
@@ -102,8 +108,8 @@ def web(options: WebOptions) -> "Later[Web]":
     return Later(make)
 
 
-def _git_program(broker: Broker, program: str) -> "Later[GitProgram]":
-    def make() -> "GitProgram":
+def _git_program(broker: Broker, program: str) -> Later[GitProgram]:
+    def make() -> GitProgram:
         from mcp_toolserver.runtime.git import Git
 
         return Git(Programs(broker), program, os.path.expanduser("~"))
@@ -127,7 +133,7 @@ def git(broker: Broker | None, program: str | None, *, hiding: bool) -> Callable
 
 
 def clones(
-    broker: Broker | None, program: str | None, web: "Later[Web] | None", *, hiding: bool
+    broker: Broker | None, program: str | None, web: Later[Web] | None, *, hiding: bool
 ) -> Callable[[Workspace], Clones] | None:
     """Clones by git, from where `web` lets it."""
     if broker is None or program is None:

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities import Capability, Permission
+from mcp_toolserver.capabilities.prices import Capability, Permission
 
 Verdict = Literal[
     "unknown",

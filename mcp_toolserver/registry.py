@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from mcp_toolserver.errors import InvalidInput, RegistrationError, SettingsError, UnknownTool
 from mcp_toolserver.labels import Label, Shelved, module_names, shelf
-from mcp_toolserver.tool import Alias, Profile, ToolSpec
+from mcp_toolserver.spec import Alias, Profile, ToolSpec
 
 
 class Entry:

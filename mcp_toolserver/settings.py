@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 from mcp_toolserver import __version__
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.errors import SettingsError
 
 PREFIX = "MCP_TOOLSERVER_"

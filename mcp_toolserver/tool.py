@@ -4,52 +4,33 @@ A tool turns arguments into capability calls and what came back into text. It do
 permission, set deadlines, cut output or catch `Exception`: the dispatcher and the capabilities do.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     JsonValue,
     StringConstraints,
     model_validator,
 )
 
-from mcp_toolserver.capabilities import (
-    Answers,
-    Ask,
-    BlameQuery,
+from mcp_toolserver.capabilities.calls import Spill
+from mcp_toolserver.capabilities.catalogue import ToolCard
+from mcp_toolserver.capabilities.clones import Cloned, CloneQuery
+from mcp_toolserver.capabilities.containers import Contained
+from mcp_toolserver.capabilities.desktop import Indexed, WindowPictures
+from mcp_toolserver.capabilities.files import (
     CanonicalPath,
-    Capability,
-    Catalogue,
-    Choice,
-    Clock,
-    Cloned,
-    CloneQuery,
-    Clones,
-    CodeOperation,
-    CodeQuery,
-    Command,
-    Contained,
-    Containers,
     Contents,
-    Desktop,
-    DiffQuery,
-    Evaluation,
-    Fetch,
     FileChange,
-    FileQuery,
-    Files,
     FolderContent,
     FolderEntry,
     FolderQuery,
-    FoundFiles,
-    FoundLines,
-    Git,
+    Written,
+)
+from mcp_toolserver.capabilities.git import (
+    BlameQuery,
+    DiffQuery,
     GitBranch,
     GitChange,
     GitCommit,
@@ -58,48 +39,55 @@ from mcp_toolserver.capabilities import (
     GitState,
     GitText,
     HistoryQuery,
-    Indexed,
-    Jobs,
-    JobState,
-    Language,
-    Languages,
-    LineQuery,
-    Note,
-    NoteCard,
-    NoteQuery,
-    Origin,
-    Permission,
-    Preference,
-    Preferences,
-    Processes,
-    Question,
-    Report,
-    Search,
-    SearchMode,
-    Send,
-    Sessions,
     ShowForm,
     ShowQuery,
-    Snippet,
-    Spill,
-    Tell,
+)
+from mcp_toolserver.capabilities.human import Answers, Choice, Question
+from mcp_toolserver.capabilities.kept import (
+    Preference,
     Todo,
     TodoChange,
     TodoList,
     TodoPriority,
-    Todos,
     TodoStatus,
-    ToolCard,
+)
+from mcp_toolserver.capabilities.languages import CodeOperation, CodeQuery
+from mcp_toolserver.capabilities.notes import Note, NoteCard, NoteQuery
+from mcp_toolserver.capabilities.origin import Origin
+from mcp_toolserver.capabilities.prices import Capability, Permission
+from mcp_toolserver.capabilities.processes import Command, JobState
+from mcp_toolserver.capabilities.search import (
+    FileQuery,
+    FoundFiles,
+    FoundLines,
+    LineQuery,
+    SearchMode,
+)
+from mcp_toolserver.capabilities.sessions import Evaluation, Language, Snippet
+from mcp_toolserver.capabilities.web import (
     WebAnswer,
     WebHit,
     WebHits,
     WebQuery,
     WebRead,
     WebSend,
-    WindowPictures,
-    Written,
 )
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, TimedOut, ToolError, Unavailable
+from mcp_toolserver.spec import (
+    Alias,
+    Args,
+    Forward,
+    Image,
+    Limits,
+    Output,
+    PathMark,
+    PathsMark,
+    Profile,
+    Record,
+    Runtime,
+    ToolSpec,
+    UrlMark,
+)
 from mcp_toolserver.text.paths import lexical
 from mcp_toolserver.text.urls import canonical_url
 from mcp_toolserver.text.web_headers import sendable
@@ -194,14 +182,6 @@ __all__ = [
 ]
 
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class PathMark:
-    """Marks an argument as a path, so that the dispatcher puts it in canonical spelling."""
-
-
 WorkspacePath = Annotated[
     CanonicalPath, StringConstraints(min_length=1, max_length=4096), AfterValidator(lexical), PathMark()
 ]
@@ -211,29 +191,6 @@ WorkspacePaths = Annotated[tuple[WorkspacePath, ...], PathMark()]
 """Several of them in one argument."""
 
 
-class Pathful(Protocol):
-    """The value of an argument that names paths somewhere inside."""
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The paths, as they are spelt in it."""
-        ...
-
-    def respelt(self, canonical: Callable[[str], CanonicalPath]) -> "Pathful":
-        """The same value with canonical paths. Raises: ToolError: one cannot be used."""
-        ...
-
-
-@dataclass(frozen=True)
-class PathsMark:
-    """Marks a `Pathful` argument, so that the dispatcher puts its paths in canonical spelling."""
-
-
-@dataclass(frozen=True)
-class UrlMark:
-    """Marks an argument as an address of the web, so that rules match it part by part."""
-
-
 WebUrl = Annotated[str, StringConstraints(min_length=1), AfterValidator(canonical_url), UrlMark()]
 """An address argument: http or https, canonical when the tool sees it."""
 
@@ -241,165 +198,3 @@ WebHeaders = Annotated[dict[str, str], AfterValidator(sendable)]
 """Headers of a request, names in lower case when the tool sees them."""
 
 WebMethod = Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"]
-
-
-class Args(BaseModel):
-    """The arguments of a tool: frozen, strict about types, no unknown field."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Record(BaseModel):
-    """The structured result of a record-like tool (lists, statuses)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Image:
-    """A picture for the model."""
-
-    data: bytes
-    mime_type: str
-
-
-@dataclass(frozen=True)
-class Output:
-    """What a tool gives back: text that stands alone, and beside it what only a program wants."""
-
-    text: str
-    data: Record | None = None
-    images: tuple[Image, ...] = ()
-    truncated: bool = False
-    """The text leaves something out, and says how to get it."""
-    spill: Spill | None = None
-    """Where the whole of it lies, when the tool itself kept it."""
-
-    @classmethod
-    def of_job(cls, text: str, state: JobState, images: tuple[Image, ...] = ()) -> "Output":
-        """What a command printed, as `text` shows it."""
-        is_cut = state.omitted > 0
-        return cls(text, images=images, truncated=is_cut, spill=state.spill if is_cut else None)
-
-
-class Runtime(Protocol):
-    """What a running call may use: the capabilities that its tool declared. Others raise on access."""
-
-    @property
-    def fs(self) -> Files: ...
-    @property
-    def search(self) -> Search: ...
-    @property
-    def git(self) -> Git: ...
-    @property
-    def clones(self) -> Clones: ...
-    @property
-    def processes(self) -> Processes: ...
-    @property
-    def jobs(self) -> Jobs: ...
-    @property
-    def sessions(self) -> Sessions: ...
-    @property
-    def powershell(self) -> Sequence[str]:
-        """How an argument list for PowerShell begins; the script follows."""
-        ...
-
-    @property
-    def containers(self) -> Containers: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def ask(self) -> Ask: ...
-    @property
-    def tell(self) -> Tell: ...
-    @property
-    def todos(self) -> Todos: ...
-    @property
-    def preferences(self) -> Preferences: ...
-    @property
-    def web(self) -> Fetch: ...
-    @property
-    def http(self) -> Send: ...
-    @property
-    def languages(self) -> Languages: ...
-    @property
-    def desktop(self) -> Desktop: ...
-    @property
-    def report(self) -> Report: ...
-    @property
-    def catalogue(self) -> Catalogue: ...
-    @property
-    def origin(self) -> Origin: ...
-    async def compute(self, work: Callable[[], T]) -> T:
-        """Do pure work that may take long, without holding up other calls."""
-        ...
-
-
-class Profile(IntEnum):
-    """The smallest ready-made selection of tools that holds this one."""
-
-    LEAN = 0
-    DEFAULT = 1
-    ALL = 2
-
-
-@dataclass(frozen=True)
-class Alias:
-    """Another name of a tool, with the argument names and units that its users know.
-
-    An alias with the tool's own name adds spellings to the arguments of the tool itself.
-    """
-
-    name: str
-    renames: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Argument name there → argument name here."""
-    converts: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict[str, Callable[[Any], Any]])
-    """Argument name here → conversion of its value from the unit there."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Bounds of one call, applied by the dispatcher."""
-
-    deadline: float = 60.0
-    """Seconds."""
-    output_bytes: int = 200_000
-    """UTF-8 bytes of text sent; more is cut, and the whole kept beside."""
-
-
-@dataclass(frozen=True)
-class Forward:
-    """In place of what runs: a call of the tool is a call of another one, and is treated as that in all."""
-
-    target: Callable[[Any], tuple[str, Mapping[str, JsonValue]]]
-    """Its arguments → the name and the arguments of the other."""
-
-
-Kind = Literal["read", "edit", "search", "execute", "fetch", "think", "other"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToolSpec:
-    """A tool as a value: what the model reads, what it may do, and the function that does it."""
-
-    name: str
-    description: str
-    """The module docstring; at most 2,048 characters."""
-    permission: Permission
-    needs: frozenset[Capability]
-    args: type[Args]
-    run: Callable[[Any, Runtime], Awaitable[Output]] | Forward
-    kind: Kind
-    """The Agent Client Protocol's kind of tool."""
-    subjects: Callable[[Any], tuple[str, ...]]
-    """What a call touches: the text that rules match."""
-    output: type[Record] | None = None
-    destructive: bool = False
-    """May overwrite or delete what was there."""
-    idempotent: bool = False
-    """A second call with the same arguments changes nothing more."""
-    may_be_long: bool = False
-    """A call may take longer than clients wait for an answer; those that can follow one then get a handle."""
-    aliases: tuple[Alias, ...] = ()
-    limits: Limits = Limits()
-    profile: Profile = Profile.ALL

@@ -13,7 +13,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.assembly import Assembly, assemble
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.protocol.beside import Beside
 from mcp_toolserver.protocol.factory import build
 from mcp_toolserver.protocol.feature import ToolServer

@@ -24,7 +24,7 @@ import pytest
 
 from mcp_toolserver import confine
 from mcp_toolserver.assembly import Assembly, assemble
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.desktop_programs import DesktopPrograms

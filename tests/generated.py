@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities import Capability
+from mcp_toolserver.capabilities.prices import Capability
 from mcp_toolserver.labels import FILE, Shelved, module_names, written
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.registry import Entry, discover
-from mcp_toolserver.tool import Forward
+from mcp_toolserver.spec import Forward
 from tests.examples_stage import Example, example
 
 HERE = Path(__file__).parent

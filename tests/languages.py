@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 
-from mcp_toolserver.capabilities import Capability, Permission
+from mcp_toolserver.capabilities.prices import Capability, Permission
 from mcp_toolserver.dispatch import Dispatcher, Result
 from mcp_toolserver.registry import Entry
 from mcp_toolserver.runtime.broker import Broker

@@ -6,7 +6,8 @@ from typing import Any
 
 import anyio
 
-from mcp_toolserver.capabilities import PRICES, Capability, Preference, Prices
+from mcp_toolserver.capabilities.kept import Preference
+from mcp_toolserver.capabilities.prices import PRICES, Capability, Prices
 from mcp_toolserver.dispatch import Dispatcher, Result
 from mcp_toolserver.runtime.grant import Machine
 from mcp_toolserver.stores.database import Database

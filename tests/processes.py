@@ -13,7 +13,9 @@ from typing import Any
 
 import anyio
 
-from mcp_toolserver.capabilities import PRICES, CanonicalPath, Capability, Command, JobState
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.prices import PRICES, Capability
+from mcp_toolserver.capabilities.processes import Command, JobState
 from mcp_toolserver.dispatch import Dispatcher, Result
 from mcp_toolserver.registry import Entry
 from mcp_toolserver.runtime.broker import Broker, Charter, Helper, Streams

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities import Capability, Permission
+from mcp_toolserver.capabilities.prices import Capability, Permission
 from mcp_toolserver.dispatch import Dispatcher, Result
 from mcp_toolserver.registry import discover
 from mcp_toolserver.runtime.broker import Broker

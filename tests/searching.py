@@ -13,15 +13,8 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities import (
-    Capability,
-    FileQuery,
-    FoundFiles,
-    FoundLines,
-    LineQuery,
-    Permission,
-    SearchMode,
-)
+from mcp_toolserver.capabilities.prices import Capability, Permission
+from mcp_toolserver.capabilities.search import FileQuery, FoundFiles, FoundLines, LineQuery, SearchMode
 from mcp_toolserver.dispatch import Dispatcher, Result
 from mcp_toolserver.registry import Entry
 from mcp_toolserver.runtime.broker import Broker

@@ -20,7 +20,7 @@ from mcp_types import Implementation
 from pydantic import JsonValue
 
 from mcp_toolserver.assembly import audit_layers
-from mcp_toolserver.capabilities import Capability, Permission
+from mcp_toolserver.capabilities.prices import Capability, Permission
 from mcp_toolserver.commands.log import log
 from mcp_toolserver.dispatch import Dispatcher, Pending, Result
 from mcp_toolserver.errors import SettingsError, UnknownTool
@@ -28,12 +28,12 @@ from mcp_toolserver.protocol.factory import build
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.record import Call
 from mcp_toolserver.runtime.sandbox.bubblewrap import candidates
+from mcp_toolserver.spec import Args, Limits, Output, Runtime
 from mcp_toolserver.stores.audit import Audit, Keeping
 from mcp_toolserver.stores.chain import Findings, Head, verify
 from mcp_toolserver.stores.line import Facts
 from mcp_toolserver.text.enforcement import Enforcement
 from mcp_toolserver.text.redact import redacted
-from mcp_toolserver.tool import Args, Limits, Output, Runtime
 from tests.processes import PATIENCE, python, until
 from tests.workbench import Person, dispatcher, machine, tool
 
@@ -483,7 +483,7 @@ FULL = """
 import anyio, json, resource
 from pathlib import Path
 from dataclasses import replace
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.stores.audit import Audit
 from mcp_toolserver.stores.line import Facts
 from tests.workbench import Person, dispatcher, machine
@@ -537,7 +537,7 @@ TINY = """
 import anyio, json
 from pathlib import Path
 from dataclasses import replace
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.stores.audit import Audit
 from mcp_toolserver.stores.line import Facts
 from tests.workbench import Person, dispatcher, machine

@@ -426,7 +426,7 @@ def test_the_servers_own_state_is_hidden_in_a_root_that_is_the_home_folder(tmp_p
 def test_a_root_that_holds_everything_holds_the_servers_state() -> None:
     """The root folder ends with the separator, which a comparison of beginnings gets wrong."""
     from mcp_toolserver.assembly import _may_hide
-    from mcp_toolserver.capabilities import Permission
+    from mcp_toolserver.capabilities.prices import Permission
     from mcp_toolserver.policy.rules import Policy
 
     free = Policy(ceiling=Permission.READ_ONLY, granted=Permission.READ_ONLY)

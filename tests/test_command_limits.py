@@ -15,7 +15,7 @@ from typing import Literal
 
 import pytest
 
-from mcp_toolserver.capabilities import JobState
+from mcp_toolserver.capabilities.processes import JobState
 from mcp_toolserver.runtime.broker import Helper
 from mcp_toolserver.runtime.programs import Programs
 from mcp_toolserver.runtime.sandbox.bounds import CommandBounds, describe, readable

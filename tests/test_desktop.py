@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_toolserver.capabilities import PRICES, Capability, Permission
+from mcp_toolserver.capabilities.prices import PRICES, Capability, Permission
 from mcp_toolserver.errors import RegistrationError, TimedOut, Unavailable
 from mcp_toolserver.runtime.desktop_programs import DESKTOP, DesktopPrograms, find_desktop, lacking_desktop
 from mcp_toolserver.runtime.grant import Machine

@@ -9,10 +9,11 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.dispatch import READS_OF_ONE, Dispatcher, Pending, Result
 from mcp_toolserver.errors import Conflict, NotFound, UnknownTool
-from mcp_toolserver.tool import Field, Image, Record, WorkspacePath, model_validator
+from mcp_toolserver.spec import Image, Record
+from mcp_toolserver.tool import Field, WorkspacePath, model_validator
 from tests.workbench import Args, Capability, Limits, Output, Person, Runtime, dispatcher, machine, tool
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mcp_toolserver.capabilities import Contents, FileChange, FolderContent, FolderQuery
+from mcp_toolserver.capabilities.files import Contents, FileChange, FolderContent, FolderQuery
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError
 from mcp_toolserver.runtime.fs import Workspace
 from tests.test_escape_paths import (

@@ -19,7 +19,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mcp_toolserver.capabilities import Written
+from mcp_toolserver.capabilities.files import Written
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError
 from mcp_toolserver.runtime.beneath import Engine, Openat2, Walk
 from mcp_toolserver.runtime.fs import Workspace

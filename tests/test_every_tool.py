@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.capabilities import PRICES, Permission
+from mcp_toolserver.capabilities.prices import PRICES, Permission
 from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.labels import shelf
 from mcp_toolserver.registry import Entry, on_shelf
-from mcp_toolserver.tool import Args, PathMark, Profile
+from mcp_toolserver.spec import Args, PathMark, Profile
 from tests.generated import ENTRIES, LABELS, SNAPSHOTS, TOOLS_PAGE, labels, snapshot, tools_page, wire
 
 BUDGETS = {Profile.LEAN: 5_000, Profile.DEFAULT: 16_000, Profile.ALL: 60_000}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from mcp_toolserver.capabilities import Answers, Choice, Question
+from mcp_toolserver.capabilities.human import Answers, Choice, Question
 from mcp_toolserver.protocol.forms import MAX_CHARACTERS, Content, Form
 
 WORDS = Question(text="Why?")

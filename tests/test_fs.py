@@ -16,7 +16,7 @@ from typing import BinaryIO
 import anyio
 import pytest
 
-from mcp_toolserver.capabilities import CanonicalPath, Files
+from mcp_toolserver.capabilities.files import CanonicalPath, Files
 from mcp_toolserver.errors import (
     Conflict,
     Denied,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.capabilities import GitChange, GitText
+from mcp_toolserver.capabilities.git import GitChange, GitText
 from mcp_toolserver.runtime.git_query import revision
 from mcp_toolserver.text.git_history import blamed, commits, references
 from mcp_toolserver.text.git_notes import about, counted, hidden, joined

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from pydantic import BaseModel, Field, JsonValue
 
-from mcp_toolserver.capabilities import PRICES, Capability
+from mcp_toolserver.capabilities.prices import PRICES, Capability
 from mcp_toolserver.dispatch import Dispatcher, Result
 from mcp_toolserver.library import (
     BuiltTool,
@@ -31,7 +31,8 @@ from mcp_toolserver.library import (
     filter_tools,
 )
 from mcp_toolserver.registry import Registry, discover
-from mcp_toolserver.tool import Args, Image, Output, WorkspacePath
+from mcp_toolserver.spec import Args, Image, Output
+from mcp_toolserver.tool import WorkspacePath
 from tests.workbench import Person, dispatcher, machine
 
 CONTEXT = ToolContext(working_directory="/tmp", session_id="session-001")

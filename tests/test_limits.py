@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.capabilities import Spill
+from mcp_toolserver.capabilities.calls import Spill
 from mcp_toolserver.limits import fit
+from mcp_toolserver.spec import Output
 from mcp_toolserver.text.clip import head_bytes, tail_bytes
-from mcp_toolserver.tool import Output
 
 
 class Shelf:

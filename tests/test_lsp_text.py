@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.capabilities import CanonicalPath
+from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.runtime.git_known import SETTLED
 from mcp_toolserver.runtime.lsp.documents import Pages
 from mcp_toolserver.runtime.lsp.programs import find_programs, places

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.capabilities import Capability, NoteQuery
+from mcp_toolserver.capabilities.notes import NoteQuery
+from mcp_toolserver.capabilities.prices import Capability
 from mcp_toolserver.dispatch import Dispatcher, Result
 from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.runtime.grant import Machine

@@ -11,12 +11,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mcp_toolserver.capabilities import CanonicalPath
+from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.limits import fit
 from mcp_toolserver.runtime.fs import Workspace
+from mcp_toolserver.spec import Output
 from mcp_toolserver.stores.outputs import Outputs
-from mcp_toolserver.tool import Output
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.capabilities import Capability, Permission
+from mcp_toolserver.capabilities.prices import Capability, Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.library.loading import own_tools
 from mcp_toolserver.policy.level import level
@@ -25,7 +25,8 @@ TOOLS = [define_tool("shout", "Say it loudly.", lambda args, _: args["word"].upp
 """
 
 NATIVE = """
-from mcp_toolserver.tool import Args, Capability, Field, Output, Permission, Runtime, ToolSpec, WorkspacePath
+from mcp_toolserver.spec import Args, Output, Runtime, ToolSpec
+from mcp_toolserver.tool import Capability, Field, Permission, WorkspacePath
 
 class Count(Args):
     path: WorkspacePath = Field(description="File")

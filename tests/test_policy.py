@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.capabilities import PRICES, Capability, Permission
+from mcp_toolserver.capabilities.prices import PRICES, Capability, Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.policy.level import level
 from mcp_toolserver.policy.rules import Policy, Request, Rule, Vocabulary, parse
 from mcp_toolserver.policy.watchdog import commands, watch
-from mcp_toolserver.tool import Args, Output, Runtime, ToolSpec
+from mcp_toolserver.spec import Args, Output, Runtime, ToolSpec
 
 READ, WRITE, DANGER = Permission
 

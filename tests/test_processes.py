@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.capabilities import CanonicalPath, Command, JobState
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.processes import Command, JobState
 from mcp_toolserver.errors import Conflict, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.broker import Helper
 from mcp_toolserver.runtime.capture import Capture, CaptureLimits

@@ -9,7 +9,7 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.protocol import elicit
 from mcp_toolserver.protocol.beside import Beside

@@ -10,7 +10,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.protocol import resources
 from mcp_toolserver.protocol.source import LARGEST, Visitor
 from mcp_toolserver.protocol.sources.files import path_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.capabilities import SearchMode
+from mcp_toolserver.capabilities.search import SearchMode
 from mcp_toolserver.errors import Denied, InvalidInput, NotFound, TimedOut, ToolError
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.fallback.reading import MAX_FILE

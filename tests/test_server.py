@@ -15,7 +15,7 @@ import pytest_asyncio
 from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.registry import discover
-from mcp_toolserver.tool import Kind
+from mcp_toolserver.spec import Kind
 from tests.confinement import git
 from tests.live import ERAS, MODES, TRANSPORTS, Kept, Setup, connected, text
 
@@ -364,7 +364,7 @@ async def test_a_cursor_nobody_was_given_is_refused(place: Place, kept: Kept) ->
 
 
 async def test_an_old_client_gets_no_resource_link(setup: Setup) -> None:
-    from mcp_toolserver.capabilities import Spill
+    from mcp_toolserver.capabilities.calls import Spill
     from mcp_toolserver.dispatch import Result
     from mcp_toolserver.protocol.translate import result
 

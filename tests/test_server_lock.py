@@ -24,7 +24,7 @@ import ctypes, json, os, socket, subprocess, sys, threading
 sys.path.insert(0, sys.argv[1])
 import anyio
 from mcp_toolserver import confine
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.settings import Settings
 from tests.workbench import Args, Output, Person, dispatcher, machine, tool
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.capabilities import Evaluation, JobState
+from mcp_toolserver.capabilities.processes import JobState
+from mcp_toolserver.capabilities.sessions import Evaluation
 from mcp_toolserver.runtime.repl.driver import Lines
 from mcp_toolserver.runtime.session_words import LONGEST, Hearing, Nonsense, Words
 from mcp_toolserver.text.repl import evaluated, named_language, one_shot

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.settings import OPTIONS, Invocation, Settings, load
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.capabilities import CanonicalPath, FileQuery, LineQuery
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.search import FileQuery, LineQuery
 from mcp_toolserver.runtime import ripgrep
 from mcp_toolserver.runtime.fallback.program import main
 from mcp_toolserver.runtime.search_programs import start

@@ -12,7 +12,8 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.capabilities import Capability, Question
+from mcp_toolserver.capabilities.human import Question
+from mcp_toolserver.capabilities.prices import Capability
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.protocol import elicit
 from mcp_toolserver.protocol.factory import build

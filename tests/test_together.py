@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mcp_toolserver.capabilities import CanonicalPath, Contents, FileChange, Files
+from mcp_toolserver.capabilities.files import CanonicalPath, Contents, FileChange, Files
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, ToolError
 from mcp_toolserver.runtime import together
 from mcp_toolserver.runtime.fs import Workspace

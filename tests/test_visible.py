@@ -17,7 +17,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import ResourceLink, TextResourceContents
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.protocol.beside import Beside
@@ -26,9 +26,9 @@ from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.source import LARGEST
 from mcp_toolserver.protocol.translate import METADATA
 from mcp_toolserver.runtime.broker import Broker
+from mcp_toolserver.spec import Record
 from mcp_toolserver.text.edit import Edit, apply
 from mcp_toolserver.text.visible import escape, escapes, is_hidden, unescape, visible
-from mcp_toolserver.tool import Record
 from tests import processes
 from tests.processes import served
 from tests.searching import ask, search_broker, searcher

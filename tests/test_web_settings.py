@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mcp_toolserver.assembly import assemble, web_options
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.confine import walls
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.registry import discover

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import httpcore
 
-from mcp_toolserver.capabilities import PRICES, Capability
+from mcp_toolserver.capabilities.prices import PRICES, Capability
 from mcp_toolserver.dispatch import Dispatcher, Result
 from mcp_toolserver.runtime.web.options import Provider, WebOptions, host_patterns, private_places
 from mcp_toolserver.runtime.web.web import Underlay, Web

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mcp_toolserver.assembly import vocabulary
-from mcp_toolserver.capabilities import PRICES, Answers, Capability, Permission, Prices, Question
+from mcp_toolserver.capabilities.human import Answers, Question
+from mcp_toolserver.capabilities.prices import PRICES, Capability, Permission, Prices
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.errors import NobodyToAsk
 from mcp_toolserver.policy.rules import Policy, parse
@@ -13,8 +14,8 @@ from mcp_toolserver.policy.watchdog import commands
 from mcp_toolserver.registry import Entry, Registry, discover
 from mcp_toolserver.runtime.fs import Workspace
 from mcp_toolserver.runtime.grant import Machine
+from mcp_toolserver.spec import Args, Kind, Limits, Output, Runtime, ToolSpec
 from mcp_toolserver.stores.outputs import Outputs
-from mcp_toolserver.tool import Args, Kind, Limits, Output, Runtime, ToolSpec
 
 FILE_PRICES: Prices = {need: PRICES[need] for need in (Capability.FS_READ, Capability.FS_WRITE)}
 """A host that has files and nothing else."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from mcp_toolserver import confine
 from mcp_toolserver.assembly import assemble
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.found_programs import Found

@@ -8,7 +8,7 @@ import anyio
 from pydantic import JsonValue
 
 from mcp_toolserver.assembly import Assembly
-from mcp_toolserver.capabilities import Answers, Question
+from mcp_toolserver.capabilities.human import Answers, Question
 from mcp_toolserver.dispatch import Result
 from mcp_toolserver.errors import NobodyToAsk, UnknownTool
 from mcp_toolserver.settings import Invocation

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 
 from mcp_toolserver import confine
-from mcp_toolserver.capabilities import Capability
+from mcp_toolserver.capabilities.prices import Capability
 from mcp_toolserver.commands import host
 from mcp_toolserver.commands.host import Host, Place
 from mcp_toolserver.commands.own_process import Tried, try_lock

@@ -11,7 +11,7 @@
 A file of tools that the server is to offer assigns them to `TOOLS`; its `tool-files` setting names the file.
 """
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.errors import (
     Conflict,
     Denied,

@@ -7,11 +7,11 @@ from typing import TypedDict
 
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.library.calling import called, captured
 from mcp_toolserver.library.values import Payload, ToolContext, ToolResult
-from mcp_toolserver.tool import Args, Kind
+from mcp_toolserver.spec import Args, Kind
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from mcp_toolserver.errors import ToolError
 from mcp_toolserver.library.values import ToolResult
-from mcp_toolserver.tool import Output
+from mcp_toolserver.spec import Output
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import get_args
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.library.built import Check
-from mcp_toolserver.tool import Kind
+from mcp_toolserver.spec import Kind
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _MOST_CHARACTERS = 2_048

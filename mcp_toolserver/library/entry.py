@@ -8,7 +8,7 @@ from typing import ClassVar
 import anyio
 from pydantic import ConfigDict, JsonValue, model_validator
 
-from mcp_toolserver.capabilities import Capability, Permission
+from mcp_toolserver.capabilities.prices import Capability, Permission
 from mcp_toolserver.errors import Denied, Failed
 from mcp_toolserver.labels import Label
 from mcp_toolserver.library.built import BuiltTool, asked
@@ -17,7 +17,7 @@ from mcp_toolserver.library.declared import check_names
 from mcp_toolserver.library.schema import Refusal, checker, strict
 from mcp_toolserver.library.values import Payload, Tool, ToolContext, ToolResult
 from mcp_toolserver.registry import Entry
-from mcp_toolserver.tool import Args, Limits, Output, Profile, Runtime, ToolSpec
+from mcp_toolserver.spec import Args, Limits, Output, Profile, Runtime, ToolSpec
 
 TOOLSET = "user"
 NEEDS = frozenset({Capability.OWN_CODE})

@@ -18,14 +18,14 @@ from typing import TypeGuard, TypeVar
 
 import anyio
 
-from mcp_toolserver.capabilities import PRICES
+from mcp_toolserver.capabilities.prices import PRICES
 from mcp_toolserver.errors import RegistrationError, SettingsError
 from mcp_toolserver.library.declared import check_names
 from mcp_toolserver.library.entry import NEEDS, TOOLSET, as_entry
 from mcp_toolserver.library.values import Tool
 from mcp_toolserver.registry import Entry
 from mcp_toolserver.runtime.beneath import below
-from mcp_toolserver.tool import Forward, ToolSpec
+from mcp_toolserver.spec import Forward, ToolSpec
 
 GROUP = "mcp_toolserver.tools"
 """The group of entry points under which a package offers tools."""

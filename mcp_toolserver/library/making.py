@@ -12,8 +12,8 @@ from mcp_toolserver.library.built import BuiltTool, Declared
 from mcp_toolserver.library.declared import said_of
 from mcp_toolserver.library.schema import Refusal, checker, strict
 from mcp_toolserver.library.values import Payload, ToolContext
+from mcp_toolserver.spec import Args
 from mcp_toolserver.text.schema import Schema, plain_schema
-from mcp_toolserver.tool import Args
 
 _REQUIRED = ("name", "description", "input_schema", "execute")
 _KNOWN = (*_REQUIRED, *Declared.__annotations__)

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Protocol
 
-from mcp_toolserver.capabilities import PRICES, Capability, Permission, Prices
+from mcp_toolserver.capabilities.prices import PRICES, Capability, Permission, Prices
 
 
 class Demand(Protocol):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.text.glob import matcher, wildcard
 from mcp_toolserver.text.urls import url_matcher

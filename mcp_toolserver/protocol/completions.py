@@ -8,7 +8,7 @@ import mcp_types as mcp
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.capabilities import Answers, Question
+from mcp_toolserver.capabilities.human import Answers, Question
 from mcp_toolserver.dispatch import Caller
 from mcp_toolserver.errors import NobodyToAsk
 from mcp_toolserver.protocol.handlers import Handlers

@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import is_version_at_least
 
-from mcp_toolserver.capabilities import Answers, Question
+from mcp_toolserver.capabilities.human import Answers, Question
 from mcp_toolserver.dispatch import Pending
 from mcp_toolserver.errors import Denied, NobodyToAsk, TimedOut, Unavailable
 from mcp_toolserver.protocol.forms import Form

@@ -6,7 +6,7 @@ import mcp_types as mcp
 from mcp.server.caching import CacheHint
 
 from mcp_toolserver import __version__
-from mcp_toolserver.capabilities import Capability
+from mcp_toolserver.capabilities.prices import Capability
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.observe import traced
 from mcp_toolserver.protocol.feature import Feature, ToolServer

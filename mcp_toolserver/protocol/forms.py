@@ -11,7 +11,7 @@ from typing import TypeGuard
 
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities import Answers, Question
+from mcp_toolserver.capabilities.human import Answers, Question
 
 MAX_CHARACTERS = 4_000
 """Of an answer in words."""

@@ -12,8 +12,8 @@ from mcp_toolserver.dispatch import Form
 from mcp_toolserver.protocol.feature import refuse_cursor
 from mcp_toolserver.protocol.source import LARGEST, Refused, Visitor, Waiting
 from mcp_toolserver.protocol.sources.names import completed
+from mcp_toolserver.spec import Output, Runtime
 from mcp_toolserver.text.prompts import PROMPTS, Argument, Prompt
-from mcp_toolserver.tool import Output, Runtime
 
 LONGEST = 4_000
 """Characters of an argument."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import mcp_types as mcp
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities import Capability, Permission
+from mcp_toolserver.capabilities.prices import Capability, Permission
 from mcp_toolserver.dispatch import Dispatcher, Result
 from mcp_toolserver.protocol.ages import fitted
 from mcp_toolserver.registry import Entry

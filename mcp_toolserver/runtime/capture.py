@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from typing import Protocol
 
-from mcp_toolserver.capabilities import Spill
+from mcp_toolserver.capabilities.calls import Spill
 from mcp_toolserver.text.utf8 import decode_page, without_cut_start
 
 WIDEST = 3

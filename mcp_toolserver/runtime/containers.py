@@ -15,8 +15,11 @@ from functools import partial
 
 import anyio
 
-from mcp_toolserver.capabilities import CanonicalPath, Command, Contained, Report, Scope
-from mcp_toolserver.capabilities import Containers as ContainersHere
+from mcp_toolserver.capabilities.calls import Report, Scope
+from mcp_toolserver.capabilities.containers import Contained
+from mcp_toolserver.capabilities.containers import Containers as ContainersHere
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.processes import Command
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.container_engine import Engine

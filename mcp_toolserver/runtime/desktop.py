@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mcp_toolserver.capabilities import CanonicalPath, Capability, Desktop, Indexed, Notes, WindowPictures
+from mcp_toolserver.capabilities.desktop import Desktop, Indexed, WindowPictures
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.notes import Notes
+from mcp_toolserver.capabilities.prices import Capability
 from mcp_toolserver.errors import NotFound, RegistrationError, Unavailable
 from mcp_toolserver.runtime import clipboard, desktop_index, screen_windows
 from mcp_toolserver.runtime.fs import Workspace

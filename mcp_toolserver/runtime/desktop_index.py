@@ -1,6 +1,6 @@
 """Files that an index of this machine names, of which those are shown that a call may see."""
 
-from mcp_toolserver.capabilities import Indexed
+from mcp_toolserver.capabilities.desktop import Indexed
 from mcp_toolserver.errors import ToolError, Unavailable
 from mcp_toolserver.runtime.beneath import below
 from mcp_toolserver.runtime.fs import Workspace

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mcp_toolserver.capabilities import Capability
+from mcp_toolserver.capabilities.prices import Capability
 from mcp_toolserver.runtime.host_programs import find_program
 
 SESSION = ("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")

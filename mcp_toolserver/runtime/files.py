@@ -12,7 +12,7 @@ from typing import BinaryIO, Literal, Protocol, TypeVar
 
 from anyio import to_thread
 
-from mcp_toolserver.capabilities import (
+from mcp_toolserver.capabilities.files import (
     CanonicalPath,
     Contents,
     FileChange,

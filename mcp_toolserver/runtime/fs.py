@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from mcp_toolserver.capabilities import CanonicalPath, Files
+from mcp_toolserver.capabilities.files import CanonicalPath, Files
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, SettingsError
 from mcp_toolserver.runtime.beneath import (
     FOLDER,

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from mcp_toolserver.capabilities import (
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.git import (
     BlameQuery,
-    CanonicalPath,
     DiffQuery,
     GitChange,
     GitHistory,

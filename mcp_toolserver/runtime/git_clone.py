@@ -7,7 +7,9 @@ from urllib.parse import quote
 
 import anyio
 
-from mcp_toolserver.capabilities import CanonicalPath, Cloned, CloneQuery, Report
+from mcp_toolserver.capabilities.calls import Report
+from mcp_toolserver.capabilities.clones import Cloned, CloneQuery
+from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, SandboxUnavailable, TimedOut, Unavailable
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.dialogue import Dialogue, converse

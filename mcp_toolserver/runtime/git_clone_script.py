@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mcp_toolserver.capabilities import Cloned
+from mcp_toolserver.capabilities.clones import Cloned
 from mcp_toolserver.errors import InvalidInput, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.git_config import FIXED
 

@@ -1,6 +1,6 @@
 """What a path held in a commit: a file, a folder, a link or a submodule."""
 
-from mcp_toolserver.capabilities import GitText
+from mcp_toolserver.capabilities.git import GitText
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.runtime.git import GitAnswer
 from mcp_toolserver.runtime.git_repository import Repository

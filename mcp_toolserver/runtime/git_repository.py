@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from mcp_toolserver.capabilities import CanonicalPath
+from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import Denied, InvalidInput, Unavailable
 from mcp_toolserver.runtime.beneath import below
 from mcp_toolserver.runtime.fs import Kind, Workspace

@@ -1,47 +1,40 @@
 """This machine as the dispatcher sees it, and the runtime of one call."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from anyio import to_thread
 
-from mcp_toolserver.capabilities import (
-    Ask,
-    CanonicalPath,
-    Capability,
-    Catalogue,
-    Clock,
-    Clones,
-    Containers,
-    Desktop,
-    Fetch,
-    Files,
-    Git,
-    Jobs,
-    Languages,
-    Origin,
-    Preferences,
-    Prices,
-    Processes,
-    Report,
-    Scope,
-    Search,
-    Send,
-    Sessions,
-    Spill,
-    Tell,
-    Todos,
-)
+from mcp_toolserver.capabilities.prices import Capability
 from mcp_toolserver.conversation import Human
 from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.limits import Spiller
 from mcp_toolserver.runtime.clock import SystemClock
 from mcp_toolserver.runtime.desktop_programs import DESKTOP
 from mcp_toolserver.runtime.fs import Workspace
-from mcp_toolserver.tool import Runtime
+from mcp_toolserver.spec import Runtime
 
 if TYPE_CHECKING:
+    from mcp_toolserver.capabilities.calls import Report, Scope, Spill
+    from mcp_toolserver.capabilities.catalogue import Catalogue
+    from mcp_toolserver.capabilities.clock import Clock
+    from mcp_toolserver.capabilities.clones import Clones
+    from mcp_toolserver.capabilities.containers import Containers
+    from mcp_toolserver.capabilities.desktop import Desktop
+    from mcp_toolserver.capabilities.files import CanonicalPath, Files
+    from mcp_toolserver.capabilities.git import Git
+    from mcp_toolserver.capabilities.human import Ask, Tell
+    from mcp_toolserver.capabilities.kept import Preferences, Todos
+    from mcp_toolserver.capabilities.languages import Languages
+    from mcp_toolserver.capabilities.origin import Origin
+    from mcp_toolserver.capabilities.prices import Prices
+    from mcp_toolserver.capabilities.processes import Jobs, Processes
+    from mcp_toolserver.capabilities.search import Search
+    from mcp_toolserver.capabilities.sessions import Sessions
+    from mcp_toolserver.capabilities.web import Fetch, Send
     from mcp_toolserver.runtime.web.web import Web
 
 T = TypeVar("T")
@@ -210,11 +203,11 @@ class Machine:
     clock: Clock = field(default_factory=SystemClock)
     todos: Todos | None = None
     preferences: Preferences | None = None
-    web: "Callable[[], Web] | None" = None
+    web: Callable[[], Web] | None = None
     languages: Callable[[Workspace], Languages] | None = None
     desktop: Callable[[Workspace, frozenset[Capability]], Desktop] | None = None
 
-    def within(self, roots: Sequence[str]) -> "Machine":
+    def within(self, roots: Sequence[str]) -> Machine:
         """The same machine, confined to those of `roots` that lie inside the workspace."""
         return replace(self, workspace=self.workspace.within(roots))
 

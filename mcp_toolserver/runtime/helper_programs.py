@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import anyio
 
-from mcp_toolserver.capabilities import Capability
+from mcp_toolserver.capabilities.prices import Capability
 from mcp_toolserver.errors import TimedOut, Unavailable
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.desktop_programs import DesktopPrograms

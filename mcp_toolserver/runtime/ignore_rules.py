@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from mcp_toolserver.capabilities import CanonicalPath
+from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import ToolError
 from mcp_toolserver.runtime.search_names import inside
 from mcp_toolserver.text.glob import matcher

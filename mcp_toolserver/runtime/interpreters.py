@@ -16,7 +16,9 @@ from pathlib import Path
 
 import anyio
 
-from mcp_toolserver.capabilities import CanonicalPath, Evaluation, Language, Report, Sessions, Snippet
+from mcp_toolserver.capabilities.calls import Report
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.sessions import Evaluation, Language, Sessions, Snippet
 from mcp_toolserver.errors import InvalidInput, NotFound, Unavailable
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.capture import Sink

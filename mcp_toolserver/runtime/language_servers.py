@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mcp_toolserver.capabilities import CodeAnswer, CodeQuery, Languages, Search
+from mcp_toolserver.capabilities.languages import CodeAnswer, CodeQuery, Languages
+from mcp_toolserver.capabilities.search import Search
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.dialogue import Dialogue, converse
 from mcp_toolserver.runtime.fs import Workspace

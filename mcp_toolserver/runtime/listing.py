@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
-from mcp_toolserver.capabilities import CanonicalPath, EntryKind, FolderContent, FolderEntry, FolderQuery
+from mcp_toolserver.capabilities.files import (
+    CanonicalPath,
+    EntryKind,
+    FolderContent,
+    FolderEntry,
+    FolderQuery,
+)
 from mcp_toolserver.errors import ToolError
 from mcp_toolserver.runtime.ignore_rules import Readable, inherited
 from mcp_toolserver.runtime.refusals import explained

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities import Capability, Note, NoteCard, NoteCards, NoteQuery
+from mcp_toolserver.capabilities.notes import Note, NoteCard, NoteCards, NoteQuery
+from mcp_toolserver.capabilities.prices import Capability
 from mcp_toolserver.errors import InvalidInput, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.helper_programs import HelperPrograms
 from mcp_toolserver.text.notes import Told, ToldCard, asking, below_title, told

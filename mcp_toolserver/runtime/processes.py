@@ -15,7 +15,9 @@ from typing import Protocol
 
 import anyio
 
-from mcp_toolserver.capabilities import CanonicalPath, Command, JobState, Processes, Report, Scope
+from mcp_toolserver.capabilities.calls import Report, Scope
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.processes import Command, JobState, Processes
 from mcp_toolserver.errors import Conflict, NotFound, SandboxUnavailable, Unavailable
 from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.capture import Capture, CaptureLimits, Sink

@@ -7,7 +7,7 @@ never where an option could be.
 import re
 from collections.abc import Sequence
 
-from mcp_toolserver.capabilities import FileQuery, LineQuery
+from mcp_toolserver.capabilities.search import FileQuery, LineQuery
 from mcp_toolserver.errors import InvalidInput, ToolError, Unavailable
 
 HERE = "./"

@@ -1,6 +1,6 @@
 """Pictures of the windows that are on the screen, each by itself."""
 
-from mcp_toolserver.capabilities import WindowPicture, WindowPictures
+from mcp_toolserver.capabilities.desktop import WindowPicture, WindowPictures
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.helper_programs import HelperPrograms, failed
 from mcp_toolserver.text import desktop as argv

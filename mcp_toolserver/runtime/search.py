@@ -13,7 +13,7 @@ from typing import Protocol
 
 from anyio import sleep, to_thread
 
-from mcp_toolserver.capabilities import FileQuery, FoundFiles, FoundLines, LineQuery
+from mcp_toolserver.capabilities.search import FileQuery, FoundFiles, FoundLines, LineQuery
 from mcp_toolserver.errors import InvalidInput, SandboxUnavailable, TimedOut, Unavailable
 from mcp_toolserver.runtime import ripgrep
 from mcp_toolserver.runtime.launch import Exit, Launcher

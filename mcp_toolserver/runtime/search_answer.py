@@ -10,7 +10,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from mcp_toolserver.capabilities import CanonicalPath, FoundLines, LineQuery
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.search import FoundLines, LineQuery
 from mcp_toolserver.errors import ToolError
 from mcp_toolserver.runtime.search_names import inside, showable
 from mcp_toolserver.runtime.search_place import Place, Searched

@@ -2,7 +2,7 @@
 
 import re
 
-from mcp_toolserver.capabilities import CanonicalPath
+from mcp_toolserver.capabilities.files import CanonicalPath
 
 _UNSHOWABLE = re.compile("[\0-\x1f\x7f\ud800-\udfff]")
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from mcp_toolserver.capabilities import LineQuery, SearchMode
+from mcp_toolserver.capabilities.search import LineQuery, SearchMode
 
 MAX_KEPT = 32 << 20
 """Bytes of results kept."""

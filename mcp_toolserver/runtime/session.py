@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 import anyio
 import anyio.lowlevel
 
-from mcp_toolserver.capabilities import Evaluation, JobState, Report
+from mcp_toolserver.capabilities.calls import Report
+from mcp_toolserver.capabilities.processes import JobState
+from mcp_toolserver.capabilities.sessions import Evaluation
 from mcp_toolserver.errors import SandboxUnavailable, Unavailable
 from mcp_toolserver.runtime.capture import Capture, CaptureLimits, Sink
 from mcp_toolserver.runtime.child import LOST

@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from mcp_toolserver.capabilities import CanonicalPath
+from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import Conflict, ToolError
 from mcp_toolserver.runtime.atomic import Changed, Old, backup_name, folder_to_write, identity, staged
 from mcp_toolserver.runtime.libc import rename_new

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from mcp_toolserver.capabilities import Capability, Permission
+from mcp_toolserver.capabilities.prices import Capability, Permission
 from mcp_toolserver.record import Call
 from mcp_toolserver.text.arguments import refusal
 from mcp_toolserver.text.redact import redacted

@@ -17,7 +17,7 @@ from threading import Lock
 
 from anyio import to_thread
 
-from mcp_toolserver.capabilities import Spill
+from mcp_toolserver.capabilities.calls import Spill
 from mcp_toolserver.errors import NotFound
 
 _HANDLE = re.compile(r"[0-9a-f]{32}")

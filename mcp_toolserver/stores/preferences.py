@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from mcp_toolserver.capabilities import Preference
+from mcp_toolserver.capabilities.kept import Preference
 from mcp_toolserver.stores.database import Database
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mcp_toolserver.capabilities import Todo, TodoChange, TodoList
+from mcp_toolserver.capabilities.kept import Todo, TodoChange, TodoList
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.stores.database import Database
 

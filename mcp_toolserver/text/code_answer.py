@@ -4,7 +4,7 @@ answer at its end.
 
 from collections.abc import Iterator
 
-from mcp_toolserver.capabilities import CodeAnswer, CodeOperation, CodePlace
+from mcp_toolserver.capabilities.languages import CodeAnswer, CodeOperation, CodePlace
 
 _NOUNS: dict[CodeOperation, tuple[str, str]] = {
     "goToDefinition": ("definition", "definitions"),

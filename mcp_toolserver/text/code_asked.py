@@ -1,6 +1,6 @@
 """Which place in a file a question means."""
 
-from mcp_toolserver.capabilities import CodeQuery
+from mcp_toolserver.capabilities.languages import CodeQuery
 from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.text.code_languages import outline, searched_language
 from mcp_toolserver.text.code_positions import symbol_start

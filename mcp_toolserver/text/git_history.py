@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from mcp_toolserver.capabilities import GitBranch, GitCommit, GitLine
+from mcp_toolserver.capabilities.git import GitBranch, GitCommit, GitLine
 
 COMMIT_FORMAT = "--format=%H%x00%an%x00%ae%x00%aI%x00%s%x00%b"
 """To be given with `-z`."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from mcp_toolserver.capabilities import GitText
+from mcp_toolserver.capabilities.git import GitText
 
 
 def hidden(count: int, what: str) -> Iterator[str]:

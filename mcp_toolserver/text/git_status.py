@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from mcp_toolserver.capabilities import GitChange, GitState
+from mcp_toolserver.capabilities.git import GitChange, GitState
 
 _NO_COMMIT = "(initial)"
 _NO_BRANCH = "(detached)"

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from mcp_toolserver.capabilities import JobState, Report, Spill
+from mcp_toolserver.capabilities.calls import Report, Spill
+from mcp_toolserver.capabilities.processes import JobState
 
 _WORDS = {
     "running": "running for {}",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
-from mcp_toolserver.capabilities import FolderContent, FolderEntry
+from mcp_toolserver.capabilities.files import FolderContent, FolderEntry
 
 _UNSEEN = " …"
 """Behind a folder that was not looked into."""

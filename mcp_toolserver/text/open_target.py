@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
 
-from mcp_toolserver.capabilities import CanonicalPath
+from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.text.paths import lexical
 from mcp_toolserver.text.urls import canonical_url
 

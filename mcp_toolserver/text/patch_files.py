@@ -6,7 +6,7 @@ Each section works on what those before it have left. When some cannot be carrie
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from mcp_toolserver.capabilities import CanonicalPath, Contents, FileChange
+from mcp_toolserver.capabilities.files import CanonicalPath, Contents, FileChange
 from mcp_toolserver.errors import Conflict, NotFound, ToolError
 from mcp_toolserver.text.content import encoded, encoding_of
 from mcp_toolserver.text.diff import unified

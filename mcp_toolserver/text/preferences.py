@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mcp_toolserver.capabilities import Preference
+from mcp_toolserver.capabilities.kept import Preference
 from mcp_toolserver.errors import InvalidInput
 
 MAX_CHARACTERS = 200

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Mapping
 
-from mcp_toolserver.capabilities import Evaluation, Language
+from mcp_toolserver.capabilities.sessions import Evaluation, Language
 from mcp_toolserver.text.job import noted, printed
 
 _LANGUAGES: Mapping[str, Language] = {

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from mcp_toolserver.capabilities import Todo, TodoList, TodoPriority
+from mcp_toolserver.capabilities.kept import Todo, TodoList, TodoPriority
 from mcp_toolserver.errors import InvalidInput, NotFound
 
 MOST = 200

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from mcp_toolserver.capabilities import ToolCard
+from mcp_toolserver.capabilities.catalogue import ToolCard
 from mcp_toolserver.text.ranking import Weights, scores, weights, words
 
 PROXY = "CallTool"

@@ -1,6 +1,6 @@
 """An answer of the web as text."""
 
-from mcp_toolserver.capabilities import WebAnswer
+from mcp_toolserver.capabilities.web import WebAnswer
 from mcp_toolserver.text.encoding import detect
 from mcp_toolserver.text.readable import decoded
 from mcp_toolserver.text.untrusted import framed

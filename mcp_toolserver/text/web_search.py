@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from mcp_toolserver.capabilities import WebHit, WebQuery
+from mcp_toolserver.capabilities.web import WebHit, WebQuery
 from mcp_toolserver.text.urls import parse_url
 
 _TAG = re.compile(r"<[^<>]*>")

@@ -5,7 +5,7 @@ serve: what a client is told of a tool does not depend on the machine.
 import anyio
 import mcp_types as mcp
 
-from mcp_toolserver.capabilities import Capability, Permission
+from mcp_toolserver.capabilities.prices import Capability, Permission
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.protocol.feature import ToolServer
 from mcp_toolserver.protocol.quota import Allowance

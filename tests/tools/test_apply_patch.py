@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.text.content import encoding_of
 from mcp_toolserver.tools.files.apply_patch import TOOL

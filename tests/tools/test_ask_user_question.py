@@ -11,7 +11,7 @@ import mcp_types as mcp
 import pytest
 from mcp import Client
 
-from mcp_toolserver.capabilities import Answers, Choice, Question
+from mcp_toolserver.capabilities.human import Answers, Choice, Question
 from mcp_toolserver.errors import NobodyToAsk
 from mcp_toolserver.protocol.factory import build
 from mcp_toolserver.protocol.handlers import Handlers

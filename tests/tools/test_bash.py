@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.capabilities import JobState, Permission
+from mcp_toolserver.capabilities.prices import Permission
+from mcp_toolserver.capabilities.processes import JobState
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.policy.rules import Vocabulary, parse
 from mcp_toolserver.runtime.capture import CaptureLimits

@@ -9,11 +9,12 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities import PRICES, Capability, Permission
+from mcp_toolserver.capabilities.prices import PRICES, Capability, Permission
 from mcp_toolserver.dispatch import Dispatcher, Pending, Result
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.registry import discover
-from mcp_toolserver.tool import Args, Image, Output, Record, Runtime, WorkspacePath
+from mcp_toolserver.spec import Args, Image, Output, Record, Runtime
+from mcp_toolserver.tool import WorkspacePath
 from tests.test_audit import lines, opened, recorded
 from tests.workbench import Person, dispatcher, machine, tool
 

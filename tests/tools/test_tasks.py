@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from mcp_toolserver.capabilities import JobState
+from mcp_toolserver.capabilities.processes import JobState
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.runtime.capture import CaptureLimits
 from mcp_toolserver.runtime.processes import CommandLimits

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.dispatch import Dispatcher, Result
 from tests.live import Setup, connected, text
 from tests.planning import call, database, host, planner

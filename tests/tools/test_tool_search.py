@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.capabilities import PRICES, Capability, Permission
+from mcp_toolserver.capabilities.prices import PRICES, Capability, Permission
 from mcp_toolserver.dispatch import Dispatcher, Result
 from mcp_toolserver.registry import Registry, discover
 from tests.workbench import Person, dispatcher, machine

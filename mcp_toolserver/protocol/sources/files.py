@@ -9,10 +9,11 @@ from urllib.parse import unquote, urlsplit
 import mcp_types as mcp
 
 from mcp_toolserver.dispatch import Form, Result
+from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.protocol.source import LARGEST, Refused, Visitor, text
 from mcp_toolserver.protocol.sources.names import TOOL, completed
+from mcp_toolserver.spec import Image, Output, Runtime
 from mcp_toolserver.text.kinds import image_type
-from mcp_toolserver.tool import Image, InvalidInput, Output, Runtime
 
 TEMPLATE = "file:///{+path}"
 

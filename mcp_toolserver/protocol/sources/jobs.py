@@ -7,13 +7,13 @@ from typing import Any
 
 import mcp_types as mcp
 
-from mcp_toolserver.capabilities import JobState
+from mcp_toolserver.capabilities.processes import JobState
 from mcp_toolserver.changes import Changes
 from mcp_toolserver.dispatch import Form
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.protocol.source import LARGEST, Visitor, text
+from mcp_toolserver.spec import Output, Runtime
 from mcp_toolserver.text.job import ending, lines
-from mcp_toolserver.tool import Output, Runtime
 
 URI = "toolserver://jobs"
 TEMPLATE = f"{URI}/{{id}}"

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+from mcp_toolserver.capabilities.files import FolderQuery
 from mcp_toolserver.dispatch import Form
 from mcp_toolserver.protocol.source import Refused, Visitor, Waiting
-from mcp_toolserver.tool import FolderQuery, Output, Runtime
+from mcp_toolserver.spec import Output, Runtime
 
 TOOL = "read_file"
 """The tool whose rights and rules hold."""

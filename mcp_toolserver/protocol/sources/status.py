@@ -8,7 +8,7 @@ import mcp_types as mcp
 
 from mcp_toolserver.dispatch import Form
 from mcp_toolserver.protocol.source import LARGEST, Refused, Visitor, text
-from mcp_toolserver.tool import Output, Runtime
+from mcp_toolserver.spec import Output, Runtime
 
 SECURITY_URI = "toolserver://security"
 CONFIG_URI = "toolserver://config"

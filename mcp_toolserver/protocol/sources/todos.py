@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import mcp_types as mcp
 
+from mcp_toolserver.capabilities.kept import TodoChange
 from mcp_toolserver.changes import Changes
 from mcp_toolserver.dispatch import Form
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.protocol.source import LARGEST, Visitor, text
-from mcp_toolserver.tool import Output, Runtime, TodoChange
+from mcp_toolserver.spec import Output, Runtime
 
 URI = "toolserver://todos"
 

@@ -13,7 +13,7 @@ from time import monotonic
 
 from anyio import to_thread
 
-from mcp_toolserver.capabilities import CanonicalPath
+from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import InvalidInput, ToolError
 from mcp_toolserver.runtime.git_known import SETTLED
 from mcp_toolserver.runtime.lsp.uris import to_uri

@@ -6,7 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mcp_toolserver.capabilities import CanonicalPath, CodeAnswer, CodePlace, CodeQuery, LineQuery, Search
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.languages import CodeAnswer, CodePlace, CodeQuery
+from mcp_toolserver.capabilities.search import LineQuery, Search
 from mcp_toolserver.errors import InvalidInput, Unavailable
 from mcp_toolserver.runtime.beneath import below
 from mcp_toolserver.runtime.fs import Workspace

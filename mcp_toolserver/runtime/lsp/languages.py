@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from mcp_toolserver.capabilities import CanonicalPath, CodeAnswer, CodeQuery, FileQuery, Search
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.languages import CodeAnswer, CodeQuery
+from mcp_toolserver.capabilities.search import FileQuery, Search
 from mcp_toolserver.errors import InvalidInput, NotFound, TimedOut, Unavailable
 from mcp_toolserver.runtime.beneath import below
 from mcp_toolserver.runtime.fs import Workspace

@@ -10,7 +10,7 @@ from itertools import islice
 
 from lsprotocol import types
 
-from mcp_toolserver.capabilities import CodeAnswer, CodeOperation, CodeQuery
+from mcp_toolserver.capabilities.languages import CodeAnswer, CodeOperation, CodeQuery
 from mcp_toolserver.errors import Denied, Unavailable
 from mcp_toolserver.runtime.lsp.documents import Document
 from mcp_toolserver.runtime.lsp.session import PULL, Session

@@ -12,7 +12,7 @@ from typing import TypeVar
 import anyio
 from anyio import to_thread
 
-from mcp_toolserver.capabilities import CanonicalPath
+from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import ToolError
 from mcp_toolserver.runtime.lsp.documents import MOST_OPEN, Document, Documents, Open, Pages
 from mcp_toolserver.runtime.lsp.manners import answered, encoding, introduction, registered

@@ -7,7 +7,7 @@ every path of a caller, and shown with its line as it is on disk now.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from mcp_toolserver.capabilities import CodePlace
+from mcp_toolserver.capabilities.languages import CodePlace
 from mcp_toolserver.errors import ToolError
 from mcp_toolserver.runtime.fs import Workspace
 from mcp_toolserver.runtime.lsp.documents import Pages

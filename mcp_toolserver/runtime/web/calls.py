@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import httpcore
 
-from mcp_toolserver.capabilities import Scope, WebAnswer, WebHits, WebQuery, WebRead, WebSend
+from mcp_toolserver.capabilities.calls import Scope
+from mcp_toolserver.capabilities.web import WebAnswer, WebHits, WebQuery, WebRead, WebSend
 from mcp_toolserver.runtime.web.client import Ask, Errand, Exchanges, Reply
 from mcp_toolserver.runtime.web.guard import Guard
 from mcp_toolserver.runtime.web.options import WebOptions

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from mcp_toolserver.capabilities import WebHit, WebQuery
+from mcp_toolserver.capabilities.web import WebHit, WebQuery
 from mcp_toolserver.runtime.web.client import Ask
 from mcp_toolserver.text.urls import Url, parse_url
 from mcp_toolserver.text.web_search import brave, duckduckgo, flat, with_sites

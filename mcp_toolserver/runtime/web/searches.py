@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from http import HTTPStatus
 
-from mcp_toolserver.capabilities import WebHit, WebQuery
+from mcp_toolserver.capabilities.web import WebHit, WebQuery
 from mcp_toolserver.errors import Denied, Unavailable
 from mcp_toolserver.runtime.web.client import Errand, Exchanges
 from mcp_toolserver.runtime.web.guard import Guard, Private

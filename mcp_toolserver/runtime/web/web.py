@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from mcp_toolserver.capabilities import Fetch, Scope, Send
+from mcp_toolserver.capabilities.calls import Scope
+from mcp_toolserver.capabilities.web import Fetch, Send
 from mcp_toolserver.runtime.web.guard import Guard, Resolve, system_resolve
 from mcp_toolserver.runtime.web.options import WebOptions
 
