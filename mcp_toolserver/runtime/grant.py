@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from anyio import to_thread
 
+from mcp_toolserver.capabilities.origin import Origin
 from mcp_toolserver.capabilities.prices import Capability
 from mcp_toolserver.conversation import Human
 from mcp_toolserver.errors import RegistrationError
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.human import Ask, Tell
     from mcp_toolserver.capabilities.kept import Preferences, Todos
     from mcp_toolserver.capabilities.languages import Languages
-    from mcp_toolserver.capabilities.origin import Origin
     from mcp_toolserver.capabilities.prices import Prices
     from mcp_toolserver.capabilities.processes import Jobs, Processes
     from mcp_toolserver.capabilities.search import Search
