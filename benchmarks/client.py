@@ -112,6 +112,10 @@ class Client:
         self._stdout.close()
         self._log.close()
 
+    def hang_up(self) -> None:
+        """Close its stdin, as clients do at the end."""
+        self._stdin.close()
+
     def call(self, tool: str, arguments: Mapping[str, Any], *, patience: float = 60.0) -> Answer:
         """Call a tool that is expected to succeed."""
         answer = self.request("tools/call", {"name": tool, "arguments": arguments}, patience=patience)
@@ -135,6 +139,11 @@ class Client:
             if "error" in received:
                 raise Unanswered(f"{method}: {received['error']}")
             return Answer(received["result"], end - start)
+
+    def begin(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a request, in the handshake era, and do not wait for its answer."""
+        self._number += 1
+        self._send({"jsonrpc": "2.0", "id": self._number, "method": method, "params": params})
 
     def _send(self, message: Mapping[str, Any]) -> float:
         """Send, and give the time of sending; building the text is not counted."""

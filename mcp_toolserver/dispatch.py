@@ -16,11 +16,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import anyio
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.calls import Report, Scope, Spill
 from mcp_toolserver.capabilities.catalogue import ToolCard
-from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.prices import Capability, Permission, Prices
 from mcp_toolserver.conversation import Human, Speaker
 from mcp_toolserver.errors import (
@@ -35,14 +34,15 @@ from mcp_toolserver.errors import (
 )
 from mcp_toolserver.limits import Fitted, fit
 from mcp_toolserver.policy.level import level, missing
-from mcp_toolserver.policy.rules import Policy, Request, Subject
+from mcp_toolserver.policy.narrowing import Narrowing
+from mcp_toolserver.policy.rules import Policy, Request
 from mcp_toolserver.policy.watchdog import Objection, watch
 from mcp_toolserver.record import Call, Recorder, new_id
 from mcp_toolserver.registry import Entry, Registry
-from mcp_toolserver.spec import Args, Forward, Image, Output, Pathful, Profile, Runtime, ToolSpec
-from mcp_toolserver.text.arguments import lenient, refusal
+from mcp_toolserver.spec import Args, Forward, Image, Output, Profile, Runtime, ToolSpec
 from mcp_toolserver.text.visible import visible, visible_values
 from mcp_toolserver.turns import Turns
+from mcp_toolserver.validation import Places, subjects_of, validated
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +53,7 @@ READS_OF_ONE = 10
 """Those of one client."""
 
 
-Paths = str | tuple[str, ...] | Pathful
-"""The value of an argument that is marked as a path: one, several, or a text that names some."""
-
-
-class Host(Protocol):
+class Host(Places, Protocol):
     """What the dispatcher asks of the operating system's side."""
 
     @property
@@ -84,12 +80,13 @@ class Host(Protocol):
         """The same host, confined to those of `roots` that lie inside its own."""
         ...
 
-    def canonical(self, path: str) -> CanonicalPath:
-        """Raises: ToolError: not inside a root, or not a path."""
+    def narrowed(self, narrowing: Narrowing) -> "Host":
+        """The same host, with no more than `narrowing` allows."""
         ...
 
-    def spellings(self, path: CanonicalPath) -> Subject:
-        """Every way a rule may name the path."""
+    @property
+    def forbidden(self) -> Mapping[Capability, str]:
+        """Why a capability is not there for this call, where a client's own policy is the reason."""
         ...
 
     def grant(self, needs: frozenset[Capability], report: Report, human: Human, scope: Scope) -> Runtime:
@@ -127,6 +124,10 @@ class Caller(Speaker, Protocol):
 
     async def roots(self) -> Sequence[str] | None:
         """Folders the client works in, which narrow the roots of the server; None for no opinion."""
+        ...
+
+    def narrowing(self) -> Narrowing | None:
+        """What the client confines this call to; None for no opinion."""
         ...
 
 
@@ -195,6 +196,14 @@ class Manner:
 
 
 PLAIN = Manner()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Terms:
+    """What one call is decided by."""
+
+    policy: Policy
+    host: Host
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,16 +341,18 @@ class Dispatcher:
         entry, spec = found.entry, found.entry.spec
         call.tool, call.needs = spec.name, spec.needs
         call.permission = needed = self.level(entry)
-        roots = await caller.roots()
-        host = self.host if roots is None else self.host.within(roots)
+        terms = self._terms(await caller.roots(), caller.narrowing(), call)
+        host = terms.host
         args = self._validated(entry, found.arguments, call, host)
-        subjects = _subjects(entry, args, host)
+        subjects = subjects_of(entry, args, host)
         request = Request(tool=spec.name, level=needed, subjects=subjects, through=found.through)
-        await self._permit(request, call, caller)
+        await self._permit(request, terms, call, caller)
         if lacking := missing(spec.needs, host.prices):
             raise _lacking(spec.name, lacking, host)
         human = Human(caller, self.shown)
-        runtime = host.grant(spec.needs, self._report(caller), human, self._scope(request, call))
+        runtime = host.grant(
+            spec.needs, self._report(caller), human, self._scope(request, terms.policy, call)
+        )
         spec = _formed(spec, form)
         is_read = request.level is Permission.READ_ONLY and spec.kind != "other"
         turn = self._reads.place(caller.name) if is_read else nullcontext()
@@ -357,6 +368,14 @@ class Dispatcher:
         if (text := self.shown(output.text)) != output.text:
             output = replace(output, text=text)
         return self._enveloped(output, await fit(output, spec.limits.output_bytes, host))
+
+    def _terms(self, roots: Sequence[str] | None, narrowing: Narrowing | None, call: Call) -> _Terms:
+        """The policy and the host, less what the client takes away for this call."""
+        policy, host = self.policy, self.host
+        if narrowing is not None:
+            policy, host = policy.under(narrowing), host.narrowed(narrowing)
+            call.mode = policy.ceiling.flag
+        return _Terms(policy=policy, host=host if roots is None else host.within(roots))
 
     def _found(self, entry: Entry, call: Call) -> _Found:
         """What the call is for. A call that is one of another tool goes on as that."""
@@ -385,11 +404,11 @@ class Dispatcher:
             call.verdict = "refused-path" if isinstance(error, Denied) else "invalid"
             raise
 
-    def _scope(self, request: Request, call: Call) -> Scope:
+    def _scope(self, request: Request, policy: Policy, call: Call) -> Scope:
         """What the call goes on to by itself is decided like what it started with; nobody is asked again."""
 
         def refuses(subject: str) -> str | None:
-            verdict = self.policy.decide(replace(request, subjects=((subject,),)))
+            verdict = policy.decide(replace(request, subjects=((subject,),)))
             return None if verdict.action == "run" else verdict.reason
 
         return Scope(session=call.session, refuses=refuses, patient=call.patient, catalogue=self._catalogue)
@@ -410,7 +429,7 @@ class Dispatcher:
             spill=fitted.spill,
         )
 
-    async def _permit(self, request: Request, call: Call, caller: Caller) -> None:
+    async def _permit(self, request: Request, terms: _Terms, call: Call, caller: Caller) -> None:
         """Decide, watch and ask.
 
         Raises:
@@ -419,11 +438,15 @@ class Dispatcher:
         if off := [tool for tool in request.tools if tool not in self.offered]:
             call.verdict = "refused-off"
             raise Denied(f"{off[0]} is switched off on this server by its --tools or --toolsets setting.")
-        verdict = self.policy.decide(request)
+        verdict = terms.policy.decide(request)
         call.rule = verdict.rule
         if verdict.action == "refuse":
             call.verdict = "refused-rule" if verdict.rule else "refused-ceiling"
             raise Denied(verdict.reason)
+        needs = self.registry.entries[request.tool].spec.needs
+        if kept := [why for need, why in terms.host.forbidden.items() if need in needs]:
+            call.verdict = "refused-ceiling"
+            raise Denied(f"{request.tool} cannot run: {kept[0]}. The user can change that in the client.")
         if objection := watch(self.objections, request):
             call.verdict = "refused-watchdog"
             raise Denied(objection)
@@ -446,66 +469,6 @@ def _formed(spec: ToolSpec, form: Form | None) -> ToolSpec:
     if form is None:
         return spec
     return replace(spec, run=form.run, limits=replace(spec.limits, output_bytes=form.output_bytes))
-
-
-def validated(entry: Entry, arguments: Mapping[str, JsonValue], host: Host) -> Args:
-    """The arguments as the tool sees them: checked, and paths in canonical spelling.
-
-    Raises:
-        InvalidInput: names each argument that is wrong and says how.
-        Denied: a path leaves the roots.
-    """
-    if why := refusal(dict(arguments)):
-        raise InvalidInput(f"The arguments of {entry.spec.name} hold {why}. Send plain JSON values.")
-    try:
-        args = entry.spec.args.model_validate(lenient(arguments, entry.label.schema))
-    except ValidationError as error:
-        raise InvalidInput(_explained(entry, error)) from None
-    given = {name: getattr(args, name) for name in (*entry.label.path_fields, *entry.label.pathful_fields)}
-    respelt = {name: there for name, value in given.items() if (there := _canonical(value, host)) != value}
-    return args.model_copy(update=respelt) if respelt else args
-
-
-def _canonical(value: Paths, host: Host) -> Paths:
-    match value:
-        case str():
-            return host.canonical(value)
-        case tuple():
-            return tuple(map(host.canonical, value))
-        case _:
-            return value.respelt(host.canonical)
-
-
-def _paths(value: Paths) -> tuple[str, ...]:
-    match value:
-        case str():
-            return (value,)
-        case tuple():
-            return value
-        case _:
-            return value.paths
-
-
-def _explained(entry: Entry, error: ValidationError) -> str:
-    """One line per mistake, without the values that were sent."""
-    lines = [f"{entry.spec.name} cannot use these arguments:"]
-    for detail in error.errors(include_url=False, include_input=False, include_context=False):
-        where = ".".join(str(part) for part in detail["loc"]) or "arguments"
-        if detail["type"] == "extra_forbidden":
-            accepted = ", ".join(entry.label.argument_names.values())
-            lines.append(f"- {where}: unknown argument; it takes {accepted}")
-        else:
-            lines.append(f"- {where}: {detail['msg'].removeprefix('Value error, ')}")
-    return "\n".join(lines)
-
-
-def _subjects(entry: Entry, args: Args, host: Host) -> tuple[Subject, ...]:
-    given = (getattr(args, name) for name in (*entry.label.path_fields, *entry.label.pathful_fields))
-    paths = {path for value in given for path in _paths(value)}
-    return tuple(
-        host.spellings(CanonicalPath(subject)) if subject in paths else (subject,)
-        for subject in entry.spec.subjects(args)
-    )
 
 
 def _lacking(tool: str, needs: Sequence[Capability], host: Host) -> Unavailable:

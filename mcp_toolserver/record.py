@@ -51,6 +51,8 @@ class Call:
     needs: frozenset[Capability] = field(default_factory=frozenset[Capability])
     permission: Permission | None = None
     """What the call needs on this host."""
+    mode: str = ""
+    """The permission mode of this call, where its client confines it further than the server does."""
     verdict: Verdict = "unknown"
     rule: str = ""
     """The rule that decided, as the operator wrote it."""

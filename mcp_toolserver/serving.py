@@ -11,6 +11,7 @@ import anyio
 from mcp_toolserver.assembly import Assembly
 from mcp_toolserver.ending import Leave, until_the_end
 from mcp_toolserver.protocol.beside import Beside
+from mcp_toolserver.protocol.codex import SandboxState
 from mcp_toolserver.protocol.factory import build
 from mcp_toolserver.protocol.feature import Feature, ToolServer
 from mcp_toolserver.protocol.guidance import instructions
@@ -67,7 +68,7 @@ def mcp_server(
         dispatcher=assembly.dispatcher, ask_seconds=assembly.settings.ask_seconds, changes=assembly.changes
     )
     tasks = Tasks(handlers, assembly.tasks, principal=_principal(token))
-    features = (adapt(beside(assembly, handlers)), tasks, *further)
+    features = (adapt(beside(assembly, handlers)), tasks, SandboxState(), *further)
     return build(handlers, instructions(assembly.standing, assembly.roots), features)
 
 

@@ -23,11 +23,8 @@ from tests.confinement import git
 from tests.live import ERAS, Setup
 from tests.workbench import Args, Output, Runtime, dispatcher, machine, tool
 
-pytestmark = [
-    pytest.mark.uncounted,
-    # A server for each revision.
-    pytest.mark.xdist_group("test_ages"),
-]
+# A server for each revision.
+pytestmark = pytest.mark.xdist_group("test_ages")
 
 MODERN = "2026-07-28"
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", MODERN)

@@ -7,16 +7,15 @@ import re
 import signal
 import sqlite3
 import subprocess
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import anyio
 import pytest
 
-from mcp_toolserver.ending import until_the_end
 from tests.families import Family, eventually, lines, mentioning, outcomes
 from tests.live import TOKEN, Setup, connected, connected_to
 
@@ -280,6 +279,7 @@ async def test_a_server_at_a_terminal_ends_though_a_thread_waits_for_input(
     assert outcomes(setup.home) == [("bash", "cancelled")]
 
 
+@pytest.mark.measured
 async def test_a_file_is_read_to_its_end(setup: Setup) -> None:
     said = (json.dumps({"jsonrpc": "2.0", **message}) for message in HELLO)
     source, target = setup.home / "requests", setup.home / "answers"
@@ -341,91 +341,3 @@ async def test_a_call_that_cannot_be_cancelled_does_not_hold_the_end_up(setup: S
             server.process.send_signal(signal.SIGTERM)
             assert await server.ended() == 143
     assert outcomes(setup.home) == [("TodoWrite", "output"), ("TodoWrite", "cancelled")]
-
-
-class Left(BaseException):
-    """Stands for the end of the process."""
-
-
-@dataclass
-class Parts:
-    """What is to be closed, and takes its time."""
-
-    patience: float = 60.0
-    stuck: bool = False
-    seen: list[str] = field(default_factory=list[str])
-    left: anyio.Event = field(default_factory=anyio.Event)
-
-    async def aclose(self) -> None:
-        self.seen.append("closing")
-        if self.stuck:
-            await self.left.wait()
-        else:
-            self.seen.append("closed")
-
-    def record(self) -> None:
-        self.seen.append("recorded")
-        self.left.set()
-
-
-def leave(status: int) -> NoReturn:
-    raise Left(status)
-
-
-def within(error: BaseException) -> Iterable[BaseException]:
-    return error.exceptions if isinstance(error, BaseExceptionGroup) else (error,)
-
-
-async def for_ever(_: Callable[[], None]) -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-    await anyio.sleep_forever()
-
-
-async def test_a_signal_ends_the_work_and_closes_what_there_is() -> None:
-    parts = Parts()
-    with anyio.fail_after(10):
-        assert await until_the_end(for_ever, parts, leave) == 143
-    assert parts.seen == ["closing", "closed"]
-
-
-async def test_work_that_ends_by_itself_is_no_failure() -> None:
-    async def work(ended: Callable[[], None]) -> None:
-        ended()
-
-    parts = Parts()
-    assert await until_the_end(work, parts, leave) == 0
-    assert parts.seen == ["closing", "closed"]
-
-
-async def test_what_takes_too_long_is_left_once_it_is_written_down() -> None:
-    parts = Parts(patience=0.0, stuck=True)
-    with anyio.fail_after(10), pytest.raises(BaseException) as left:  # noqa: PT011  a group, or what is in it
-        await until_the_end(for_ever, parts, leave)
-    assert [str(error) for error in within(left.value)] == ["143"]
-    assert parts.seen == ["closing", "recorded"]
-
-
-async def test_a_second_signal_ends_the_process_at_once() -> None:
-    class Impatient(Parts):
-        async def aclose(self) -> None:
-            os.kill(os.getpid(), signal.SIGINT)
-            await super().aclose()
-
-    parts = Impatient(stuck=True)
-    with anyio.fail_after(10), pytest.raises(BaseException) as left:  # noqa: PT011  a group, or what is in it
-        await until_the_end(for_ever, parts, leave)
-    assert [str(error) for error in within(left.value)] == ["143"]
-    assert parts.seen == ["closing", "recorded"]
-
-
-async def test_a_signal_that_the_parent_has_ignored_stays_ignored() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    async def work(_: Callable[[], None]) -> None:
-        os.kill(os.getpid(), signal.SIGHUP)
-        await anyio.sleep(0)
-
-    try:
-        assert await until_the_end(work, Parts(), leave) == 0
-    finally:
-        signal.signal(signal.SIGHUP, before)

@@ -9,6 +9,7 @@ from mcp_toolserver.capabilities.human import Answers, Question
 from mcp_toolserver.capabilities.prices import PRICES, Capability, Permission, Prices
 from mcp_toolserver.dispatch import Dispatcher
 from mcp_toolserver.errors import NobodyToAsk
+from mcp_toolserver.policy.narrowing import Narrowing
 from mcp_toolserver.policy.rules import Policy, parse
 from mcp_toolserver.policy.watchdog import commands
 from mcp_toolserver.registry import Entry, Registry, discover
@@ -34,6 +35,7 @@ class Person:
     questions: list[Question] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     name: str = "a test"
+    confines_itself_to: Narrowing | None = None
 
     async def ask(self, question: str) -> bool:
         self.asked.append(question)
@@ -53,6 +55,9 @@ class Person:
 
     async def roots(self) -> Sequence[str] | None:
         return self.works_in
+
+    def narrowing(self) -> Narrowing | None:
+        return self.confines_itself_to
 
 
 def tool(

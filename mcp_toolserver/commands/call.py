@@ -11,6 +11,7 @@ from mcp_toolserver.assembly import Assembly
 from mcp_toolserver.capabilities.human import Answers, Question
 from mcp_toolserver.dispatch import Result
 from mcp_toolserver.errors import NobodyToAsk, UnknownTool
+from mcp_toolserver.policy.narrowing import Narrowing
 from mcp_toolserver.settings import Invocation
 
 
@@ -32,6 +33,9 @@ class _Terminal:
         print(message, file=sys.stderr)
 
     async def roots(self) -> Sequence[str] | None:
+        return None
+
+    def narrowing(self) -> Narrowing | None:
         return None
 
 

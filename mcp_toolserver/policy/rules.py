@@ -11,11 +11,12 @@ call matches; an allow rule only when every subject does.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.policy.narrowing import Narrowing
 from mcp_toolserver.text.glob import matcher, wildcard
 from mcp_toolserver.text.urls import url_matcher
 
@@ -143,6 +144,14 @@ class Policy:
     deny: tuple[Rule, ...] = ()
     ask: tuple[Rule, ...] = ()
     allow: tuple[Rule, ...] = ()
+    bound: str = ""
+    """Whose the ceiling of a single call is, where it is lower than that of the server."""
+
+    def under(self, narrowing: Narrowing) -> "Policy":
+        """The same policy for one call, which a client confines further."""
+        if narrowing.ceiling >= self.ceiling:
+            return self
+        return replace(self, ceiling=narrowing.ceiling, bound=narrowing.whose)
 
     def decide(self, request: Request) -> Verdict:
         """Decide on one call; see the order in the module docstring."""
@@ -178,6 +187,11 @@ class Policy:
         return any(rule.covers(READER) for rule in self.deny)
 
     def _above(self, request: Request) -> str:
+        if self.bound:
+            return (
+                f"{request.tool} requires {request.level.flag} permission; {self.bound} allows this call no "
+                f"more than {self.ceiling.flag}. The user can change that in the client."
+            )
         return (
             f"{request.tool} requires {request.level.flag} permission; this server runs with "
             f"--permission-mode {self.ceiling.flag}, and nothing in a call can raise that. "

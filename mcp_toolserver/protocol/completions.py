@@ -62,6 +62,7 @@ class _Unasked:
     def __init__(self, caller: Caller) -> None:
         self.name = caller.name
         self.roots = caller.roots
+        self.narrowing = caller.narrowing
 
     async def ask(self, question: str) -> bool:
         return False

@@ -14,7 +14,9 @@ from pydantic import JsonValue
 from mcp_toolserver.changes import Changes
 from mcp_toolserver.dispatch import Caller, Dispatcher, Manner, Result
 from mcp_toolserver.errors import UnknownTool
+from mcp_toolserver.policy.narrowing import Narrowing
 from mcp_toolserver.protocol import translate
+from mcp_toolserver.protocol.codex import narrowing
 from mcp_toolserver.protocol.correlation import correlation
 from mcp_toolserver.protocol.elicit import Asker, Questions
 from mcp_toolserver.protocol.feature import refuse_cursor
@@ -164,6 +166,9 @@ class _Client:
 
     async def roots(self) -> Sequence[str] | None:
         return await self._roots.of(self._context)
+
+    def narrowing(self) -> Narrowing | None:
+        return narrowing(self._context.params)
 
 
 def _mark(request: Any) -> str:

@@ -7,7 +7,7 @@ when what lies there later turns out to lie elsewhere, somebody has moved it sin
 import os
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -119,6 +119,19 @@ class Workspace:
                 del self._views[next(iter(self._views))]
             self._views[key] = _View(held, self._setup)
         return self._views[key]
+
+    def guarded(self, objects: Callable[[str], str | None]) -> "Workspace":
+        """The same workspace, in which a file is not written where `objects` says why."""
+        before = self._setup.protects
+
+        def protects(absolute: str) -> str | None:
+            return before(absolute) or objects(absolute)
+
+        return _View(self._held, replace(self._setup, protects=protects))
+
+    def is_protected(self, absolute: str) -> bool:
+        """Whether a file with this path is not to be written, whoever asks."""
+        return self._setup.protects(absolute) is not None
 
     def canonical(self, path: str) -> CanonicalPath:
         """The one spelling of `path`, which need not exist: relative to the first root, or else absolute.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
@@ -13,6 +14,7 @@ from mcp_toolserver.capabilities.prices import Capability
 from mcp_toolserver.conversation import Human
 from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.limits import Spiller
+from mcp_toolserver.policy.narrowing import Narrowing
 from mcp_toolserver.runtime.clock import SystemClock
 from mcp_toolserver.runtime.desktop_programs import DESKTOP
 from mcp_toolserver.runtime.fs import Workspace
@@ -188,6 +190,8 @@ class Machine:
     """Why a capability has no price here, where a missing wall is the reason."""
     withheld: Mapping[Capability, str] = field(default_factory=dict[Capability, str])
     """Why it has none, where a setting or a program that is not installed is the reason."""
+    forbidden: Mapping[Capability, str] = field(default_factory=dict[Capability, str])
+    """Why it is not there for this call, where the client's own policy is the reason."""
     open_world: frozenset[Capability] = frozenset({Capability.PROCESS})
     """What reaches beyond this machine's files."""
     workspace: Workspace
@@ -210,6 +214,21 @@ class Machine:
     def within(self, roots: Sequence[str]) -> Machine:
         """The same machine, confined to those of `roots` that lie inside the workspace."""
         return replace(self, workspace=self.workspace.within(roots))
+
+    def narrowed(self, narrowing: Narrowing) -> Machine:
+        """The same machine, with no more than `narrowing` allows; commands only where walls keep to it."""
+        within = narrowing.resolved(os.path.realpath)
+        place, roots = self.workspace, self.workspace.roots
+        held = all(map(within.writes, roots)) and all(
+            place.is_protected(kept) for root in roots for kept in within.keeps(root)
+        )
+
+        def objects(absolute: str) -> str | None:
+            why = f"may not be written: {within.whose} allows that elsewhere only. Ask the user."
+            return None if within.writes(absolute) else why
+
+        lost = within.lost(self.prices, self.open_world, held=held)
+        return replace(self, workspace=place.guarded(objects), forbidden=lost)
 
     def canonical(self, path: str) -> CanonicalPath:
         """See `Workspace.canonical`."""

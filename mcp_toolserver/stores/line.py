@@ -46,7 +46,7 @@ def fields(call: Call, facts: Facts) -> Fields:
         "session": call.session[:_NAME],
         "tool": call.tool,
         "name": call.name[:_NAME],
-        "mode": facts.mode,
+        "mode": call.mode or facts.mode,
         "permission": _FLAGS[call.permission],
         "verdict": call.verdict,
         "rule": call.rule[:_RULE],

@@ -1,0 +1,202 @@
+"""What Codex says of its own sandbox with each call: a client of a server that declares `KEY` sends it along.
+
+Here it is only translated; the dispatcher holds a call to the stricter of the two. What cannot be read counts
+as read-only without a network.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pydantic import JsonValue
+
+from mcp_toolserver.capabilities.prices import Permission
+from mcp_toolserver.policy.narrowing import Area, Narrowing, stricter
+from mcp_toolserver.protocol.feature import ToolServer
+
+KEY = "codex/sandbox-state-meta"
+
+UNREADABLE = Narrowing(named="it cannot be read here, so it counts as read-only")
+
+_EXTERNAL = "external; what it holds is not known here, so it counts as read-only"
+_UNTOUCHED = (".git", ".agents", ".codex")
+"""What Codex keeps as it is in every folder that may be written."""
+_MOST = 256
+"""Folders in one policy."""
+_LONGEST = 4096
+"""Characters of a path."""
+
+
+class SandboxState:
+    """Declares that the server heeds the state."""
+
+    def join(self, server: ToolServer) -> None:
+        """Declare it."""
+        server.experimental[KEY] = {}
+
+
+def narrowing(params: Mapping[str, Any] | None) -> Narrowing | None:
+    """The limits that came with a request; None where the client said nothing of any."""
+    meta: JsonValue = (params or {}).get("_meta")
+    if not isinstance(meta, dict) or KEY not in meta:
+        return None
+    try:
+        return _state(meta[KEY])
+    except ValueError:
+        return UNREADABLE
+
+
+def _state(state: JsonValue) -> Narrowing:
+    """Raises: ValueError: it is not as it should be."""
+    if not isinstance(state, dict):
+        raise ValueError("no object")
+    cwd = _folder(state.get("sandboxCwd"))
+    told = [
+        read(state[name], cwd)
+        for name, read in (("sandboxPolicy", _policy), ("permissionProfile", _profile))
+        if state.get(name) is not None
+    ]
+    if not told:
+        raise ValueError("no policy")
+    return reduce(stricter, told)
+
+
+def _policy(policy: JsonValue, cwd: str | None) -> Narrowing:
+    """The policy of one of four kinds."""
+    match policy:
+        case {"type": "danger-full-access"}:
+            return _full("danger-full-access", network=True)
+        case {"type": "read-only"}:
+            hides = _is_partial(policy.get("access"))
+            return Narrowing(named="read-only", network=policy.get("network_access") is True, hides=hides)
+        case {"type": "external-sandbox"}:
+            return Narrowing(named=_EXTERNAL, network=policy.get("network_access") == "enabled")
+        case {"type": "workspace-write"}:
+            return Narrowing(
+                named="workspace-write",
+                ceiling=Permission.WORKSPACE_WRITE,
+                network=policy.get("network_access") is True,
+                areas=(_area(policy, cwd),),
+                hides=_is_partial(policy.get("read_only_access")),
+            )
+        case _:
+            raise ValueError("an unknown kind of policy")
+
+
+def _full(named: str, *, network: bool) -> Narrowing:
+    return Narrowing(named=named, ceiling=Permission.DANGER_FULL_ACCESS, network=network)
+
+
+def _is_partial(access: JsonValue) -> bool:
+    """Whether not everything may be read."""
+    match access:
+        case None | {"type": "full-access"}:
+            return False
+        case _:
+            return True
+
+
+def _area(policy: Mapping[str, JsonValue], cwd: str | None) -> Area:
+    given = policy.get("writable_roots", [])
+    if not isinstance(given, list) or len(given) > _MOST:
+        raise ValueError("no list of folders")
+    folders = {*map(_folder, given), cwd}
+    if policy.get("exclude_slash_tmp", False) is False:
+        folders.add("/tmp")  # noqa: S108  as Codex has it
+    named = sorted(folder for folder in folders if folder is not None)
+    kept = {f"{folder.rstrip('/')}/{name}": False for folder in named for name in _UNTOUCHED}
+    return {**dict.fromkeys(named, True), **kept}
+
+
+def _profile(profile: JsonValue, cwd: str | None) -> Narrowing:
+    """A profile of permissions, which replaces the policy in younger versions."""
+    match profile:
+        case {"type": "disabled"}:
+            return _full("disabled", network=True)
+        case {"type": "external", "network": network}:
+            return Narrowing(named=_EXTERNAL, network=_is_enabled(network))
+        case {"type": "managed", "file_system": {"type": "unrestricted"}, "network": network}:
+            return _full("managed", network=_is_enabled(network))
+        case {
+            "type": "managed",
+            "file_system": {"type": "restricted", "entries": list() as entries},
+            "network": network,
+        } if len(entries) <= _MOST:
+            return _managed([_entry(entry, cwd) for entry in entries], network=_is_enabled(network))
+        case _:
+            raise ValueError("an unknown kind of profile")
+
+
+def _is_enabled(network: JsonValue) -> bool:
+    if network not in ("enabled", "restricted"):
+        raise ValueError("an unknown kind of network")
+    return network == "enabled"
+
+
+def _managed(entries: Iterable[tuple[str | None, str]], *, network: bool) -> Narrowing:
+    """What the entries allow together; a place that is not known here is no leave to write."""
+    found = list(entries)
+    area: dict[str, bool] = {}
+    for wanted, writable in (("read", False), ("write", True), ("deny", False)):
+        area |= {path: writable for path, access in found if access == wanted and path is not None}
+    readable = any(path == "/" and access != "deny" for path, access in found)
+    ceiling = Permission.WORKSPACE_WRITE if any(area.values()) else Permission.READ_ONLY
+    if area.get("/") and all(area.values()):
+        ceiling = Permission.DANGER_FULL_ACCESS
+    return Narrowing(
+        named="managed",
+        ceiling=ceiling,
+        network=network,
+        areas=(area,),
+        hides=not readable or any(access == "deny" for _, access in found),
+    )
+
+
+def _entry(entry: JsonValue, cwd: str | None) -> tuple[str | None, str]:
+    """A place, None where it is not known here, and how it may be used."""
+    match entry:
+        case {"path": place, "access": "read" | "write" | "deny" as access}:
+            return _place(place, cwd), access
+        case {"path": place, "access": "none"}:
+            return _place(place, cwd), "deny"
+        case _:
+            raise ValueError("an unknown kind of entry")
+
+
+def _place(place: JsonValue, cwd: str | None) -> str | None:
+    match place:
+        case {"type": "path", "path": str() as path}:
+            return _folder(path)
+        case {"type": "glob_pattern"}:
+            return None
+        case {"type": "special", "value": {"kind": str() as kind} as value}:
+            return _special(kind, value.get("subpath"), cwd)
+        case _:
+            raise ValueError("an unknown kind of place")
+
+
+def _special(kind: str, inner: JsonValue, cwd: str | None) -> str | None:
+    match kind:
+        case "root":
+            return "/"
+        case "slash_tmp":
+            return "/tmp"  # noqa: S108  as Codex has it
+        case "project_roots" | "current_working_directory" if cwd is not None:
+            return _folder(f"{cwd}/{inner}") if isinstance(inner, str) else cwd
+        case _:
+            return None
+
+
+def _folder(given: JsonValue) -> str | None:
+    """An absolute path, or the path of a `file:` address of this machine."""
+    if given is None:
+        return None
+    if not isinstance(given, str) or len(given) > _LONGEST:
+        raise ValueError("no path")
+    if given.startswith("file:"):
+        parts = urlsplit(given)
+        given = unquote(parts.path) if parts.netloc in ("", "localhost") else ""
+    if not given.startswith("/") or "\0" in given:
+        raise ValueError("no path of this machine")
+    return given
