@@ -1,4 +1,7 @@
-"""What a client is promised beyond plain calls: on every transport, in every era, by the real server."""
+"""What a client is promised beyond plain calls: on every transport, in every era, by the real server.
+
+Tasks, which only clients of the stateless era know, are in `test_tasks_served.py`.
+"""
 
 import secrets
 from collections import defaultdict

@@ -4,12 +4,11 @@ serve: what a client is told of a tool does not depend on the machine.
 
 import anyio
 import mcp_types as mcp
+from mcp.server.stdio import stdio_server
 
 from mcp_toolserver.capabilities.prices import Capability, Permission
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.protocol.feature import ToolServer
-from mcp_toolserver.protocol.quota import Allowance
-from mcp_toolserver.protocol.stdio import serve_stdio
 from mcp_toolserver.registry import Registry, discover
 from tests.conformance.asking import Context
 
@@ -20,9 +19,11 @@ async def _listed(_: Context, __: mcp.PaginatedRequestParams | None) -> mcp.List
     return mcp.ListToolsResult(tools=[translate.tool(entry, dear, beyond) for entry in entries])
 
 
-def _ended() -> None:
-    """Nothing runs."""
+async def _serve() -> None:
+    server = ToolServer("every-tool", on_list_tools=_listed)
+    async with stdio_server() as (reader, writer):
+        await server.run(reader, writer, server.create_initialization_options())
 
 
 if __name__ == "__main__":
-    anyio.run(serve_stdio, ToolServer("every-tool", on_list_tools=_listed), Allowance(), _ended)
+    anyio.run(_serve)

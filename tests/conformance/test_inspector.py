@@ -33,7 +33,8 @@ async def inspected(setup: Setup, command: Sequence[str]) -> tuple[int | None, s
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return process.returncode, {tool["name"] for tool in json.loads(out)["tools"]}, said.decode()
+    tools = json.loads(out)["tools"] if process.returncode == 0 else []
+    return process.returncode, {tool["name"] for tool in tools}, said.decode()
 
 
 @pytest.fixture
