@@ -99,6 +99,8 @@ async def serving(folder: Path) -> AsyncGenerator[str]:
         task = asyncio.create_task(serve_http(server, options, sockets, sse=False, started=up.set_result))
         try:
             await asyncio.wait((task, up), timeout=10, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
             async with doorman(outside, sockets[0].getsockname()[1], TOKEN):
                 yield f"http://{address}/mcp"
         finally:
