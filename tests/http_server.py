@@ -138,14 +138,16 @@ def tiny_server(calls: Calls) -> Server[Any]:
 
 
 @asynccontextmanager
-async def serving(*, sse: bool = False, **options: Any) -> AsyncGenerator[Running, None]:
-    """The tiny server, up while the context is open."""
+async def serving(
+    *, sse: bool = False, server: Server[Any] | None = None, **options: Any
+) -> AsyncGenerator[Running, None]:
+    """The tiny server, or another, up while the context is open."""
     calls = Calls()
     port = options.pop("port", 0)
     settings = HttpOptions(**{"host": "127.0.0.1", "token": TOKEN, **options})
     sockets = bind(settings.host, port)
     up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    served = serve_http(tiny_server(calls), settings, sockets, sse=sse, started=up.set_result)
+    served = serve_http(server or tiny_server(calls), settings, sockets, sse=sse, started=up.set_result)
     task = asyncio.create_task(served)
     try:
         await asyncio.wait((task, up), timeout=5, return_when=asyncio.FIRST_COMPLETED)

@@ -69,6 +69,25 @@ async def test_one_client_never_holds_all_places() -> None:
     assert asked.turns.clients == 0
 
 
+async def test_who_leaves_just_when_it_is_their_turn_lets_the_next_one_in() -> None:
+    turns = Turns(places=1, each=1)
+    await turns.take("a")
+    scope = anyio.CancelScope()
+
+    async def leave() -> None:
+        with scope:
+            await turns.take("b")
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(leave)
+            await anyio.wait_all_tasks_blocked()
+            turns.give_back("a")
+            scope.cancel()
+        async with turns.place("c"):
+            assert turns.clients == 1
+
+
 @settings(max_examples=50)
 @given(steps=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(("ask", "end", "leave")))))
 def test_no_place_is_lost_or_given_twice(steps: list[tuple[str, str]]) -> None:

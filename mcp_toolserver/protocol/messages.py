@@ -29,6 +29,11 @@ class Messages:
         self._least: dict[int, str] = {}
         """By connection, the least urgent level that it wants."""
 
+    @property
+    def clients(self) -> int:
+        """How many connections are remembered."""
+        return len(self._least)
+
     async def set_level(self, context: _Context, params: mcp.SetLevelRequestParams) -> mcp.EmptyResult:
         """Heed `logging/setLevel`."""
         client = context.session.client_params

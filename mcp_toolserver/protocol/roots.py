@@ -20,11 +20,20 @@ _SECONDS = 5.0
 _Context = ServerRequestContext[Any, Any]
 
 
+_STALE: Sequence[str] = ()
+"""In place of what has to be asked again; a client without roots says None."""
+
+
 class ClientRoots:
     """Asks each connection once, and again after it says that its roots have changed."""
 
     def __init__(self) -> None:
         self._known: dict[int, Sequence[str] | None] = {}
+
+    @property
+    def clients(self) -> int:
+        """How many connections are remembered."""
+        return len(self._known)
 
     async def of(self, context: _Context) -> Sequence[str] | None:
         """The client's roots, None for no opinion. Only handshake clients have any (deprecated since)."""
@@ -36,13 +45,16 @@ class ClientRoots:
             return None
         key = id(client)
         if key not in self._known:
+            weakref.finalize(client, self._known.pop, key)
+            self._known[key] = _STALE
+        if self._known[key] is _STALE:
             self._known[key] = await _asked(context)
-            weakref.finalize(client, self._known.pop, key, None)
         return self._known[key]
 
     def changed(self, context: _Context) -> None:
         """Forget what the connection said before."""
-        self._known.pop(id(context.session.client_params), None)
+        if (key := id(context.session.client_params)) in self._known:
+            self._known[key] = _STALE
 
 
 async def _asked(context: _Context) -> Sequence[str] | None:
