@@ -76,14 +76,15 @@ async def test_who_leaves_just_when_it_is_their_turn_lets_the_next_one_in() -> N
 
     async def leave() -> None:
         with scope:
-            await turns.take("b")
+            async with turns.place("b"):
+                raise AssertionError
 
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(leave)
             await anyio.wait_all_tasks_blocked()
-            turns.give_back("a")
             scope.cancel()
+            turns.give_back("a")
         async with turns.place("c"):
             assert turns.clients == 1
 

@@ -279,16 +279,17 @@ async def test_an_http_server_announces_itself_in_json(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def exported() -> Generator[tuple[InMemorySpanExporter, InMemoryMetricReader]]:
-    """OpenTelemetry's SDK set up as an operator would, but for where it sends to."""
+    """OpenTelemetry's SDK set up as an operator would, but for where it sends to.
+
+    It stays set up for the rest of the process, which is all it offers; what it makes is thrown away then.
+    """
     spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
     trace.set_tracer_provider(provider)
-    meters = MeterProvider([reader])
-    metrics.set_meter_provider(meters)
+    metrics.set_meter_provider(MeterProvider([reader]))
     yield spans, reader
-    meters.shutdown()
-    provider.shutdown()
+    spans.shutdown()
 
 
 @pytest.mark.parametrize("era", ERAS)
