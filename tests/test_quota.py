@@ -1,20 +1,23 @@
 """How much clients may ask at once and in a minute, and what one hears that asks for more."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 import httpx
 import pytest
 from mcp_types import CLIENT_INFO_META_KEY
 
 from mcp_toolserver.protocol.body import message_in
 from mcp_toolserver.protocol.checks import Head
+from mcp_toolserver.protocol.gate import LARGE_BODIES
 from mcp_toolserver.protocol.quota import Allowance, Pace, Quota
 from mcp_toolserver.protocol.refusal import FULL
-from tests.http_server import INITIALIZE, call, modern, open_session, serving, sse_session
+from tests.http_server import INITIALIZE, call, modern, open_session, serving, sse_session, status_of
 from tests.live import TOKEN, Setup
 from tests.live import serving as started
 
@@ -222,3 +225,29 @@ async def test_an_http_server_takes_its_bounds_from_flags(tmp_path: Path) -> Non
             message = call("calculator", 1, expression="1+1")
             answers = [await http.post("/mcp", json=message, headers=session) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [200, 429]
+
+
+# --- bodies ----------------------------------------------------------------------------------------------
+
+
+async def test_all_bodies_together_have_bounded_room() -> None:
+    size = 2048
+    async with serving(max_body=size) as server:
+        held = server.head(content_length=str(size)) + b"x" * (size - 1)
+        small = server.head(content_length="2", connection="close") + b"{}"
+        writers: list[asyncio.StreamWriter] = []
+        for _ in range(LARGE_BODIES):
+            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(held)
+            writers.append(writer)
+        # What is left is a byte for each of them: a second attempt of that size finds no room.
+        large = server.head(content_length=str(size), connection="close") + b"x" * size
+        with anyio.fail_after(10):
+            while status_of(await server.raw(large)) != 503:
+                await anyio.lowlevel.checkpoint()
+        assert status_of(await server.raw(small)) != 503
+        for writer in writers:
+            writer.close()
+        with anyio.fail_after(10):
+            while status_of(await server.raw(large)) == 503:
+                await anyio.lowlevel.checkpoint()

@@ -1,6 +1,8 @@
 """The body of a request: read whole within bounds, and the JSON-RPC message in it."""
 
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
 import anyio
 from mcp_types import RequestId
@@ -8,7 +10,7 @@ from pydantic_core import from_json
 from starlette.types import Receive
 
 from mcp_toolserver.protocol.checks import Head
-from mcp_toolserver.protocol.refusal import NOT_JSON, NOT_ONE_MESSAGE, TOO_SLOW, Refusal, too_large
+from mcp_toolserver.protocol.refusal import FULL, NOT_JSON, NOT_ONE_MESSAGE, TOO_SLOW, Refusal, too_large
 
 _NAME = 128
 """Characters of a client's name."""
@@ -29,7 +31,44 @@ class Posted:
         return self.method is not None and self.id is not None
 
 
-async def read_body(head: Head, receive: Receive, *, limit: int, seconds: float) -> bytes | Refusal | None:
+class Room:
+    """Room for the bodies of all requests together."""
+
+    def __init__(self, size: int) -> None:
+        self.left = size
+        """Bytes."""
+
+
+class Share:
+    """What one request takes of the room, until the context is left."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._held = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        self._room.left += self._held
+
+    def take(self, size: int) -> bool:
+        """So many bytes more, if there is room."""
+        if self._room.left < size:
+            return False
+        self._room.left -= size
+        self._held += size
+        return True
+
+
+async def read_body(
+    head: Head, receive: Receive, share: Share, *, limit: int, seconds: float
+) -> bytes | Refusal | None:
     """The whole body; None when the client left before its end."""
     declared = head.values(b"content-length")
     if declared and int(declared[0]) > limit:
@@ -40,7 +79,10 @@ async def read_body(head: Head, receive: Receive, *, limit: int, seconds: float)
             message = await receive()
             if message["type"] != "http.request":
                 return None
-            body += message.get("body", b"")
+            chunk: bytes = message.get("body", b"")
+            if not share.take(len(chunk)):
+                return FULL
+            body += chunk
             if len(body) > limit:
                 return too_large(limit)
             if not message.get("more_body", False):

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mcp_toolserver.protocol.body import Posted, message_in, read_body
+from mcp_toolserver.protocol.body import Posted, Room, Share, message_in, read_body
 from mcp_toolserver.protocol.checks import Head, Rules, authority, objection
 from mcp_toolserver.protocol.quota import Allowance, Quota
 from mcp_toolserver.protocol.refusal import ENDING, Refusal
 from mcp_toolserver.protocol.reply import Reply
+
+LARGE_BODIES = 64
+"""So many of the largest bodies are held at once, or more of smaller ones."""
 
 POSTED = "mcp_toolserver.posted"
 """The key in the ASGI scope under which the application behind the gate finds the `Posted` message."""
@@ -47,6 +50,7 @@ class Gate:
         self._bounds = bounds
         self._quota = quota
         self._streams = Quota(bounds.streams)
+        self._room = Room(LARGE_BODIES * bounds.max_body)
         self._ended = False
         self._listening: set[anyio.CancelScope] = set()
 
@@ -88,7 +92,13 @@ class Gate:
         return {"type": "http.disconnect"}
 
     async def _serve(self, head: Head, scope: Scope, receive: Receive, reply: Reply) -> None:
-        body = await read_body(head, receive, limit=self._bounds.max_body, seconds=self._bounds.body_seconds)
+        # Until it is answered: what a call was sent is in use for as long as it runs.
+        with Share(self._room) as share:
+            await self._read(head, scope, receive, reply, share)
+
+    async def _read(self, head: Head, scope: Scope, receive: Receive, reply: Reply, share: Share) -> None:
+        bounds = self._bounds
+        body = await read_body(head, receive, share, limit=bounds.max_body, seconds=bounds.body_seconds)
         posted = message_in(head, body) if isinstance(body, bytes) else body
         if isinstance(posted, Refusal):
             await reply.refuse(posted)
