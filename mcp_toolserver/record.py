@@ -75,20 +75,20 @@ class Recorder(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
 class Witnessed:
     """Implements `Recorder`: the one that keeps the line, if any, and those who are told of each call."""
 
-    recorder: Recorder | None
-    witnesses: tuple[Callable[[Call], None], ...]
+    def __init__(self, *, recorder: Recorder | None, witnesses: tuple[Callable[[Call], None], ...]) -> None:
+        self._recorder = recorder
+        self._witnesses = witnesses
 
     def begin(self, call: Call) -> str | None:
         """See `Recorder.begin`."""
-        return None if self.recorder is None else self.recorder.begin(call)
+        return None if self._recorder is None else self._recorder.begin(call)
 
     def end(self, call: Call) -> str | None:
         """See `Recorder.end`. The line is kept first."""
-        why = None if self.recorder is None else self.recorder.end(call)
-        for witness in self.witnesses:
+        why = None if self._recorder is None else self._recorder.end(call)
+        for witness in self._witnesses:
             witness(call)
         return why
