@@ -43,6 +43,9 @@ async def _names(args: Any, rt: Runtime, start: str) -> Output:
     names = (
         f"{entry.name}/" if entry.kind == "folder" else entry.name
         for entry in content.entries
-        if entry.name.startswith(start) and entry.name.isprintable() and entry.kind in ("file", "folder")
+        if entry.name.startswith(start)
+        and entry.kind in ("file", "folder")
+        # An escape stands for what cannot be shown; a path with it leads nowhere.
+        and "\\" not in entry.name
     )
     return Output("\n".join(names))
