@@ -67,8 +67,10 @@ def mcp_server(
     handlers = Handlers(
         dispatcher=assembly.dispatcher, ask_seconds=assembly.settings.ask_seconds, changes=assembly.changes
     )
-    tasks = Tasks(handlers, assembly.tasks, principal=_principal(token))
-    features = (adapt(beside(assembly, handlers)), tasks, SandboxState(), *further)
+    own = adapt(beside(assembly, handlers))
+    tasks = Tasks(handlers, assembly.tasks, principal=_principal(token), changed=own.task_changed)
+    own.further["taskIds"] = tasks.listened
+    features = (own, tasks, SandboxState(), *further)
     return build(handlers, instructions(assembly.standing, assembly.roots), features)
 
 

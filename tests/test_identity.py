@@ -11,7 +11,7 @@ import mcp_types as mcp
 import pytest
 
 from mcp_toolserver import __version__
-from mcp_toolserver.capabilities import Permission
+from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.protocol.guidance import LONGEST, Standing, instructions
 from mcp_toolserver.text import enforcement
 from tests.beside import ERAS, place

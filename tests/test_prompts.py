@@ -9,6 +9,9 @@ import pytest
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
+from mcp_toolserver.capabilities.human import Question
+from mcp_toolserver.errors import NobodyToAsk
+from mcp_toolserver.protocol.beside import _kept_back
 from mcp_toolserver.protocol.source import Visitor
 from mcp_toolserver.registry import discover
 from mcp_toolserver.runtime.found_programs import Found, find
@@ -109,7 +112,11 @@ class Script:
         message = mcp.PromptMessage(role="user", content=content)
         return mcp.GetPromptResult(messages=[message]) if params.name == "mine" else None
 
-    async def complete(self, _: str, __: str, value: str, ___: Visitor) -> Sequence[str]:
+    async def complete(self, _: str, __: str, value: str, visitor: Visitor) -> Sequence[str]:
+        await visitor.caller.tell("a word")
+        await visitor.caller.report("a word")
+        with pytest.raises(NobodyToAsk):
+            await visitor.caller.elicit([Question(text="why?")])
         return [f"{value}{number}" for number in range(150)]
 
 
@@ -235,3 +242,9 @@ async def test_completion_is_not_declared_to_clients_that_would_lose_tools(
         assert (capabilities.completions is not None) is declared
         assert capabilities.tools is not None
         assert await completed(client, "explain-code", "") == []
+
+
+def test_completion_is_declared_to_a_client_without_a_name() -> None:
+    result: dict[str, Any] = {"capabilities": {"completions": {}}}
+    for params in (None, {}, {"clientInfo": "claude-code"}):
+        assert _kept_back(result, params) == {"capabilities": {"completions": {}}}

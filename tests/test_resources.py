@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import anyio
 import mcp_types as mcp
 import pytest
 from mcp.shared.exceptions import MCPError
@@ -14,7 +15,10 @@ from mcp_toolserver.capabilities.prices import Permission
 from mcp_toolserver.protocol import resources
 from mcp_toolserver.protocol.source import LARGEST, Visitor
 from mcp_toolserver.protocol.sources.files import path_of
+from mcp_toolserver.runtime.processes import CommandLimits
+from mcp_toolserver.serving import mcp_server
 from tests.beside import ERAS, Place, background, commanding, completed, listed, place, read, refusal
+from tests.following import following
 from tests.live import text
 
 OWN = ["toolserver://security", "toolserver://config", "toolserver://todos"]
@@ -195,11 +199,32 @@ async def test_what_another_client_left_is_not_listed_but_read_by_who_was_given_
 async def test_of_a_long_output_the_end_is_given(tmp_path: Path) -> None:
     async with commanding(tmp_path) as made, made.client() as client:
         handle = await background(client, "printf 'ä%.0s' $(seq 40001)")
-        await client.call_tool("TaskOutput", {"task_id": handle, "offset": 80_000, "wait_ms": 5_000})
-        start, output, end = (await read(client, f"toolserver://jobs/{handle}")).splitlines()
+        told = ""
+        with anyio.fail_after(10):
+            while "[exit status" not in told:
+                told = await read(client, f"toolserver://jobs/{handle}")
+        start, output, end = told.splitlines()
         assert start == "[20002 bytes before; TaskOutput reads them]"
         assert output == "ä" * 30_000
         assert end == "[exit status 0]"
+
+
+async def test_a_command_whose_output_is_no_longer_kept_is_left_out(tmp_path: Path) -> None:
+    async with commanding(tmp_path) as made, made.client() as client:
+        gone, here = [await background(client, command) for command in ("true", "exec sleep 60")]
+        await client.call_tool("TaskOutput", {"task_id": gone, "wait_ms": 5_000})
+        vars(made.assembly.commands)["_limits"] = CommandLimits(ended_seconds=0)
+        assert [one["id"] for one in json.loads(await read(client, "toolserver://jobs"))] == [here]
+        assert f"toolserver://jobs/{gone}" not in await listed(client)
+
+
+async def test_the_output_of_a_task_is_listed_to_whose_it_is(tmp_path: Path) -> None:
+    async with commanding(tmp_path) as made, following(mcp_server(made.assembly)) as client:
+        task = await client.begun("bash", command="seq 100000; until [ -e go ]; do sleep 0.02; done")
+        made.write("go", "")
+        ended = await client.ended(task)
+        (link,) = [block for block in ended["result"]["content"] if block["type"] == "resource_link"]
+        assert link["uri"] in await listed(client.client)
 
 
 @pytest.mark.parametrize(

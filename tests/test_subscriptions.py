@@ -23,7 +23,9 @@ from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.protocol import notices
 from mcp_toolserver.protocol.notices import Notice, noticed
+from mcp_toolserver.serving import mcp_server
 from tests.beside import ERAS, background, commanding, place, read, until
+from tests.following import following
 from tests.test_resources import Shelf
 
 TODOS, JOBS, CONFIG = "toolserver://todos", "toolserver://jobs", "toolserver://config"
@@ -246,6 +248,16 @@ class Wire:
     async def send_notification(self, notification: Any, _: object) -> None:
         self.sent.append(notification.model_dump(by_alias=True, mode="json", exclude_none=True))
 
+    def context(self, request_id: str) -> ServerRequestContext[Any, Any]:
+        session: Any = self
+        return ServerRequestContext(
+            session=session,
+            lifespan_context=None,
+            protocol_version="2026-07-28",
+            method="subscriptions/listen",
+            request_id=request_id,
+        )
+
 
 async def test_a_stream_can_be_of_more_than_the_core_knows(tmp_path: Path) -> None:
     def tasks(value: object, _: str) -> tuple[object, set[object]] | None:
@@ -261,16 +273,8 @@ async def test_a_stream_can_be_of_more_than_the_core_knows(tmp_path: Path) -> No
         async with anyio.create_task_group() as streams:
             for name, given in (("mine", ["mine", "theirs"]), ("nobody's", ["theirs"])):
                 asked = mcp.SubscriptionFilter.model_validate({"taskIds": given, "other": 1})
-                session: Any = wires[name]
-                context = ServerRequestContext[Any, Any](
-                    session=session,
-                    lifespan_context=None,
-                    protocol_version="2026-07-28",
-                    method="subscriptions/listen",
-                    request_id=name,
-                )
                 params = mcp.SubscriptionsListenRequestParams(notifications=asked)
-                streams.start_soon(listen, context, params)
+                streams.start_soon(listen, wires[name].context(name), params)
             await until(lambda: all(wire.sent for wire in wires.values()))
             made.beside.tell(Notice(("task", "mine"), status))
             await until(lambda: len(wires["mine"].sent) > 1)
@@ -282,3 +286,33 @@ async def test_a_stream_can_be_of_more_than_the_core_knows(tmp_path: Path) -> No
         "_meta": {"io.modelcontextprotocol/subscriptionId": "mine"},
     }
     assert len(wires["nobody's"].sent) == 1
+
+
+async def test_how_a_task_goes_is_told_to_who_listens_to_it(tmp_path: Path) -> None:
+    wires, task = [Wire(), Wire()], ""
+    async with commanding(tmp_path) as made:
+        server = mcp_server(made.assembly)
+        entry = server.get_request_handler("subscriptions/listen")
+        assert entry is not None
+
+        async def listen(wire: Wire, asked: object) -> None:
+            filters = mcp.SubscriptionFilter.model_validate({"taskIds": asked})
+            params = mcp.SubscriptionsListenRequestParams(notifications=filters)
+            await entry.handler(wire.context("mine"), params)
+
+        async with following(server) as client, anyio.create_task_group() as streams:
+            task = await client.begun("bash", command="until [ -e go ]; do sleep 0.02; done; echo done")
+            for wire, asked in zip(wires, ([task, "task_none", 7], task), strict=True):
+                streams.start_soon(listen, wire, asked)
+            await until(lambda: all(wire.sent for wire in wires))
+            made.write("go", "")
+            await until(lambda: wires[0].sent[-1]["params"].get("status") == "completed")
+            assert wires[0].sent[-1]["method"] == "notifications/tasks"
+            told = wires[0].sent[-1]["params"]
+            assert told.pop("_meta") == {"io.modelcontextprotocol/subscriptionId": "mine"}
+            assert told == {key: value for key, value in (await client.get(task)).items() if key in told}
+            assert told["result"]["content"][0]["text"] == "done\n"
+            streams.cancel_scope.cancel()
+    acknowledged = [wire.sent[0]["params"]["notifications"] for wire in wires]
+    assert acknowledged == [{"taskIds": [task]}, {}]
+    assert len(wires[1].sent) == 1

@@ -6,10 +6,10 @@ its request is answered as any other; else the client gets a handle, and asks wi
 
 import logging
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import anyio
 import mcp_types as mcp
@@ -26,13 +26,16 @@ from mcp_toolserver.errors import ToolError, Unavailable, UnknownTool
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.protocol.feature import ToolServer
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.task import CANCELLED, FAILED, PREFIX, Task, Wire, detailed
+from mcp_toolserver.protocol.task import CANCELLED, FAILED, PREFIX, Task, Wire, detailed, key
 from mcp_toolserver.runtime.sandbox.wire import is_object
 from mcp_toolserver.stores.tasks import SHUT_DOWN, StoredTasks, TaskRecord
 
 log = logging.getLogger(__name__)
 
 EXTENSION = "io.modelcontextprotocol/tasks"
+
+LISTENED = 64
+"""Tasks that one stream hears of."""
 
 _GROUP = f"{EXTENSION} group"
 _REQUIRED: Wire = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
@@ -173,6 +176,16 @@ class Tasks:
             task.scope.cancel()
         return _DONE
 
+    def listened(self, asked: object, _: str) -> tuple[list[str], list[Hashable]] | None:
+        """See `Further`: a stream may hear of the tasks that run and that its client knows."""
+        names = asked[:LISTENED] if _is_list(asked) else ()
+        known = [name for name in names if isinstance(name, str) and self._is_followed(name)]
+        return (known, [key(name) for name in known]) if known else None
+
+    def _is_followed(self, name: str) -> bool:
+        task = self._live.get(name)
+        return task is not None and not (task.in_request or task.ended.is_set())
+
     def _may_be_long(self, params: mcp.CallToolRequestParams) -> bool:
         try:
             return self._handlers.dispatcher.may_be_long(params.name, params.arguments)
@@ -251,6 +264,10 @@ class Tasks:
         if found is None:
             raise _unknown()
         return found
+
+
+def _is_list(value: object) -> TypeGuard[list[object]]:
+    return isinstance(value, list)
 
 
 def declares(context: _Context) -> bool:

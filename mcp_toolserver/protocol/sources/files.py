@@ -57,10 +57,8 @@ class RootFiles:
         """Nobody looks at files until they are read."""
         return False
 
-    async def complete(self, template: str, _: str, value: str, visitor: Visitor) -> Sequence[str]:
+    async def complete(self, _: str, __: str, value: str, visitor: Visitor) -> Sequence[str]:
         """Paths without the slash that the template has."""
-        if template != TEMPLATE:
-            return ()
         path = f"/{value.removeprefix('/')}"
         roots = [f"{root}/" for root in self.roots if f"{root}/" != path and f"{root}/".startswith(path)]
         found = roots or await completed(path, visitor)

@@ -82,9 +82,9 @@ class BackgroundJobs:
         own = (f"{URI}/{handle}" for handle in self.changes.of(owner, "job"))
         return self.offered(TOOL) and (uri == URI or uri in own)
 
-    async def complete(self, template: str, _: str, value: str, visitor: Visitor) -> Sequence[str]:
+    async def complete(self, _: str, __: str, value: str, visitor: Visitor) -> Sequence[str]:
         """See `Source.complete`."""
-        handles = self.changes.of(visitor.owner, "job") if template == TEMPLATE else ()
+        handles = self.changes.of(visitor.owner, "job")
         return [handle for handle in handles if handle.startswith(value)]
 
     async def _overview(self, visitor: Visitor) -> mcp.ReadResourceResult:

@@ -70,9 +70,9 @@ class LongOutputs:
         """They never change."""
         return False
 
-    async def complete(self, template: str, _: str, value: str, visitor: Visitor) -> Sequence[str]:
+    async def complete(self, _: str, __: str, value: str, visitor: Visitor) -> Sequence[str]:
         """See `Source.complete`."""
-        handles = self.changes.of(visitor.owner, "output") if template == TEMPLATE else ()
+        handles = self.changes.of(visitor.owner, "output")
         return [handle for handle in handles if handle.startswith(value)]
 
     def _text(self, uri: str, content: bytes) -> mcp.ReadResourceResult:

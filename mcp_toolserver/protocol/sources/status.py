@@ -66,8 +66,8 @@ class ServerStatus:
         return uri == CONFIG_URI
 
     async def complete(self, _: str, __: str, ___: str, ____: Visitor) -> Sequence[str]:
-        """There is nothing to fill in."""
-        return ()
+        """See `Source.complete`."""
+        raise AssertionError("there is nothing to fill in")
 
     async def _preferences(self, visitor: Visitor) -> Mapping[str, object]:
         """Nothing where the operator keeps callers from them."""

@@ -59,8 +59,8 @@ class TodoLists:
         return uri == URI and self.offered(TOOL)
 
     async def complete(self, _: str, __: str, ___: str, ____: Visitor) -> Sequence[str]:
-        """There is nothing to fill in."""
-        return ()
+        """See `Source.complete`."""
+        raise AssertionError("there is nothing to fill in")
 
 
 async def _lists(handles: Sequence[str], rt: Runtime) -> Output:
