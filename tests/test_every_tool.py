@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.capabilities.prices import PRICES, Permission
+from mcp_toolserver.capabilities.prices import PRICES, Capability, Permission
 from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.labels import shelf
 from mcp_toolserver.registry import Entry, on_shelf
@@ -116,6 +116,12 @@ def test_reading_is_neither_destructive_nor_reaching_out(entry: Entry) -> None:
         assert not entry.spec.destructive
     else:
         assert hints["readOnlyHint"] is False
+
+
+@every_tool
+def test_what_may_take_minutes_says_so_unless_it_waits_for_the_user(entry: Entry) -> None:
+    takes_minutes = entry.spec.limits.deadline > 120 and Capability.ASK not in entry.spec.needs
+    assert entry.spec.may_be_long == takes_minutes
 
 
 @every_tool

@@ -478,6 +478,15 @@ async def test_a_call_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     assert (await call(served(tmp_path, tool), "forever")).error == "timed_out"
 
 
+@pytest.mark.parametrize(("deadline", "may_be_long"), [(60.0, False), (61.0, True)], ids=["usual", "longer"])
+def test_a_call_that_may_take_longer_than_usual_may_be_followed(deadline: float, may_be_long: bool) -> None:
+    async def nothing(_: ToolContext) -> None:
+        return
+
+    tool = define_tool("nothing", "It does nothing.", nothing, is_read_only=True, deadline=deadline)
+    assert as_entry(tool).spec.may_be_long is may_be_long
+
+
 # --- registry --------------------------------------------------------------------------------------------
 
 

@@ -28,7 +28,7 @@ from mcp_toolserver.protocol.feature import ToolServer
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.task import CANCELLED, FAILED, PREFIX, Task, Wire, detailed, key
 from mcp_toolserver.runtime.sandbox.wire import is_object
-from mcp_toolserver.stores.tasks import SHUT_DOWN, StoredTasks, TaskRecord
+from mcp_toolserver.stores.tasks import StoredTasks, TaskRecord
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +113,8 @@ class Tasks:
                     yield {**state, EXTENSION: self, _GROUP: group}
                 finally:
                     group.cancel_scope.cancel()
+                    with anyio.CancelScope(shield=True):
+                        await self._store.settle()
 
         return extended
 
@@ -215,19 +217,21 @@ class Tasks:
             with task.scope:
                 await _done(task, work)
         finally:
-            if not task.ended.is_set():
-                task.cancel(CANCELLED if task.scope.cancelled_caught else SHUT_DOWN)
+            if task.scope.cancelled_caught:
+                task.cancel(CANCELLED)
             with anyio.CancelScope(shield=True):
-                await task.settled.wait()
-                await self._conclude(task)
+                # One that has not ended by now ends with the server, which writes down all of those at once.
+                if task.ended.is_set():
+                    await self._conclude(task)
+            del self._live[task.record.id]
 
     async def _conclude(self, task: Task) -> None:
         """Leave what came of it to the store, or where that has no room, to memory."""
-        name, record = task.record.id, task.written()
+        await task.settled.wait()
+        record = task.written()
         if not (task.in_request or await self._is_kept(record)):
-            self._remember(name, task)
+            self._remember(record.id, task)
             await self._is_kept(replace(record, status="failed", message=_LOST, outcome=""))
-        del self._live[name]
 
     def _remember(self, name: str, task: Task) -> None:
         task.shrink(self._limits.unkept_bytes, translate.result(_TOO_LARGE, translate.MODERN))

@@ -55,9 +55,11 @@ class Containers:
         """Names of containers that have been made and not been removed."""
         self._removing: set[asyncio.Task[None]] = set()
 
-    def within(self, folders: Folders, roots: Sequence[str], scope: Scope) -> ContainersHere:
-        """The same containers, on the first of `roots`, which is the first of `folders`."""
-        return _Within(self, Mounted(folders=folders, patient=scope.patient, roots=roots))
+    def within(self, folders: Folders, roots: Sequence[str], scope: Scope | None = None) -> ContainersHere:
+        """The same containers, on the first of `roots`, which is the first of `folders`, for one call."""
+        return _Within(
+            self, Mounted(folders=folders, patient=scope is not None and scope.patient, roots=roots)
+        )
 
     async def run_in(self, place: "Mounted", script: str, timeout: float, report: Report) -> Contained:
         """See `capabilities.Containers.run`."""

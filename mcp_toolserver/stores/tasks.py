@@ -116,18 +116,28 @@ class StoredTasks:
 
         return await self._database.run(work)
 
+    async def settle(self) -> None:
+        """Write down that what still works here was cancelled: all at once, for the end has little time."""
+        await self._finish(self._cancelled)
+
     async def aclose(self) -> None:
-        """Write down that what still works was cancelled. Nothing is kept afterwards."""
+        """The same, and keep nothing afterwards."""
         self._closed = True
+        await self._finish(self._end)
+
+    async def _finish(self, work: "Callable[[sqlite3.Connection], None]") -> None:
         if self._presence is None:
             return
         try:
-            await self._database.run(self._end)
+            await self._database.run(work)
         except ToolError as error:
             log.warning("tasks that were cancelled could not be written down: %s", error)
 
-    def _end(self, database: "sqlite3.Connection") -> None:
+    def _cancelled(self, database: "sqlite3.Connection") -> None:
         self._settle(database, self._owner, "cancelled", SHUT_DOWN)
+
+    def _end(self, database: "sqlite3.Connection") -> None:
+        self._cancelled(database)
         if self._presence is not None:
             self._presence.leave()
             self._presence = None
