@@ -114,6 +114,15 @@ async def test_the_task_of_a_server_that_died_has_failed(tmp_path: Path, how: st
     assert len(presences(tmp_path)) == (how == "another is begun")
 
 
+async def test_a_server_that_shows_no_sign_of_life_is_gone(tmp_path: Path) -> None:
+    await stored(tmp_path).keep(record())
+    for sign in presences(tmp_path):
+        sign.unlink()
+    found = await stored(tmp_path).find("task_a", "me")
+    assert found is not None
+    assert found.status == "failed"
+
+
 async def test_what_a_dead_server_has_left_lying_is_removed(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", KEEPS, str(tmp_path), "and ends it"], check=False)
     after = stored(tmp_path)

@@ -1,12 +1,15 @@
 """Calls that outlive their request: what the client is told of them, and what becomes of the work."""
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx
 import mcp_types as mcp
 import pytest
 from mcp import Client
@@ -19,8 +22,10 @@ from mcp_toolserver.protocol import elicit
 from mcp_toolserver.protocol.factory import build
 from mcp_toolserver.protocol.feature import ToolServer
 from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.http import HttpOptions, bind, serve_http
 from mcp_toolserver.protocol.task import CANCELLED, Task, Wire
-from mcp_toolserver.protocol.tasks import EXTENSION, TaskLimits, Tasks
+from mcp_toolserver.protocol.task_request import EXTENSION
+from mcp_toolserver.protocol.tasks import TaskLimits, Tasks
 from mcp_toolserver.record import Call
 from mcp_toolserver.registry import Entry
 from mcp_toolserver.runtime.processes import CommandLimits
@@ -29,7 +34,8 @@ from mcp_toolserver.stores.tasks import SHUT_DOWN, StoredTasks, TaskBounds
 from mcp_toolserver.tools.search.call_tool import TOOL as CALL_TOOL
 from tests import processes
 from tests.conformance.task_tools import TaskTools
-from tests.following import Follower, bare, following, options, said
+from tests.following import PATIENCE, Follower, bare, following, options, said
+from tests.live import TOKEN, connected_to
 from tests.workbench import PRICES, Args, Output, Runtime, dispatcher, machine, tool
 
 AT_ONCE = TaskLimits(grace=0.01)
@@ -267,6 +273,14 @@ async def test_another_server_of_the_workspace_knows_the_task_and_leaves_it_alon
         work.go_on.set()
         await client.ended(task)
         assert said((await stranger.get(task))["result"]) == "done"
+
+
+async def test_an_answer_that_comes_after_the_end_is_passed_over(tmp_path: Path) -> None:
+    async with following(stand(tmp_path, long(Work())).server) as client:
+        task = await client.begun("failing_job")
+        told = await client.ended(task)
+        await client.update(task, {"approval-1": YES})
+        assert bare(await client.get(task)) == bare(told)
 
 
 async def test_a_failure_of_the_call_is_a_result(tmp_path: Path) -> None:
@@ -568,6 +582,48 @@ async def test_only_so_many_results_without_room_are_remembered(tmp_path: Path) 
         told = await client.until(first, lambda told: told["status"] == "failed")
         assert said((await client.ended(second))["result"]) == "done"
     assert told["error"]["message"] == told["statusMessage"]
+
+
+@asynccontextmanager
+async def over_http(server: ToolServer) -> AsyncGenerator[str]:
+    """The server over HTTP; gives its address."""
+    chosen = HttpOptions(token=TOKEN)
+    up = asyncio.get_running_loop().create_future()
+    sockets = bind(chosen.host, 0)
+    task = asyncio.create_task(serve_http(server, chosen, sockets, sse=False, started=up.set_result))
+    try:
+        yield await asyncio.wait_for(up, PATIENCE)
+    finally:
+        task.cancel()
+        await asyncio.wait((task,), timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("name", ["task_of_another", "=?base64?!?=", None], ids=["other", "broken", "none"])
+async def test_a_header_that_names_another_task_is_refused(tmp_path: Path, name: str | None) -> None:
+    work = Work()
+    headers = {
+        "authorization": f"Bearer {TOKEN}",
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": "2026-07-28",
+        "mcp-method": "tasks/get",
+        **({"mcp-name": name} if name else {}),
+    }
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {"extensions": {EXTENSION: {}}},
+    }
+    async with (
+        over_http(stand(tmp_path, long(work)).server) as url,
+        connected_to(url, "http", **options()) as connection,
+        httpx.AsyncClient(headers=headers, trust_env=False) as http,
+    ):
+        client = Follower(connection)
+        task = await client.begun("probe")
+        body = {"method": "tasks/get", "params": {"taskId": task, "_meta": meta}}
+        answer = await http.post(url, json={"jsonrpc": "2.0", "id": 1, **body})
+        work.go_on.set()
+        assert said((await client.ended(task))["result"]) == "done"
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, mcp.HEADER_MISMATCH)
 
 
 # --- commands --------------------------------------------------------------------------------------------

@@ -10,17 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx
 import pytest
 from mcp import Client
 
 from mcp_toolserver.stores.tasks import DIED, SHUT_DOWN
 from tests.following import PATIENCE, Follower, options, said
-from tests.live import TOKEN, Setup, connected, connected_to, serving, text
+from tests.live import Setup, connected, connected_to, serving, text
 from tests.processes import Daemons, arguments, processes, until
 
 LONG = "echo begun; sleep 1.5; echo at the end"
-TASKS = {"io.modelcontextprotocol/tasks": {}}
 
 
 @pytest.fixture
@@ -138,33 +136,6 @@ async def test_another_connection_over_http_follows_a_task(setup: Setup) -> None
             client = Follower(connection)
             assert (await client.get(task))["status"] == "working"
             assert "begun\nat the end" in said((await client.ended(task))["result"])
-        async with httpx.AsyncClient(headers=head("tasks/get", "task_of_another"), trust_env=False) as http:
-            refused = await http.post(url, json=asked("tasks/get", taskId=task))
-            del http.headers["mcp-name"]
-            unnamed = await http.post(url, json=asked("tasks/get", taskId=task))
-    assert [(one.status_code, one.json()["error"]["code"]) for one in (refused, unnamed)] == [
-        (400, -32020)
-    ] * 2
-
-
-def head(method: str, name: str) -> dict[str, str]:
-    """Of a request of the stateless era."""
-    return {
-        "authorization": f"Bearer {TOKEN}",
-        "accept": "application/json, text/event-stream",
-        "mcp-protocol-version": "2026-07-28",
-        "mcp-method": method,
-        "mcp-name": name,
-    }
-
-
-def asked(method: str, **params: Any) -> dict[str, Any]:
-    """The body of such a request."""
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {"extensions": TASKS},
-    }
-    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
 
 
 async def test_in_the_older_era_another_connection_follows_a_background_command(setup: Setup) -> None:

@@ -5,8 +5,7 @@ its request is answered as any other; else the client gets a handle, and asks wi
 """
 
 import logging
-import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
@@ -17,8 +16,6 @@ from anyio.abc import TaskGroup
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_NAME_HEADER, decode_header_value
-from mcp_types.version import is_version_at_least
 from pydantic import JsonValue
 
 from mcp_toolserver.dispatch import Result
@@ -26,25 +23,19 @@ from mcp_toolserver.errors import ToolError, Unavailable, UnknownTool
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.protocol.feature import ToolServer
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.task import CANCELLED, FAILED, PREFIX, Task, Wire, detailed, key
+from mcp_toolserver.protocol.task import CANCELLED, FAILED, Task, Wire, detailed
+from mcp_toolserver.protocol.task_request import EXTENSION, declares, named, require, unknown
 from mcp_toolserver.runtime.sandbox.wire import is_object
 from mcp_toolserver.stores.tasks import StoredTasks, TaskRecord
 
 log = logging.getLogger(__name__)
 
-EXTENSION = "io.modelcontextprotocol/tasks"
-
-LISTENED = 64
-"""Tasks that one stream hears of."""
-
 _GROUP = f"{EXTENSION} group"
-_REQUIRED: Wire = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
 _DONE: Wire = {"resultType": "complete"}
 _TOO_LARGE = Result(
     text="The call has ended, but its result was too large to be kept.", error=Unavailable.kind
 )
 _LOST = "The call has ended, but what came of it could not be kept."
-_FORM = re.compile(rf"{PREFIX}[0-9a-f]{{32}}")
 
 _Context = ServerRequestContext[Any, Any]
 
@@ -222,12 +213,12 @@ class Tasks:
             with anyio.CancelScope(shield=True):
                 # One that has not ended by now ends with the server, which writes down all of those at once.
                 if task.ended.is_set():
+                    await task.settled.wait()
                     await self._conclude(task)
             del self._live[task.record.id]
 
     async def _conclude(self, task: Task) -> None:
         """Leave what came of it to the store, or where that has no room, to memory."""
-        await task.settled.wait()
         record = task.written()
         if not (task.in_request or await self._is_kept(record)):
             self._remember(record.id, task)
@@ -257,7 +248,7 @@ class Tasks:
         Raises:
             MCPError: there is none, or none that this client may know of.
         """
-        name = _named(context)
+        name = named(context)
         task = self._live.get(name) or self._unkept.get(name)
         if task is not None and not task.in_request and task.record.principal == self._principal:
             return task
@@ -266,55 +257,8 @@ class Tasks:
         except ToolError as error:
             raise MCPError(mcp.INTERNAL_ERROR, str(error)) from None
         if found is None:
-            raise _unknown()
+            raise unknown()
         return found
-
-
-def _is_list(value: object) -> TypeGuard[list[object]]:
-    return isinstance(value, list)
-
-
-def declares(context: _Context) -> bool:
-    """Whether the client knows tasks, as it says with every request; before 2026-07-28 none does."""
-    declared = context.session.client_capabilities
-    modern = is_version_at_least(context.protocol_version, translate.MODERN)
-    return modern and declared is not None and EXTENSION in (declared.extensions or {})
-
-
-def require(context: _Context) -> None:
-    """Serve only clients that know tasks.
-
-    Raises:
-        MCPError: this one does not.
-    """
-    if not is_version_at_least(context.protocol_version, translate.MODERN):
-        raise MCPError(mcp.METHOD_NOT_FOUND, "Method not found", context.method)
-    if not declares(context):
-        lacking = f"The client must declare the extension {EXTENSION}."
-        raise MCPError(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, lacking, _REQUIRED)
-
-
-def _named(context: _Context) -> str:
-    """The id of the task that a request is for."""
-    require(context)
-    name = (context.params or {}).get("taskId")
-    if not isinstance(name, str):
-        raise MCPError(mcp.INVALID_PARAMS, "taskId must be a string.")
-    headers: Mapping[str, str] = getattr(context.request, "headers", {})
-    # Streamable HTTP has these headers; the transport before it has not.
-    if MCP_METHOD_HEADER in headers and decode_header_value(headers.get(MCP_NAME_HEADER)) != name:
-        what = f"{MCP_NAME_HEADER} header does not match the request body's 'taskId' parameter"
-        raise MCPError(mcp.HEADER_MISMATCH, what)
-    if not _FORM.fullmatch(name):
-        raise _unknown()
-    return name
-
-
-def _unknown() -> MCPError:
-    return MCPError(
-        mcp.INVALID_PARAMS,
-        "No task of yours has this taskId: it was never given, or what came of it is no longer kept.",
-    )
 
 
 def _own(found: Task | TaskRecord) -> Task | None:

@@ -10,7 +10,8 @@ from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.protocol.feature import ToolServer
 from mcp_toolserver.protocol.task import Task, Wire
-from mcp_toolserver.protocol.tasks import EXTENSION, Tasks, declares
+from mcp_toolserver.protocol.task_request import EXTENSION, declares
+from mcp_toolserver.protocol.tasks import Tasks
 
 Context = ServerRequestContext[Any, Any]
 Run = Callable[[Context, mcp.CallToolRequestParams], Awaitable[Any]]
