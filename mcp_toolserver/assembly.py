@@ -42,7 +42,6 @@ from mcp_toolserver.stores.folder import make_state_folder, state_folder
 from mcp_toolserver.stores.line import Facts
 from mcp_toolserver.stores.outputs import Outputs
 from mcp_toolserver.stores.preferences import StoredPreferences
-from mcp_toolserver.stores.tasks import StoredTasks
 from mcp_toolserver.stores.todos import StoredTodos
 from mcp_toolserver.text.denials import Confined, explain
 from mcp_toolserver.text.enforcement import Enforcement, summary
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.runtime.containers import Containers
     from mcp_toolserver.runtime.interpreters import Interpreters
     from mcp_toolserver.runtime.language_servers import LanguageServers
+    from mcp_toolserver.stores.tasks import StoredTasks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Assembly:
     outputs: Outputs
     changes: Changes
     database: Database
-    tasks: StoredTasks
+    tasks: LaterPart[StoredTasks]
     audit: Audit | None
     commands: Commands | None
     languages: LaterPart[LanguageServers]
@@ -194,7 +194,7 @@ def assemble(settings: Settings, broker: Broker | None, found: Found, *, held_by
         outputs=outputs,
         changes=changes,
         database=database,
-        tasks=StoredTasks(database),
+        tasks=parts.tasks(database),
         commands=running,
         languages=languages,
         sessions=sessions,

@@ -17,6 +17,7 @@ from mcp_toolserver.runtime.programs import Programs
 from mcp_toolserver.runtime.sandbox.bounds import CommandBounds
 from mcp_toolserver.runtime.web.options import WebOptions
 from mcp_toolserver.settings import Settings
+from mcp_toolserver.stores.database import Database
 from mcp_toolserver.stores.outputs import Outputs
 from mcp_toolserver.text.denials import Confined, explain
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.runtime.interpreters import Interpreters
     from mcp_toolserver.runtime.language_servers import LanguageServers
     from mcp_toolserver.runtime.web.web import Web
+    from mcp_toolserver.stores.tasks import StoredTasks
 
 
 def containers(
@@ -169,3 +171,14 @@ def search(
         return Ripgrep(launcher=programs, workspace=workspace, program=ripgrep, hiding=hiding, held=held)
 
     return within
+
+
+def tasks(database: Database) -> LaterPart[StoredTasks]:
+    """What is kept of tasks."""
+
+    def make() -> StoredTasks:
+        from mcp_toolserver.stores.tasks import StoredTasks
+
+        return StoredTasks(database)
+
+    return LaterPart(make)

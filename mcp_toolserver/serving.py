@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -18,8 +19,11 @@ from mcp_toolserver.protocol.guidance import instructions
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.quota import Allowance
 from mcp_toolserver.protocol.stdio import serve_stdio
-from mcp_toolserver.protocol.tasks import Tasks
+from mcp_toolserver.protocol.task_feature import TaskFeature
 from mcp_toolserver.settings import Settings, told
+
+if TYPE_CHECKING:
+    from mcp_toolserver.protocol.tasks import Tasks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +72,17 @@ def mcp_server(
         dispatcher=assembly.dispatcher, ask_seconds=assembly.settings.ask_seconds, changes=assembly.changes
     )
     own = adapt(beside(assembly, handlers))
-    tasks = Tasks(handlers, assembly.tasks, principal=_principal(token), changed=own.task_changed)
-    own.further["taskIds"] = tasks.listened
-    features = (own, tasks, SandboxState(), *further)
+
+    def tasks() -> "Tasks":
+        # Few clients know tasks; a server on stdio is spared these imports until one comes.
+        from mcp_toolserver.protocol.task_notices import connect
+        from mcp_toolserver.protocol.tasks import Tasks
+
+        made = Tasks(handlers, assembly.tasks(), principal=_principal(token))
+        connect(made, own)
+        return made
+
+    features = (own, TaskFeature(tasks), SandboxState(), *further)
     return build(handlers, instructions(assembly.standing, assembly.roots), features)
 
 

@@ -28,7 +28,7 @@ NOT_ON_STDIO_OF_THE_SDK = (
 )
 OURS = (
     *("elicit", "forms", "guidance", "handlers", "messages", "pipes", "refusal", "roots", "sealing"),
-    *("stdio", "task", "task_request", "tasks", "traffic", "translate"),
+    *("stdio", "task_feature", "traffic", "translate"),
 )
 
 LOAD = "from mcp_toolserver.protocol import lean_sdk; lean_sdk.load()\n"

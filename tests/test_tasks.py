@@ -24,7 +24,7 @@ from mcp_toolserver.protocol.feature import ToolServer
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.http import HttpOptions, bind, serve_http
 from mcp_toolserver.protocol.task import CANCELLED, Task, Wire
-from mcp_toolserver.protocol.task_request import EXTENSION
+from mcp_toolserver.protocol.task_feature import EXTENSION, TaskFeature
 from mcp_toolserver.protocol.tasks import TaskLimits, Tasks
 from mcp_toolserver.record import Call
 from mcp_toolserver.registry import Entry
@@ -103,8 +103,11 @@ def stand(
     target = replace(served or dispatcher(machine(folder), *tools, ask=ask), recorder=lines)
     handlers = Handlers(dispatcher=target, ask_seconds=5)
     store = StoredTasks(Database(str(folder / "kept"), ["root"]), bounds)
-    tasks = Tasks(handlers, store, principal=principal, limits=limits, changed=told.append)
-    return Stand(build(handlers, "hello", [tasks, TaskTools()]), store, handlers, lines, told)
+    tasks = Tasks(handlers, store, principal=principal, limits=limits)
+    tasks.changed = told.append
+    return Stand(
+        build(handlers, "hello", [TaskFeature(lambda: tasks), TaskTools()]), store, handlers, lines, told
+    )
 
 
 def long(work: Work, **more: Any) -> Entry:
@@ -309,8 +312,8 @@ class Broken:
 
     def join(self, server: ToolServer) -> None:
         async def call(context: Any, _: mcp.CallToolRequestParams) -> Wire:
-            tasks: Tasks = context.lifespan_context[EXTENSION]
-            return await tasks.carry(context, self._work, grace=self._grace)
+            feature: TaskFeature = context.lifespan_context[EXTENSION]
+            return await feature.tasks().carry(context, self._work, grace=self._grace)
 
         server.add_request_handler("tools/call", mcp.CallToolRequestParams, call)
 
@@ -344,7 +347,8 @@ async def test_an_end_while_the_handle_is_being_written_is_the_answer(tmp_path: 
     work = Work()
     made = stand(tmp_path, long(work))
     slow = Slow(Database(str(tmp_path / "kept"), ["root"]))
-    Tasks(made.handlers, slow, principal="me", limits=AT_ONCE).join(made.server)
+    tasks = Tasks(made.handlers, slow, principal="me", limits=AT_ONCE)
+    TaskFeature(lambda: tasks).join(made.server)
     async with following(made.server) as client:
         assert said(await client.call("probe")) == "done"
 

@@ -97,6 +97,11 @@ class Beside:
 
         return open_desk(self)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody has asked for any of it."""
+        return "desk" in vars(self)
+
     def _answering(self, method: str) -> Callable[[ServerRequestContext[Any, Any], Any], Awaitable[Any]]:
         def answer(context: ServerRequestContext[Any, Any], params: Any) -> Awaitable[Any]:
             return self.desk.answers[method](context, params)
@@ -104,7 +109,7 @@ class Beside:
         return answer
 
     def _heard(self, thing: Thing, owners: frozenset[str], listed: bool) -> None:
-        if self.handlers.owners.connections or "desk" in vars(self):
+        if self.handlers.owners.connections or self.is_open:
             self.desk.notices.heard(thing, owners, listed=listed)
 
 

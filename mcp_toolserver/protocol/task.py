@@ -95,6 +95,11 @@ class Task:
         if answers:
             self._set(self.record)
 
+    def leaves(self, is_kept: bool) -> bool:
+        """Whether its client will have to ask for it: it is written down, and has not ended meanwhile."""
+        self.in_request = not is_kept
+        return is_kept and not self.ended.is_set()
+
     def complete(self, result: Wire) -> None:
         """The call has ended with this result."""
         self._result = result

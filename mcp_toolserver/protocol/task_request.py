@@ -1,4 +1,4 @@
-"""Requests about tasks: whether the client may make them, and which task each is for."""
+"""Which task a request is for."""
 
 import re
 from collections.abc import Mapping
@@ -8,46 +8,20 @@ import mcp_types as mcp
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_NAME_HEADER, decode_header_value
-from mcp_types.version import is_version_at_least
 
-from mcp_toolserver.protocol.task import PREFIX, Wire
-from mcp_toolserver.protocol.translate import MODERN
+from mcp_toolserver.protocol.task import PREFIX
 
-EXTENSION = "io.modelcontextprotocol/tasks"
-
-_REQUIRED: Wire = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
 _FORM = re.compile(rf"{PREFIX}[0-9a-f]{{32}}")
 
 _Context = ServerRequestContext[Any, Any]
-
-
-def declares(context: _Context) -> bool:
-    """Whether the client knows tasks, as it says with every request; before 2026-07-28 none does."""
-    declared = context.session.client_capabilities
-    modern = is_version_at_least(context.protocol_version, MODERN)
-    return modern and declared is not None and EXTENSION in (declared.extensions or {})
-
-
-def require(context: _Context) -> None:
-    """Serve only clients that know tasks.
-
-    Raises:
-        MCPError: this one does not.
-    """
-    if not is_version_at_least(context.protocol_version, MODERN):
-        raise MCPError(mcp.METHOD_NOT_FOUND, "Method not found", context.method)
-    if not declares(context):
-        lacking = f"The client must declare the extension {EXTENSION}."
-        raise MCPError(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, lacking, _REQUIRED)
 
 
 def named(context: _Context) -> str:
     """The id of the task that a request is for.
 
     Raises:
-        MCPError: it names none, or its client must not ask.
+        MCPError: it names none.
     """
-    require(context)
     name = (context.params or {}).get("taskId")
     if not isinstance(name, str):
         raise MCPError(mcp.INVALID_PARAMS, "taskId must be a string.")

@@ -5,8 +5,7 @@ its request is answered as any other; else the client gets a handle, and asks wi
 """
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
@@ -14,23 +13,21 @@ import anyio
 import mcp_types as mcp
 from anyio.abc import TaskGroup
 from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import JsonValue
 
 from mcp_toolserver.dispatch import Result
 from mcp_toolserver.errors import ToolError, Unavailable, UnknownTool
 from mcp_toolserver.protocol import translate
-from mcp_toolserver.protocol.feature import ToolServer
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.task import CANCELLED, FAILED, Task, Wire, detailed
-from mcp_toolserver.protocol.task_request import EXTENSION, declares, named, require, unknown
+from mcp_toolserver.protocol.task_feature import GROUP, require
+from mcp_toolserver.protocol.task_request import named, unknown
 from mcp_toolserver.runtime.sandbox.wire import is_object
 from mcp_toolserver.stores.tasks import StoredTasks, TaskRecord
 
 log = logging.getLogger(__name__)
 
-_GROUP = f"{EXTENSION} group"
 _DONE: Wire = {"resultType": "complete"}
 _TOO_LARGE = Result(
     text="The call has ended, but its result was too large to be kept.", error=Unavailable.kind
@@ -38,8 +35,6 @@ _TOO_LARGE = Result(
 _LOST = "The call has ended, but what came of it could not be kept."
 
 _Context = ServerRequestContext[Any, Any]
-
-_Lifespan = Callable[[Server[Any]], AbstractAsyncContextManager[Any]]
 
 Work = Callable[[Task], Awaitable[Wire]]
 """What a task does; what it gives is the result of the call."""
@@ -64,7 +59,7 @@ def nobody(_: Wire) -> None:
 
 
 class Tasks:
-    """The extension, as a feature. `principal` is on whose behalf every request comes."""
+    """What serves the extension. `principal` is on whose behalf every request comes."""
 
     def __init__(
         self,
@@ -73,51 +68,32 @@ class Tasks:
         *,
         principal: str,
         limits: TaskLimits | None = None,
-        changed: Callable[[Wire], None] = nobody,
     ) -> None:
         self._handlers = handlers
         self._store = store
         self._principal = principal
         self._limits = limits or TaskLimits()
-        self._changed = changed
+        self.changed: Callable[[Wire], None] = nobody
+        """Gets what `tasks/get` would say, whenever that has changed."""
         self._live: dict[str, Task] = {}
         """Those that run."""
         self._unkept: dict[str, Task] = {}
         """The last of those that have ended and could not be written down."""
 
-    def join(self, server: ToolServer) -> None:
-        """Declare the extension, answer for tasks, and carry calls as such."""
-        server.extensions[EXTENSION] = {}
-        server.add_request_handler("tasks/get", mcp.RequestParams, self.get)
-        server.add_request_handler("tasks/update", mcp.RequestParams, self.update)
-        server.add_request_handler("tasks/cancel", mcp.RequestParams, self.cancel)
-        server.add_request_handler("tools/call", mcp.CallToolRequestParams, self.call_tool)
-        server.lifespan = self._within(server.lifespan)
-
-    def _within(self, lifespan: _Lifespan) -> _Lifespan:
-        """Tasks run as long as the server serves. Handlers find this under the name of the extension."""
-
-        @asynccontextmanager
-        async def extended(server: Server[Any]) -> AsyncGenerator[dict[str, Any]]:
-            async with lifespan(server) as state, anyio.create_task_group() as group:
-                try:
-                    yield {**state, EXTENSION: self, _GROUP: group}
-                finally:
-                    group.cancel_scope.cancel()
-                    with anyio.CancelScope(shield=True):
-                        await self._store.settle()
-
-        return extended
+    async def settle(self) -> None:
+        """Write down that all that still run are cancelled, as they are when the server ends."""
+        with anyio.CancelScope(shield=True):
+            await self._store.settle()
 
     async def call_tool(
         self, context: _Context, params: mcp.CallToolRequestParams
     ) -> dict[str, JsonValue] | mcp.InputRequiredResult:
-        """One call: as a task where it may be long and the client knows tasks."""
+        """One call of a client that knows tasks: as one where it may be long."""
 
         async def work(task: Task) -> Wire:
             return await self._handlers.call_as_task(context, params, task)
 
-        if not declares(context) or not self._may_be_long(params):
+        if not self._may_be_long(params):
             return await self._handlers.call_tool(context, params)
         return await self.carry(context, work)
 
@@ -132,7 +108,7 @@ class Tasks:
             return self._refusal(context)
         task = Task(self._principal, self._tell)
         self._live[task.record.id] = task
-        group: TaskGroup = context.lifespan_context[_GROUP]
+        group: TaskGroup = context.lifespan_context[GROUP]
         group.start_soon(self._run, task, work)
         try:
             with anyio.move_on_after(self._limits.grace if grace is None else grace):
@@ -169,15 +145,10 @@ class Tasks:
             task.scope.cancel()
         return _DONE
 
-    def listened(self, asked: object, _: str) -> tuple[list[str], list[Hashable]] | None:
-        """See `Further`: a stream may hear of the tasks that run and that its client knows."""
-        names = asked[:LISTENED] if _is_list(asked) else ()
-        known = [name for name in names if isinstance(name, str) and self._is_followed(name)]
-        return (known, [key(name) for name in known]) if known else None
-
-    def _is_followed(self, name: str) -> bool:
-        task = self._live.get(name)
-        return task is not None and not (task.in_request or task.ended.is_set())
+    def running(self, name: object) -> Wire | None:
+        """What `tasks/get` would say of a task that runs here; None for any other."""
+        task = self._live.get(name) if isinstance(name, str) else None
+        return None if task is None or task.in_request else task.detailed(self._store.bounds.seconds)
 
     def _may_be_long(self, params: mcp.CallToolRequestParams) -> bool:
         try:
@@ -194,14 +165,15 @@ class Tasks:
 
     async def _settle(self, task: Task) -> Wire:
         """Hand out the handle, once the task is written down. Where it cannot be, the request stays open."""
-        if not task.ended.is_set():
-            # From here on its end is written down, whoever comes first.
-            task.in_request = False
-            task.in_request = not await self._is_kept(task.written())
-        if not (task.in_request or task.ended.is_set()):
-            return task.handle(self._store.bounds.seconds)
-        await task.ended.wait()
-        return task.answer()
+        if task.ended.is_set() or not await self._is_handed_out(task):
+            await task.ended.wait()
+            return task.answer()
+        return task.handle(self._store.bounds.seconds)
+
+    async def _is_handed_out(self, task: Task) -> bool:
+        # From here on its end is written down, whoever comes first.
+        task.in_request = False
+        return task.leaves(await self._is_kept(task.written()))
 
     async def _run(self, task: Task, work: Work) -> None:
         try:
@@ -240,7 +212,7 @@ class Tasks:
 
     def _tell(self, task: Task) -> None:
         if not task.in_request:
-            self._changed(task.detailed(self._store.bounds.seconds))
+            self.changed(task.detailed(self._store.bounds.seconds))
 
     async def _find(self, context: _Context) -> Task | TaskRecord:
         """The task that a request is for.

@@ -10,8 +10,7 @@ from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.protocol.feature import ToolServer
 from mcp_toolserver.protocol.task import Task, Wire
-from mcp_toolserver.protocol.task_request import EXTENSION, declares
-from mcp_toolserver.protocol.tasks import Tasks
+from mcp_toolserver.protocol.task_feature import EXTENSION, TaskFeature, declares
 
 Context = ServerRequestContext[Any, Any]
 Run = Callable[[Context, mcp.CallToolRequestParams], Awaitable[Any]]
@@ -63,14 +62,14 @@ def said(text: str, *, is_error: bool = False) -> Wire:
 
 async def carried(context: Context, work: Callable[[Task], Awaitable[Wire]]) -> Wire:
     """Do `work` as a task from the first: it begins when the client has the handle."""
-    tasks: Tasks = context.lifespan_context[EXTENSION]
+    feature: TaskFeature = context.lifespan_context[EXTENSION]
 
     async def after_the_handle(task: Task) -> Wire:
         with anyio.fail_after(30):
             await task.settled.wait()
         return await work(task)
 
-    return await tasks.carry(context, after_the_handle, grace=0)
+    return await feature.tasks().carry(context, after_the_handle, grace=0)
 
 
 async def greet(_: Context, params: mcp.CallToolRequestParams) -> Wire:

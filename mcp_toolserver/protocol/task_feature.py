@@ -1,0 +1,125 @@
+"""The extension for tasks, as a server declares it.
+
+What serves it (`tasks`) is imported when the first client comes that knows it: few do, and all wait for the
+start.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import mcp_types as mcp
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import is_version_at_least
+
+from mcp_toolserver.later import Later
+from mcp_toolserver.protocol.feature import ToolServer
+from mcp_toolserver.protocol.translate import MODERN
+
+if TYPE_CHECKING:
+    from mcp_toolserver.protocol.tasks import Tasks
+
+EXTENSION = "io.modelcontextprotocol/tasks"
+"""Under this name handlers find the feature in what a server has as long as it serves."""
+
+GROUP = f"{EXTENSION} group"
+"""Under this name, the group in which tasks run."""
+
+LISTENED = "taskIds"
+"""In the filter of `subscriptions/listen`, the tasks that a client would hear of."""
+
+_Context = ServerRequestContext[Any, Any]
+_Answer = Callable[[_Context, Any], Awaitable[Any]]
+_Lifespan = Callable[[Server[Any]], AbstractAsyncContextManager[Any]]
+
+
+class TaskFeature:
+    """Joins after what answers calls and what lets clients listen. `make` is called when it is needed."""
+
+    def __init__(self, make: "Callable[[], Tasks]") -> None:
+        self.tasks: Later[Tasks] = Later(make)
+
+    def join(self, server: ToolServer) -> None:
+        """Declare the extension, answer for tasks, and carry calls as such."""
+        server.extensions[EXTENSION] = {}
+        answers: dict[str, Callable[[Tasks], _Answer]] = {
+            "tasks/get": lambda tasks: tasks.get,
+            "tasks/update": lambda tasks: tasks.update,
+            "tasks/cancel": lambda tasks: tasks.cancel,
+        }
+        for method, chosen in answers.items():
+            server.add_request_handler(method, mcp.RequestParams, self._required(chosen))
+        self._extend_calls(server)
+        self._extend_listening(server)
+        server.lifespan = self._within(server.lifespan)
+
+    def _required(self, chosen: "Callable[[Tasks], _Answer]") -> _Answer:
+        async def answer(context: _Context, params: mcp.RequestParams) -> Any:
+            require(context)
+            return await chosen(self.tasks())(context, params)
+
+        return answer
+
+    def _extend_calls(self, server: ToolServer) -> None:
+        own = server.get_request_handler("tools/call")
+        assert own is not None
+
+        async def call(context: _Context, params: mcp.CallToolRequestParams) -> Any:
+            if declares(context):
+                return await self.tasks().call_tool(context, params)
+            return await own.handler(context, params)
+
+        server.add_request_handler("tools/call", mcp.CallToolRequestParams, call)
+
+    def _extend_listening(self, server: ToolServer) -> None:
+        own = server.get_request_handler("subscriptions/listen")
+        if own is None:
+            return
+
+        async def listen(context: _Context, params: mcp.SubscriptionsListenRequestParams) -> Any:
+            if LISTENED in (params.notifications.model_extra or {}):
+                require(context)
+                self.tasks()
+            return await own.handler(context, params)
+
+        server.add_request_handler("subscriptions/listen", mcp.SubscriptionsListenRequestParams, listen)
+
+    def _within(self, lifespan: _Lifespan) -> _Lifespan:
+        """Tasks run as long as the server serves."""
+
+        @asynccontextmanager
+        async def extended(server: Server[Any]) -> AsyncGenerator[dict[str, Any]]:
+            async with lifespan(server) as state, anyio.create_task_group() as group:
+                try:
+                    yield {**state, EXTENSION: self, GROUP: group}
+                finally:
+                    group.cancel_scope.cancel()
+                    if self.tasks.made is not None:
+                        await self.tasks.made.settle()
+
+        return extended
+
+
+def declares(context: _Context) -> bool:
+    """Whether the client knows tasks, as it says with every request; before 2026-07-28 none does."""
+    declared = context.session.client_capabilities
+    if declared is None or EXTENSION not in (declared.extensions or {}):
+        return False
+    return is_version_at_least(context.protocol_version, MODERN)
+
+
+def require(context: _Context) -> None:
+    """Serve only clients that know tasks.
+
+    Raises:
+        MCPError: this one does not.
+    """
+    if not is_version_at_least(context.protocol_version, MODERN):
+        raise MCPError(mcp.METHOD_NOT_FOUND, "Method not found", context.method)
+    if not declares(context):
+        lacking = f"The client must declare the extension {EXTENSION}."
+        required = {"requiredCapabilities": {"extensions": {EXTENSION: dict[str, str]()}}}
+        raise MCPError(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, lacking, required)
