@@ -23,6 +23,7 @@ from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.protocol import notices
 from mcp_toolserver.protocol.notices import Notice, noticed
+from mcp_toolserver.protocol.task_feature import EXTENSION
 from mcp_toolserver.serving import mcp_server
 from tests.beside import ERAS, background, commanding, place, read, until
 from tests.following import following
@@ -244,6 +245,10 @@ class Wire:
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
+
+    @property
+    def client_capabilities(self) -> mcp.ClientCapabilities:
+        return mcp.ClientCapabilities(extensions={EXTENSION: {}})
 
     async def send_notification(self, notification: Any, _: object) -> None:
         self.sent.append(notification.model_dump(by_alias=True, mode="json", exclude_none=True))

@@ -83,13 +83,6 @@ class Beside:
         """Tell clients of something that they asked to be told of; see `Notices.tell`."""
         self.desk.notices.tell(notice, owners)
 
-    def task_changed(self, told: dict[str, Any]) -> None:
-        """Tell those who listen to a task how it is going, as `tasks/get` says it."""
-        if "desk" in vars(self):
-            from mcp_toolserver.protocol.task_notices import notice
-
-            self.tell(notice(told))
-
     @cached_property
     def desk(self) -> "Desk":
         """Where requests are answered."""

@@ -3,7 +3,7 @@
 import json
 import secrets
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -160,11 +160,6 @@ class Task:
     def _set(self, record: TaskRecord) -> None:
         self.record = replace(record, updated=time.time())
         self._changed(self)
-
-
-def key(task_id: str) -> Hashable:
-    """What a stream asks for that is to hear of a task."""
-    return ("task", task_id)
 
 
 def detailed(record: TaskRecord, seconds: float) -> Wire:

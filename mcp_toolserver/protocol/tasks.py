@@ -7,7 +7,7 @@ its request is answered as any other; else the client gets a handle, and asks wi
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
+from typing import Any
 
 import anyio
 import mcp_types as mcp
