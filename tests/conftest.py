@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 
 from tests.covering import collect, count, measuring
-from tests.official import is_wanted
+from tests.official import WITHOUT, is_wanted
 
 collect_ignore = [] if is_wanted() else ["clients", "conformance"]
 
@@ -29,6 +29,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show what official programs said of the server, which a test records as its summary."""
+    if not is_wanted():
+        terminalreporter.section("left out")
+        terminalreporter.write_line(f"the protocol's own programs: there is no npm, or {WITHOUT} is set")
     for report in (*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")):
         for name, value in report.user_properties:
             if name == "summary":
