@@ -325,7 +325,7 @@ class Dispatcher:
 
     async def _settled(self, call: Call, caller: Caller, form: Form | None) -> Result:
         entry = self.registry.find(call.name)
-        call.tool, call.needs = entry.spec.name, entry.spec.needs
+        call.tool, call.needs = entry.label.name, entry.label.needs
         call.verdict, call.outcome = "undecided", "cancelled"
         try:
             return await self._answer(entry, call, caller, form)
@@ -334,7 +334,7 @@ class Dispatcher:
         except ToolError as error:
             return Result(text=self.shown(str(error)), error=error.kind)
         except Exception:  # noqa: BLE001  the one place where a bug becomes an answer; its text stays in the log
-            return _bug(entry.spec.name, call.id)
+            return _bug(entry.label.name, call.id)
 
     async def _answer(self, entry: Entry, call: Call, caller: Caller, form: Form | None) -> Result:
         found = self._found(entry, call)
@@ -386,7 +386,7 @@ class Dispatcher:
                 return _Found(entry=entry, arguments=arguments)
             name, its_own = run.target(validated(entry, arguments, self.host))
             target = self.registry.find(name)
-            if isinstance(target.spec.run, Forward):
+            if target.label.forwards:
                 raise InvalidInput(f"{entry.spec.name} cannot call {name}; name the tool that is to run.")
             renamed = self.registry.translate(name, its_own)
         except UnknownTool:

@@ -96,7 +96,7 @@ class UnknownTool(LookupError):
 
 
 class RegistrationError(RuntimeError):
-    """A tool or the catalogue is wrong; found at start, never at a call."""
+    """A tool or the catalogue is wrong: a fault of who wrote it, not of a call."""
 
 
 class SettingsError(ValueError):

@@ -2,16 +2,17 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mcp_toolserver.capabilities.prices import PRICES, Capability, Permission
-from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.labels import shelf
 from mcp_toolserver.registry import Entry, on_shelf
 from mcp_toolserver.spec import Args, PathMark, Profile
 from tests.generated import ENTRIES, LABELS, SNAPSHOTS, TOOLS_PAGE, labels, snapshot, tools_page, wire
+from tests.workbench import Person, dispatcher, machine
 
 BUDGETS = {Profile.LEAN: 5_000, Profile.DEFAULT: 16_000, Profile.ALL: 60_000}
 """Characters of JSON that a `tools/list` may cost a model's context."""
@@ -171,11 +172,17 @@ def test_the_labels_say_what_the_tools_are(update: bool) -> None:
         assert shelved.spec is entry.spec
 
 
-def test_a_tool_that_is_not_what_its_label_says_is_not_run() -> None:
-    (bash,) = [one for one in shelf() if one.label.name == "bash"]
-    milder = replace(bash.label, permission=Permission.READ_ONLY, needs=frozenset())
-    with pytest.raises(RegistrationError, match="run pytest --update"):
-        _ = Entry(replace(bash, label=milder), bash.toolset).spec
+async def test_a_tool_that_is_not_what_its_label_says_is_not_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "root").mkdir()
+    (writing,) = [one for one in shelf() if one.label.name == "write_file"]
+    milder = replace(writing, label=replace(writing.label, permission=Permission.READ_ONLY))
+    at = dispatcher(machine(tmp_path), Entry(milder, milder.toolset), ceiling=Permission.READ_ONLY)
+    result = await at.call("write_file", {"path": "a", "content": "b"}, Person())
+    assert result.error == "internal"
+    assert "labels.json says: run pytest --update" in caplog.text
+    assert not list((tmp_path / "root").iterdir())
 
 
 def test_no_snapshot_is_left_over() -> None:

@@ -112,7 +112,7 @@ def dispatcher(
 ) -> Dispatcher:
     """A dispatcher of `entries`, or of all the real tools."""
     registry = Registry(entries or discover())
-    running = frozenset(name for name, entry in registry.entries.items() if entry.spec.kind == "execute")
+    running = frozenset(name for name, entry in registry.entries.items() if entry.label.kind == "execute")
     words = vocabulary(registry)
     rules = [tuple(parse(text, words) for text in texts) for texts in (deny, ask, allow)]
     policy = Policy(
