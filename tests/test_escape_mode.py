@@ -1,10 +1,12 @@
 """The mode is fixed when the server starts: no argument, file, variable, approval or failure raises it."""
 
+import errno
 import os
 import re
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -188,12 +190,25 @@ def own_bubblewrap(at: Scene) -> Generator[tuple[Path, tuple[str, ...]]]:
     yield copy, ("unshare", "--mount", "sh", "-c", f'{covers} && exec "$@"', "sh")
 
 
+def overwrite(program: Path, content: bytes) -> None:
+    """Write into the file itself, as soon as nobody is executing it: it may be preparing for a command."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            program.write_bytes(content)
+        except OSError as error:
+            if error.errno != errno.ETXTBSY or time.monotonic() > deadline:
+                raise
+        else:
+            return
+
+
 @pytest.mark.parametrize("mode", CONFINED)
 @pytest.mark.parametrize("_id", [pytest.param("", id="MODE09")])
 def test_bubblewrap_that_breaks_after_the_start_means_no_commands(at: Scene, mode: str, _id: str) -> None:
     with own_bubblewrap(at) as (copy, around), serving(at, mode, around=around) as server:
         assert "walled" in server.bash("echo walled")
-        copy.write_bytes(b'#!/bin/sh\nwhile [ "$1" != -- ] && [ $# -gt 1 ]; do shift; done; exit 1\n')
+        overwrite(copy, b'#!/bin/sh\nwhile [ "$1" != -- ] && [ $# -gt 1 ]; do shift; done; exit 1\n')
         before = at.seen()
         said = server.call("bash", command="echo bare; echo x > f")
         assert said.is_error

@@ -57,9 +57,9 @@ def counted() -> Counter[str]:
     """The objects of the protocol and of the event loop, by type."""
     gc.collect()
     types = (type(found) for found in gc.get_objects())
-    return Counter(
-        f"{kind.__module__}.{kind.__qualname__}" for kind in types if kind.__module__.startswith(OURS)
-    )
+    # A library may have made its module's name a property.
+    named = ((kind, kind.__module__) for kind in types if isinstance(kind.__module__, str))
+    return Counter(f"{module}.{kind.__qualname__}" for kind, module in named if module.startswith(OURS))
 
 
 async def settled(server: Running, before: Counter[str]) -> Counter[str]:

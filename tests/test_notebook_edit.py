@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mcp_toolserver.text.json_layout import Layout
 from mcp_toolserver.text.json_parts import elements
 from mcp_toolserver.text.notebook import parsed
 from mcp_toolserver.text.notebook_edit import CellEdit, CellType, Mode, edit
@@ -153,3 +154,9 @@ def test_elements_lie_where_they_are_said_to_lie() -> None:
 def test_what_is_no_array_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         elements(text, 0)
+
+
+@pytest.mark.parametrize(("newline", "between"), [("\n", ",\n  "), ("", ", ")])
+def test_two_items_are_set_apart_as_the_text_does_it(newline: str, between: str) -> None:
+    layout = Layout(newline=newline, unit=" ", comma=", ", colon=": ", ascii=False)
+    assert layout.between(1) == between

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from mcp_toolserver.capabilities.prices import PRICES, Capability, Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.policy.level import level
+from mcp_toolserver.policy.narrowing import Narrowing
 from mcp_toolserver.policy.rules import Policy, Request, Rule, Vocabulary, parse
 from mcp_toolserver.policy.watchdog import commands, watch
 from mcp_toolserver.spec import Args, Output, Runtime, ToolSpec
@@ -193,3 +194,11 @@ def test_the_watchdog_stops_catastrophes_in_any_part(command: str) -> None:
 @pytest.mark.parametrize("command", HARMLESS)
 def test_the_watchdog_lets_ordinary_commands_pass(command: str) -> None:
     assert watch((commands(frozenset({"bash"})),), request("bash", command)) is None
+
+
+def test_a_clients_own_ceiling_lowers_that_of_a_call_and_never_raises_it() -> None:
+    written = Request(tool="write_file", level=WRITE, subjects=(("a",),))
+    lowered = policy(WRITE).under(Narrowing(named="x", ceiling=READ))
+    assert lowered.decide(written).action == "refuse"
+    own = policy(READ)
+    assert own.under(Narrowing(named="x", ceiling=DANGER)) is own

@@ -172,6 +172,7 @@ async def test_a_client_is_asked_for_its_roots_once_and_again_when_they_change(t
         return mcp.ListRootsResult(roots=[])
 
     async with client(handlers(tmp_path), list_roots_callback=roots) as connected:
+        await connected.session.send_roots_list_changed()
         for _ in range(3):
             assert text(await connected.call_tool("probe", {})) == "said"
         assert calls == 1

@@ -4,6 +4,8 @@ import base64
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import mcp_types as mcp
@@ -12,8 +14,10 @@ from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
 from mcp_toolserver.capabilities.prices import Permission
+from mcp_toolserver.errors import NotFound
 from mcp_toolserver.protocol import resources
 from mcp_toolserver.protocol.source import LARGEST, Visitor
+from mcp_toolserver.protocol.sources import jobs
 from mcp_toolserver.protocol.sources.files import path_of
 from mcp_toolserver.runtime.processes import CommandLimits
 from mcp_toolserver.serving import mcp_server
@@ -398,3 +402,12 @@ async def test_reading_a_resource_needs_what_the_tool_needs(tmp_path: Path) -> N
         refused = await refusal(client, f"toolserver://jobs/{handle}")
         assert "denied" in refused.error.message
         assert text(await client.call_tool("TaskOutput", {"task_id": handle})) in refused.error.message
+
+
+async def test_a_command_whose_record_has_expired_is_not_told_of() -> None:
+    class Expired:
+        async def output(self, handle: str, **_: object) -> None:
+            raise NotFound(f"no task {handle}")
+
+    without: Any = SimpleNamespace(jobs=Expired())
+    assert (await jobs._states(["gone"], without)).text == "[]"

@@ -215,6 +215,10 @@ try:
     lean_sdk._leave_unrun("no_such_package")
 except ImportError as error:
     print(error.name)
-print(hasattr(lean_sdk._StandIns("away"), "__wrapped__"))
+print(hasattr(lean_sdk._StandIns("away"), "__wrapped__"), hasattr(lean_sdk._Format("away"), "__wrapped__"))
+lean_sdk._FORMATS = ("mcp_types._none",)
+lean_sdk.load()
+import mcp.server.lowlevel, sys
+print("mcp_types._v2025_11_25" in sys.modules)
 """
-    assert run(code).split() == ["no_such_package", "False"]
+    assert run(code).split() == ["no_such_package", "False", "False", "True"]

@@ -100,6 +100,20 @@ async def test_a_client_that_never_asked_for_anything_hears_nothing(tmp_path: Pa
         assert quiet.methods == []
 
 
+async def test_a_subscriber_does_not_hear_of_what_another_left(tmp_path: Path) -> None:
+    deaf, told = Notes(), Notes()
+    async with (
+        place(tmp_path) as made,
+        made.client(message_handler=deaf) as one,
+        made.client(message_handler=told) as other,
+    ):
+        await one.subscribe_resource(TODOS)
+        await other.subscribe_resource(TODOS)
+        await write_todo(other, "x")
+        await until(lambda: told.methods)
+        assert deaf.methods == []
+
+
 async def test_one_connection_can_subscribe_to_so_many_resources_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

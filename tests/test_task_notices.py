@@ -124,6 +124,15 @@ async def test_a_client_that_does_not_know_tasks_cannot_listen_for_them(tmp_path
     assert failure.value.code == mcp.MISSING_REQUIRED_CLIENT_CAPABILITY
 
 
+async def test_who_does_not_know_tasks_may_listen_for_the_rest(tmp_path: Path) -> None:
+    async with (
+        place(tmp_path) as made,
+        Client(mcp_server(made.assembly), mode="auto", read_timeout_seconds=20) as client,
+        client.listen(resources_list_changed=True) as stream,
+    ):
+        assert stream is not None
+
+
 async def test_a_client_that_does_not_listen_hears_nothing(tmp_path: Path) -> None:
     listener = Listener()
     async with listening(tmp_path, listener) as client:

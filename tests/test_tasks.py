@@ -275,6 +275,7 @@ async def test_another_server_of_the_workspace_knows_the_task_and_leaves_it_alon
         assert failure.value.code == mcp.INVALID_PARAMS
         work.go_on.set()
         await client.ended(task)
+        await stranger.update(task, {"approval-1": YES})
         assert said((await stranger.get(task))["result"]) == "done"
 
 

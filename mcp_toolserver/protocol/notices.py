@@ -120,8 +120,8 @@ class Notices:
                 self.tell(noticed(ResourceUpdated(todos.URI)), owners)
             case "preferences":
                 self.tell(noticed(ResourceUpdated(status.CONFIG_URI)))
-            case "output":
-                """They never change."""
+            case _:
+                """What was kept of an output never changes."""
 
     def tell(self, notice: Notice, owners: frozenset[str] | None = None) -> None:
         """Tell all who asked for it, or those of them that are among `owners`."""

@@ -193,14 +193,15 @@ class Tasks:
         """Leave what came of it to the store, or where that has no room, to memory."""
         record = task.written()
         if not (task.in_request or await self._is_kept(record)):
-            self._remember(record.id, task)
-            await self._is_kept(replace(record, status="failed", message=_LOST, outcome=""))
+            await self._is_kept(self._remembered(record, task))
 
-    def _remember(self, name: str, task: Task) -> None:
+    def _remembered(self, record: TaskRecord, task: Task) -> TaskRecord:
+        """Remember what came of it; the row for the store, which says that it has no more."""
         task.shrink(self._limits.unkept_bytes, translate.result(_TOO_LARGE, translate.MODERN))
-        self._unkept[name] = task
+        self._unkept[record.id] = task
         if len(self._unkept) > self._limits.unkept:
             del self._unkept[next(iter(self._unkept))]
+        return replace(record, status="failed", message=_LOST, outcome="")
 
     async def _is_kept(self, record: TaskRecord) -> bool:
         try:
