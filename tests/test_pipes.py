@@ -132,7 +132,7 @@ async def test_the_first_message_tells_the_era_and_is_still_to_be_read() -> None
     async with wired() as wire:
         wire.say(request("initialize"), request("ping"))
         wire.hang_up()
-        assert await wire.reader.opens_with_handshake()
+        assert await wire.reader.opening() == "handshake"
         assert await wire.names() == ["initialize", "ping"]
 
 
@@ -141,21 +141,21 @@ async def test_any_other_opening_is_not_a_handshake(first: str) -> None:
     async with wired() as wire:
         wire.say(request(first, **ENVELOPE), request("ping", **ENVELOPE))
         wire.hang_up()
-        assert not await wire.reader.opens_with_handshake()
+        assert await wire.reader.opening() == "envelope"
         assert await wire.names() == [first, "ping"]
 
 
 async def test_nothing_at_all_is_not_a_handshake() -> None:
     async with wired() as wire:
         wire.hang_up()
-        assert not await wire.reader.opens_with_handshake()
+        assert await wire.reader.opening() == "unknown"
 
 
 async def test_after_a_handshake_a_request_of_the_newer_era_is_refused_by_its_id() -> None:
     async with wired() as wire:
         wire.say(request("initialize"), request("tools/list", 7, **ENVELOPE), request("ping"))
         wire.hang_up()
-        assert await wire.reader.opens_with_handshake()
+        assert await wire.reader.opening() == "handshake"
         assert await wire.names() == ["initialize", "ping"]
         answer = await wire.heard()
         assert (answer["id"], answer["error"]["code"]) == (7, -32600)

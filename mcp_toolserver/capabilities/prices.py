@@ -20,6 +20,9 @@ class Permission(IntEnum):
 class Capability(Enum):
     """One thing a tool may need from the host."""
 
+    # A call looks dozens of them up in sets, and the hash that enumerations have is written in Python.
+    __hash__ = object.__hash__
+
     FS_READ = "fs_read"
     FS_WRITE = "fs_write"
     SEARCH = "search"

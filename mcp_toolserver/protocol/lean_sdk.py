@@ -216,7 +216,9 @@ class _Rows(dict[Any, Any]):
 
     def __getitem__(self, key: object) -> object:
         row = super().__getitem__(key)
-        return row.found() if isinstance(row, _Named) else row
+        if isinstance(row, _Named):
+            row = self[key] = row.found()
+        return row
 
 
 @contextmanager

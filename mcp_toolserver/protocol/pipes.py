@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 import anyio
 from mcp.shared.message import SessionMessage
@@ -28,6 +28,9 @@ from mcp_types import (
 
 LONGEST = 64 * 1024 * 1024
 """Bytes of one message; a longer one is refused. A file of 10 MiB can take six times that as JSON."""
+
+
+Opening = Literal["handshake", "envelope", "unknown"]
 
 
 class _Stream:
@@ -84,18 +87,20 @@ class PipeReader(_Stream):
         self._seen: SessionMessage | None = None
         self._speaks_handshake = False
 
-    async def opens_with_handshake(self) -> bool:
-        """Whether the first message is the handshake of the older era; it stays to be read.
+    async def opening(self) -> Opening:
+        """What the first message says of the client's era; it stays to be read.
 
-        From then on, a request of the newer era is refused: a connection is of one era.
+        After a handshake, a request of the newer era is refused: a connection is of one era.
         """
         try:
             self._seen = await self.receive()
         except anyio.EndOfStream:
-            return False
+            return "unknown"
         first = self._seen.message
-        self._speaks_handshake = isinstance(first, JSONRPCRequest) and first.method == "initialize"
-        return self._speaks_handshake
+        if not isinstance(first, JSONRPCRequest):
+            return "unknown"
+        self._speaks_handshake = first.method == "initialize"
+        return "handshake" if self._speaks_handshake else "envelope" if _is_modern(first) else "unknown"
 
     async def receive(self) -> SessionMessage:
         """Raises: anyio.EndOfStream: the client is gone."""

@@ -6,11 +6,12 @@ JSON-RPC can reach the client.
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, TextIO
 
 import anyio
+from mcp.server import runner
 from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_loop
 from mcp.server.stdio import stdio_server
@@ -25,6 +26,11 @@ HINT = (
 )
 
 
+_MODERN_LOOP: Callable[..., Awaitable[None]] | None = getattr(runner, "_serve_modern_stream", None)
+"""The SDK's loop for clients without a handshake, which it has no public name for; without it, the loop for
+both eras serves them."""
+
+
 async def serve_stdio(server: Server[Any], allowance: Allowance, ended: Callable[[], None]) -> None:
     """Serve until the client closes standard input; then `ended` is called, before calls are cancelled."""
     # There is one client, which may have all that there is.
@@ -32,13 +38,17 @@ async def serve_stdio(server: Server[Any], allowance: Allowance, ended: Callable
     options = server.create_initialization_options()
     if pipes.are_pipes(0, 1):
         reader, writer = await pipes.over(*_claim(), ended)
-        if await reader.opens_with_handshake():
-            # The loop for this era alone spares every message a detour through another task.
-            async with server.lifespan(server) as state:
-                streams = Incoming(reader, writer, traffic), Outgoing(writer, traffic)
-                await serve_loop(server, *streams, lifespan_state=state, init_options=options)
-        else:
-            await server.run(Incoming(reader, writer, traffic), Outgoing(writer, traffic), options)
+        streams = Incoming(reader, writer, traffic), Outgoing(writer, traffic)
+        # The loop for one era alone spares every message a detour through another task.
+        match await reader.opening():
+            case "handshake":
+                async with server.lifespan(server) as state:
+                    await serve_loop(server, *streams, lifespan_state=state, init_options=options)
+            case "envelope" if _MODERN_LOOP is not None:
+                async with server.lifespan(server) as state, writer:
+                    await _MODERN_LOOP(server, *streams, lifespan_state=state, raise_exceptions=False)
+            case _:
+                await server.run(*streams, options)
         return
     if sys.stdin.isatty():
         sys.stderr.write(HINT + "\n")
