@@ -145,6 +145,13 @@ async def test_any_other_opening_is_not_a_handshake(first: str) -> None:
         assert await wire.names() == [first, "ping"]
 
 
+async def test_a_notification_tells_no_era() -> None:
+    async with wired() as wire:
+        wire.say('{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
+        wire.hang_up()
+        assert await wire.reader.opening() == "unknown"
+
+
 async def test_nothing_at_all_is_not_a_handshake() -> None:
     async with wired() as wire:
         wire.hang_up()

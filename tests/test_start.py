@@ -222,3 +222,17 @@ import mcp.server.lowlevel, sys
 print("mcp_types._v2025_11_25" in sys.modules)
 """
     assert run(code).split() == ["no_such_package", "False", "False", "True"]
+
+
+@pytest.mark.measured
+def test_a_client_that_opens_in_neither_way_is_answered_too(setup: Setup) -> None:
+    with subprocess.Popen(
+        setup.command, env=setup.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write('{"jsonrpc": "2.0", "id": 7, "method": "ping"}\n')
+        server.stdin.flush()
+        assert json.loads(server.stdout.readline())["id"] == 7
+        server.stdin.close()
+        assert server.wait(timeout=30) == 0

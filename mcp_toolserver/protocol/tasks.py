@@ -192,8 +192,11 @@ class Tasks:
     async def _conclude(self, task: Task) -> None:
         """Leave what came of it to the store, or where that has no room, to memory."""
         record = task.written()
-        if not (task.in_request or await self._is_kept(record)):
-            await self._is_kept(self._remembered(record, task))
+        _ = (
+            task.in_request
+            or await self._is_kept(record)
+            or await self._is_kept(self._remembered(record, task))
+        )
 
     def _remembered(self, record: TaskRecord, task: Task) -> TaskRecord:
         """Remember what came of it; the row for the store, which says that it has no more."""
