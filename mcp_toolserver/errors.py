@@ -1,4 +1,4 @@
-"""What can go wrong, one class per thing the reader should do differently.
+"""The error tree: one class per reaction of the reader.
 
     ToolError                   shown to the model; `str(error)` is written for it
     ├── InvalidInput            fix the arguments and call again
@@ -6,10 +6,10 @@
     ├── Conflict                read again, then retry
     ├── Denied                  do not retry
     ├── Unavailable             this server cannot do it here
-    │   ├── SandboxUnavailable  the walls that its mode needs are missing
-    │   └── NobodyToAsk         there is no human, or no way to reach one
+    │   ├── SandboxUnavailable  a sandbox layer that the mode needs is missing
+    │   └── NobodyToAsk         there is no user, or no way to reach one
     ├── TimedOut                smaller or later
-    └── Failed                  a tool of the user's own says why
+    └── Failed                  a custom tool reports its own failure
     UnknownTool                 a protocol error (JSON-RPC -32602), the client's mistake
     RegistrationError           the programmer's mistake, stops start-up
     SettingsError               the operator's mistake, stops start-up with exit status 2
@@ -22,43 +22,43 @@ from typing import ClassVar
 
 
 class ToolError(Exception):
-    """A failure that the model is told about."""
+    """A failure whose text is sent to the model."""
 
     kind: ClassVar[str] = "internal"
 
 
 class InvalidInput(ToolError):
-    """The arguments cannot be used; the text says how to mend them."""
+    """The arguments are invalid; the text says how to fix them."""
 
     kind = "invalid_input"
 
 
 class NotFound(ToolError):
-    """What the call names is not there."""
+    """A file, task or other thing that the call names does not exist."""
 
     kind = "not_found"
 
 
 class Conflict(ToolError):
-    """The world is not as the call assumed; nothing was changed."""
+    """The state differs from what the call expected; nothing was changed."""
 
     kind = "conflict"
 
 
 class Denied(ToolError):
-    """The policy, the ceiling or the user said no."""
+    """The policy, the ceiling or the user rejected the call."""
 
     kind = "denied"
 
 
 class Unavailable(ToolError):
-    """Something the call needs is missing on this host."""
+    """A resource that the call needs is missing on this host."""
 
     kind = "unavailable"
 
 
 class SandboxUnavailable(Unavailable):
-    """A wall that the mode needs is missing; nothing was run without it."""
+    """A sandbox layer that the mode needs is missing; nothing was run without it."""
 
     kind = "sandbox_unavailable"
 
@@ -70,7 +70,7 @@ class SandboxUnavailable(Unavailable):
 
 
 class NobodyToAsk(Unavailable):
-    """No human can be asked. The text is always the same, so that a program can tell."""
+    """The client cannot ask its user. The text never varies, so that programs can match it."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -86,18 +86,18 @@ class TimedOut(ToolError):
 
 
 class Failed(ToolError):
-    """A tool of the user's own says that it failed, in its own words."""
+    """A custom tool reports that it failed; the text is its own."""
 
     kind = "failed"
 
 
 class UnknownTool(LookupError):
-    """No tool has that name under any of its spellings."""
+    """No tool has that name or alias."""
 
 
 class RegistrationError(RuntimeError):
-    """A tool or the catalogue is wrong: a fault of who wrote it, not of a call."""
+    """A tool or the registry is invalid: a programming error, not an error of a call."""
 
 
 class SettingsError(ValueError):
-    """A flag, environment variable or config key is wrong; the text lists the choices."""
+    """A flag, environment variable or config key is invalid; the text lists the choices."""

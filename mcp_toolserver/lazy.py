@@ -15,7 +15,7 @@ class Closable(Protocol):
 C = TypeVar("C", bound=Closable)
 
 
-class Later(Generic[T]):
+class Lazy(Generic[T]):
     """A part of the server, made by the first call."""
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -29,7 +29,7 @@ class Later(Generic[T]):
         return self.made
 
 
-class LaterPart(Later[C]):
+class LazyCloseable(Lazy[C]):
     """One that has to be closed."""
 
     async def aclose(self) -> None:

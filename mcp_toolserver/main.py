@@ -1,8 +1,7 @@
-"""Start-up: read the settings, fork the broker, put the parts together, serve, leave.
+"""Start-up: reads the settings, forks the broker, builds the server, serves and exits.
 
-The order matters. The broker is forked before anything large is imported, from a process with one thread, so
-this module imports only the standard library and light modules of ours at the top. It alone reads the
-environment.
+The broker is forked before large imports, from a process with one thread, so this module imports only the
+standard library and light modules of ours at the top. Only it and `confinement` read the environment.
 """
 
 import gc
@@ -14,34 +13,35 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import NoReturn
 
-from mcp_toolserver import confine
+from mcp_toolserver import interrupts
+from mcp_toolserver.app import confinement
 from mcp_toolserver.errors import SettingsError, Unavailable
-from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.found_programs import Found, find
-from mcp_toolserver.runtime.platforms import shortcoming
+from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
+from mcp_toolserver.runtime.platform_check import unsupported_reason
+from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.settings import Action, Invocation, Settings, load
 
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it."""
+"""Exit status after Ctrl-C, as in shells. The signal itself ends a starting server."""
 
 NO_ROOT = "no folder to work in: give --root DIR, or set MCP_TOOLSERVER_ROOT"
 
 
 def main() -> NoReturn:
-    """The `mcp-toolserver` script. Exit status 2: the settings are wrong."""
+    """The `mcp-toolserver` script. Exit status 2 means invalid settings."""
+    interrupts.end_at_once()
     try:
         status = _run(load(sys.argv[1:], os.environ))
     except SettingsError as error:
         sys.stderr.write(f"mcp-toolserver: {error}\n")
         status = 2
     except KeyboardInterrupt:
-        # Only while starting: from then on a signal is waited for.
         status = INTERRUPTED
     leave(status)
 
 
 def leave(status: int) -> NoReturn:
-    """End at once: everything is closed by now, and taking the interpreter apart would cost 0.3 s."""
+    """Exit at once: everything is closed, and the interpreter's own cleanup takes 0.3 s."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
@@ -49,22 +49,25 @@ def leave(status: int) -> NoReturn:
 
 def _run(invocation: Invocation) -> int:
     settings = invocation.settings
-    if lacking := shortcoming():
+    # The event loop of a server handles signals; other commands clean up after an exception.
+    if invocation.action != "serve":
+        interrupts.raise_an_exception()
+    if lacking := unsupported_reason():
         raise SettingsError(lacking)
     _check(settings, needs_root=invocation.action in ("serve", "call"))
-    found = find(os.environ.get("PATH", "").split(os.pathsep), settings.root)
+    found = find_host_executables(os.environ, settings.root)
     broker = None if invocation.action in ("demo", "log") else _broker(settings, found)
     _log(settings.log_level.upper(), as_json=settings.log_format == "json")
-    # The handshake era uses features that the SDK says it will drop; that is for us to know, not the user.
+    # The handshake protocol uses features that the SDK deprecates, which users need not know.
     warnings.filterwarnings("ignore", module=r"mcp(_types)?\b")
     return _ACTIONS[invocation.action](invocation, broker, found)
 
 
 def _log(level: str, *, as_json: bool) -> None:
-    """Our own words at `level`; what libraries say of messages, which holds arguments, stays out."""
+    """Log our own messages at `level`; libraries log only warnings, as their texts hold arguments."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
     if as_json:
-        from mcp_toolserver.observe.lines import JsonLines
+        from mcp_toolserver.telemetry.json_log import JsonLines
 
         logging.captureWarnings(capture=True)
         logging.getLogger().handlers[0].setFormatter(JsonLines())
@@ -73,22 +76,22 @@ def _log(level: str, *, as_json: bool) -> None:
 
 @contextmanager
 def _beginning(settings: Settings) -> Generator[None]:
-    """Where a process imports what it consists of."""
-    # Nothing made while importing is ever garbage; looking for it costs a tenth of the start.
+    """Speed up the imports of the start."""
+    # Imports create no garbage, and collecting takes a tenth of the start.
     gc.disable()
     if settings.transport == "stdio":
-        from mcp_toolserver.protocol import lean_sdk
+        from mcp_toolserver.protocol.stdio import lazy_sdk
 
-        lean_sdk.load()
+        lazy_sdk.load()
     yield
     gc.freeze()
     gc.enable()
 
 
-def _serve(invocation: Invocation, broker: Broker | None, found: Found) -> int:
+def _serve(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
     with _beginning(invocation.settings):
-        from mcp_toolserver.assembly import assemble
-        from mcp_toolserver.serving import open_door, serve
+        from mcp_toolserver.app.compose import assemble
+        from mcp_toolserver.app.serve import open_door, serve
 
         door = open_door(invocation.settings)
         held_by = _lock(invocation.settings, broker)
@@ -103,53 +106,53 @@ def _serve(invocation: Invocation, broker: Broker | None, found: Found) -> int:
 
 
 def _export() -> Callable[[], None]:
-    """Set telemetry up, if the operator asks for it. What sends the rest of it at the end."""
+    """Set up telemetry if it is configured; returns the function that flushes it at exit."""
     if not any(name.startswith("OTEL_") for name in os.environ):
         return lambda: None
-    from mcp_toolserver.observe.exporting import start
+    from mcp_toolserver.telemetry.otel_setup import start
 
     return start(os.environ)
 
 
-def _tools(invocation: Invocation, broker: Broker | None, found: Found) -> int:
+def _tools(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
     with _beginning(invocation.settings):
-        from mcp_toolserver.assembly import assemble
-        from mcp_toolserver.commands.catalogue import tools
+        from mcp_toolserver.app.compose import assemble
+        from mcp_toolserver.commands.tools import tools
 
         assembly = assemble(invocation.settings, broker, found, held_by=None)
     return tools(assembly.dispatcher, invocation.format)
 
 
-def _call(invocation: Invocation, broker: Broker | None, found: Found) -> int:
+def _call(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
     with _beginning(invocation.settings):
-        from mcp_toolserver.assembly import assemble
+        from mcp_toolserver.app.compose import assemble
         from mcp_toolserver.commands.call import call
 
         assembly = assemble(invocation.settings, broker, found, held_by=_lock(invocation.settings, broker))
     return call(assembly, invocation)
 
 
-def _doctor(invocation: Invocation, broker: Broker | None, found: Found) -> int:
-    from mcp_toolserver.commands.doctor import doctor
+def _doctor(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
+    from mcp_toolserver.commands.doctor.doctor import doctor
 
     return doctor(invocation.settings, broker, found, as_json=invocation.json)
 
 
-def _demo(invocation: Invocation, _: Broker | None, __: Found) -> int:
+def _demo(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:
     from mcp_toolserver.commands.demo import demo
 
     return demo(invocation.settings.root[0] if invocation.settings.root else os.getcwd())
 
 
-def _log_command(invocation: Invocation, _: Broker | None, __: Found) -> int:
+def _log_command(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:
     from mcp_toolserver.commands.log import log
-    from mcp_toolserver.stores.folder import state_folder
+    from mcp_toolserver.stores.state_dir import state_folder
 
     state = state_folder(invocation.settings.state_dir)
     return log(state, follow=invocation.follow, verify=invocation.verify, as_json=invocation.json)
 
 
-_ACTIONS: Mapping[Action, Callable[[Invocation, Broker | None, Found], int]] = {
+_ACTIONS: Mapping[Action, Callable[[Invocation, Broker | None, HostExecutables], int]] = {
     "serve": _serve,
     "tools": _tools,
     "call": _call,
@@ -157,19 +160,19 @@ _ACTIONS: Mapping[Action, Callable[[Invocation, Broker | None, Found], int]] = {
     "log": _log_command,
     "demo": _demo,
 }
-"""Each imports what it needs, and only that: a client waits for `serve`."""
+"""Each command imports only what it needs, to keep the start of `serve` fast."""
 
 
 def _check(settings: Settings, *, needs_root: bool) -> None:
     if needs_root and not settings.root:
         raise SettingsError(NO_ROOT)
-    confine.check(settings)
+    confinement.check(settings)
 
 
-def _broker(settings: Settings, found: Found) -> Broker | None:
-    """None where the platform has none; what needs one is then not offered."""
+def _broker(settings: Settings, found: HostExecutables) -> Broker | None:
+    """Start the broker; None on platforms without one, where the tools that need it are unavailable."""
     try:
-        return Broker.start(confine.charter(settings, found))
+        return Broker.start(confinement.broker_policy(settings, found))
     except Unavailable:
         return None
     except RuntimeError as error:
@@ -177,7 +180,7 @@ def _broker(settings: Settings, found: Found) -> Broker | None:
 
 
 def _lock(settings: Settings, broker: Broker | None) -> int:
-    """Let the kernel hold the mode from here on, before anything of a client is read; see `lock_server`."""
+    """Lock the server process with the kernel before it reads any client data; see `lock_server`."""
     proof = broker.proof if broker else None
-    confine.require_walls(settings, proof)
-    return confine.lock_server(settings)
+    confinement.require_walls(settings, proof)
+    return confinement.lock_server(settings)

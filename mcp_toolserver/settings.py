@@ -1,20 +1,24 @@
-"""What the operator decides: flags win over environment variables, those over the config file.
+"""The settings: flags override environment variables, which override the config file.
 
-Nothing here is ever guessed: an unknown word or key stops start-up. This module uses the standard library
+An unknown value or key stops start-up. This module uses the standard library
 only, because it runs before the broker is forked and before anything else is imported.
 """
 
 import argparse
+import ipaddress
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NoReturn
 
 from mcp_toolserver import __version__
-from mcp_toolserver.capabilities.prices import Permission
+from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.text.path_syntax import lies_in
 
 PREFIX = "MCP_TOOLSERVER_"
 
@@ -33,6 +37,8 @@ class Settings:
     transport: str = "stdio"
     host: str = "127.0.0.1"
     port: int = 8765
+    allowed_host: tuple[str, ...] = ()
+    """Additional names of this server in the Host header of HTTP requests, each as `name` or `name:port`."""
     token_file: str | None = None
     toolsets: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
@@ -41,7 +47,7 @@ class Settings:
     network: str = "fetch"
     git: str = "protected"
     allow_degraded: bool = False
-    """Let commands that may write run behind Landlock alone."""
+    """Let commands that may write run with Landlock alone, without bubblewrap."""
     allow_unconfined_server: bool = False
     """Serve where the kernel cannot confine the server's own process."""
     desktop_private: bool = False
@@ -56,7 +62,7 @@ class Settings:
     config: str | None = None
     """The config file that was read."""
     granted: Permission | None = None
-    """Up to here calls run unasked; None is up to the mode."""
+    """Calls up to this level run without a question; None means the permission mode."""
     deny: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
@@ -72,7 +78,7 @@ class Settings:
     web_search_keys: tuple[str, ...] = ()
     """The files with their keys, `name=FILE`."""
     tool_files: tuple[str, ...] = ()
-    """Python files with tools of the operator's own."""
+    """Python files with custom tools."""
     tool_packages: tuple[str, ...] = ()
     """Names under which installed packages offer tools, as entry points."""
     containers: str = "off"
@@ -86,12 +92,22 @@ class Settings:
     command_file_size: int = 8 * 1024
     """MiB of one file."""
     command_cpu_seconds: int = 0
-    """Of all its processes; 0 is an hour of every processor."""
+    """For all processes of one command; 0 means one hour per processor."""
+    output_size: int = 1024
+    """MiB of all saved outputs of this server together."""
+    output_hours: int = 24
+    """Hours until a saved output is deleted."""
+    disk_reserve: int = 64
+    """MiB that saved outputs leave free on the file system of the state folder."""
+    quarantine_size: int = 1024
+    """MiB of what is in quarantine, at start."""
+    quarantine_days: int = 30
+    """Days until a start deletes something from the quarantine."""
     max_body: int = 4 * 1024 * 1024
     max_calls: int = 256
     max_calls_per_client: int = 128
     calls_per_minute: int = 0
-    """Of one client; 0 is no bound."""
+    """Per client; 0 means unlimited."""
     max_sessions: int = 256
 
 
@@ -106,8 +122,12 @@ class Option:
     """Also a flag and a variable; the others are for the config file alone."""
     metavar: str | None = None
     repeatable: bool = False
+    separator: str = os.pathsep
+    """Between the values of a repeatable setting in its variable."""
     switch: bool = False
     """The flag takes no value; a variable and the config file say true or false."""
+    expand: Callable[[str, str], str] | None = None
+    """For paths: a value and the home folder → the value without `~`."""
 
     @property
     def attribute(self) -> str:
@@ -118,6 +138,21 @@ class Option:
     def variable(self) -> str:
         """Its environment variable."""
         return PREFIX + self.attribute.upper()
+
+    def split(self, text: str) -> Raw:
+        """The values in the text of a variable."""
+        return text.split(self.separator) if self.repeatable else text
+
+
+def _path(text: str, home: str) -> str:
+    """A path that begins with `~` or `~/`, as JSON files and client bundles have it: no shell expanded it."""
+    return home + text[1:] if text == "~" or text.startswith("~/") else text
+
+
+def _path_of_key(entry: str, home: str) -> str:
+    """The same for the path in `engine=FILE`."""
+    engine, sign, path = entry.partition("=")
+    return f"{engine}{sign}{_path(path, home)}"
 
 
 def _one_of(*choices: str) -> Callable[[Raw], str]:
@@ -151,6 +186,36 @@ def _words(raw: Raw) -> tuple[str, ...]:
 def _paths(raw: Raw) -> tuple[str, ...]:
     """One path, or a list of paths; commas are part of a path."""
     return tuple(_text(part) for part in (raw if isinstance(raw, list) else [raw]))
+
+
+_LABEL = "[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_HOST = re.compile(rf"(?P<name>{_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{{1,5}}))?")
+
+
+def _host_names(raw: Raw) -> tuple[str, ...]:
+    """Exact host names or addresses, each with or without a port, in lower case."""
+    return tuple(_host_name(text) for text in _paths(raw))
+
+
+def _host_name(text: str) -> str:
+    lowered = text.strip().lower()
+    found = _HOST.fullmatch(lowered)
+    if found is None or not _is_host(found["name"]) or not 0 < int(found["port"] or 1) <= 65535:
+        raise ValueError(
+            f"{text!r} is not a host. Give NAME or NAME:PORT, as clients send it in the Host header, without "
+            "a scheme or path. There are no wildcards: with one, a web page could reach this server under a "
+            "name of its own (DNS rebinding)"
+        )
+    return lowered
+
+
+def _is_host(name: str) -> bool:
+    """Whether a name or address stands for one host."""
+    try:
+        address = ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return "[" not in name and len(name) <= 253
+    return not address.is_unspecified
 
 
 def _texts(raw: Raw) -> tuple[str, ...]:
@@ -192,7 +257,12 @@ OPTIONS = (
         help="ceiling: read-only (default), workspace-write, danger-full-access",
     ),
     Option(
-        name="root", read=_paths, metavar="DIR", repeatable=True, help="folder the tools work in; repeatable"
+        name="root",
+        read=_paths,
+        metavar="DIR",
+        repeatable=True,
+        expand=_path,
+        help="folders the tools work in; repeatable",
     ),
     Option(
         name="transport",
@@ -202,10 +272,26 @@ OPTIONS = (
     ),
     Option(name="host", read=_text, metavar="ADDR", help="address to listen on (default 127.0.0.1)"),
     Option(name="port", read=_whole(0, 65535), metavar="N", help="port to listen on (default 8765; 0 = any)"),
-    Option(name="token-file", read=_text, metavar="FILE", help="file with the bearer token, mode 0600"),
+    Option(
+        name="allowed-host",
+        read=_host_names,
+        metavar="HOST",
+        repeatable=True,
+        separator=",",
+        help="additional name of this server in the HTTP Host header, NAME or NAME:PORT; repeatable",
+    ),
+    Option(
+        name="token-file",
+        read=_text,
+        metavar="FILE",
+        expand=_path,
+        help="file with the bearer token, mode 0600",
+    ),
     Option(name="toolsets", read=_words, metavar="A,B", help="toolsets, or lean, default (default), all"),
-    Option(name="tools", read=_words, metavar="A,B", help="single tools, beside the toolsets"),
-    Option(name="exclude-tools", read=_words, metavar="A,B", help="tools to leave out; wins over all else"),
+    Option(name="tools", read=_words, metavar="A,B", help="single tools, in addition to the toolsets"),
+    Option(
+        name="exclude-tools", read=_words, metavar="A,B", help="tools to leave out; overrides all other flags"
+    ),
     Option(
         name="sandbox",
         read=_one_of("auto", "required", "off"),
@@ -228,7 +314,7 @@ OPTIONS = (
         name="allow-degraded",
         read=_yes_or_no,
         switch=True,
-        help="workspace-write: let commands run behind Landlock alone, without bubblewrap",
+        help="workspace-write: let commands run with Landlock alone, without bubblewrap",
     ),
     Option(
         name="allow-unconfined-server",
@@ -244,12 +330,17 @@ OPTIONS = (
         switch=True,
         help="let tools read the clipboard and notes, and look at the screen",
     ),
-    Option(name="state-dir", read=_text, metavar="DIR", help="private folder of the server"),
+    Option(name="state-dir", read=_text, metavar="DIR", expand=_path, help="private folder of the server"),
     Option(name="log-level", read=_one_of(*_LEVELS), metavar="L", help=f"on stderr: {', '.join(_LEVELS)}"),
     Option(
         name="log-format", read=_one_of("text", "json"), metavar="F", help="on stderr: text (default), json"
     ),
-    Option(name="granted", read=_permission, flag=False, help="level up to which calls run unasked"),
+    Option(
+        name="granted",
+        read=_permission,
+        flag=False,
+        help="level up to which calls run without asking the user",
+    ),
     Option(name="ask-seconds", read=_seconds, flag=False, help="how long a question waits for an answer"),
     Option(
         name="foreground-seconds",
@@ -264,10 +355,22 @@ OPTIONS = (
         flag=False,
         help="hosts and networks that may be fetched from although they are not public",
     ),
-    Option(name="web-robots", read=_yes_or_no, flag=False, help="whether robots.txt is honoured"),
+    Option(name="web-robots", read=_yes_or_no, flag=False, help="whether to obey robots.txt"),
     Option(name="web-search", read=_texts, flag=False, help="search engines, name or name=address"),
-    Option(name="web-search-keys", read=_texts, flag=False, help="files with their keys, name=FILE"),
-    Option(name="tool-files", read=_texts, flag=False, help="Python files with tools of your own"),
+    Option(
+        name="web-search-keys",
+        read=_texts,
+        flag=False,
+        expand=_path_of_key,
+        help="files with their keys, name=FILE",
+    ),
+    Option(
+        name="tool-files",
+        read=_texts,
+        flag=False,
+        expand=_path,
+        help="Python files with custom tools",
+    ),
     Option(name="tool-packages", read=_texts, flag=False, help="installed packages to take tools from"),
     Option(
         name="containers",
@@ -292,6 +395,36 @@ OPTIONS = (
     Option(name="command-file-size", read=_whole(1, 2**24), flag=False, help="MiB of one file of a command"),
     Option(
         name="command-cpu-seconds", read=_whole(0, 10**7), flag=False, help="processor time of one command"
+    ),
+    Option(
+        name="output-size",
+        read=_whole(1, 2**24),
+        flag=False,
+        help="MiB of all saved outputs together (default 1024)",
+    ),
+    Option(
+        name="output-hours",
+        read=_whole(1, 8760),
+        flag=False,
+        help="hours that a saved output is kept (default 24)",
+    ),
+    Option(
+        name="disk-reserve",
+        read=_whole(8, 2**24),
+        flag=False,
+        help="MiB that saved outputs leave free on the disk of the state folder (default 64)",
+    ),
+    Option(
+        name="quarantine-size",
+        read=_whole(1, 2**24),
+        flag=False,
+        help="MiB in quarantine that a start leaves, the newest (default 1024)",
+    ),
+    Option(
+        name="quarantine-days",
+        read=_whole(1, 3650),
+        flag=False,
+        help="days that a start leaves something in quarantine (default 30)",
     ),
     Option(name="max-body", read=_whole(1024, 2**30), flag=False, help="bytes of one HTTP request"),
     Option(
@@ -318,9 +451,9 @@ OPTIONS = (
 RULES = tuple(
     Option(name=name, read=_texts, flag=False, help=text)
     for name, text in (
-        ("deny", "calls that are refused"),
-        ("ask", "calls that need a human's yes"),
-        ("allow", "calls that are spared the question"),
+        ("deny", "calls to reject"),
+        ("ask", "calls that need the user's approval"),
+        ("allow", "calls that need no approval"),
     )
 )
 """The lists of the `[rules]` table in the config file."""
@@ -331,9 +464,9 @@ ACTIONS: Mapping[Action, str] = {
     "serve": "serve MCP (the default)",
     "tools": "show what this configuration offers",
     "call": "run one tool and print its result",
-    "doctor": "prove what is enforced here, and show what is missing",
-    "log": "show what was called, or check that nobody changed that record",
-    "demo": "watch a real client use a real server on a folder",
+    "doctor": "test what is enforced here, and show what is missing",
+    "log": "show the audit log, or verify that nobody changed it",
+    "demo": "show a real client using a real server on a folder",
 }
 
 FORMATS = ("table", "json", "mcp", "anthropic", "openai", "acp")
@@ -353,9 +486,9 @@ class Invocation:
     format: str = "table"
     """`tools`: how to print."""
     follow: bool = False
-    """`log`: go on as calls come."""
+    """`log`: keep printing new calls."""
     verify: bool = False
-    """`log`: check the record instead of printing it."""
+    """`log`: verify the audit log instead of printing it."""
 
 
 def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
@@ -368,9 +501,11 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     parsed = _parser().parse_args(_with_action(argv), namespace=_Parsed())
     variables = _variables(environ)
     config = parsed.config or variables.pop(PREFIX + "CONFIG", None)
-    values = {**_from_config(config), **_from_variables(variables), **_from_flags(parsed)}
+    config = config and _expanded(config, _path, environ)
+    given = {**_from_config(config), **_from_variables(variables), **_from_flags(parsed)}
+    values = {**given, **_expand_paths(given, environ)}
     settings = replace(Settings(), config=config, **values)
-    _check_places(settings, config)
+    _check_outside_roots(settings, config)
     return Invocation(
         action=parsed.action,
         settings=settings,
@@ -384,7 +519,7 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
 
 
 class _Parsed(argparse.Namespace):
-    """What argparse found, with types."""
+    """The parsed command line, typed."""
 
     action: Action = "serve"
     config: str | None = None
@@ -406,43 +541,80 @@ class _Parser(argparse.ArgumentParser):
         raise SettingsError(f"{message} (see {self.prog} --help)")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _flags(*, several: bool) -> "_Parser":
+    """The flags of every command; `several` values may follow one that is repeatable."""
     shared = _Parser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
     for option in (option for option in OPTIONS if option.flag and not option.switch):
         shared.add_argument(
             f"--{option.name}",
             metavar=option.metavar,
             help=option.help,
-            action="append" if option.repeatable else "store",
+            action=("extend" if several else "append") if option.repeatable else "store",
+            nargs="+" if option.repeatable and several else None,
         )
     for option in (option for option in OPTIONS if option.switch):
         shared.add_argument(f"--{option.name}", help=option.help, action="store_true")
     shared.add_argument("--config", metavar="FILE", help="TOML file with the same settings, and rules")
+    return shared
+
+
+_PROGRAM = "mcp-toolserver"
+_EPILOG = "\n".join(
+    (
+        f"Each flag is also an environment variable ({PREFIX}PERMISSION_MODE, ...) and",
+        "a key of the config file. Keys of the config file alone:",
+        *(f"  {option.name}: {option.help}" for option in OPTIONS if not option.flag),
+        "and the lists of its table [rules]:",
+        *(f"  {option.name}: {option.help}" for option in RULES),
+    )
+)
+
+
+def _parser() -> argparse.ArgumentParser:
+    shared = _flags(several=True)
     parser = _Parser(
-        prog="mcp-toolserver",
+        prog=_PROGRAM,
+        usage="%(prog)s [COMMAND] [FLAG ...]",
+        # No command is parsed with them: they are here to be shown by --help.
+        parents=[shared],
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         description="A coding agent's tools over MCP, with a permission mode that the server enforces.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    actions = parser.add_subparsers(dest="action", metavar="COMMAND")
+    actions = parser.add_subparsers(dest="action", metavar="COMMAND", prog=_PROGRAM)
+    # What follows a flag of `call` may be its own arguments.
+    parents = {"call": _flags(several=False)}
     parsers = {
-        name: actions.add_parser(name, parents=[shared], help=text, description=text, allow_abbrev=False)
+        name: actions.add_parser(
+            name, parents=[parents.get(name, shared)], help=text, description=text, allow_abbrev=False
+        )
         for name, text in ACTIONS.items()
     }
     parsers["tools"].add_argument("--format", choices=FORMATS, default="table", help="how to print")
     parsers["call"].add_argument("tool", metavar="NAME", help="a tool, under any of its names")
     parsers["call"].add_argument("arguments", metavar="JSON", nargs="?", default="{}", help="its arguments")
-    parsers["log"].add_argument("--follow", action="store_true", help="go on as calls come")
-    parsers["log"].add_argument("--verify", action="store_true", help="check that the record is whole")
+    parsers["log"].add_argument("--follow", action="store_true", help="keep printing new calls")
+    parsers["log"].add_argument("--verify", action="store_true", help="verify the audit log")
     for name in ("call", "doctor", "log"):
-        parsers[name].add_argument("--json", action="store_true", help="print the whole as JSON")
+        parsers[name].add_argument("--json", action="store_true", help="print everything as JSON")
     return parser
 
 
 def _with_action(argv: Sequence[str]) -> list[str]:
-    """`serve` is what happens when no command is named."""
+    """Insert `serve` if no command is named."""
     named = argv[:1] and (argv[0] in ACTIONS or argv[0] in ("-h", "--help", "--version"))
+    if argv[:1] != ["call"]:
+        _refuse_late_command(argv)
     return list(argv) if named else ["serve", *argv]
+
+
+def _refuse_late_command(argv: Sequence[str]) -> None:
+    """Reject a command after a value: argparse would take it for another root folder."""
+    for before, word in pairwise(argv):
+        if word in ACTIONS and not before.startswith("-"):
+            raise SettingsError(f"put {word} first: {_PROGRAM} {word} ...; a folder of that name is ./{word}")
 
 
 def _from_flags(parsed: _Parsed) -> dict[str, Value]:
@@ -465,7 +637,7 @@ def _variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _from_variables(variables: Mapping[str, str]) -> dict[str, Value]:
     return {
-        option.attribute: _read(option, option.variable, raw.split(os.pathsep) if option.repeatable else raw)
+        option.attribute: _read(option, option.variable, option.split(raw))
         for option in OPTIONS
         if (raw := variables.get(option.variable)) is not None
     }
@@ -489,6 +661,44 @@ def _from_config(path: str | None) -> dict[str, Value]:
     }
 
 
+def _expand_paths(given: Mapping[str, Value], environ: Mapping[str, str]) -> dict[str, Value]:
+    """The path settings, with `~` expanded."""
+    found: dict[str, Value] = {}
+    for option in OPTIONS:
+        value = given.get(option.attribute)
+        if option.expand is None or not isinstance(value, (str, tuple)):
+            continue
+        one = isinstance(value, str)
+        texts = tuple(_expanded(text, option.expand, environ) for text in ((value,) if one else value))
+        found[option.attribute] = texts[0] if one else texts
+    return found
+
+
+def _expanded(text: str, expand: Callable[[str, str], str], environ: Mapping[str, str]) -> str:
+    """`text` with the home folder of the user who started the server in place of `~`.
+
+    Raises:
+        SettingsError: it is not known, and would be needed.
+    """
+    if expand(text, "") == text:
+        return text
+    home = environ.get("HOME") or _registered_home()
+    if not os.path.isabs(home):
+        raise SettingsError(f"{text}: the home folder is unknown (HOME is {home!r}); write the whole path")
+    return expand(text, home.rstrip("/"))
+
+
+def _registered_home() -> str:
+    """The home folder in the user database; empty where there is none."""
+    try:
+        # Windows has no such module, and is refused later with a better message.
+        import pwd
+
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except (ImportError, KeyError):
+        return ""
+
+
 def _known(place: str, content: Mapping[str, Raw], options: Mapping[str, Option]) -> dict[str, Value]:
     for key in content:
         if key not in options:
@@ -505,8 +715,8 @@ def _read(option: Option, source: str, raw: Raw) -> Value:
         raise SettingsError(f"{source}: {error}") from None
 
 
-def _check_places(settings: Settings, config: str | None) -> None:
-    """What decides over the tools must lie where no tool can change it."""
+def _check_outside_roots(settings: Settings, config: str | None) -> None:
+    """Reject settings files inside a root, where tools could change them."""
     places = {
         "config file": config,
         "token file": settings.token_file,
@@ -516,32 +726,34 @@ def _check_places(settings: Settings, config: str | None) -> None:
     files = [("tool file", path) for path in settings.tool_files]
     for what, path in (*places.items(), *keys, *files):
         for root in settings.root:
-            if path is not None and _lies_in(path, root):
+            if path is not None and _is_reachable_in(root, path):
                 raise SettingsError(
                     f"the {what} {path} lies inside the root {root}, where tools could change it; move it out"
                 )
 
 
-def _lies_in(path: str, root: str) -> bool:
-    """As it is spelt or where links lead: a link in the root could be made to lead elsewhere."""
-    spelt, base = Path(os.path.abspath(path)), Path(os.path.abspath(root))
-    return spelt.is_relative_to(base) or spelt.resolve().is_relative_to(base.resolve())
+def _is_reachable_in(root: str, path: str) -> bool:
+    """Compare both the path as written and the resolved path: a link in the root can be redirected."""
+    return lies_in(os.path.abspath(root), os.path.abspath(path)) or lies_in(
+        os.path.realpath(root), os.path.realpath(path)
+    )
 
 
-_TOLD = (
+_PUBLIC = (
     *("transport", "toolsets", "tools", "exclude_tools", "sandbox", "network", "git", "allow_degraded"),
     *("allow_unconfined_server", "desktop_private", "raw_output", "audit_values", "ask_seconds"),
     *("foreground_seconds", "web_robots", "containers", "command_processes", "command_memory"),
-    *("command_file_size", "command_cpu_seconds", "max_body", "max_calls", "max_sessions"),
+    *("command_file_size", "command_cpu_seconds", "output_size", "output_hours", "disk_reserve"),
+    *("max_body", "max_calls", "max_sessions"),
 )
-"""What callers may know. Not among it are rules, which name what they hide, and where the operator keeps
+"""The settings that clients may read. Omitted are the rules, which name what they hide, and the paths of
 keys, tokens, code and state."""
 
 
-def told(settings: Settings, roots: Sequence[str]) -> Mapping[str, object]:
-    """The settings that hold, under the names of the config file, as far as callers may know them."""
+def public_settings(settings: Settings, roots: Sequence[str]) -> Mapping[str, object]:
+    """The settings that clients may read, under their config file names."""
     granted = settings.permission_mode if settings.granted is None else settings.granted
-    values: dict[str, object] = {name.replace("_", "-"): getattr(settings, name) for name in _TOLD}
+    values: dict[str, object] = {name.replace("_", "-"): getattr(settings, name) for name in _PUBLIC}
     return {
         "permission-mode": settings.permission_mode.flag,
         "granted": min(granted, settings.permission_mode).flag,

@@ -14,10 +14,11 @@ from pydantic import (
     model_validator,
 )
 
-from mcp_toolserver.capabilities.calls import Spill
+from mcp_toolserver.capabilities.call_scope import SavedOutput
 from mcp_toolserver.capabilities.catalogue import ToolCard
-from mcp_toolserver.capabilities.clones import Cloned, CloneQuery
+from mcp_toolserver.capabilities.code import CodeOperation, CodeQuery
 from mcp_toolserver.capabilities.containers import Contained
+from mcp_toolserver.capabilities.custom_tools import CustomToolContext
 from mcp_toolserver.capabilities.desktop import Indexed, WindowPictures
 from mcp_toolserver.capabilities.files import (
     CanonicalPath,
@@ -42,20 +43,11 @@ from mcp_toolserver.capabilities.git import (
     ShowForm,
     ShowQuery,
 )
-from mcp_toolserver.capabilities.human import Answers, Choice, Question
-from mcp_toolserver.capabilities.kept import (
-    Preference,
-    Todo,
-    TodoChange,
-    TodoList,
-    TodoPriority,
-    TodoStatus,
-)
-from mcp_toolserver.capabilities.languages import CodeOperation, CodeQuery
+from mcp_toolserver.capabilities.git_clone import Cloned, CloneQuery
 from mcp_toolserver.capabilities.notes import Note, NoteCard, NoteQuery
-from mcp_toolserver.capabilities.origin import Origin
-from mcp_toolserver.capabilities.prices import Capability, Permission
+from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.capabilities.processes import Command, JobState
+from mcp_toolserver.capabilities.repl import Evaluation, Language, Snippet
 from mcp_toolserver.capabilities.search import (
     FileQuery,
     FoundFiles,
@@ -63,7 +55,15 @@ from mcp_toolserver.capabilities.search import (
     LineQuery,
     SearchMode,
 )
-from mcp_toolserver.capabilities.sessions import Evaluation, Language, Snippet
+from mcp_toolserver.capabilities.stored import (
+    Preference,
+    Todo,
+    TodoChange,
+    TodoList,
+    TodoPriority,
+    TodoStatus,
+)
+from mcp_toolserver.capabilities.user import Answers, Choice, Question
 from mcp_toolserver.capabilities.web import (
     WebAnswer,
     WebHit,
@@ -73,7 +73,10 @@ from mcp_toolserver.capabilities.web import (
     WebSend,
 )
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, TimedOut, ToolError, Unavailable
-from mcp_toolserver.spec import (
+from mcp_toolserver.text.path_syntax import check_spelling
+from mcp_toolserver.text.web.headers import sendable
+from mcp_toolserver.text.web.urls import canonical_url
+from mcp_toolserver.tool_spec import (
     Alias,
     Args,
     Forward,
@@ -88,9 +91,6 @@ from mcp_toolserver.spec import (
     ToolSpec,
     UrlMark,
 )
-from mcp_toolserver.text.paths import lexical
-from mcp_toolserver.text.urls import canonical_url
-from mcp_toolserver.text.web_headers import sendable
 
 __all__ = [
     "Alias",
@@ -108,6 +108,7 @@ __all__ = [
     "Conflict",
     "Contained",
     "Contents",
+    "CustomToolContext",
     "Denied",
     "DiffQuery",
     "Evaluation",
@@ -140,7 +141,6 @@ __all__ = [
     "Note",
     "NoteCard",
     "NoteQuery",
-    "Origin",
     "Output",
     "PathsMark",
     "Permission",
@@ -149,11 +149,11 @@ __all__ = [
     "Question",
     "Record",
     "Runtime",
+    "SavedOutput",
     "SearchMode",
     "ShowForm",
     "ShowQuery",
     "Snippet",
-    "Spill",
     "TimedOut",
     "Todo",
     "TodoChange",
@@ -183,7 +183,10 @@ __all__ = [
 
 
 WorkspacePath = Annotated[
-    CanonicalPath, StringConstraints(min_length=1, max_length=4096), AfterValidator(lexical), PathMark()
+    CanonicalPath,
+    StringConstraints(min_length=1, max_length=4096),
+    AfterValidator(check_spelling),
+    PathMark(),
 ]
 """A path argument: relative to the first root, or absolute in any root. Canonical when the tool sees it."""
 

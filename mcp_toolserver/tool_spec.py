@@ -7,27 +7,32 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
+from mcp_toolserver.capabilities.permissions import DESKTOP, Capability
+from mcp_toolserver.errors import RegistrationError
+from mcp_toolserver.text.json_schema import Schema, plain_schema
+
 if TYPE_CHECKING:
-    from mcp_toolserver.capabilities.calls import Report, Spill
+    from mcp_toolserver.capabilities.call_scope import Report, SavedOutput
     from mcp_toolserver.capabilities.catalogue import Catalogue
     from mcp_toolserver.capabilities.clock import Clock
-    from mcp_toolserver.capabilities.clones import Clones
+    from mcp_toolserver.capabilities.code import Languages
     from mcp_toolserver.capabilities.containers import Containers
+    from mcp_toolserver.capabilities.custom_tools import CustomToolContext
     from mcp_toolserver.capabilities.desktop import Desktop
     from mcp_toolserver.capabilities.files import CanonicalPath, Files
     from mcp_toolserver.capabilities.git import Git
-    from mcp_toolserver.capabilities.human import Ask, Tell
-    from mcp_toolserver.capabilities.kept import Preferences, Todos
-    from mcp_toolserver.capabilities.languages import Languages
-    from mcp_toolserver.capabilities.origin import Origin
-    from mcp_toolserver.capabilities.prices import Capability, Permission
+    from mcp_toolserver.capabilities.git_clone import Clones
+    from mcp_toolserver.capabilities.permissions import Permission
     from mcp_toolserver.capabilities.processes import Jobs, JobState, Processes
+    from mcp_toolserver.capabilities.repl import Sessions
     from mcp_toolserver.capabilities.search import Search
-    from mcp_toolserver.capabilities.sessions import Sessions
+    from mcp_toolserver.capabilities.stored import Preferences, Todos
+    from mcp_toolserver.capabilities.user import Ask, Tell
     from mcp_toolserver.capabilities.web import Fetch, Send
 
 T = TypeVar("T")
@@ -64,13 +69,13 @@ class UrlMark:
 class Args(BaseModel):
     """The arguments of a tool: frozen, strict about types, no unknown field."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class Record(BaseModel):
     """The structured result of a record-like tool (lists, statuses)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,74 +88,74 @@ class Image:
 
 @dataclass(frozen=True)
 class Output:
-    """What a tool gives back: text that stands alone, and beside it what only a program wants."""
+    """What a tool gives back: text that stands alone, and structured data for programs."""
 
     text: str
     data: Record | None = None
     images: tuple[Image, ...] = ()
     truncated: bool = False
     """The text leaves something out, and says how to get it."""
-    spill: Spill | None = None
+    saved_output: SavedOutput | None = None
     """Where the whole of it lies, when the tool itself kept it."""
 
     @classmethod
     def of_job(cls, text: str, state: JobState, images: tuple[Image, ...] = ()) -> Output:
         """What a command printed, as `text` shows it."""
         is_cut = state.omitted > 0
-        return cls(text, images=images, truncated=is_cut, spill=state.spill if is_cut else None)
+        return cls(text, images=images, truncated=is_cut, saved_output=state.saved_output if is_cut else None)
 
 
-class Runtime(Protocol):
-    """What a running call may use: the capabilities that its tool declared. Others raise on access."""
+class Compute(Protocol):
+    """Runs pure work that may take long in a worker thread, which a cancelled call does not wait for."""
 
-    @property
-    def fs(self) -> Files: ...
-    @property
-    def search(self) -> Search: ...
-    @property
-    def git(self) -> Git: ...
-    @property
-    def clones(self) -> Clones: ...
-    @property
-    def processes(self) -> Processes: ...
-    @property
-    def jobs(self) -> Jobs: ...
-    @property
-    def sessions(self) -> Sessions: ...
-    @property
-    def powershell(self) -> Sequence[str]:
-        """How an argument list for PowerShell begins; the script follows."""
-        ...
+    async def __call__(self, work: Callable[[], T]) -> T: ...
 
-    @property
-    def containers(self) -> Containers: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def ask(self) -> Ask: ...
-    @property
-    def tell(self) -> Tell: ...
-    @property
-    def todos(self) -> Todos: ...
-    @property
-    def preferences(self) -> Preferences: ...
-    @property
-    def web(self) -> Fetch: ...
-    @property
-    def http(self) -> Send: ...
-    @property
-    def languages(self) -> Languages: ...
-    @property
-    def desktop(self) -> Desktop: ...
-    @property
-    def report(self) -> Report: ...
-    @property
-    def catalogue(self) -> Catalogue: ...
-    @property
-    def origin(self) -> Origin: ...
-    async def compute(self, work: Callable[[], T]) -> T:
-        """Do pure work that may take long, without holding up other calls."""
-        ...
+
+class Service(Generic[T]):
+    """A property of `Runtime`: the service of the first of `needs` that the tool declares."""
+
+    def __init__(self, *needs: Capability) -> None:
+        self._needs = needs
+
+    def __get__(self, runtime: Runtime, _: type[Runtime]) -> T:
+        """Raises: RegistrationError: the tool declares none of them."""
+        for need in self._needs:
+            if need in runtime.services:
+                return runtime.services[need]
+        names = " or ".join(need.value for need in self._needs)
+        raise RegistrationError(f"the tool uses {names} but does not declare it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """What a running call may use: the services of the capabilities that its tool declares."""
+
+    services: Mapping[Capability, Any]
+    report: Report
+    compute: Compute
+
+    fs: ClassVar[Service[Files]] = Service(Capability.FS_READ, Capability.FS_WRITE)
+    search: ClassVar[Service[Search]] = Service(Capability.SEARCH)
+    git: ClassVar[Service[Git]] = Service(Capability.GIT)
+    clones: ClassVar[Service[Clones]] = Service(Capability.CLONES)
+    processes: ClassVar[Service[Processes]] = Service(Capability.PROCESS)
+    jobs: ClassVar[Service[Jobs]] = Service(Capability.JOBS)
+    sessions: ClassVar[Service[Sessions]] = Service(Capability.SESSIONS)
+    powershell: ClassVar[Service[Sequence[str]]] = Service(Capability.POWERSHELL)
+    """The first arguments of every PowerShell command; the script follows."""
+    containers: ClassVar[Service[Containers]] = Service(Capability.CONTAINERS)
+    clock: ClassVar[Service[Clock]] = Service(Capability.CLOCK)
+    ask: ClassVar[Service[Ask]] = Service(Capability.ASK)
+    tell: ClassVar[Service[Tell]] = Service(Capability.TELL)
+    todos: ClassVar[Service[Todos]] = Service(Capability.TODOS)
+    preferences: ClassVar[Service[Preferences]] = Service(Capability.PREFERENCES)
+    web: ClassVar[Service[Fetch]] = Service(Capability.FETCH)
+    http: ClassVar[Service[Send]] = Service(Capability.SEND)
+    languages: ClassVar[Service[Languages]] = Service(Capability.LANGUAGES)
+    desktop: ClassVar[Service[Desktop]] = Service(*DESKTOP)
+    """It does what those of the capabilities allow that the tool declares."""
+    catalogue: ClassVar[Service[Catalogue]] = Service(Capability.CATALOGUE)
+    origin: ClassVar[Service[CustomToolContext]] = Service(Capability.OWN_CODE)
 
 
 class Profile(IntEnum):
@@ -180,9 +185,9 @@ class Limits:
     """Bounds of one call, applied by the dispatcher."""
 
     deadline: float = 60.0
-    """Seconds."""
+    """Seconds that a call may run; what it waits for its turn is bounded apart."""
     output_bytes: int = 200_000
-    """UTF-8 bytes of text sent; more is cut, and the whole kept beside."""
+    """UTF-8 bytes of text sent; more is cut, and the whole is saved."""
 
 
 @dataclass(frozen=True)
@@ -216,8 +221,51 @@ class ToolSpec:
     """May overwrite or delete what was there."""
     idempotent: bool = False
     """A second call with the same arguments changes nothing more."""
+    serial: bool = False
+    """Its calls run one at a time, and never together with those of other serial tools."""
     may_be_long: bool = False
     """A call may take longer than clients wait for an answer; those that can follow one then get a handle."""
     aliases: tuple[Alias, ...] = ()
     limits: Limits = Limits()
     profile: Profile = Profile.ALL
+    custom_schema: Schema | None = None
+    """JSON Schema of the arguments, if it is not generated from `args`."""
+
+    @cached_property
+    def schema(self) -> Schema:
+        """JSON Schema of the arguments."""
+        return plain_schema(self.args) if self.custom_schema is None else self.custom_schema
+
+    @cached_property
+    def output_schema(self) -> Schema | None:
+        """JSON Schema of the structured result, for record-like tools."""
+        return plain_schema(self.output) if self.output else None
+
+    @property
+    def forwards(self) -> bool:
+        """Whether a call of the tool is a call of another one."""
+        return isinstance(self.run, Forward)
+
+    @property
+    def argument_names(self) -> Mapping[str, str]:
+        """Attribute of the model → argument name in the schema."""
+        return {name: info.alias or name for name, info in self.args.model_fields.items()}
+
+    @cached_property
+    def path_fields(self) -> tuple[str, ...]:
+        """Arguments that are paths."""
+        return self._marked(PathMark)
+
+    @cached_property
+    def pathful_fields(self) -> tuple[str, ...]:
+        """Arguments that contain paths."""
+        return self._marked(PathsMark)
+
+    @cached_property
+    def url_fields(self) -> tuple[str, ...]:
+        """Arguments that are URLs."""
+        return self._marked(UrlMark)
+
+    def _marked(self, mark: type[PathMark | PathsMark | UrlMark]) -> tuple[str, ...]:
+        fields = self.args.model_fields
+        return tuple(name for name, info in fields.items() if any(isinstance(m, mark) for m in info.metadata))

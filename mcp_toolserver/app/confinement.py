@@ -1,4 +1,4 @@
-"""What the settings ask of the kernel: walls around commands, and a lock on the server's own process.
+"""What the settings ask of the kernel: a sandbox for commands, and a lock on the server's own process.
 
 Imported before the broker is forked, so it is light.
 """
@@ -6,16 +6,16 @@ Imported before the broker is forked, so it is light.
 import os
 import sys
 
-from mcp_toolserver.capabilities.prices import Permission
+from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.runtime.broker import Charter, Proof
-from mcp_toolserver.runtime.found_programs import Found
-from mcp_toolserver.runtime.sandbox.bounds import CommandBounds
-from mcp_toolserver.runtime.sandbox.environment import command_environment
-from mcp_toolserver.runtime.sandbox.walls import Walls
+from mcp_toolserver.runtime.executables import HostExecutables
+from mcp_toolserver.runtime.processes.broker_client import BrokerPolicy, Proof
+from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
+from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.web.keys import key_files
 from mcp_toolserver.settings import Settings
-from mcp_toolserver.stores.folder import make_state_folder, state_folder
+from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
 
 MIB = 1 << 20
 
@@ -29,12 +29,12 @@ def check(settings: Settings) -> None:
     full = settings.permission_mode is Permission.DANGER_FULL_ACCESS
     if full and settings.sandbox == "required":
         raise SettingsError(
-            "--sandbox required cannot be kept in danger-full-access, where commands run without walls; "
+            "--sandbox required cannot be kept in danger-full-access, where commands run without a sandbox; "
             "use --permission-mode read-only or workspace-write"
         )
     if full and settings.network == "none":
         raise SettingsError(
-            "--network none cannot be kept in danger-full-access, where commands run without walls; "
+            "--network none cannot be kept in danger-full-access, where commands run without a sandbox; "
             "use --permission-mode read-only or workspace-write"
         )
     if not full and settings.sandbox == "off":
@@ -44,21 +44,21 @@ def check(settings: Settings) -> None:
         )
 
 
-def charter(settings: Settings, found: Found) -> Charter:
+def broker_policy(settings: Settings, found: HostExecutables) -> BrokerPolicy:
     """What the broker holds constant."""
-    return Charter(
-        walls=walls(settings),
+    return BrokerPolicy(
+        sandbox=sandbox(settings),
         environment=command_environment(os.environ, settings.command_environment),
         helpers=found.helpers,
-        bounds=_bounds(settings),
+        bounds=command_bounds(settings),
     )
 
 
-def walls(settings: Settings) -> Walls:
+def sandbox(settings: Settings) -> SandboxSpec:
     """What the operator wants around commands."""
     roots = wanted_roots(settings)
     secrets = (settings.config, settings.token_file, *_key_files(settings))
-    return Walls(
+    return SandboxSpec(
         mode=settings.permission_mode.flag,
         roots=roots,
         home=os.path.realpath(os.path.expanduser("~")),
@@ -76,7 +76,7 @@ def _key_files(settings: Settings) -> tuple[str, ...]:
 
 
 def _web_places(settings: Settings) -> tuple[str, ...]:
-    """What the server reads for the web's sake, beside what lies with the system."""
+    """What the server reads for the web's sake, besides what lies with the system."""
     trusted = (os.environ.get(name, "") for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
     return (*_key_files(settings), *(os.path.realpath(place) for place in trusted if place))
 
@@ -85,7 +85,7 @@ def _bubblewraps(mode: Permission, roots: tuple[str, ...]) -> tuple[str, ...]:
     if sys.platform != "linux":
         return ()
     # It builds on what only Linux has.
-    from mcp_toolserver.runtime.sandbox import bubblewrap
+    from mcp_toolserver.runtime.sandbox.layers import bubblewrap
 
     # Where nothing can be written, a root may hold the environment that this very process was started from.
     installed = os.path.realpath(sys.prefix) if mode is Permission.READ_ONLY else ""
@@ -97,7 +97,8 @@ def wanted_roots(settings: Settings) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(os.path.realpath, settings.root)))
 
 
-def _bounds(settings: Settings) -> CommandBounds:
+def command_bounds(settings: Settings) -> CommandBounds:
+    """The resource limits of one command."""
     usual = CommandBounds()
     return CommandBounds(
         processes=settings.command_processes,
@@ -111,7 +112,7 @@ def require_walls(settings: Settings, proof: Proof | None) -> None:
     """Hold the operator's `--sandbox required`.
 
     Raises:
-        SettingsError: the walls around commands were not proven, or something in a root defeats them.
+        SettingsError: the sandbox of commands was not proven, or something in a root defeats it.
     """
     if proof is not None and proof.stop:
         raise SettingsError(proof.stop)
@@ -129,7 +130,7 @@ def lock_server(settings: Settings) -> int:
         SettingsError: the kernel cannot, and the operator did not allow to serve without.
     """
     # Only a confined mode needs these.
-    from mcp_toolserver.runtime.sandbox import enclosure, kernel
+    from mcp_toolserver.runtime.sandbox.layers import kernel, process_locks
 
     mode = settings.permission_mode
     if sys.platform == "linux":
@@ -144,8 +145,8 @@ def lock_server(settings: Settings) -> int:
     files = map(os.path.realpath, settings.tool_files)
     reads = (state, *roots, *files, *(_web_places(settings) if network else ()))
     try:
-        return enclosure.lock_server(mode=mode.flag, reads=reads, writes=writes, network=network).abi
-    except enclosure.LockError as error:
+        return process_locks.lock_server(mode=mode.flag, reads=reads, writes=writes, network=network).abi
+    except process_locks.LockError as error:
         if not settings.allow_unconfined_server:
             raise SettingsError(
                 f"the server's own process cannot be confined here: {error}; "

@@ -1,5 +1,6 @@
 """Serving what was put together, over the transport that the operator chose."""
 
+import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,22 +9,29 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.to_thread
 
-from mcp_toolserver.assembly import Assembly
-from mcp_toolserver.ending import Leave, until_the_end
-from mcp_toolserver.protocol.beside import Beside
-from mcp_toolserver.protocol.codex import SandboxState
-from mcp_toolserver.protocol.factory import build
-from mcp_toolserver.protocol.feature import Feature, ToolServer
-from mcp_toolserver.protocol.guidance import instructions
+from mcp_toolserver.app.compose import Assembly
+from mcp_toolserver.app.shutdown import Leave, run_until_shutdown
+from mcp_toolserver.capabilities.call_scope import LOCAL
+from mcp_toolserver.protocol.build_server import build
+from mcp_toolserver.protocol.codex_sandbox_state import SandboxState
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.quota import Allowance
-from mcp_toolserver.protocol.stdio import serve_stdio
-from mcp_toolserver.protocol.task_feature import TaskFeature
-from mcp_toolserver.settings import Settings, told
+from mcp_toolserver.protocol.instructions import instructions
+from mcp_toolserver.protocol.mcp_server import Feature, ToolServer
+from mcp_toolserver.protocol.rate_limit import RequestLimits
+from mcp_toolserver.protocol.resources.feature import ResourceFeature
+from mcp_toolserver.protocol.stdio.draining import reads
+from mcp_toolserver.protocol.stdio.server import serve_stdio
+from mcp_toolserver.protocol.tasks.feature import TaskFeature
+from mcp_toolserver.settings import Settings, public_settings
 
 if TYPE_CHECKING:
-    from mcp_toolserver.protocol.tasks import Tasks
+    from mcp_toolserver.protocol.tasks.tasks import Tasks
+
+
+_EXPIRY_SECONDS = 600.0
+"""Time between two looks for saved outputs that are too old, where no call comes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +41,7 @@ class Door:
     sockets: Sequence[socket.socket]
     token: str
     announced: bool
-    """Whether the token is new, so that the operator has to be told it."""
+    """Whether the token is new, so that the operator has to see it."""
 
 
 def open_door(settings: Settings) -> Door | None:
@@ -45,17 +53,18 @@ def open_door(settings: Settings) -> Door | None:
     if settings.transport == "stdio":
         return None
     # A server on stdio is spared this import.
-    from mcp_toolserver.protocol import access, http
+    from mcp_toolserver.protocol.http.server import bind
+    from mcp_toolserver.protocol.http.token import check_bind, make_token, read_token_file
 
-    access.check_bind(settings.host, has_token_file=settings.token_file is not None)
-    token = access.read_token_file(settings.token_file) if settings.token_file else access.make_token()
-    sockets = http.bind(settings.host, settings.port)
+    check_bind(settings.host, has_token_file=settings.token_file is not None)
+    token = read_token_file(settings.token_file) if settings.token_file else make_token()
+    sockets = bind(settings.host, settings.port)
     return Door(sockets=sockets, token=token, announced=settings.token_file is None)
 
 
 def serve(assembly: Assembly, door: Door | None, leave: Leave) -> int:
     """Serve until the client is gone or a signal comes; the exit status. `leave` ends the process at once."""
-    return anyio.run(until_the_end, partial(_transport, assembly, door), assembly, leave)
+    return anyio.run(run_until_shutdown, partial(_transport, assembly, door), assembly, leave)
 
 
 def mcp_server(
@@ -63,56 +72,84 @@ def mcp_server(
     further: Sequence[Feature] = (),
     *,
     token: str = "",
-    adapt: Callable[[Beside], Beside] = lambda own: own,
+    only_client: str = "",
+    adapt: Callable[[ResourceFeature], ResourceFeature] = lambda own: own,
 ) -> ToolServer:
     """What is served on every transport, to whoever has `token`. `further` features join last, and `adapt`
-    may add to what there is beside tools.
+    may add to what there is besides tools. `only_client` owns all requests, where no second client can come.
     """
     handlers = Handlers(
-        dispatcher=assembly.dispatcher, ask_seconds=assembly.settings.ask_seconds, changes=assembly.changes
+        dispatcher=assembly.dispatcher,
+        ask_seconds=assembly.settings.ask_seconds,
+        changes=assembly.changes,
+        only_client=only_client,
     )
-    own = adapt(beside(assembly, handlers))
+    own = adapt(resource_feature(assembly, handlers))
 
     def tasks() -> "Tasks":
         # Few clients know tasks; a server on stdio is spared these imports until one comes.
-        from mcp_toolserver.protocol.task_notices import connect
-        from mcp_toolserver.protocol.tasks import Tasks
+        from mcp_toolserver.protocol.tasks.notifications import connect
+        from mcp_toolserver.protocol.tasks.tasks import Tasks
 
         made = Tasks(handlers, assembly.tasks(), principal=_principal(token))
         connect(made, own)
         return made
 
     features = (own, TaskFeature(tasks), SandboxState(), *further)
-    return build(handlers, instructions(assembly.standing, assembly.roots), features)
+    said = instructions(assembly.standing, assembly.roots, _started_in(assembly.settings))
+    return build(handlers, said, features)
 
 
-def beside(assembly: Assembly, handlers: Handlers) -> Beside:
-    """What clients get beside tools."""
-    return Beside(
+def resource_feature(assembly: Assembly, handlers: Handlers) -> ResourceFeature:
+    """What clients get besides tools."""
+    return ResourceFeature(
         handlers=handlers,
         outputs=assembly.outputs,
         security=assembly.standing.summary,
         roots=assembly.roots,
-        settings=lambda: told(assembly.settings, assembly.roots),
+        settings=lambda: public_settings(assembly.settings, assembly.roots),
     )
 
 
 async def _transport(assembly: Assembly, door: Door | None, ended: Callable[[], None]) -> None:
     settings = assembly.settings
-    server = mcp_server(assembly, token=door.token if door else "")
-    allowance = Allowance(
+    server = mcp_server(assembly, token=door.token if door else "", only_client="" if door else LOCAL)
+    allowance = RequestLimits(
         requests=settings.max_calls,
         of_one=settings.max_calls_per_client,
         per_minute=settings.calls_per_minute,
     )
-    if door is None:
-        await serve_stdio(server, allowance, ended)
-        return
-    from mcp_toolserver.observe.lines import say
-    from mcp_toolserver.protocol import http
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_upkeep, assembly)
+        await _served(assembly, door, server, allowance, ended)
+        tasks.cancel_scope.cancel()
 
-    options = http.HttpOptions(
+
+async def _upkeep(assembly: Assembly) -> None:
+    """Clean up what earlier servers left, and then remove saved outputs as they grow too old."""
+    await anyio.to_thread.run_sync(assembly.upkeep, abandon_on_cancel=True)
+    while True:
+        await anyio.sleep(_EXPIRY_SECONDS)
+        assembly.outputs.expire()
+
+
+async def _served(
+    assembly: Assembly,
+    door: Door | None,
+    server: ToolServer,
+    allowance: RequestLimits,
+    ended: Callable[[], None],
+) -> None:
+    settings = assembly.settings
+    if door is None:
+        await serve_stdio(server, allowance, reads(assembly.dispatcher), ended)
+        return
+    from mcp_toolserver.protocol.http.server import HttpOptions, serve_http
+    from mcp_toolserver.telemetry.json_log import say
+
+    options = HttpOptions(
         host=settings.host,
+        names=settings.allowed_host,
         token=door.token,
         max_body=settings.max_body,
         allowance=allowance,
@@ -125,7 +162,12 @@ async def _transport(assembly: Assembly, door: Door | None, ended: Callable[[], 
             say(f"mcp-toolserver: bearer token, shown once: {door.token}", as_json=as_json)
         say(f"mcp-toolserver: listening on {address}", as_json=as_json)
 
-    await http.serve_http(server, options, door.sockets, sse=settings.transport == "sse", started=announce)
+    await serve_http(server, options, door.sockets, sse=settings.transport == "sse", started=announce)
+
+
+def _started_in(settings: Settings) -> str:
+    """The folder in which a client started this server; empty where an operator did."""
+    return os.getcwd() if settings.transport == "stdio" else ""
 
 
 def _principal(token: str) -> str:

@@ -51,7 +51,7 @@ class _End:
         self.scope.cancel()
 
 
-async def until_the_end(
+async def run_until_shutdown(
     work: Callable[[Callable[[], None]], Awaitable[None]], closing: Closing, leave: Leave
 ) -> int:
     """Do `work` until it is done or a signal comes, and close; the exit status.
@@ -66,8 +66,8 @@ async def until_the_end(
         leave(end.status)
 
     async with anyio.create_task_group() as tasks:
-        await tasks.start(_heed, end, give_up)
-        tasks.start_soon(_lose_patience, end, closing, give_up)
+        await tasks.start(_watch_signals, end, give_up)
+        tasks.start_soon(_force_exit_after, end, closing, give_up)
         try:
             with end.scope:
                 await work(end.begin)
@@ -79,7 +79,9 @@ async def until_the_end(
     return end.status
 
 
-async def _heed(end: _End, give_up: Callable[[], NoReturn], *, task_status: TaskStatus[None]) -> None:
+async def _watch_signals(
+    end: _End, give_up: Callable[[], NoReturn], *, task_status: TaskStatus[None]
+) -> None:
     with anyio.open_signal_receiver(*_heeded()) as received:
         task_status.started()
         async for number in received:
@@ -94,7 +96,7 @@ def _heeded() -> list[signal.Signals]:
     return [one for one in every if signal.getsignal(one) is not signal.SIG_IGN]
 
 
-async def _lose_patience(end: _End, closing: Closing, give_up: Callable[[], NoReturn]) -> None:
+async def _force_exit_after(end: _End, closing: Closing, give_up: Callable[[], NoReturn]) -> None:
     await end.begun.wait()
     await anyio.sleep(closing.patience)
     give_up()

@@ -6,6 +6,17 @@ from typing import Protocol
 
 from mcp_toolserver.capabilities.catalogue import Catalogue
 
+LOCAL = "local"
+"""The owner of what the user of this machine makes: the one client on stdio, and the command line. It is the
+same in every server, so what outlives a server is found again by the next."""
+
+
+REMOVED = (
+    "Saved outputs are removed when they grow too old, the oldest first when they need too much room, and "
+    "all of them when their client or the server ends. Run the call again to have it anew."
+)
+"""Why a saved output may not be there; the same for one that was never there, or is somebody else's."""
+
 
 class Report(Protocol):
     """Tells the client how a long call is going; does nothing when nobody listens."""
@@ -14,7 +25,7 @@ class Report(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spill:
+class SavedOutput:
     """A result too long to send, kept for the caller in the server's private folder."""
 
     handle: str
@@ -30,6 +41,8 @@ class Scope:
 
     session: str
     """Whose call it is; what is counted per session is counted by this."""
+    owner: str = LOCAL
+    """Who may use the handles that the call makes, and whose handles it may use; see `Caller.owner`."""
     refuses: Callable[[str], str | None]
     """Why the call may not touch this subject too, such as where a redirect leads; None when it may."""
     patient: bool = False

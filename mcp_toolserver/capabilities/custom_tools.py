@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Origin:
+class CustomToolContext:
     """What such code is told of the call."""
 
     folder: str

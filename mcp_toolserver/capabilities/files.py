@@ -93,7 +93,7 @@ class FolderContent:
 
 
 class Files(Protocol):
-    """Files inside the roots. Every path is opened beneath a root by the kernel; a link cannot lead out.
+    """Files inside the roots. Every path is opened below a root by the kernel; a link cannot lead out.
 
     All methods raise `NotFound`, `Denied` (outside the roots, or hidden by a rule), `InvalidInput` (not a
     regular file) and never hang on a FIFO or a device.
@@ -101,6 +101,17 @@ class Files(Protocol):
 
     async def read(self, path: CanonicalPath, reader: Callable[[BinaryIO, int], T]) -> T:
         """Give the open regular file and its size in bytes to `reader`, in a worker thread."""
+        ...
+
+    async def check_writable(self, path: CanonicalPath) -> None:
+        """Find out, without changing anything, whether `write` may put a file at `path`.
+
+        For work that is wasted when it may not, such as a download. The write checks again.
+
+        Raises:
+            Denied: the path is protected, hidden, or in a folder that can only be read.
+            InvalidInput: a folder or a special file is there.
+        """
         ...
 
     async def write(
@@ -130,7 +141,7 @@ class Files(Protocol):
 
         Every file that it changes is one of `paths`. Each is put in place whole; when one cannot be, those
         before it are taken back. Only a machine that stops in the midst leaves some changed, with their old
-        content beside them.
+        content besides them.
 
         Raises:
             Conflict: somebody else changed a file meanwhile, or what was done could not be taken back; the
@@ -147,7 +158,7 @@ class Files(Protocol):
         ...
 
     async def folders(self, query: FolderQuery) -> Mapping[str, FolderContent]:
-        """What a folder and those beneath it hold, by their path beneath it; `.` is the folder itself.
+        """What a folder and those below it hold, by their path below it; `.` is the folder itself.
 
         What a rule hides is left out and not counted.
         """

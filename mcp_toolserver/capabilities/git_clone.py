@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from mcp_toolserver.capabilities.calls import Report
+from mcp_toolserver.capabilities.call_scope import Report
 from mcp_toolserver.capabilities.files import CanonicalPath
 
 
@@ -35,7 +35,7 @@ class Cloned:
     size: int = 0
     """Bytes of the files."""
     notes: tuple[str, ...] = ()
-    """What its reader should know beside: sentences."""
+    """What its reader should know as well: sentences."""
 
 
 class Clones(Protocol):

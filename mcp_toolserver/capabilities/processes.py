@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from mcp_toolserver.capabilities.calls import Report, Spill
+from mcp_toolserver.capabilities.call_scope import Report, SavedOutput
 from mcp_toolserver.capabilities.files import CanonicalPath
 
 
@@ -35,13 +35,26 @@ class JobState:
     running: bool
     exit_status: int | None
     """0-255, or 128 + signal; None while it runs."""
-    reason: Literal["running", "exited", "timed out", "stopped", "over a limit", "unwalled", "lost"]
+    reason: Literal[
+        "running",
+        "exited",
+        "timed out",
+        "stopped",
+        "over a limit",
+        "uncovered",
+        "sandbox_failed",
+        "unverified",
+        "lost",
+    ]
     seconds: float
     detail: str = ""
-    """The limit that ended it, in words that go on from "it used"; or why its walls could not be built."""
+    """The limit that ended it, in words that go on from "it used"; or why its sandbox could not be set up; or
+    what they did not protect any more."""
     notes: tuple[str, ...] = ()
-    """What its reader should know beside: sentences."""
-    spill: "Spill | None" = None
+    """What its reader should know as well: sentences."""
+    saved_output: "SavedOutput | None" = None
+    unsaved: str = ""
+    """Why not all of the output was saved, in words that go on from "because"; empty when nothing failed."""
     omitted: int = 0
     """Bytes left out between `text` and `tail`, when the whole is too long to show."""
     tail: str = ""
@@ -67,7 +80,7 @@ class Jobs(Protocol):
         """Output from byte `offset`; waits up to `wait` seconds for more or for the end.
 
         Raises:
-            NotFound: no such handle, or its record has expired.
+            NotFound: the caller has no such handle, its record has expired, or its output was removed.
         """
         ...
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from mcp_toolserver.capabilities.calls import Report
+from mcp_toolserver.capabilities.call_scope import Report
 from mcp_toolserver.capabilities.processes import JobState
 
 Language = Literal["python", "javascript", "shell"]

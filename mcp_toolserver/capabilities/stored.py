@@ -44,7 +44,7 @@ class Todos(Protocol):
         """Replace a list by `change` of it, serially with all other changes; no handle makes a new list.
 
         Raises:
-            NotFound: no such list.
+            NotFound: the caller has no such list.
             Conflict: another server has been changing this state for seconds.
             Unavailable: the state cannot be read or written, or was damaged.
         """
@@ -55,7 +55,7 @@ Preference = str | bool | int | float
 
 
 class Preferences(Protocol):
-    """What is remembered for those who work here, and beside it what the operator decided."""
+    """What is remembered for those who work here, and what the operator decided."""
 
     @property
     def decided(self) -> Mapping[str, Preference]:

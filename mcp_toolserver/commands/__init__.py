@@ -1,1 +1,1 @@
-"""The commands beside `serve`: they print for people and end."""
+"""The CLI commands other than `serve`: they print for people and exit."""

@@ -1,4 +1,4 @@
-"""`call`: one tool call through the same dispatcher as every client's."""
+"""`call`: runs one tool through the dispatcher that clients use."""
 
 import json
 import sys
@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import anyio
 from pydantic import JsonValue
 
-from mcp_toolserver.assembly import Assembly
-from mcp_toolserver.capabilities.human import Answers, Question
-from mcp_toolserver.dispatch import Result
+from mcp_toolserver.app.compose import Assembly
+from mcp_toolserver.capabilities.call_scope import LOCAL
+from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import NobodyToAsk, UnknownTool
-from mcp_toolserver.policy.narrowing import Narrowing
+from mcp_toolserver.pipeline.call import ClientFolders, Result
+from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.settings import Invocation
 
 
@@ -19,6 +20,7 @@ class _Terminal:
     """The caller is a command line: nobody is asked, and progress goes to standard error."""
 
     name = "mcp-toolserver call"
+    owner = LOCAL
 
     async def ask(self, question: str) -> bool:
         return False
@@ -32,10 +34,10 @@ class _Terminal:
     async def report(self, message: str) -> None:
         print(message, file=sys.stderr)
 
-    async def roots(self) -> Sequence[str] | None:
+    async def roots(self) -> ClientFolders | None:
         return None
 
-    def narrowing(self) -> Narrowing | None:
+    def narrowing(self) -> ClientRestrictions | None:
         return None
 
 
@@ -51,7 +53,7 @@ async def _call(assembly: Assembly, invocation: Invocation) -> int:
     except ValueError as error:
         return _wrong(str(error))
     except UnknownTool:
-        choices = ", ".join(entry.label.name for entry in assembly.dispatcher.available())
+        choices = ", ".join(entry.spec.name for entry in assembly.dispatcher.available())
         return _wrong(f"unknown tool {invocation.tool!r}; choose from {choices}")
     else:
         _show(result, as_json=invocation.json)

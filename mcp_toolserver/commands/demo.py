@@ -1,4 +1,4 @@
-"""`demo`: a real server over stdio, a real client, a real folder, and a write that is refused."""
+"""`demo`: starts a real server over stdio on a real folder and shows reads, searches and a rejected write."""
 
 import hashlib
 import os
@@ -25,15 +25,17 @@ _MOST_FILES = 5_000
 
 
 def demo(folder: str) -> int:
-    """See `_demo`."""
+    """Run `_demo` in an event loop."""
     return anyio.run(_demo, os.path.abspath(folder))
 
 
 async def _demo(folder: str) -> int:
     """Show the server at work on `folder`, read-only; exit status 1 when it does not keep its word."""
     console = Console(highlight=False, soft_wrap=True)
+    sys.dont_write_bytecode = True
     before = _snapshot(Path(folder))
-    server = [sys.executable, "-P", "-m", "mcp_toolserver"]  # never from the folder it shows
+    # Imports nothing from the folder it shows, and writes no bytecode into it where that is a clone.
+    server = [sys.executable, "-B", "-P", "-m", "mcp_toolserver"]
     command = [*server, "--permission-mode", "read-only", "--root", folder]
     console.print(f"[bold]$ mcp-toolserver --permission-mode read-only --root {escape(folder)}[/bold]")
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""`log`: what was called, for people and programs; and whether nobody changed that record."""
+"""`log`: shows the audit log, or verifies that nobody changed it."""
 
 import json
 import os
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from mcp_toolserver.stores.chain import FOLDER, Findings, file_name, file_numbers, parsed
-from mcp_toolserver.stores.chain import verify as verified
-from mcp_toolserver.text.visible import visible
+from mcp_toolserver.stores.audit_chain import FOLDER, VerificationReport, file_name, file_numbers, parse_line
+from mcp_toolserver.stores.audit_chain import verify as verified
+from mcp_toolserver.text.lines.escape_invisible import visible
 
 POLL_SECONDS = 0.25
 
@@ -45,7 +45,7 @@ def log(state_folder: str, *, follow: bool, verify: bool, as_json: bool) -> int:
 
 
 def _verify(folder: str, *, as_json: bool) -> int:
-    found = verified(folder) if os.path.isdir(folder) else Findings()
+    found = verified(folder) if os.path.isdir(folder) else VerificationReport()
     if as_json:
         print(json.dumps({"ok": not found.problems, **asdict(found)}, indent=2))
     else:
@@ -53,7 +53,7 @@ def _verify(folder: str, *, as_json: bool) -> int:
     return 1 if found.problems else 0
 
 
-def _show(found: Findings, folder: str) -> None:
+def _show(found: VerificationReport, folder: str) -> None:
     for note in found.notes:
         print(f"note: {note}")
     for problem in found.problems:
@@ -93,7 +93,7 @@ class _Tail:
         self._place = 0
 
     def new_lines(self) -> Iterator[bytes]:
-        """What has come since the last time."""
+        """Yield the lines added since the last call."""
         numbers = file_numbers(str(self._folder)) if self._folder.is_dir() else []
         for number in numbers:
             if number > self._number:
@@ -116,7 +116,7 @@ class _Tail:
 
 
 def _row(line: bytes) -> str:
-    fields = parsed(line)
+    fields = parse_line(line)
     if not fields:
         return f"(no line of the log: {visible(line[:60].decode(errors='replace'))!r})"
     return "  ".join(f"{_cell(fields.get(name)):{width}}" for name, width in _COLUMNS).rstrip()

@@ -1,4 +1,4 @@
-"""`tools`: what this configuration offers, for people and in the forms that other programs take."""
+"""`tools`: lists the tools of this configuration, for people or in other programs' formats."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Table
 
 import mcp_toolserver.protocol.translate as wire
-from mcp_toolserver.dispatch import Dispatcher
-from mcp_toolserver.library import forms
-from mcp_toolserver.registry import Entry
-from mcp_toolserver.text.schema import Schema
+from mcp_toolserver.custom_tools import export
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.text.json_schema import Schema
 
 
 def tools(dispatcher: Dispatcher, form: str) -> int:
@@ -39,7 +39,7 @@ def _table(dispatcher: Dispatcher) -> None:
         size = _size(tool)
         total += size
         level = dispatcher.level(entry).flag
-        table.add_row(entry.label.name, entry.toolset, level, _hints(tool), entry.label.kind, str(size))
+        table.add_row(entry.spec.name, entry.toolset, level, _hints(tool), entry.spec.kind, str(size))
     console = Console()
     console.print(table)
     console.print(f"{total} characters in all, in mode {dispatcher.policy.ceiling.flag}")
@@ -56,10 +56,10 @@ def _hints(tool: Mapping[str, JsonValue]) -> str:
 def _records(dispatcher: Dispatcher) -> JsonValue:
     return [
         {
-            "name": entry.label.name,
+            "name": entry.spec.name,
             "toolset": entry.toolset,
             "permission": dispatcher.level(entry).flag,
-            "kind": entry.label.kind,
+            "kind": entry.spec.kind,
             "annotations": tool["annotations"],
             "aliases": list(entry.other_names),
             "characters": _size(tool),
@@ -76,14 +76,14 @@ def _each(form: Callable[[Entry], JsonValue]) -> Callable[[Dispatcher], JsonValu
     return lambda dispatcher: [form(entry) for entry in dispatcher.listed()]
 
 
-def _told(entry: Entry) -> tuple[str, str, Schema]:
-    return entry.label.name, entry.label.description, entry.label.schema
+def _described(entry: Entry) -> tuple[str, str, Schema]:
+    return entry.spec.name, entry.spec.description, entry.spec.schema
 
 
 _FORMS: Mapping[str, Callable[[Dispatcher], JsonValue]] = {
     "json": _records,
     "mcp": _mcp,
-    "anthropic": _each(lambda entry: forms.anthropic(*_told(entry))),
-    "openai": _each(lambda entry: forms.openai(*_told(entry))),
-    "acp": _each(forms.acp),
+    "anthropic": _each(lambda entry: export.anthropic(*_described(entry))),
+    "openai": _each(lambda entry: export.openai(*_described(entry))),
+    "acp": _each(export.acp),
 }

@@ -1,17 +1,25 @@
-"""Tools of your own: made from functions, kept in registries and pools, shown to any model's API.
+"""Custom tools: define them with functions, keep them in registries and pools, and export them to model APIs.
 
     build_tool, define_tool     make a tool
-    ToolRegistry                keeps tools by name; a new one for each that is added
+    ToolRegistry                immutable mapping of tools by name
     assemble_tool_pool, filter_tools, ToolRestrictionStack
-                                choose which tools there are, and which of them now
+                                select which tools exist, and which may be used now
     to_anthropic, to_openai, to_mcp, to_acp
-                                what a model or client is told of a tool
-    as_entry                    a tool as the server's dispatcher runs it
+                                export the definition of a tool
+    as_entry                    adapt a tool to the server's dispatcher
 
-A file of tools that the server is to offer assigns them to `TOOLS`; its `tool-files` setting names the file.
+A file of tools for the server assigns them to `TOOLS`; the server's setting `tool-files` names the file.
 """
 
-from mcp_toolserver.capabilities.prices import Permission
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.custom_tools.adapter import as_entry
+from mcp_toolserver.custom_tools.build import build_tool, define_tool
+from mcp_toolserver.custom_tools.built_tool import BuiltTool, Declared
+from mcp_toolserver.custom_tools.export import to_acp, to_anthropic, to_mcp, to_openai
+from mcp_toolserver.custom_tools.pool import Precedence, ToolPool, assemble_tool_pool, filter_tools
+from mcp_toolserver.custom_tools.registry import ToolRegistry
+from mcp_toolserver.custom_tools.restriction import ToolRestrictionStack
+from mcp_toolserver.custom_tools.tool import Tool, ToolContext, ToolResult
 from mcp_toolserver.errors import (
     Conflict,
     Denied,
@@ -22,14 +30,6 @@ from mcp_toolserver.errors import (
     ToolError,
     Unavailable,
 )
-from mcp_toolserver.library.built import BuiltTool, Declared
-from mcp_toolserver.library.entry import as_entry
-from mcp_toolserver.library.forms import to_acp, to_anthropic, to_mcp, to_openai
-from mcp_toolserver.library.making import build_tool, define_tool
-from mcp_toolserver.library.pool import Precedence, ToolPool, assemble_tool_pool, filter_tools
-from mcp_toolserver.library.registry import ToolRegistry
-from mcp_toolserver.library.restriction import ToolRestrictionStack
-from mcp_toolserver.library.values import Tool, ToolContext, ToolResult
 
 __all__ = [
     "BuiltTool",

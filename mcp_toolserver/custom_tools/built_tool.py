@@ -1,4 +1,4 @@
-"""A tool that was made from functions and declarations."""
+"""The tool class that `build_tool` and `define_tool` create."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -7,11 +7,11 @@ from typing import TypedDict
 
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.prices import Permission
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.custom_tools.call import call_function, run_captured
+from mcp_toolserver.custom_tools.tool import Payload, ToolContext, ToolResult
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.library.calling import called, captured
-from mcp_toolserver.library.values import Payload, ToolContext, ToolResult
-from mcp_toolserver.spec import Args, Kind
+from mcp_toolserver.tool_spec import Args, Kind
 
 log = logging.getLogger(__name__)
 
@@ -19,42 +19,42 @@ Check = Callable[[Payload, ToolContext], object]
 
 
 class Declared(TypedDict, total=False):
-    """What a tool says of itself. What it does not say is taken for the worst."""
+    """Optional declarations of a tool; missing ones get the safest default."""
 
     is_read_only: bool
-    """It changes nothing. Default: it does."""
+    """The tool changes nothing. Default: false."""
     is_concurrency_safe: bool
-    """Its calls may run beside others that are not safe. Default: they may not."""
+    """Its calls may run concurrently with unsafe ones. Default: false."""
     is_destructive: bool
-    """It may overwrite or delete what was there. Default: yes, unless it only reads."""
+    """It may overwrite or delete data. Default: true, unless it only reads."""
     is_idempotent: bool
-    """A second call like the first changes nothing more. Default: no, unless it only reads."""
+    """A second identical call has no further effect. Default: false, unless it only reads."""
     permission: Permission
-    """The mode that the server must have. Default: read-only if it only reads, else danger-full-access."""
+    """The permission mode the server needs. Default: read-only if it only reads, else danger-full-access."""
     check_permissions: Check
-    """Raises PermissionError for a call that must not run; gives nothing, or True, for one that may."""
+    """Refuses a call by raising PermissionError; permits it by returning None or True."""
     kind: Kind
-    """The Agent Client Protocol's kind of tool. Default: other."""
+    """The Agent Client Protocol's tool kind. Default: other."""
     deadline: float
-    """Seconds that the server gives a call. Default: 60."""
+    """Timeout of a call in seconds. Default: 60."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BuiltTool:
-    """A tool; made by `build_tool` or `define_tool`."""
+    """A tool made by `build_tool` or `define_tool`."""
 
     name: str
     description: str
     input_schema: Mapping[str, JsonValue]
-    """As it was given."""
+    """The schema as given."""
     checked_schema: Mapping[str, JsonValue]
-    """The same, with unknown arguments refused; calls are held to it."""
-    refusal: Callable[[JsonValue], str | None]
-    """What is wrong with arguments; never what they are."""
+    """The schema that calls are checked against; it refuses unknown arguments."""
+    find_errors: Callable[[JsonValue], str | None]
+    """Describes errors in arguments without quoting their values."""
     decode: Callable[[Payload], object]
-    """Arguments that fit, as the body takes them."""
+    """Converts valid arguments for the body."""
     body: Callable[..., object]
-    """Called with them and the context."""
+    """Called with the arguments and the context."""
     check: Check | None
     permission: Permission
     kind: Kind
@@ -63,51 +63,51 @@ class BuiltTool:
     idempotent: bool
     deadline: float
     args: type[Args] | None = None
-    """Where the arguments are a model of the server's own kind, which marks paths and addresses."""
+    """Set if the arguments are an `Args` model, which marks paths and URLs."""
 
     async def execute(self, payload: Payload, context: ToolContext) -> ToolResult:
-        """Run one call; whatever fails is a result with an error."""
+        """Run one call; every failure becomes a result with an error."""
 
         async def work() -> object:
-            if why := self.refusal(payload):
+            if why := self.find_errors(payload):
                 raise InvalidInput(f"{self.name} cannot use these arguments: {why}.")
-            return await called(self.body, self.decode(payload), context)
+            return await call_function(self.body, self.decode(payload), context)
 
-        return await captured(self.name, work)
+        return await run_captured(self.name, work)
 
     async def check_permissions(self, payload: Payload, context: ToolContext) -> None:
-        """Nothing, when the call may run. A tool that may change something and has no check of its own is
-        refused; in the server its permission mode and rules decide that instead.
+        """Check whether the call may run. Outside the server, a tool that may change something and has no
+        check is refused; in the server, permission mode and rules decide.
 
         Raises:
-            PermissionError: it must not.
+            PermissionError: the call must not run.
         """
         if self.check is not None:
-            await asked(self.name, self.check, payload, context)
+            await run_check(self.name, self.check, payload, context)
         elif not self.is_read_only():
             raise PermissionError(
                 f"{self.name} may change something and has no check_permissions that allows it."
             )
 
     def is_read_only(self) -> bool:
-        """Whether no call changes anything."""
+        """Whether the tool changes nothing."""
         return self.permission is Permission.READ_ONLY
 
     def is_concurrency_safe(self) -> bool:
-        """Whether calls may run beside others."""
+        """Whether calls may run concurrently."""
         return self.concurrency_safe
 
 
-async def asked(name: str, check: Check, payload: Payload, context: ToolContext) -> None:
-    """Ask a tool's own check. Only nothing and True permit.
+async def run_check(name: str, check: Check, payload: Payload, context: ToolContext) -> None:
+    """Run a tool's own check; only None and True permit the call.
 
     Raises:
-        PermissionError: it refuses, or fails.
+        PermissionError: the check refuses or fails.
     """
     try:
-        answer = await called(check, payload, context)
+        answer = await call_function(check, payload, context)
     except PermissionError as error:
-        # What the system refuses has a number; the words with it are not for a model.
+        # An error with an errno comes from the system; a model must not see its text.
         raise error if error.errno is None else PermissionError(f"{name} refuses this call.") from None
     except Exception:
         log.exception("the check of %s failed", name)

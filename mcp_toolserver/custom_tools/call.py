@@ -1,4 +1,4 @@
-"""Calling functions that somebody else wrote: sync or async, and whatever they raise."""
+"""Calls user-defined functions, sync or async, and handles their exceptions."""
 
 import inspect
 import logging
@@ -9,18 +9,19 @@ from functools import partial
 from anyio import to_thread
 from pydantic_core import to_json
 
+from mcp_toolserver.custom_tools.tool import ToolResult
 from mcp_toolserver.errors import ToolError
-from mcp_toolserver.library.values import ToolResult
-from mcp_toolserver.spec import Output
+from mcp_toolserver.tool_spec import Output
 
 log = logging.getLogger(__name__)
 
 
-async def called(function: Callable[..., object], *arguments: object) -> object:
-    """What `function` gives. A sync one runs in a thread, which a cancelled call does not wait for.
+async def call_function(function: Callable[..., object], *arguments: object) -> object:
+    """Call a function and return its result. A sync one runs in a thread, which a cancelled call does not
+    wait for.
 
     Raises:
-        RuntimeError: it tried to end the process.
+        RuntimeError: the function called sys.exit.
     """
     work = partial(function, *arguments)
     try:
@@ -31,10 +32,11 @@ async def called(function: Callable[..., object], *arguments: object) -> object:
         raise RuntimeError("it tried to end the process") from None
 
 
-async def captured(name: str, work: Callable[[], Awaitable[object]]) -> ToolResult:
-    """The result of a call of the tool `name`, whatever becomes of it.
+async def run_captured(name: str, work: Callable[[], Awaitable[object]]) -> ToolResult:
+    """Run a call of the tool `name` and return its result or error.
 
-    The text of a `ToolError` is the error; of anything else only the kind is told, and the log has the rest.
+    The text of a `ToolError` becomes the error. For other exceptions only the type is reported; the log has
+    the details.
     """
     started = time.perf_counter()
     try:
@@ -51,23 +53,23 @@ async def captured(name: str, work: Callable[[], Awaitable[object]]) -> ToolResu
 
 
 def as_result(found: object) -> ToolResult:
-    """What a function gave as a result.
+    """Convert a function's return value to a result.
 
     Raises:
-        ValueError: JSON cannot say it.
+        ValueError: the value cannot be encoded as JSON.
     """
     if isinstance(found, Output):
         return ToolResult(output=found.text)
     result = found if isinstance(found, ToolResult) else ToolResult(output=found)
-    told(result.output)
+    to_text(result.output)
     return result
 
 
-def told(output: object) -> str:
-    """An output as text: text as it is, nothing as nothing, everything else as JSON.
+def to_text(output: object) -> str:
+    """Convert an output to text: text is unchanged, None is empty, everything else becomes JSON.
 
     Raises:
-        ValueError: JSON cannot say it.
+        ValueError: the value cannot be encoded as JSON.
     """
     if output is None or isinstance(output, str):
         return output or ""

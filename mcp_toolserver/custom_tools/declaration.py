@@ -1,18 +1,18 @@
-"""What a tool says of itself, checked, with the worst for what it does not say."""
+"""Checks the declarations of a tool; missing ones get the safest default."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import get_args
 
-from mcp_toolserver.capabilities.prices import Permission
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.custom_tools.built_tool import Check
 from mcp_toolserver.errors import RegistrationError
-from mcp_toolserver.library.built import Check
-from mcp_toolserver.spec import Kind
+from mcp_toolserver.tool_spec import Kind
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-_MOST_CHARACTERS = 2_048
-_MOST_SECONDS = 3_600.0
+_MAX_DESCRIPTION = 2_048
+_MAX_DEADLINE = 3_600.0
 _KINDS: Mapping[object, Kind] = {kind: kind for kind in get_args(Kind)}
 _LEVELS: Mapping[object, Permission] = {
     **{level: level for level in Permission},
@@ -21,8 +21,8 @@ _LEVELS: Mapping[object, Permission] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
-    """See `Declared`."""
+class ParsedDeclarations:
+    """The parsed form of `Declared`."""
 
     permission: Permission
     kind: Kind
@@ -33,11 +33,11 @@ class Said:
     deadline: float
 
 
-def said_of(name: str, description: str, declared: Mapping[str, object]) -> Said:
-    """What is said of the tool `name`.
+def parse_declarations(name: str, description: str, declared: Mapping[str, object]) -> ParsedDeclarations:
+    """Parse the declarations of the tool `name`.
 
     Raises:
-        RegistrationError: it is of the wrong kind, or contradicts itself.
+        RegistrationError: a declaration has the wrong type or contradicts another.
     """
     check_names(name, description)
     reads = _flag(name, declared, "is_read_only")
@@ -47,9 +47,9 @@ def said_of(name: str, description: str, declared: Mapping[str, object]) -> Said
     only_reads = permission is Permission.READ_ONLY
     destructive = _flag(name, declared, "is_destructive")
     if only_reads and destructive:
-        raise RegistrationError(f"{name}: what only reads cannot be destructive")
+        raise RegistrationError(f"{name}: a read-only tool cannot be destructive")
     idempotent = _flag(name, declared, "is_idempotent")
-    return Said(
+    return ParsedDeclarations(
         permission=permission,
         kind=_kind(name, declared),
         concurrency_safe=bool(_flag(name, declared, "is_concurrency_safe")),
@@ -61,17 +61,17 @@ def said_of(name: str, description: str, declared: Mapping[str, object]) -> Said
 
 
 def check_names(name: str, description: str) -> None:
-    """Hold a tool to what every client can carry.
+    """Check that every client can handle the name and the description.
 
     Raises:
-        RegistrationError: the name or the description is not of that form.
+        RegistrationError: one of them is invalid.
     """
     if not _NAME.fullmatch(name):
         raise RegistrationError(
-            f"{name[:64]!r} is no name for a tool: a letter, then up to 63 letters, digits, _ and -"
+            f"{name[:64]!r} is not a valid tool name: a letter or _, then up to 63 letters, digits, _ and -"
         )
-    if not 0 < len(description.strip()) <= _MOST_CHARACTERS:
-        raise RegistrationError(f"{name}: the description must have 1 to {_MOST_CHARACTERS} characters")
+    if not 0 < len(description.strip()) <= _MAX_DESCRIPTION:
+        raise RegistrationError(f"{name}: the description must have 1 to {_MAX_DESCRIPTION} characters")
 
 
 def _flag(name: str, declared: Mapping[str, object], key: str) -> bool | None:
@@ -112,6 +112,6 @@ def _check(name: str, declared: Mapping[str, object]) -> Check | None:
 
 def _deadline(name: str, declared: Mapping[str, object]) -> float:
     value = declared.get("deadline", 60.0)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _MOST_SECONDS:
-        raise RegistrationError(f"{name}: deadline must be seconds above 0, at most {_MOST_SECONDS:g}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _MAX_DEADLINE:
+        raise RegistrationError(f"{name}: deadline must be seconds above 0, at most {_MAX_DEADLINE:g}")
     return float(value)

@@ -1,19 +1,20 @@
-"""Which tools there are: those of several sources, without double names, in an order that stays."""
+"""Combines the tools of several sources without duplicate names, in a stable order."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, overload
 
+from mcp_toolserver.custom_tools.tool import Tool
 from mcp_toolserver.errors import RegistrationError
-from mcp_toolserver.library.values import Tool
 
 Precedence = Literal["builtin", "latest", "error"]
-"""Who wins a name that several sources have: the first of built-in, custom and MCP; the last; or nobody."""
+"""Which tool wins a duplicate name: the first of built-in, custom and MCP; the last; or neither (an error).
+"""
 
 
 @dataclass(frozen=True)
 class ToolPool(Sequence[Tool]):
-    """Tools, and what there is to say about how they were chosen."""
+    """Selected tools, and messages about the selection."""
 
     tools: tuple[Tool, ...] = ()
     diagnostics: tuple[str, ...] = ()
@@ -40,32 +41,32 @@ def assemble_tool_pool(
     custom: Iterable[Tool] = (),
     precedence: Precedence = "builtin",
 ) -> ToolPool:
-    """Built-in tools by name, then custom ones, then those of MCP servers, without those that are denied.
+    """Combine built-in, custom and MCP tools, each sorted by name, without denied ones.
 
-    So a tool that is added leaves those before it where they were. Names differ by more than their case.
+    An added tool leaves the order of those before it unchanged. Names are compared without case.
 
     Raises:
         RegistrationError: with precedence "error", two sources have the same name.
     """
-    denied = frozenset(map(_plain, deny_rules))
+    denied = frozenset(map(_fold, deny_rules))
     sources = [
-        sorted((tool for tool in source if _plain(tool.name) not in denied), key=lambda tool: tool.name)
+        sorted((tool for tool in source if _fold(tool.name) not in denied), key=lambda tool: tool.name)
         for source in (built_in, custom, mcp_tools)
     ]
     everything = [tool for source in sources for tool in source]
     winners: dict[str, Tool] = {}
-    lost: list[str] = []
+    diagnostics: list[str] = []
     for tool in everything:
-        before = winners.setdefault(_plain(tool.name), tool)
+        before = winners.setdefault(_fold(tool.name), tool)
         if before is tool:
             continue
         if precedence == "error":
             raise RegistrationError(f"two tools are called {tool.name}")
-        lost.append(f"{tool.name}: there are two, and the {_WINS[precedence]} is taken")
+        diagnostics.append(f"{tool.name}: there are two, and the {_WINS[precedence]} is taken")
         if precedence == "latest":
-            winners[_plain(tool.name)] = tool
+            winners[_fold(tool.name)] = tool
     kept = set(map(id, winners.values()))
-    return ToolPool(tuple(tool for tool in everything if id(tool) in kept), tuple(lost))
+    return ToolPool(tuple(tool for tool in everything if id(tool) in kept), tuple(diagnostics))
 
 
 _WINS = {"builtin": "first", "latest": "last"}
@@ -74,22 +75,23 @@ _WINS = {"builtin": "first", "latest": "last"}
 def filter_tools(
     tools: Iterable[Tool], allowed: Iterable[str] | None = None, disallowed: Iterable[str] | None = None
 ) -> ToolPool:
-    """The tools that are allowed and not disallowed, whatever the case of their names.
+    """Return the allowed tools without the disallowed ones, ignoring case.
 
-    No list, or an empty one, allows everything; one that names no tool there is allows nothing, and says so.
+    A missing or empty list allows everything. A list that names no existing tool allows nothing, and adds a
+    diagnostic.
     """
     given = tuple(tools)
-    names = {_plain(tool.name) for tool in given}
+    names = {_fold(tool.name) for tool in given}
     wanted, unwanted = tuple(allowed or ()), tuple(disallowed or ())
-    chosen = frozenset(map(_plain, wanted)) if wanted else names
-    denied = frozenset(map(_plain, unwanted))
-    kept = tuple(t for t in given if _plain(t.name) in chosen and _plain(t.name) not in denied)
-    unknown = [name for name in (*wanted, *unwanted) if _plain(name) not in names]
-    said = [f"no tool is called {name}" for name in unknown]
+    chosen = frozenset(map(_fold, wanted)) if wanted else names
+    denied = frozenset(map(_fold, unwanted))
+    kept = tuple(t for t in given if _fold(t.name) in chosen and _fold(t.name) not in denied)
+    unknown = [name for name in (*wanted, *unwanted) if _fold(name) not in names]
+    diagnostics = [f"no tool is called {name}" for name in unknown]
     if given and not kept:
-        said.append("no tool is left: the lists allow none of them")
-    return ToolPool(kept, tuple(said))
+        diagnostics.append("no tool is left: the lists allow none of them")
+    return ToolPool(kept, tuple(diagnostics))
 
 
-def _plain(name: str) -> str:
+def _fold(name: str) -> str:
     return name.casefold()

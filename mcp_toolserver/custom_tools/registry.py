@@ -1,24 +1,24 @@
-"""Tools by name."""
+"""An immutable registry of tools."""
 
 from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
+from mcp_toolserver.custom_tools.export import to_acp, to_anthropic, to_mcp, to_openai
+from mcp_toolserver.custom_tools.tool import Tool
 from mcp_toolserver.errors import RegistrationError
-from mcp_toolserver.library.forms import to_acp, to_anthropic, to_mcp, to_openai
-from mcp_toolserver.library.values import Tool
 
-Told = list[dict[str, JsonValue]]
+Definitions = list[dict[str, JsonValue]]
 
 
 class ToolRegistry:
-    """Tools in the order in which they were registered. It never changes: `register` gives a new one."""
+    """Tools in the order of registration. Immutable: `register` returns a new registry."""
 
     def __init__(self, tools: Mapping[str, Tool] | None = None) -> None:
         self._tools: Mapping[str, Tool] = dict(tools or {})
 
     def register(self, tool: Tool) -> "ToolRegistry":
-        """A registry with this tool too.
+        """Return a registry that also contains this tool.
 
         Raises:
             RegistrationError: the name is taken.
@@ -28,7 +28,7 @@ class ToolRegistry:
         return ToolRegistry({**self._tools, tool.name: tool})
 
     def get(self, name: str) -> Tool:
-        """Raises: KeyError: no tool has this name."""
+        """Return a tool. Raises: KeyError: no tool has this name."""
         if name not in self._tools:
             raise KeyError(f"Unknown tool: {name}")
         return self._tools[name]
@@ -42,18 +42,18 @@ class ToolRegistry:
     def __contains__(self, name: object) -> bool:
         return name in self._tools
 
-    def to_anthropic_tools(self) -> Told:
-        """All tools for Anthropic's Messages API."""
+    def to_anthropic_tools(self) -> Definitions:
+        """Return all tools for Anthropic's Messages API."""
         return [to_anthropic(tool) for tool in self]
 
-    def to_openai_tools(self) -> Told:
-        """All tools for OpenAI's Responses API."""
+    def to_openai_tools(self) -> Definitions:
+        """Return all tools for OpenAI's Responses API."""
         return [to_openai(tool) for tool in self]
 
-    def to_mcp_tools(self) -> Told:
-        """All tools as an MCP server lists them."""
+    def to_mcp_tools(self) -> Definitions:
+        """Return all tools as an MCP server lists them."""
         return [to_mcp(tool) for tool in self]
 
-    def to_acp_tools(self) -> Told:
-        """All tools with their kind in the Agent Client Protocol."""
+    def to_acp_tools(self) -> Definitions:
+        """Return all tools with their Agent Client Protocol kind."""
         return [to_acp(tool) for tool in self]

@@ -1,21 +1,20 @@
-"""Which tools may be used now, for as long as something narrower runs."""
+"""Restricts the usable tools temporarily."""
 
 import threading
 from collections.abc import Iterable
 from typing import Literal
 
-from mcp_toolserver.library.pool import ToolPool
-from mcp_toolserver.library.values import Tool
+from mcp_toolserver.custom_tools.pool import ToolPool
+from mcp_toolserver.custom_tools.tool import Tool
 
 Nesting = Literal["intersect", "replace"]
-"""Whether an inner restriction adds to the outer ones, or takes their place while it lasts."""
+"""Whether an inner restriction intersects with the outer ones, or replaces them while it lasts."""
 
 
 class ToolRestrictionStack:
-    """Restrictions, the last on top; safe to use from several threads.
+    """A thread-safe stack of restrictions.
 
-    Without any, every tool may be used. An empty restriction allows none. Popping more than was pushed does
-    nothing.
+    Without restrictions every tool may be used; an empty restriction allows none. Extra pops are ignored.
     """
 
     def __init__(self, nesting: Nesting = "intersect") -> None:
@@ -24,14 +23,14 @@ class ToolRestrictionStack:
         self._levels: tuple[frozenset[str], ...] = ()
 
     def push(self, allowed: Iterable[str]) -> None:
-        """Allow only these from now on."""
+        """Add a restriction that allows only these tools."""
         level = frozenset(name.casefold() for name in allowed)
         with self._lock:
             outer = self._levels[-1] if self._levels and self._nesting == "intersect" else level
             self._levels = (*self._levels, level & outer)
 
     def pop(self) -> None:
-        """Take back the last restriction."""
+        """Remove the last restriction."""
         with self._lock:
             self._levels = self._levels[:-1]
 
@@ -44,6 +43,6 @@ class ToolRestrictionStack:
         return not levels or name.casefold() in levels[-1]
 
     def filter(self, tools: Iterable[Tool]) -> ToolPool:
-        """Those of `tools` that may be used now."""
+        """Return those of `tools` that may be used now."""
         levels = self._levels
         return ToolPool(tuple(tool for tool in tools if not levels or tool.name.casefold() in levels[-1]))

@@ -1,4 +1,4 @@
-"""The contract of a tool outside the server, and what crosses it."""
+"""Defines the interface of a custom tool and the values that cross it."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -6,61 +6,61 @@ from typing import Protocol
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 Payload = dict[str, JsonValue]
-"""The arguments of a call, as JSON gives them."""
+"""The arguments of a call as JSON."""
 
 
 class ToolContext(BaseModel):
-    """For whom a call runs. Frozen."""
+    """The context of a call. Immutable."""
 
     model_config = ConfigDict(frozen=True)
 
     working_directory: str
-    """Absolute; in the server it is the first root."""
+    """Absolute path; in the server the first root."""
     session_id: str
 
 
 class ToolResult(BaseModel):
-    """What a call gives. Frozen."""
+    """The result of a call. Immutable."""
 
     model_config = ConfigDict(frozen=True)
 
     output: object
-    """Text, or anything that JSON can say."""
+    """Text or a JSON value."""
     error: str | None = None
-    """What went wrong, in words for a model; None on success."""
+    """The error for the model; None on success."""
     duration_ms: float = 0.0
 
 
 class Tool(Protocol):
-    """What every tool offers. Any object with these members is one; nothing has to be inherited from."""
+    """The interface of a tool. Any object with these members is a tool; no base class is needed."""
 
     @property
     def name(self) -> str:
-        """By which it is called."""
+        """The name for calls."""
         ...
 
     @property
     def description(self) -> str:
-        """What a model reads."""
+        """The description for the model."""
         ...
 
     @property
     def input_schema(self) -> Mapping[str, JsonValue]:
-        """The JSON Schema of its arguments."""
+        """JSON Schema of the arguments."""
         ...
 
     async def execute(self, payload: Payload, context: ToolContext) -> ToolResult:
-        """Run one call. What fails is a result with an error."""
+        """Run one call; failures are results with an error."""
         ...
 
     async def check_permissions(self, payload: Payload, context: ToolContext) -> None:
-        """Raises: PermissionError: the call must not run."""
+        """Check a call. Raises: PermissionError: the call must not run."""
         ...
 
     def is_read_only(self) -> bool:
-        """Whether no call changes anything."""
+        """Whether the tool changes nothing."""
         ...
 
     def is_concurrency_safe(self) -> bool:
-        """Whether calls may run beside others."""
+        """Whether calls may run concurrently."""
         ...

@@ -1,5 +1,6 @@
 """What is written down of a call, and by whom."""
 
+import logging
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,7 +8,9 @@ from typing import Literal, Protocol
 
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.prices import Capability, Permission
+from mcp_toolserver.capabilities.permissions import Capability, Permission
+
+log = logging.getLogger(__name__)
 
 Verdict = Literal[
     "unknown",
@@ -66,29 +69,61 @@ class Call:
 class Recorder(Protocol):
     """Keeps one line of every call. Where it cannot, no call may run."""
 
-    def begin(self, call: Call) -> str | None:
+    async def begin(self, call: Call) -> str | None:
         """Take notice of a call; or why it must not run because it could not be recorded, for the caller."""
         ...
 
-    def end(self, call: Call) -> str | None:
+    async def end(self, call: Call) -> str | None:
         """Write down a call that has ended; or why its answer is withheld, in words for the caller."""
         ...
 
 
-class Witnessed:
+class CompositeRecorder:
     """Implements `Recorder`: the one that keeps the line, if any, and those who are told of each call."""
 
-    def __init__(self, *, recorder: Recorder | None, witnesses: tuple[Callable[[Call], None], ...]) -> None:
+    def __init__(self, *, recorder: Recorder | None, observers: tuple[Callable[[Call], None], ...]) -> None:
         self._recorder = recorder
-        self._witnesses = witnesses
+        self._observers = observers
 
-    def begin(self, call: Call) -> str | None:
+    async def begin(self, call: Call) -> str | None:
         """See `Recorder.begin`."""
-        return None if self._recorder is None else self._recorder.begin(call)
+        return None if self._recorder is None else await self._recorder.begin(call)
 
-    def end(self, call: Call) -> str | None:
-        """See `Recorder.end`. The line is kept first."""
-        why = None if self._recorder is None else self._recorder.end(call)
-        for witness in self._witnesses:
-            witness(call)
+    async def end(self, call: Call) -> str | None:
+        """See `Recorder.end`. The line is kept first; a witness that fails is logged, and the rest follow."""
+        why = None if self._recorder is None else await self._recorder.end(call)
+        for observer in self._observers:
+            try:
+                observer(call)
+            except Exception:
+                # An observer must not cost the caller the answer; it may be another package's code.
+                log.exception("an observer of calls failed; reference %s", call.id)
         return why
+
+
+async def begin(recorder: Recorder | None, call: Call) -> str | None:
+    """Announce the call to the recorder; or why it must not run."""
+    if recorder is None:
+        return None
+    try:
+        return await recorder.begin(call)
+    except Exception:
+        log.exception("the recorder failed; reference %s", call.id)
+        return (
+            "The server failed to record this call, and no call runs unrecorded. "
+            f"The server's log has the details under {call.id}."
+        )
+
+
+async def end(recorder: Recorder | None, call: Call) -> str | None:
+    """Have the call recorded; or why its answer is withheld."""
+    if recorder is None:
+        return None
+    try:
+        return await recorder.end(call)
+    except Exception:
+        log.exception("the recorder failed; reference %s", call.id)
+        return (
+            "The call has ended, but the server failed to record it, so its answer is withheld. What it "
+            f"changed stays changed. The server's log has the details under {call.id}."
+        )

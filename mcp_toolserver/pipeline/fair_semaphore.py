@@ -1,12 +1,17 @@
 """Places for work, given out in turn by client, so that a flood of one client does not starve another."""
 
+import math
 from collections import Counter, OrderedDict, deque
 from types import TracebackType
 
 import anyio
 
 
-class Turns:
+class Overdue(Exception):
+    """The turn did not come in time."""
+
+
+class FairSemaphore:
     """A number of places. Whoever waits for one waits behind their own calls only.
 
     A client has at most `each` of the places, so that while it has long work in all of those, another finds
@@ -25,16 +30,23 @@ class Turns:
         """How many clients hold a place or wait for one."""
         return len(self._held.keys() | self._waiting.keys())
 
-    def place(self, client: str) -> "Place":
-        """Held inside the context, which is entered once it is the turn of `client`."""
-        return Place(self, client)
+    def place(self, client: str, patience: float = math.inf) -> "Place":
+        """Held inside the context, which is entered once it is the turn of `client`; see `take`."""
+        return Place(self, client, patience)
 
-    async def take(self, client: str) -> None:
-        """Wait for the turn of `client`, and take a place, which has to be given back."""
+    async def take(self, client: str, patience: float = math.inf) -> None:
+        """Wait for the turn of `client`, and take a place, which has to be given back.
+
+        Raises:
+            Overdue: the turn did not come within `patience` seconds; no place was taken.
+        """
         if self._free and self._may_hold(client):
             self._take(client)
-        else:
+            return
+        with anyio.move_on_after(patience):
             await self._wait(client)
+            return
+        raise Overdue
 
     def give_back(self, client: str) -> None:
         """Let the next one have the place."""
@@ -83,14 +95,15 @@ class Turns:
 class Place:
     """A place of `turns`, as a context. Every read takes one, and a class costs less than a generator."""
 
-    __slots__ = ("_client", "_turns")
+    __slots__ = ("_client", "_patience", "_turns")
 
-    def __init__(self, turns: Turns, client: str) -> None:
+    def __init__(self, turns: FairSemaphore, client: str, patience: float) -> None:
         self._turns = turns
         self._client = client
+        self._patience = patience
 
     async def __aenter__(self) -> None:
-        await self._turns.take(self._client)
+        await self._turns.take(self._client, self._patience)
 
     async def __aexit__(
         self,

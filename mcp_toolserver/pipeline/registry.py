@@ -1,81 +1,82 @@
-"""The catalogue: every tool there is, found by any of its names, and which of them a server offers.
+"""The registry of tools: finds a tool by any of its names, and selects which tools a server offers.
 
-Nothing registers itself: `discover` looks at the modules beneath `tools/`, `on_shelf` at what they were when
-their labels were made, and `Registry` refuses a catalogue with two owners of one name.
+`discover` imports the modules in `tools/`; `Registry` rejects two tools with one name.
 """
 
 import importlib
+import pkgutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
+from mcp_toolserver import tools
 from mcp_toolserver.errors import InvalidInput, RegistrationError, SettingsError, UnknownTool
-from mcp_toolserver.labels import Label, Shelved, module_names, shelf
-from mcp_toolserver.spec import Alias, Profile, ToolSpec
+from mcp_toolserver.text.lines.unwrap import unwrapped
+from mcp_toolserver.tool_spec import Alias, Profile, ToolSpec
 
 
+@dataclass(frozen=True)
 class Entry:
-    """A tool, which is imported when it is needed, with what is known of it before."""
+    """A tool and the toolset that it belongs to."""
 
-    def __init__(self, tool: ToolSpec | Shelved, toolset: str, label: Label | None = None) -> None:
-        self._tool = tool
-        self.toolset = toolset
-        self.label = label or (Label.of(tool) if isinstance(tool, ToolSpec) else tool.label)
-
-    @cached_property
-    def spec(self) -> ToolSpec:
-        """The tool itself. Raises: RegistrationError: it is not what its label says."""
-        return self._tool if isinstance(self._tool, ToolSpec) else self._tool.taken()
+    spec: ToolSpec
+    toolset: str
 
     @property
     def other_names(self) -> tuple[str, ...]:
-        """What else the tool answers to."""
-        return tuple(name for name in self.label.aliases if name != self.label.name)
+        """The aliases of the tool."""
+        return tuple(alias.name for alias in self.spec.aliases if alias.name != self.spec.name)
 
 
 def discover() -> tuple[Entry, ...]:
-    """Every tool of the server's own, imported, in order of name: each module that defines `TOOL`."""
-    modules = [importlib.import_module(name) for name in module_names()]
-    entries = (Entry(m.TOOL, m.__name__.split(".")[2]) for m in modules if hasattr(m, "TOOL"))
-    return tuple(sorted(entries, key=lambda entry: entry.label.name))
+    """Import every module in `tools/<toolset>/` that defines `TOOL`; sorted by tool name.
 
-
-def on_shelf() -> tuple[Entry, ...]:
-    """The same, as their labels have them and not imported."""
-    return tuple(Entry(one, one.toolset) for one in shelf())
+    Some clients show only the first line of a description, so each paragraph becomes one line.
+    """
+    modules = [
+        importlib.import_module(info.name)
+        for info in pkgutil.walk_packages(tools.__path__, f"{tools.__name__}.")
+        if not info.ispkg
+    ]
+    entries = (
+        Entry(replace(m.TOOL, description=unwrapped(m.TOOL.description)), m.__name__.split(".")[2])
+        for m in modules
+        if hasattr(m, "TOOL")
+    )
+    return tuple(sorted(entries, key=lambda entry: entry.spec.name))
 
 
 class Registry:
     """All tools by name.
 
     Raises:
-        RegistrationError: a name has two owners.
+        RegistrationError: two tools have the same name.
     """
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.entries: dict[str, Entry] = {}
         self._spellings: dict[str, Entry] = {}
         for entry in entries:
-            self.entries[entry.label.name] = entry
-            for name in (entry.label.name, *entry.other_names):
+            self.entries[entry.spec.name] = entry
+            for name in (entry.spec.name, *entry.other_names):
                 if name in self._spellings:
                     raise RegistrationError(f"two tools are called {name!r}")
                 self._spellings[name] = entry
 
     def find(self, name: str) -> Entry:
-        """Raises: UnknownTool."""
+        """Return the tool with this name or alias. Raises: UnknownTool."""
         try:
             return self._spellings[name]
         except KeyError:
             raise UnknownTool(name) from None
 
     def translate(self, name: str, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-        """The arguments under the tool's own names and in its own units.
+        """Return the arguments with the tool's own names and units.
 
         Raises:
             UnknownTool: no tool is called `name`.
-            InvalidInput: one argument is given under two names, or in a unit that cannot be converted.
+            InvalidInput: an argument is given under two names, or its unit cannot be converted.
         """
         alias = _alias(self.find(name).spec, name)
         renamed: dict[str, JsonValue] = {}
@@ -94,13 +95,13 @@ class Registry:
     def select(
         self, toolsets: Sequence[str], names: Sequence[str], excluded: Sequence[str]
     ) -> frozenset[str]:
-        """Names of the tools an operator asks for: those of `toolsets` and `names`, without `excluded`.
+        """Return the names of the requested tools: those of `toolsets` and `names`, without `excluded`.
 
-        A toolset is a folder of `tools/`, or one of the profiles `lean`, `default` and `all`. Without any
-        toolset or name it is `default`; with names alone, just those.
+        A toolset is a folder of `tools/`, or one of the profiles `lean`, `default` and `all`. The default is
+        `default`, or no toolset if `names` is given.
 
         Raises:
-            SettingsError: an unknown toolset or tool; the text lists the choices.
+            SettingsError: a toolset or tool is unknown; the text lists the choices.
         """
         chosen = {name for toolset in toolsets for name in self._members(toolset)}
         if not toolsets and not names:
@@ -111,7 +112,7 @@ class Registry:
     def unlisted(
         self, toolsets: Sequence[str], listed: frozenset[str], excluded: Sequence[str]
     ) -> frozenset[str]:
-        """What an operator leaves to be found, beside what is `listed`: with `lean`, everything else."""
+        """Return the unlisted tools that can still be found: with `lean`, all that are not `listed`."""
         if Profile.LEAN.name.lower() not in toolsets:
             return frozenset()
         return frozenset(self.entries) - listed - {self._operator_named(name) for name in excluded}
@@ -122,22 +123,22 @@ class Registry:
             choices = ", ".join((*profiles, *self.toolsets))
             raise SettingsError(f"unknown toolset {toolset!r}; choose from {choices}")
         for name, entry in self.entries.items():
-            if entry.toolset == toolset or (toolset in profiles and entry.label.profile <= profiles[toolset]):
+            if entry.toolset == toolset or (toolset in profiles and entry.spec.profile <= profiles[toolset]):
                 yield name
 
     def _operator_named(self, name: str) -> str:
         if name not in self._spellings:
             raise SettingsError(f"unknown tool {name!r}; choose from {', '.join(self.entries)}")
-        return self.find(name).label.name
+        return self.find(name).spec.name
 
 
 def _alias(spec: ToolSpec, name: str) -> Alias:
-    """The alias that a tool is called by; its own name need not be one."""
+    """Return the alias with this name; the tool's own name may have none."""
     return next((alias for alias in spec.aliases if alias.name == name), Alias(name))
 
 
 def _converted(alias: Alias, own: str, value: JsonValue) -> JsonValue:
-    """A value of the wrong type is left for validation, which says so better."""
+    """Convert a value's unit; validation reports values of the wrong type."""
     convert = alias.converts.get(own)
     if convert is None or isinstance(value, bool) or not isinstance(value, (int, float)):
         return value

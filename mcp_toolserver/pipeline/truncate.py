@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from mcp_toolserver.capabilities.calls import Spill
-from mcp_toolserver.spec import Output
-from mcp_toolserver.text.clip import head_bytes
+from mcp_toolserver.capabilities.call_scope import SavedOutput
+from mcp_toolserver.text.lines.truncate import head_bytes
+from mcp_toolserver.tool_spec import Output
 
 
-class Spiller(Protocol):
+class OutputSaver(Protocol):
     """Keeps a long text for the caller."""
 
-    async def spill(self, text: str) -> Spill:
+    async def save(self, text: str) -> SavedOutput:
         """Raises: OSError: the private folder cannot be written."""
         ...
 
@@ -22,18 +22,23 @@ class Fitted:
 
     text: str
     truncated: bool
-    spill: Spill | None
+    saved_output: SavedOutput | None
 
 
-async def fit(output: Output, limit: int, spiller: Spiller) -> Fitted:
+async def fit(output: Output, limit: int, saver: OutputSaver) -> Fitted:
     """Cut `output.text` to `limit` UTF-8 bytes; exactly at the limit is not cut.
 
-    What is cut off is named in one last line, with where the whole lies.
+    What is cut off is named in one last line, with where the whole lies, or why it could not be saved: that
+    does not make a failure of the call.
     """
     head = head_bytes(output.text, limit)
     if len(head) == len(output.text):
-        return Fitted(output.text, output.truncated, output.spill)
-    spill = output.spill or await spiller.spill(output.text)
+        return Fitted(output.text, output.truncated, output.saved_output)
     left = len(output.text.encode()) - len(head.encode())
-    note = f'[{left} more bytes were cut; read all of it with read_file, path "{spill.path}"]'
-    return Fitted(f"{head}\n{note}", truncated=True, spill=spill)
+    try:
+        saved_output = output.saved_output or await saver.save(output.text)
+    except OSError as error:
+        note = f"[{left} more bytes were cut and could not be saved, because {error.strerror or error}]"
+        return Fitted(f"{head}\n{note}", truncated=True, saved_output=None)
+    note = f'[{left} more bytes were cut; read all of it with read_file, path "{saved_output.path}"]'
+    return Fitted(f"{head}\n{note}", truncated=True, saved_output=saved_output)

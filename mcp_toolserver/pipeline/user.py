@@ -1,39 +1,30 @@
-"""What tools say to the human and ask of them: shown as everything that leaves the server is."""
+"""The user behind the client: answers questions of tools and receives their messages.
+
+Texts for the user are escaped like every text that leaves the server.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from mcp_toolserver.capabilities.human import Answers, Question
-
-
-class Speaker(Protocol):
-    """The client, as far as it can speak to its human."""
-
-    async def elicit(self, questions: Sequence[Question]) -> Answers:
-        """See `Ask`; beside what that raises, the answer may come with a later call."""
-        ...
-
-    async def tell(self, message: str) -> None:
-        """See `Tell`."""
-        ...
+from mcp_toolserver.capabilities.user import Answers, Question
+from mcp_toolserver.pipeline.call import Caller
 
 
 @dataclass(frozen=True)
 class Human:
-    """The human behind the client of one call."""
+    """The user behind the client of one call."""
 
-    speaker: Speaker
+    caller: Caller
     shown: Callable[[str], str]
-    """Gives a text as it may leave the server."""
+    """Escapes a text for clients."""
 
     async def ask(self, questions: Sequence[Question]) -> Answers:
-        """See `Ask`. A choice comes back as it was shown, which is how the caller would be told of it."""
-        return await self.speaker.elicit([self._shown(question) for question in questions])
+        """See `Ask`. A choice comes back in the escaped spelling that the user saw."""
+        return await self.caller.elicit([self._shown(question) for question in questions])
 
     async def tell(self, message: str) -> None:
         """See `Tell`."""
-        await self.speaker.tell(self.shown(message))
+        await self.caller.tell(self.shown(message))
 
     def _shown(self, question: Question) -> Question:
         choices = (

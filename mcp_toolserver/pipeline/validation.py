@@ -1,16 +1,17 @@
 """The arguments of a call as its tool sees them: checked, and paths in canonical spelling."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Protocol
 
 from pydantic import JsonValue, ValidationError
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import InvalidInput
+from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.policy.rules import Subject
-from mcp_toolserver.registry import Entry
-from mcp_toolserver.spec import Args, Pathful
-from mcp_toolserver.text.arguments import lenient, refusal
+from mcp_toolserver.text.argument_cleanup import lenient, placeholders, refusal
+from mcp_toolserver.tool_spec import Args, Pathful
 
 Paths = str | tuple[str, ...] | Pathful
 """The value of an argument that is marked as a path: one, several, or a text that names some."""
@@ -28,22 +29,47 @@ class Places(Protocol):
         ...
 
 
-def validated(entry: Entry, arguments: Mapping[str, JsonValue], places: Places) -> Args:
-    """The arguments as the tool sees them: checked, and paths in canonical spelling.
+def checked(entry: Entry, arguments: Mapping[str, JsonValue]) -> Args:
+    """The arguments as its model has them; paths are still spelt as they were sent.
 
     Raises:
         InvalidInput: names each argument that is wrong and says how.
-        Denied: a path leaves the roots.
     """
     if why := refusal(dict(arguments)):
         raise InvalidInput(f"The arguments of {entry.spec.name} hold {why}. Send plain JSON values.")
+    return _checked(entry, lenient(arguments, entry.spec.schema))
+
+
+def names_paths(entry: Entry) -> bool:
+    """Whether `respelt` looks at the file system."""
+    return bool(entry.spec.path_fields or entry.spec.pathful_fields)
+
+
+def respelt(entry: Entry, args: Args, places: Places) -> Args:
+    """The arguments as the tool sees them: paths in canonical spelling. Blocks while the paths are followed.
+
+    Raises:
+        ToolError: a path leaves the roots, or cannot be used.
+    """
+    given = {name: getattr(args, name) for name in (*entry.spec.path_fields, *entry.spec.pathful_fields)}
+    changed = {name: there for name, value in given.items() if (there := _canonical(value, places)) != value}
+    return args.model_copy(update=changed) if changed else args
+
+
+def _checked(entry: Entry, sent: Mapping[str, JsonValue]) -> Args:
+    """The arguments by the tool's model. A 0 or "" that cannot be meant counts as not sent: one that its own
+    argument refuses, or without which the arguments fit together.
+    """
+    model = entry.spec.args
     try:
-        args = entry.spec.args.model_validate(lenient(arguments, entry.label.schema))
+        return model.model_validate(sent)
     except ValidationError as error:
+        empty = placeholders(sent, entry.spec.schema)
+        refused = empty & {detail["loc"][0] for detail in error.errors(include_input=False) if detail["loc"]}
+        for unsent in (refused, empty):
+            with suppress(ValidationError):
+                return model.model_validate({name: sent[name] for name in sent if name not in unsent})
         raise InvalidInput(_explained(entry, error)) from None
-    given = {name: getattr(args, name) for name in (*entry.label.path_fields, *entry.label.pathful_fields)}
-    respelt = {name: there for name, value in given.items() if (there := _canonical(value, places)) != value}
-    return args.model_copy(update=respelt) if respelt else args
 
 
 def _canonical(value: Paths, places: Places) -> Paths:
@@ -72,7 +98,7 @@ def _explained(entry: Entry, error: ValidationError) -> str:
     for detail in error.errors(include_url=False, include_input=False, include_context=False):
         where = ".".join(str(part) for part in detail["loc"]) or "arguments"
         if detail["type"] == "extra_forbidden":
-            accepted = ", ".join(entry.label.argument_names.values())
+            accepted = ", ".join(entry.spec.argument_names.values())
             lines.append(f"- {where}: unknown argument; it takes {accepted}")
         else:
             lines.append(f"- {where}: {detail['msg'].removeprefix('Value error, ')}")
@@ -81,7 +107,7 @@ def _explained(entry: Entry, error: ValidationError) -> str:
 
 def subjects_of(entry: Entry, args: Args, places: Places) -> tuple[Subject, ...]:
     """What the call touches, each in all its spellings."""
-    given = (getattr(args, name) for name in (*entry.label.path_fields, *entry.label.pathful_fields))
+    given = (getattr(args, name) for name in (*entry.spec.path_fields, *entry.spec.pathful_fields))
     paths = {path for value in given for path in _paths(value)}
     return tuple(
         places.spellings(CanonicalPath(subject)) if subject in paths else (subject,)

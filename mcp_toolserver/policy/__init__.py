@@ -1,1 +1,1 @@
-"""Pure decisions: what a rule, the ceiling and the watchdog say of a call. No input or output here."""
+"""Decides on calls by rules, the ceiling and the check for dangerous commands. Pure: no input or output."""

@@ -1,12 +1,13 @@
-"""What a client confines one call to, beside what confines the server: the stricter of the two counts.
+"""Restrictions that a client puts on one call, on top of those of the server.
 
-Nothing here gives a right; all of it takes some away. Pure: paths are compared by their letters.
+They only remove rights. Pure: paths are compared as text.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from mcp_toolserver.capabilities.prices import Capability, Permission, Prices
+from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.text.path_syntax import lies_in
 
 OWN_STATE = frozenset(
     {
@@ -20,36 +21,36 @@ OWN_STATE = frozenset(
         Capability.SEND,
     }
 )
-"""What shows nothing of the workspace."""
+"""Capabilities that show nothing of the workspace."""
 
 _GUARDED = frozenset({Capability.FS_WRITE, Capability.SEND})
-"""What writes, but not without asking for each file, or no files."""
+"""Capabilities that write, but check each file before they do, or write no files."""
 
 Area = Mapping[str, bool]
-"""Folders and files, absolute, and whether they may be written; the longest that a path lies in decides, and
-what lies in none may not."""
+"""Absolute paths of folders and files, and whether they are writable. The longest one that contains a path
+decides; a path in none of them is not writable."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Narrowing:
-    """The limits of one call. The defaults are the strictest."""
+class ClientRestrictions:
+    """The restrictions of one call. The defaults are the strictest."""
 
     named: str
-    """The client's policy, as an error names it."""
+    """The name of the client's policy, for error messages."""
     ceiling: Permission = Permission.READ_ONLY
     network: bool = False
     areas: tuple[Area, ...] = ()
-    """Where may be written: only what each of them allows."""
+    """A path is writable only where each area allows it."""
     hides: bool = False
-    """It keeps files from being read. One call can not be held to that, so none runs that reads any."""
+    """Whether the client hides files. The server cannot enforce that for one call, so no call reads files."""
 
     @property
-    def whose(self) -> str:
-        """The subject of a sentence that says what is not allowed."""
+    def source(self) -> str:
+        """The client's policy, as the subject of an error message."""
         return f"the client's own sandbox policy ({self.named})"
 
-    def resolved(self, resolve: Callable[[str], str]) -> "Narrowing":
-        """The same with every folder spelt as `resolve` has it."""
+    def resolved(self, resolve: Callable[[str], str]) -> "ClientRestrictions":
+        """A copy in which `resolve` has replaced every path."""
         areas = (_resolved(area, resolve) for area in self.areas)
         return replace(self, areas=tuple(areas))
 
@@ -57,39 +58,36 @@ class Narrowing:
         """Whether a file may be written."""
         return all(_allows(area, path) for area in self.areas)
 
-    def keeps(self, root: str) -> tuple[str, ...]:
-        """What within `root` may not be written."""
+    def protected_paths(self, root: str) -> tuple[str, ...]:
+        """The paths within `root` that are not writable."""
         every = (path for area in self.areas for path, writable in area.items() if not writable)
         return tuple(path for path in every if lies_in(root, path) and not self.writes(path))
 
-    def lost(self, prices: Prices, beyond: frozenset[Capability], *, held: bool) -> dict[Capability, str]:
+    def removed_capabilities(
+        self, permissions: Mapping[Capability, Permission], beyond: frozenset[Capability], *, held: bool
+    ) -> dict[Capability, str]:
         """Which of the capabilities are not there for this call, and why.
 
-        `beyond` are those that reach further than files; `held` says whether the walls around commands keep
+        `beyond` are those that reach further than files; `held` says whether the sandbox of commands keeps
         the areas.
         """
-        lost: dict[Capability, str] = {}
+        removed: dict[Capability, str] = {}
         if not held:
-            why = f"{self.whose} lets less be written than the walls around commands can hold"
-            dear = (need for need, price in prices.items() if price > Permission.READ_ONLY)
-            lost |= dict.fromkeys((need for need in dear if need not in _GUARDED), why)
+            why = f"{self.source} allows less to be written than the sandbox of commands can enforce"
+            dear = (need for need, required in permissions.items() if required > Permission.READ_ONLY)
+            removed |= dict.fromkeys((need for need in dear if need not in _GUARDED), why)
         if not self.network:
-            lost |= dict.fromkeys(beyond, f"{self.whose} allows this call no network")
+            removed |= dict.fromkeys(beyond, f"{self.source} allows this call no network")
         if self.hides:
-            why = f"{self.whose} hides files, which this server can not keep to in a single call"
-            lost |= dict.fromkeys(prices.keys() - OWN_STATE, why)
-        return lost
+            why = f"{self.source} hides files, which this server cannot enforce for a single call"
+            removed |= dict.fromkeys(permissions.keys() - OWN_STATE, why)
+        return removed
 
 
-def lies_in(folder: str, path: str) -> bool:
-    """Whether `path` is `folder`, or beneath it."""
-    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
-
-
-def stricter(one: Narrowing, other: Narrowing) -> Narrowing:
-    """What both allow."""
-    return Narrowing(
-        named=min(one, other, key=lambda narrowing: narrowing.ceiling).named,
+def stricter(one: ClientRestrictions, other: ClientRestrictions) -> ClientRestrictions:
+    """The restrictions that allow only what both allow."""
+    return ClientRestrictions(
+        named=min(one, other, key=lambda restrictions: restrictions.ceiling).named,
         ceiling=min(one.ceiling, other.ceiling),
         network=one.network and other.network,
         areas=(*one.areas, *other.areas),
@@ -98,7 +96,7 @@ def stricter(one: Narrowing, other: Narrowing) -> Narrowing:
 
 
 def _resolved(area: Area, resolve: Callable[[str], str]) -> Area:
-    """Of two that turn out to be one, the one that may not be written counts."""
+    """Where two paths resolve to the same one, it is writable only if both are."""
     found: dict[str, bool] = {}
     for path, writable in area.items():
         real = resolve(path)

@@ -1,7 +1,7 @@
-"""A last look at every allowed call. It can object; it can never permit.
+"""Refuses allowed calls whose command is catastrophic in any workspace.
 
-The objections to commands are a safety backstop against accidents, not a boundary: a command can hide what
-it does from any reader of its words. The boundary is the permission mode.
+This is a safety net against accidents, not a security boundary: a command can hide what it does from any
+check of its text. The boundary is the permission mode.
 """
 
 import re
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 
 from mcp_toolserver.policy.rules import Request
 
-Objection = Callable[[Request], str | None]
-"""Says what is wrong with a call, or None."""
+CallCheck = Callable[[Request], str | None]
+"""Returns why a call must not run, or None."""
 
 _CATASTROPHES: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
@@ -27,8 +27,8 @@ _CATASTROPHES: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 
 
-def commands(tools: frozenset[str]) -> Objection:
-    """Objects to commands that are catastrophes in any workspace, in calls of `tools`."""
+def dangerous_command_check(tools: frozenset[str]) -> CallCheck:
+    """A check of the commands in calls of `tools`."""
 
     def objection(request: Request) -> str | None:
         if request.tool not in tools:
@@ -43,6 +43,6 @@ def commands(tools: frozenset[str]) -> Objection:
     return objection
 
 
-def watch(objections: Iterable[Objection], request: Request) -> str | None:
+def first_objection(objections: Iterable[CallCheck], request: Request) -> str | None:
     """The first objection, if any."""
     return next((why for objection in objections if (why := objection(request)) is not None), None)

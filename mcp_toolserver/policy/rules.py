@@ -1,12 +1,12 @@
-"""Who may do what: the ceiling, and the operator's deny, ask and allow rules.
+"""Decides on calls by the ceiling and the operator's deny, ask and allow rules.
 
 A call is decided in this order, and the first that applies wins:
 
     deny rule → refuse;  above the ceiling → refuse;  ask rule → ask;  within `granted` → run;
     allow rule → run;  else → ask
 
-An allow rule spares a question; it never raises a right. A deny or ask rule applies when any subject of the
-call matches; an allow rule only when every subject does.
+An allow rule replaces a question; it never raises a permission. A deny or ask rule applies when any subject
+of the call matches; an allow rule only when every subject does.
 """
 
 import re
@@ -14,11 +14,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from mcp_toolserver.capabilities.prices import Permission
+from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.policy.narrowing import Narrowing
-from mcp_toolserver.text.glob import matcher, wildcard
-from mcp_toolserver.text.urls import url_matcher
+from mcp_toolserver.policy.client_restrictions import ClientRestrictions
+from mcp_toolserver.text.search.glob import matcher, wildcard
+from mcp_toolserver.text.shell.command_pattern import command_tests
+from mcp_toolserver.text.web.urls import url_matcher
+
+_Test = Callable[[str], bool]
 
 Subject = tuple[str, ...]
 """One thing a call touches, in each spelling that a rule may use for it."""
@@ -26,10 +29,21 @@ Subject = tuple[str, ...]
 READER = "read_file"
 """A deny rule on this tool hides the file from every tool that reads or writes files."""
 
-_RULE = re.compile(r"(?P<tool>\*|[A-Za-z_][\w-]*)(?:\((?P<pattern>.*)\))?", re.DOTALL)
+_READS = frozenset({Capability.FS_READ})
+"""So does one on this capability."""
+
+CAPABILITY = "capability:"
+"""The prefix by which a rule names a capability, and so every tool that needs it."""
+
+_RUNS_COMMANDS = frozenset(
+    {Capability.PROCESS, Capability.SESSIONS, Capability.POWERSHELL, Capability.CONTAINERS}
+)
+_REACHES_WEB = frozenset({Capability.FETCH, Capability.SEND})
+
+_RULE = re.compile(r"(?P<tool>\*|(?:capability:)?[A-Za-z_][\w-]*)(?:\((?P<pattern>.*)\))?", re.DOTALL)
 
 _SITE = re.compile(r"https?://|domain:")
-"""How an address of the web starts, and a pattern for one. No path in canonical spelling does."""
+"""The start of a web address or of a pattern for one. No path in canonical spelling starts like this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +53,12 @@ class Request:
     tool: str
     """The canonical name."""
     level: Permission
-    """What the call needs on this host."""
+    """The permission that the call needs on this host."""
     subjects: tuple[Subject, ...] = ()
+    needs: frozenset[Capability] = frozenset()
+    """The capabilities that the tool needs."""
     through: str = ""
-    """The tool that was called to call this one, if any. A rule about it can deny or ask, never allow."""
+    """The tool through which this one is called, if any. A rule about it can deny or ask, never allow."""
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -63,70 +79,111 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Rule:
-    """A parsed `Tool(pattern)`."""
+    """A parsed `Tool(pattern)` or `capability:name(pattern)`."""
 
     text: str
     tool: str
-    """The canonical name, or `*` for every tool."""
+    """The canonical name, `*` for every tool, or empty where the rule names a capability."""
+    pattern: str
+    """As written; `*` for a rule about every call."""
     matches: Callable[[str], bool]
+    """For a rule that denies or asks."""
+    permits: Callable[[str], bool]
+    """For a rule that allows: never more than `matches`."""
+    capability: Capability | None = None
 
-    def covers(self, tool: str) -> bool:
-        """Whether the rule is about `tool` at all."""
-        return self.tool in ("*", tool)
+    def covers(self, tool: str, needs: frozenset[Capability] = frozenset()) -> bool:
+        """Whether the rule, where it denies or asks, is about `tool`, which needs `needs`."""
+        return self.tool in ("*", tool) or self.capability in needs
 
     def touches(self, subject: Subject) -> bool:
         """Whether any spelling of the subject matches."""
         return any(self.matches(spelling) for spelling in subject)
 
+    def allows(self, request: "Request", subject: Subject) -> bool:
+        """Whether the rule, where it allows, is about the call and this subject of it.
+
+        One that names a capability is about tools that need nothing else.
+        """
+        alone = self.capability in request.needs and len(request.needs) == 1
+        about = alone or self.tool in ("*", request.tool)
+        return about and any(self.permits(spelling) for spelling in subject)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Vocabulary:
-    """What a rule may name."""
+class RuleContext:
+    """The names that a rule may use."""
 
     canonical: Callable[[str], str]
     """Any name of a tool → its canonical name; raises LookupError."""
     commands: frozenset[str]
-    """Tools whose subjects are commands or other plain text, not paths."""
+    """Tools whose subjects are commands, which rules match word by word."""
+    texts: frozenset[str] = frozenset()
+    """Tools whose subjects are other plain text."""
     sites: frozenset[str] = frozenset()
     """Tools whose subjects are addresses of the web, and nothing else."""
 
 
-def parse(text: str, words: Vocabulary) -> Rule:
+def parse(text: str, words: RuleContext) -> Rule:
     """Parse one rule.
 
-    `Tool`, `Tool()` and `Tool(*)` match every call of the tool; `*` instead of a name means every tool. For a
-    tool that runs commands, `*` in the pattern stands for any text and a last `:*` means "and anything after
-    these words". For a tool that has only to do with the web, and wherever it starts with `https://` or
-    `domain:`, it is a host, perhaps with a path (see `text/urls`). Everything else is a glob on paths, which
-    without `/` matches at any depth.
+    `Tool`, `Tool()` and `Tool(*)` match every call of the tool; `*` instead of a name means every tool, and
+    `capability:name` every tool that needs the capability. For what runs commands, the pattern is a command,
+    in which `*` stands for any text and a last `:*` means "and anything after these words" (see
+    `text/command_pattern`). For what has only to do with the web, and wherever it starts with `https://`
+    or `domain:`, it is a host, perhaps with a path (see `text/urls`). Everything else is a glob on paths,
+    which without `/` matches at any depth.
 
     Raises:
-        SettingsError: no such tool, or not of this form.
+        SettingsError: no such tool or capability, or not of this form.
     """
     found = _RULE.fullmatch(text.strip())
     if found is None:
         raise SettingsError(f"rule {text!r} is not of the form Tool or Tool(pattern)")
-    tool = found["tool"]
-    if tool != "*":
+    tool, capability = found["tool"], None
+    if tool.startswith(CAPABILITY):
+        tool, capability = "", _capability(text, tool.removeprefix(CAPABILITY))
+    elif tool != "*":
         try:
             tool = words.canonical(tool)
         except LookupError:
             raise SettingsError(f"rule {text!r} names a tool that does not exist") from None
-    pattern = found["pattern"] or "*"
     try:
-        return Rule(text, tool, _matcher(pattern, tool, words))
+        pattern = found["pattern"] or "*"
+        matches, permits = _tests(pattern, tool, capability, words)
     except ValueError as error:
         raise SettingsError(f"rule {text!r}: {error}") from None
+    return Rule(text, tool, pattern, matches, permits, capability)
 
 
-def _matcher(pattern: str, tool: str, words: Vocabulary) -> Callable[[str], bool]:
+def _capability(text: str, name: str) -> Capability:
+    try:
+        return Capability(name)
+    except ValueError:
+        choices = ", ".join(one.value for one in Capability)
+        raise SettingsError(f"rule {text!r} names an unknown capability; choose from {choices}") from None
+
+
+def _tests(pattern: str, tool: str, capability: Capability | None, words: RuleContext) -> tuple[_Test, _Test]:
+    """The test for deny and ask rules, and the one for allow rules; usually they are the same."""
+    if pattern != "*" and (tool in words.commands or capability in _RUNS_COMMANDS):
+        return command_tests(pattern)
+    test = _matcher(pattern, tool, capability, words)
+    return test, test
+
+
+def _matcher(pattern: str, tool: str, capability: Capability | None, words: RuleContext) -> _Test:
     if pattern == "*":
         return lambda _: True
-    if tool not in words.commands:
-        if tool in words.sites or _SITE.match(pattern):
-            return url_matcher(pattern)
-        path = matcher(pattern)
-        return lambda subject: not _SITE.match(subject) and path(subject)
+    if tool in words.texts:
+        return _text_matcher(pattern)
+    if tool in words.sites or capability in _REACHES_WEB or _SITE.match(pattern):
+        return url_matcher(pattern)
+    path = matcher(pattern)
+    return lambda subject: not _SITE.match(subject) and path(subject)
+
+
+def _text_matcher(pattern: str) -> _Test:
     if not pattern.endswith(":*"):
         return wildcard(pattern)
     start = pattern.removesuffix(":*")
@@ -134,24 +191,46 @@ def _matcher(pattern: str, tool: str, words: Vocabulary) -> Callable[[str], bool
     return lambda subject: alone(subject) or followed(subject)
 
 
+def by_reach(deny: Iterable[str], words: RuleContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The deny rules that hide paths, and those that bind only calls of the tool they name.
+
+    The sandbox hides the paths of the first kind from commands; rules of the second kind do not apply to what
+    a command does. A rule on a tool that runs commands is about the text of its calls, and is in neither.
+    """
+    hiding: list[str] = []
+    tools_only: list[str] = []
+    for text in deny:
+        try:
+            rule = parse(text, words)
+        except SettingsError:
+            # It may name one of the operator's own tools.
+            tools_only.append(text)
+            continue
+        if rule.covers(READER, _READS):
+            hiding.append(text)
+        elif rule.tool not in words.commands and rule.capability not in _RUNS_COMMANDS:
+            tools_only.append(text)
+    return tuple(hiding), tuple(tools_only)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """The decision maker: constant for the life of the process."""
+    """Decides on calls; constant for the life of the process."""
 
     ceiling: Permission
     granted: Permission
-    """Up to here calls run without a question."""
+    """Calls up to this permission run without a question."""
     deny: tuple[Rule, ...] = ()
     ask: tuple[Rule, ...] = ()
     allow: tuple[Rule, ...] = ()
     bound: str = ""
-    """Whose the ceiling of a single call is, where it is lower than that of the server."""
+    """The source of a ceiling that is lower than the server's, for a single call."""
 
-    def under(self, narrowing: Narrowing) -> "Policy":
-        """The same policy for one call, which a client confines further."""
-        if narrowing.ceiling >= self.ceiling:
+    def under(self, restrictions: ClientRestrictions) -> "Policy":
+        """This policy under a client's restrictions of one call."""
+        if restrictions.ceiling >= self.ceiling:
             return self
-        return replace(self, ceiling=narrowing.ceiling, bound=narrowing.whose)
+        return replace(self, ceiling=restrictions.ceiling, bound=restrictions.source)
 
     def decide(self, request: Request) -> Verdict:
         """Decide on one call; see the order in the module docstring."""
@@ -174,17 +253,26 @@ class Policy:
 
     def hides(self, spellings: Subject) -> bool:
         """Whether a deny rule on reading covers this path, so that no file tool may show or change it."""
-        return any(rule.covers(READER) and rule.touches(spellings) for rule in self.deny)
+        return any(rule.covers(READER, _READS) and rule.touches(spellings) for rule in self.deny)
+
+    @property
+    def hidden_patterns(self) -> tuple[str, ...]:
+        """The globs on paths of the deny rules on reading."""
+        return tuple(
+            rule.pattern
+            for rule in self.deny
+            if rule.covers(READER, _READS) and not _SITE.match(rule.pattern)
+        )
 
     @property
     def may_ask(self) -> bool:
-        """Whether any call could lead to a question."""
+        """Whether any call can lead to a question."""
         return bool(self.ask) or self.granted < self.ceiling
 
     @property
     def hides_anything(self) -> bool:
-        """False spares a search the question per file."""
-        return any(rule.covers(READER) for rule in self.deny)
+        """Whether any rule hides files; if not, a search need not check every file."""
+        return any(rule.covers(READER, _READS) for rule in self.deny)
 
     def _above(self, request: Request) -> str:
         if self.bound:
@@ -202,16 +290,13 @@ class Policy:
 def _any(rules: Iterable[Rule], request: Request) -> Rule | None:
     """A rule for everything a tool does applies even when a call names no subject."""
     subjects = request.subjects or (("",),)
-    return next(
-        (rule for rule in rules if any(map(rule.covers, request.tools)) and any(map(rule.touches, subjects))),
-        None,
-    )
+    about = (rule for rule in rules if any(rule.covers(tool, request.needs) for tool in request.tools))
+    return next((rule for rule in about if any(map(rule.touches, subjects))), None)
 
 
 def _all(rules: Sequence[Rule], request: Request) -> tuple[str, ...]:
     """The rules by which every subject is allowed; none when a subject is not."""
-    mine = [rule for rule in rules if rule.covers(request.tool)]
     subjects = request.subjects or (("",),)
-    found = [next((rule.text for rule in mine if rule.touches(subject)), None) for subject in subjects]
+    found = [next((rule.text for rule in rules if rule.allows(request, one)), None) for one in subjects]
     texts = tuple(dict.fromkeys(text for text in found if text is not None))
     return () if None in found else texts

@@ -1,4 +1,4 @@
-"""The MCP server: one factory for every transport and both eras of the protocol."""
+"""Builds the MCP server, the same for every transport and protocol version."""
 
 from collections.abc import Sequence
 
@@ -6,21 +6,21 @@ import mcp_types as mcp
 from mcp.server.caching import CacheHint
 
 from mcp_toolserver import __version__
-from mcp_toolserver.capabilities.prices import Capability
-from mcp_toolserver.dispatch import Dispatcher
-from mcp_toolserver.observe import traced
-from mcp_toolserver.protocol.feature import Feature, ToolServer
+from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.protocol.elicitation.sealed_state import SealedState
+from mcp_toolserver.protocol.error_middleware import error_middleware
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.identity import DESCRIPTION, NAME, TITLE, icons
-from mcp_toolserver.protocol.sealing import Sealing
-from mcp_toolserver.protocol.wire import presentable
+from mcp_toolserver.protocol.mcp_server import Feature, ToolServer
+from mcp_toolserver.protocol.server_info import DESCRIPTION, NAME, TITLE, icons
+from mcp_toolserver.telemetry import is_tracing
 
 _LISTS = CacheHint(ttl_ms=300_000, scope="public")
-"""They are the same for every caller, and change only when the server is started anew."""
+"""The lists are the same for every client and change only with a restart."""
 
 
 def build(handlers: Handlers, instructions: str, features: Sequence[Feature] = ()) -> ToolServer:
-    """The server for every transport: tools, and what `features` add."""
+    """The server with its tools and `features`."""
     server = ToolServer(
         NAME,
         version=__version__,
@@ -34,23 +34,23 @@ def build(handlers: Handlers, instructions: str, features: Sequence[Feature] = (
             "tools/list": _LISTS,
             "resources/templates/list": _LISTS,
             "prompts/list": _LISTS,
-            # What is declared depends on what the client calls itself; see `beside`.
+            # The declared capabilities depend on the client's name; see `resources.feature`.
             "server/discover": CacheHint(ttl_ms=3_600_000, scope="private"),
         },
     )
-    # The constructor would have a model as the result.
+    # The constructor requires a handler that returns a model.
     server.add_request_handler("tools/call", mcp.CallToolRequestParams, handlers.call_tool)
     server.add_notification_handler(
         "notifications/roots/list_changed", mcp.NotificationParams, handlers.roots_changed
     )
     if _offers(handlers.dispatcher, Capability.TELL):
         server.add_request_handler("logging/setLevel", mcp.SetLevelRequestParams, handlers.messages.set_level)
-    if not traced():
-        # Its one entry makes spans, which nobody collects.
+    if not is_tracing():
+        # The only default middleware creates spans, which nothing collects.
         server.middleware.clear()
     if handlers.dispatcher.policy.may_ask or _offers(handlers.dispatcher, Capability.ASK):
-        server.middleware.append(Sealing(NAME))
-    server.middleware.append(presentable)
+        server.middleware.append(SealedState(NAME))
+    server.middleware.append(error_middleware)
     for feature in features:
         feature.join(server)
     return server
@@ -58,4 +58,4 @@ def build(handlers: Handlers, instructions: str, features: Sequence[Feature] = (
 
 def _offers(dispatcher: Dispatcher, capability: Capability) -> bool:
     """Whether any tool on offer needs `capability`."""
-    return any(capability in entry.label.needs for entry in dispatcher.available())
+    return any(capability in entry.spec.needs for entry in dispatcher.available())

@@ -1,4 +1,4 @@
-"""The id by which a call is found again: the client's own, where it sends one."""
+"""The correlation id of a call: the trace context that the client sends, if any."""
 
 import re
 from collections.abc import Mapping

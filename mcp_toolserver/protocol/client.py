@@ -1,4 +1,4 @@
-"""A client for a server of our own: what `demo` looks through."""
+"""An MCP client for the `demo` command."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a client sees of a call."""
+    """The result of a call."""
 
     text: str
     failed: bool
@@ -48,7 +48,7 @@ class Connection:
 
 @asynccontextmanager
 async def connect(command: Sequence[str]) -> AsyncGenerator[Connection]:
-    """Start `command` and speak MCP to it over its standard input and output."""
+    """Start `command` and connect to it over stdio."""
     parameters = StdioServerParameters(command=command[0], args=list(command[1:]))
     async with Client(parameters, read_timeout_seconds=30) as client:
         yield Connection(client)

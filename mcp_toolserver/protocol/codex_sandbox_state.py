@@ -1,7 +1,7 @@
-"""What Codex says of its own sandbox with each call: a client of a server that declares `KEY` sends it along.
+"""Translates the sandbox policy that Codex sends with each call to a server that declares `KEY`.
 
-Here it is only translated; the dispatcher holds a call to the stricter of the two. What cannot be read counts
-as read-only without a network.
+The dispatcher applies the stricter of this policy and its own. A policy that cannot be parsed counts as
+read-only without a network.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,33 +11,33 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.policy.narrowing import Area, Narrowing, stricter
-from mcp_toolserver.protocol.feature import ToolServer
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.policy.client_restrictions import Area, ClientRestrictions, stricter
+from mcp_toolserver.protocol.mcp_server import ToolServer
 
 KEY = "codex/sandbox-state-meta"
 
-UNREADABLE = Narrowing(named="it cannot be read here, so it counts as read-only")
+UNREADABLE = ClientRestrictions(named="it cannot be read here, so it counts as read-only")
 
 _EXTERNAL = "external; what it holds is not known here, so it counts as read-only"
 _UNTOUCHED = (".git", ".agents", ".codex")
-"""What Codex keeps as it is in every folder that may be written."""
+"""Names that Codex protects in every writable folder."""
 _MOST = 256
-"""Folders in one policy."""
+"""Maximum folders in one policy."""
 _LONGEST = 4096
-"""Characters of a path."""
+"""Maximum characters of a path."""
 
 
 class SandboxState:
-    """Declares that the server heeds the state."""
+    """Declares that the server applies the policy."""
 
     def join(self, server: ToolServer) -> None:
         """Declare it."""
         server.experimental[KEY] = {}
 
 
-def narrowing(params: Mapping[str, Any] | None) -> Narrowing | None:
-    """The limits that came with a request; None where the client said nothing of any."""
+def narrowing(params: Mapping[str, Any] | None) -> ClientRestrictions | None:
+    """The restrictions in a request; None if it carries none."""
     meta: JsonValue = (params or {}).get("_meta")
     if not isinstance(meta, dict) or KEY not in meta:
         return None
@@ -47,33 +47,35 @@ def narrowing(params: Mapping[str, Any] | None) -> Narrowing | None:
         return UNREADABLE
 
 
-def _state(state: JsonValue) -> Narrowing:
-    """Raises: ValueError: it is not as it should be."""
+def _state(state: JsonValue) -> ClientRestrictions:
+    """Raises: ValueError: the state is malformed."""
     if not isinstance(state, dict):
         raise ValueError("no object")
     cwd = _folder(state.get("sandboxCwd"))
-    told = [
+    policies = [
         read(state[name], cwd)
         for name, read in (("sandboxPolicy", _policy), ("permissionProfile", _profile))
         if state.get(name) is not None
     ]
-    if not told:
+    if not policies:
         raise ValueError("no policy")
-    return reduce(stricter, told)
+    return reduce(stricter, policies)
 
 
-def _policy(policy: JsonValue, cwd: str | None) -> Narrowing:
+def _policy(policy: JsonValue, cwd: str | None) -> ClientRestrictions:
     """The policy of one of four kinds."""
     match policy:
         case {"type": "danger-full-access"}:
             return _full("danger-full-access", network=True)
         case {"type": "read-only"}:
             hides = _is_partial(policy.get("access"))
-            return Narrowing(named="read-only", network=policy.get("network_access") is True, hides=hides)
+            return ClientRestrictions(
+                named="read-only", network=policy.get("network_access") is True, hides=hides
+            )
         case {"type": "external-sandbox"}:
-            return Narrowing(named=_EXTERNAL, network=policy.get("network_access") == "enabled")
+            return ClientRestrictions(named=_EXTERNAL, network=policy.get("network_access") == "enabled")
         case {"type": "workspace-write"}:
-            return Narrowing(
+            return ClientRestrictions(
                 named="workspace-write",
                 ceiling=Permission.WORKSPACE_WRITE,
                 network=policy.get("network_access") is True,
@@ -84,12 +86,12 @@ def _policy(policy: JsonValue, cwd: str | None) -> Narrowing:
             raise ValueError("an unknown kind of policy")
 
 
-def _full(named: str, *, network: bool) -> Narrowing:
-    return Narrowing(named=named, ceiling=Permission.DANGER_FULL_ACCESS, network=network)
+def _full(named: str, *, network: bool) -> ClientRestrictions:
+    return ClientRestrictions(named=named, ceiling=Permission.DANGER_FULL_ACCESS, network=network)
 
 
 def _is_partial(access: JsonValue) -> bool:
-    """Whether not everything may be read."""
+    """Whether reading is restricted."""
     match access:
         case None | {"type": "full-access"}:
             return False
@@ -109,13 +111,13 @@ def _area(policy: Mapping[str, JsonValue], cwd: str | None) -> Area:
     return {**dict.fromkeys(named, True), **kept}
 
 
-def _profile(profile: JsonValue, cwd: str | None) -> Narrowing:
+def _profile(profile: JsonValue, cwd: str | None) -> ClientRestrictions:
     """A profile of permissions, which replaces the policy in younger versions."""
     match profile:
         case {"type": "disabled"}:
             return _full("disabled", network=True)
         case {"type": "external", "network": network}:
-            return Narrowing(named=_EXTERNAL, network=_is_enabled(network))
+            return ClientRestrictions(named=_EXTERNAL, network=_is_enabled(network))
         case {"type": "managed", "file_system": {"type": "unrestricted"}, "network": network}:
             return _full("managed", network=_is_enabled(network))
         case {
@@ -134,7 +136,7 @@ def _is_enabled(network: JsonValue) -> bool:
     return network == "enabled"
 
 
-def _managed(entries: Iterable[tuple[str | None, str]], *, network: bool) -> Narrowing:
+def _managed(entries: Iterable[tuple[str | None, str]], *, network: bool) -> ClientRestrictions:
     """What the entries allow together; a place that is not known here is no leave to write."""
     found = list(entries)
     area: dict[str, bool] = {}
@@ -144,7 +146,7 @@ def _managed(entries: Iterable[tuple[str | None, str]], *, network: bool) -> Nar
     ceiling = Permission.WORKSPACE_WRITE if any(area.values()) else Permission.READ_ONLY
     if area.get("/") and all(area.values()):
         ceiling = Permission.DANGER_FULL_ACCESS
-    return Narrowing(
+    return ClientRestrictions(
         named="managed",
         ceiling=ceiling,
         network=network,

@@ -1,10 +1,10 @@
-"""What the server tells every client about itself: the mode, what is enforced, how to work, and the roots."""
+"""The MCP instructions: the permission mode, what is enforced, how to work, and the roots."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.text.visible import visible
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.text.lines.escape_invisible import visible
 
 _MODES = {
     Permission.READ_ONLY: "Files inside the roots can be read and searched; nothing can be changed.",
@@ -24,9 +24,11 @@ _MANNERS = (
 )
 
 LONGEST = 1_500
-"""Characters of the instructions; some clients cut longer ones, and what is enforced must not be lost."""
+"""Maximum characters of the instructions, because some clients truncate longer ones."""
 
 _ROOTS = 8
+_LONGEST_FOLDER = 200
+"""Characters of the path of a folder that is not a root."""
 _MORE = "- and {} more"
 
 
@@ -36,24 +38,48 @@ class Standing:
 
     mode: Permission
     commands: bool
-    """Whether they are offered."""
+    """Whether commands are offered."""
     network: bool
-    """Whether they have one."""
+    """Whether commands have a network."""
     summary: str
-    """What enforces it, in one line."""
+    """The enforcing layers, in one line."""
 
 
-def instructions(standing: Standing, roots: Sequence[str]) -> str:
-    """The mode, the roots and how to work with them."""
+def instructions(standing: Standing, roots: Sequence[str], started_in: str = "") -> str:
+    """The mode, the roots and how to work with them.
+
+    `started_in` is the absolute path, links resolved, of the folder in which the client started the server;
+    empty where it says nothing of the client. The roots that a client declares are known only after it has
+    read this, but most clients start a server in the folder that they work in.
+    """
     mode = standing.mode
     network = "" if standing.network else " They have no network."
     commands = f"{_COMMANDS[mode]}{network}" if standing.commands else _NO_COMMANDS
     start = (
         f"Tools for working on files. Permission mode: {mode.flag}, fixed when the server started; nothing "
         f"in a call changes it. {_MODES[mode]} {commands}\n"
-        f"Enforced: {standing.summary}.\n{_MANNERS}\nRoots (relative paths start at the first):\n"
+        f"Enforced: {standing.summary}.\n{_MANNERS}\n{_apart(roots, started_in)}"
+        "Roots (relative paths start at the first):\n"
     )
     return start + _named(roots, LONGEST - len(start))
+
+
+def _apart(roots: Sequence[str], started_in: str) -> str:
+    """A line that says so where the client works outside all roots."""
+    if not started_in or any(_meet(root, started_in) for root in roots):
+        return ""
+    shown = visible(started_in)
+    where = f" ({shown})" if len(shown) <= _LONGEST_FOLDER else ""
+    return (
+        f"The folder in which this server was started{where} is outside all roots: nothing there can be "
+        "used. If the user works there, ask them to start the server with --root set to that folder.\n"
+    )
+
+
+def _meet(one: str, other: str) -> bool:
+    """Whether one of two folders is the other or lies in it."""
+    first, second = (f"{path.rstrip('/')}/" for path in (one, other))
+    return first.startswith(second) or second.startswith(first)
 
 
 def _named(roots: Sequence[str], room: int) -> str:

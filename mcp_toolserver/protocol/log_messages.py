@@ -1,13 +1,15 @@
-"""Messages for the human, as log messages: the one way in which the protocol lets a server speak unasked.
+"""Sends messages for the user as MCP log messages, the only unsolicited text that the protocol allows.
 
-A client with a handshake gets them all until it names a level. Since 2026-07-28 there is no such way; the
-result of the call says the same in both eras, so nothing is lost where none is sent.
+In the handshake protocol (<= 2025-11-25) a client gets all messages until it sets a level. In the stateless
+protocol (2026-07-28) each request names the level, and without one nothing is sent. The result of the call
+carries the same text.
 """
 
 import weakref
 from typing import Any, get_args
 
 import mcp_types as mcp
+from mcp.server.connection import allowed_log_levels
 from mcp.server.context import ServerRequestContext
 from mcp_types.version import is_version_at_least
 
@@ -23,11 +25,11 @@ _LEVELS: tuple[str, ...] = get_args(mcp.LoggingLevel)
 
 
 class Messages:
-    """Sends messages, but none that a connection does not want."""
+    """Sends messages at or above the level that each connection asked for."""
 
     def __init__(self) -> None:
         self._least: dict[int, str] = {}
-        """By connection, the least urgent level that it wants."""
+        """By connection, the least urgent level that it asked for."""
 
     @property
     def clients(self) -> int:
@@ -35,7 +37,7 @@ class Messages:
         return len(self._least)
 
     async def set_level(self, context: _Context, params: mcp.SetLevelRequestParams) -> mcp.EmptyResult:
-        """Heed `logging/setLevel`."""
+        """Handle `logging/setLevel`."""
         client = context.session.client_params
         if client is not None and id(client) not in self._least:
             weakref.finalize(client, self._least.pop, id(client), None)
@@ -44,12 +46,15 @@ class Messages:
 
     async def send(self, context: _Context, message: str) -> None:
         """Send `message` within the call that `context` belongs to."""
-        if is_version_at_least(context.protocol_version, MODERN):
+        if not self._wants(context):
             return
-        least = self._least.get(id(context.session.client_params), _LEVELS[0])
-        if _LEVELS.index(LEVEL) < _LEVELS.index(least):
-            return
-        told = mcp.LoggingMessageNotificationParams(level=LEVEL, logger=LOGGER, data=message)
+        params = mcp.LoggingMessageNotificationParams(level=LEVEL, logger=LOGGER, data=message)
         await context.session.send_notification(
-            mcp.LoggingMessageNotification(params=told), context.request_id
+            mcp.LoggingMessageNotification(params=params), context.request_id
         )
+
+    def _wants(self, context: _Context) -> bool:
+        if is_version_at_least(context.protocol_version, MODERN):
+            return LEVEL in allowed_log_levels(context.protocol_version, context.meta)
+        least = self._least.get(id(context.session.client_params), _LEVELS[0])
+        return _LEVELS.index(LEVEL) >= _LEVELS.index(least)

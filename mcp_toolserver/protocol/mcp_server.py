@@ -1,4 +1,4 @@
-"""What the server is put together from beside its tools."""
+"""The MCP server, and the protocol of the features that extend it."""
 
 from typing import Any, Protocol
 
@@ -11,30 +11,30 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 
 class ToolServer(Server[Any]):
-    """The SDK's server, which declares on every transport what its features declare."""
+    """The SDK's server; declares the capabilities of its features on every transport."""
 
-    changes: NotificationOptions
-    """Which lists may change, as clients of the handshake era are told."""
+    list_changed: NotificationOptions
+    """The lists that can change, declared as `listChanged`."""
     experimental: dict[str, dict[str, Any]]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.changes = NotificationOptions()
+        self.list_changed = NotificationOptions()
         self.experimental = {}
         self.add_request_handler("server/discover", mcp.RequestParams, self.discover)
 
     @property
     def server_info_stamp(self) -> dict[str, Any]:
-        """What every answer without a handshake says of the server: no more than it must.
+        """Name and version, which every result of the stateless protocol carries.
 
-        The SDK would repeat the description and the icon in each; `discover` tells them once.
+        The SDK would also repeat the description and the icon; only `discover` sends those.
         """
         return {"name": self.name, "version": self.version}
 
     async def discover(
         self, context: ServerRequestContext[Any, Any], _: mcp.RequestParams | None
     ) -> mcp.DiscoverResult:
-        """What the server is and can do."""
+        """The server's identity, capabilities and instructions."""
         identity = self.server_info.model_dump(by_alias=True, mode="json", exclude_none=True)
         return mcp.DiscoverResult(
             supported_versions=list(MODERN_PROTOCOL_VERSIONS),
@@ -51,15 +51,15 @@ class ToolServer(Server[Any]):
         *,
         protocol_version: str | None = None,
     ) -> mcp.ServerCapabilities:
-        """Without a handshake, the SDK would say that every list can change as soon as any can, and leave out
-        the experimental."""
+        """In the stateless protocol the SDK would declare every list as changing if any is, and omit the
+        experimental capabilities."""
         found = super().get_capabilities(
-            notification_options or self.changes,
+            notification_options or self.list_changed,
             experimental_capabilities or self.experimental or None,
             extensions,
             protocol_version=protocol_version,
         )
-        changes = self.changes
+        changes = self.list_changed
         for capability, changing in (
             (found.tools, changes.tools_changed),
             (found.prompts, changes.prompts_changed),
@@ -75,9 +75,9 @@ class ToolServer(Server[Any]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """The SDK's sessions over HTTP ask without arguments; its other transports leave them to us."""
+        """The SDK's HTTP sessions call this without arguments."""
         return super().create_initialization_options(
-            notification_options or self.changes, experimental_capabilities, extensions
+            notification_options or self.list_changed, experimental_capabilities, extensions
         )
 
 
@@ -85,15 +85,15 @@ class Feature(Protocol):
     """A part of the server that clients can see."""
 
     def join(self, server: ToolServer) -> None:
-        """Add its handlers to `server`, and what it declares."""
+        """Add its handlers and capabilities to `server`."""
         ...
 
 
 def refuse_cursor(params: mcp.PaginatedRequestParams | None) -> None:
-    """There is one page, so nobody was given a cursor.
+    """Reject a cursor for a list of one page.
 
     Raises:
-        MCPError: the client has one all the same.
+        MCPError: the client sent a cursor.
     """
     if params is not None and params.cursor:
         raise MCPError(mcp.INVALID_PARAMS, "Invalid cursor")

@@ -1,8 +1,8 @@
-"""How many requests clients may have in progress, and how many calls they may make in a minute.
+"""Limits the requests that clients have in progress and the tool calls that they make in a minute.
 
-Who holds the token may do what it allows, so clients differ by what is known of them: their session, and
-without one their address and the name they give themselves. That keeps them out of each other's way. It does
-not keep one from giving itself many names; the bound on all requests together holds for that one as well.
+A client is identified by its session, or without one by its address and the name that it sends. This keeps
+clients from blocking each other. A client can send many names; the limit on all requests together still
+applies to it.
 """
 
 import math
@@ -11,45 +11,50 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mcp_toolserver.protocol.refusal import FULL, Refusal, too_fast, too_many
+from mcp_toolserver.protocol.http.errors import FULL, Refusal, too_fast, too_many
 
 _REMEMBERED = 1024
-"""Clients whose pace is known; beyond, the one unheard of for longest starts anew."""
+"""Clients that the rate limiter remembers; beyond that it forgets the least recent one."""
+
+
+def is_counted(method: str) -> bool:
+    """Whether a request counts. A ping does not, because it shows that a busy server is alive."""
+    return method != "ping"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Allowance:
-    """What is allowed."""
+class RequestLimits:
+    """Limits on requests."""
 
     requests: int = 256
-    """In progress at the same time."""
+    """In progress at the same time, of all clients."""
     of_one: int = 128
-    """Those of one client."""
+    """In progress at the same time, of one client."""
     per_minute: int = 0
-    """Calls of tools by one client; 0 is no bound."""
+    """Tool calls per minute of one client; 0 means no limit."""
 
 
-class Quota:
-    """Counts requests in progress, in all and by client."""
+class ConcurrencyLimiter:
+    """Limits the requests in progress, in all and by client."""
 
-    def __init__(self, allowance: Allowance, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, allowance: RequestLimits, now: Callable[[], float] = time.monotonic) -> None:
         self._allowance = allowance
-        self._pace = Pace(allowance.per_minute, now) if allowance.per_minute else None
+        self._pace = RateLimiter(allowance.per_minute, now) if allowance.per_minute else None
         self._count = 0
         self._by_client: Counter[str] = Counter()
 
     @property
     def in_progress(self) -> int:
-        """Requests that have entered and not left."""
+        """Requests acquired and not released."""
         return self._count
 
     @property
     def clients(self) -> int:
-        """Those that have a request in progress."""
+        """Clients with a request in progress."""
         return len(self._by_client)
 
-    def enter(self, client: str, method: str) -> Refusal | None:
-        """Count a request in; or why that cannot be. One that entered has to leave."""
+    def acquire(self, client: str, method: str) -> Refusal | None:
+        """Count a request; returns a refusal over a limit. Without one the caller must call `release`."""
         if self._count >= self._allowance.requests:
             return FULL
         if self._by_client[client] >= self._allowance.of_one:
@@ -60,31 +65,30 @@ class Quota:
         self._by_client[client] += 1
         return None
 
-    def leave(self, client: str) -> None:
-        """Count a request out."""
+    def release(self, client: str) -> None:
+        """Stop counting a request."""
         self._count -= 1
         self._by_client[client] -= 1
         if not self._by_client[client]:
             del self._by_client[client]
 
 
-class Pace:
-    """So many calls a minute by client: as many at once after a minute's rest, and then evenly."""
+class RateLimiter:
+    """Limits calls per minute by client, with GCRA: a burst of a minute's calls, then evenly."""
 
     def __init__(self, per_minute: int, now: Callable[[], float]) -> None:
         self._step = 60 / per_minute
         self._now = now
         self._rested: dict[str, float] = {}
-        """When a client will have been at rest long enough to have all its calls again; who was heard of last
-        is last."""
+        """By client the time at which its bucket is empty; the most recent client is last."""
 
     @property
     def clients(self) -> int:
-        """Those that are remembered."""
+        """Clients that are remembered."""
         return len(self._rested)
 
     def take(self, client: str) -> int:
-        """Whole seconds until the client may call; 0 for now, which uses up one call."""
+        """Count a call and return 0, or return the whole seconds until the client may call."""
         now = self._now()
         rested = max(now, self._rested.get(client, now)) + self._step
         # Half a step, because sums of fractions are not exact.

@@ -1,4 +1,4 @@
-"""How the server presents itself: what clients show to people."""
+"""The identity of the server that clients show."""
 
 from base64 import b64encode
 
@@ -13,10 +13,10 @@ _DRAWING = (
     'stroke-width="2" stroke-linecap="round" stroke-linejoin="round">'
     '<path d="M12 2l8 3v6c0 5-3.4 9-8 11-4.6-2-8-6-8-11V5z"/><path d="M8.5 9l3 3-3 3M13 15h3"/></svg>'
 )
-"""A shield, and in it a prompt. It has its own colour, so it serves on light and dark."""
+"""A shield with a prompt, in a colour that works on light and dark."""
 
 
 def icons() -> list[mcp.Icon]:
-    """The one icon, in the address itself: nothing has to be fetched."""
+    """The icon as a data URI, so that nothing has to be fetched."""
     source = f"data:image/svg+xml;base64,{b64encode(_DRAWING.encode()).decode()}"
     return [mcp.Icon(src=source, mime_type="image/svg+xml", sizes=["any"])]

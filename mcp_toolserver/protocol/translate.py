@@ -1,4 +1,4 @@
-"""Between our values and MCP's: tools, results, and what a client of each age can read."""
+"""Translates tools and results to MCP, in the form that each protocol version knows."""
 
 import base64
 from collections.abc import Iterator
@@ -6,10 +6,11 @@ from collections.abc import Iterator
 import mcp_types as mcp
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.prices import Capability, Permission
-from mcp_toolserver.dispatch import Dispatcher, Result
-from mcp_toolserver.protocol.ages import fitted
-from mcp_toolserver.registry import Entry
+from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.protocol.version_compat import downgrade
 
 TOOL = "mcp-toolserver/tool"
 METADATA = "mcp-toolserver/metadata"
@@ -19,51 +20,55 @@ MODERN = "2026-07-28"
 """The first stateless revision; every older one opens with a handshake."""
 
 _STARTING = frozenset({Capability.PROCESS, Capability.LANGUAGES})
-"""What starts programs that are not ours."""
+"""Capabilities that start external programs."""
 
 
 def tool(entry: Entry, level: Permission, reaches: frozenset[Capability]) -> mcp.Tool:
-    """What a client is told of a tool; `level` is what a call needs on this host, and `reaches` what of that
-    goes beyond its files."""
-    label = entry.label
-    # What only reads may still be dear, because what it reads from is; what is dear may be made harmless.
-    # A command that has a network may change what lies beyond it.
-    reads = Permission.READ_ONLY in (level, label.permission) and not reaches & _STARTING
+    """The declaration of a tool. `level` is the permission that a call needs on this host; `reaches` are its
+    capabilities that go beyond the files of the host."""
+    spec = entry.spec
+    reads = only_reads(entry, level, reaches)
     return mcp.Tool(
-        name=label.name,
-        description=label.description.strip(),
-        input_schema=label.schema,
-        output_schema=label.output_schema,
+        name=spec.name,
+        description=spec.description,
+        input_schema=spec.schema,
+        output_schema=spec.output_schema,
         annotations=mcp.ToolAnnotations(
             read_only_hint=reads,
-            destructive_hint=label.destructive and not reads,
-            idempotent_hint=label.idempotent or reads,
+            destructive_hint=spec.destructive and not reads,
+            idempotent_hint=spec.idempotent or reads,
             open_world_hint=bool(reaches),
         ),
-        _meta={TOOL: {"permission": level.flag, "kind": label.kind}},
+        _meta={TOOL: {"permission": level.flag, "kind": spec.kind}},
     )
 
 
+def only_reads(entry: Entry, level: Permission, reaches: frozenset[Capability]) -> bool:
+    """Whether a tool changes nothing, as `readOnlyHint` has it; the arguments are those of `tool`."""
+    # What only reads may still be dear, because what it reads from is; what is dear may be made harmless.
+    # A command that has a network may change what lies beyond it.
+    return Permission.READ_ONLY in (level, entry.spec.permission) and not reaches & _STARTING
+
+
 def tools(dispatcher: Dispatcher) -> list[mcp.Tool]:
-    """Everything this server offers, by name."""
+    """All listed tools, by name."""
     return [tool(entry, dispatcher.level(entry), dispatcher.reach(entry)) for entry in dispatcher.listed()]
 
 
 def result(answer: Result, version: str) -> dict[str, JsonValue]:
-    """An answer in the form that a client of this protocol version reads.
+    """A result in the form of this protocol version.
 
-    It is the JSON of a `CallToolResult`, which the SDK checks against the protocol; models made of it here
-    would only be taken apart again for that.
+    It is the JSON of a `CallToolResult`, because the SDK validates JSON anyway.
     """
-    told: dict[str, JsonValue] = {
+    wire: dict[str, JsonValue] = {
         "content": list(_content(answer)),
         "isError": answer.error is not None,
         "resultType": "complete",
         "_meta": {METADATA: answer.metadata()},
     }
     if answer.data is not None:
-        told["structuredContent"] = answer.data
-    return fitted("tools/call", told, version)
+        wire["structuredContent"] = answer.data
+    return downgrade("tools/call", wire, version)
 
 
 def _content(answer: Result) -> Iterator[dict[str, JsonValue]]:
@@ -71,11 +76,11 @@ def _content(answer: Result) -> Iterator[dict[str, JsonValue]]:
     for image in answer.images:
         data = base64.b64encode(image.data).decode()
         yield {"type": "image", "data": data, "mimeType": image.mime_type}
-    if answer.spill is not None:
+    if answer.saved_output is not None:
         yield {
             "type": "resource_link",
             "name": "full output",
-            "uri": OUTPUT_URI + answer.spill.handle,
+            "uri": OUTPUT_URI + answer.saved_output.handle,
             "mimeType": "text/plain",
-            "size": answer.spill.size,
+            "size": answer.saved_output.size,
         }

@@ -1,8 +1,8 @@
-"""What a client of each age can read: the fields of results, with the revision that brought them; pure.
+"""Removes the fields of results that older protocol revisions do not define; pure.
 
-The SDK sends every client of the handshake era what the youngest of them knows. A strict client of an older
-revision refuses what it does not know, so that is left out; the text of a result stands alone without it.
-There is no row for audio, which came with 2025-03-26, because no tool here gives any.
+The SDK sends the fields of 2025-11-25 to every client of the handshake protocol. A strict client of an older
+revision rejects unknown fields. The text of a result is complete without them. Audio, new in 2025-03-26, is
+missing here because no tool returns it.
 """
 
 from collections.abc import Mapping
@@ -13,66 +13,72 @@ from pydantic import JsonValue
 
 HINTS = "2025-03-26"
 TITLES = "2025-06-18"
-"""With them came resource links, and results as data."""
+"""Also added resource links and structured results."""
 ICONS = "2025-11-25"
 
 YOUNGEST = ICONS
-"""From this revision on a client gets all there is; the SDK knows what the stateless revisions lack."""
+"""Clients from this revision on get every field; the SDK handles the stateless revisions."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
-    """An object, or the objects of a list."""
+class FieldVersions:
+    """The revisions that added the fields of an object, or of the objects of a list."""
 
     since: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Fields that were not there from the start."""
+    """Fields added later."""
     kinds: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Objects that were not, by their `type`; in a list they are left out whole."""
-    within: "Mapping[str, Shape]" = field(default_factory=dict[str, "Shape"])
-    """Fields that are such objects themselves."""
+    """Objects added later, by their `type`; they are removed from lists."""
+    within: "Mapping[str, FieldVersions]" = field(default_factory=dict[str, "FieldVersions"])
+    """Fields that hold such objects."""
 
 
 _NAMED = {"title": TITLES, "_meta": TITLES, "icons": ICONS}
-_NOTED = Shape(since={"lastModified": TITLES})
-_BLOCK = Shape(since={"_meta": TITLES}, kinds={"resource_link": TITLES}, within={"annotations": _NOTED})
-_RESOURCE = Shape(since=_NAMED, within={"annotations": _NOTED})
+_NOTED = FieldVersions(since={"lastModified": TITLES})
+_BLOCK = FieldVersions(
+    since={"_meta": TITLES}, kinds={"resource_link": TITLES}, within={"annotations": _NOTED}
+)
+_RESOURCE = FieldVersions(since=_NAMED, within={"annotations": _NOTED})
 
-SHAPES: Mapping[str, Shape] = {
-    "initialize": Shape(
+FIELD_VERSIONS: Mapping[str, FieldVersions] = {
+    "initialize": FieldVersions(
         within={
-            "serverInfo": Shape(
+            "serverInfo": FieldVersions(
                 since={"title": TITLES, "icons": ICONS, "websiteUrl": ICONS, "description": ICONS}
             ),
-            "capabilities": Shape(since={"completions": HINTS, "tasks": ICONS}),
+            "capabilities": FieldVersions(since={"completions": HINTS, "tasks": ICONS}),
         }
     ),
-    "tools/list": Shape(
+    "tools/list": FieldVersions(
         within={
-            "tools": Shape(
+            "tools": FieldVersions(
                 since={**_NAMED, "annotations": HINTS, "outputSchema": TITLES, "execution": ICONS},
             )
         }
     ),
-    "tools/call": Shape(since={"structuredContent": TITLES}, within={"content": _BLOCK}),
-    "resources/list": Shape(within={"resources": _RESOURCE}),
-    "resources/templates/list": Shape(within={"resourceTemplates": _RESOURCE}),
-    "resources/read": Shape(within={"contents": Shape(since={"_meta": TITLES})}),
-    "prompts/list": Shape(
-        within={"prompts": Shape(since=_NAMED, within={"arguments": Shape(since={"title": TITLES})})}
+    "tools/call": FieldVersions(since={"structuredContent": TITLES}, within={"content": _BLOCK}),
+    "resources/list": FieldVersions(within={"resources": _RESOURCE}),
+    "resources/templates/list": FieldVersions(within={"resourceTemplates": _RESOURCE}),
+    "resources/read": FieldVersions(within={"contents": FieldVersions(since={"_meta": TITLES})}),
+    "prompts/list": FieldVersions(
+        within={
+            "prompts": FieldVersions(
+                since=_NAMED, within={"arguments": FieldVersions(since={"title": TITLES})}
+            )
+        }
     ),
-    "prompts/get": Shape(within={"messages": Shape(within={"content": _BLOCK})}),
+    "prompts/get": FieldVersions(within={"messages": FieldVersions(within={"content": _BLOCK})}),
 }
-"""By method, the result; what is not told of here was there from the start."""
+"""By method, the result. Fields that are not listed exist in every revision."""
 
 
-def fitted(method: str, result: dict[str, JsonValue], version: str) -> dict[str, JsonValue]:
-    """The result of `method` as far as a client of this protocol version knows it."""
-    if method not in SHAPES or is_version_at_least(version, YOUNGEST):
+def downgrade(method: str, result: dict[str, JsonValue], version: str) -> dict[str, JsonValue]:
+    """The result of `method` with only the fields that this protocol version defines."""
+    if method not in FIELD_VERSIONS or is_version_at_least(version, YOUNGEST):
         return result
-    return _fields(result, SHAPES[method], version)
+    return _fields(result, FIELD_VERSIONS[method], version)
 
 
-def _fields(found: dict[str, JsonValue], shape: Shape, version: str) -> dict[str, JsonValue]:
+def _fields(found: dict[str, JsonValue], shape: FieldVersions, version: str) -> dict[str, JsonValue]:
     return {
         name: _fit(value, shape.within[name], version) if name in shape.within else value
         for name, value in found.items()
@@ -80,13 +86,13 @@ def _fields(found: dict[str, JsonValue], shape: Shape, version: str) -> dict[str
     }
 
 
-def _fit(value: JsonValue, shape: Shape, version: str) -> JsonValue:
+def _fit(value: JsonValue, shape: FieldVersions, version: str) -> JsonValue:
     if isinstance(value, list):
         return [_fit(item, shape, version) for item in value if _is_known(item, shape, version)]
     return _fields(value, shape, version) if isinstance(value, dict) else value
 
 
-def _is_known(item: JsonValue, shape: Shape, version: str) -> bool:
+def _is_known(item: JsonValue, shape: FieldVersions, version: str) -> bool:
     kind = item.get("type") if isinstance(item, dict) else None
     since = shape.kinds.get(kind) if isinstance(kind, str) else None
     return since is None or is_version_at_least(version, since)

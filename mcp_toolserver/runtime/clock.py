@@ -1,4 +1,4 @@
-"""The clock of this machine, and its list of time zones."""
+"""The system clock and its time zones."""
 
 from datetime import datetime
 from difflib import get_close_matches
@@ -22,18 +22,18 @@ class SystemClock:
 
 
 def _now(zone: str) -> datetime:
-    # Most servers never need it.
+    # Most servers never need this import.
     import zoneinfo
 
     try:
         return datetime.now(zoneinfo.ZoneInfo(zone))
     except (KeyError, ValueError, OSError):
-        # It is also a folder of zones or a file beside them that is no zone.
+        # The name may also be a folder of zones, or a file that is not a zone.
         known = zoneinfo.available_timezones()
     if not known:
         raise Unavailable(
-            "This machine has no list of time zones. Leave the zone out for the time where the server runs; "
-            "its operator can install the package tzdata."
+            "This machine has no time zone data. Omit the zone to get the server's local time; the operator "
+            "can install the package tzdata."
         )
     close = get_close_matches(zone, known, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(close)}?" if close else "for example Europe/Paris or UTC."

@@ -1,4 +1,4 @@
-"""Whether this platform has what the promises about paths rest on. Imported before anything that needs it."""
+"""Checks whether this platform can keep paths inside the roots. Imported before everything that needs it."""
 
 import os
 import sys
@@ -7,19 +7,19 @@ _FLAGS = ("O_NOFOLLOW", "O_DIRECTORY", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC")
 _BESIDE_A_FOLDER = ("open", "stat", "mkdir", "unlink", "rename", "readlink")
 
 
-def shortcoming() -> str | None:
-    """Why no server can keep its promises here, with what to do; None where one can.
+def unsupported_reason() -> str | None:
+    """Return why the server cannot run on this platform and what to do; None if it can.
 
-    Paths are opened beneath a folder held open, so that no link swapped in meanwhile leads out. Where the
-    system cannot do that, to check a path first and open it afterwards would promise what anybody can break.
+    Paths are opened relative to an open folder, so that no link swapped in meanwhile leads out. A check
+    before opening a path would be a race that anyone can win.
     """
     names = (*(f"os.{flag}" for flag in _FLAGS if not hasattr(os, flag)), *_without_folder())
     if not names:
         return None
     return (
-        f"{sys.platform} cannot open files beneath a folder that is held open (Python lacks "
-        f"{', '.join(names)} here), so no path could be kept inside a root; run it on Linux or macOS, or on "
-        "Windows in WSL 2"
+        f"{sys.platform} cannot open files relative to an open folder (Python lacks {', '.join(names)} "
+        "here), so paths could not be kept inside a root; run the server on Linux or macOS, or on Windows "
+        "in WSL 2"
     )
 
 

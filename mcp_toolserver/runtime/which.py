@@ -1,6 +1,6 @@
-"""Programs of this machine, found without running any.
+"""Finds programs on this machine without running any.
 
-Imported before the broker is forked, so it is light.
+This module is imported before the broker forks, so its imports are few.
 """
 
 import os
@@ -10,16 +10,16 @@ _ENDING = ".exe" if os.name == "nt" else ""
 
 POWERSHELLS = ("pwsh", "powershell")
 ENGINES = ("docker", "podman", "container")
-"""What starts containers; the last is Apple's."""
+"""Container engines; the last is Apple's."""
 
 KERNEL = ("ipykernel", "jupyter_client")
-"""The packages that a Jupyter kernel takes."""
+"""The packages that a Jupyter kernel needs."""
 
 
 def find_program(names: Sequence[str], path_entries: Sequence[str], roots: Sequence[str] = ()) -> str | None:
-    """The absolute path of the first of `names` in `path_entries`.
+    """Return the absolute path of the first of `names` in `path_entries`.
 
-    Nothing in a folder of `roots` counts: a command might have put it there.
+    Programs inside `roots` are ignored, because a command could have put them there.
     """
     files = (
         os.path.join(entry, name + _ENDING)
@@ -27,21 +27,22 @@ def find_program(names: Sequence[str], path_entries: Sequence[str], roots: Seque
         for entry in path_entries
         if os.path.isabs(entry)
     )
-    return next((file for file in files if is_program(file) and not lies_in(file, roots)), None)
+    return next((file for file in files if is_executable(file) and not is_inside(file, roots)), None)
 
 
 def powershell_start(program: str) -> tuple[str, ...]:
-    """How every argument list for PowerShell begins; the script follows."""
+    """Return the first arguments for PowerShell; the script follows."""
     return (program, "-NoProfile", "-NonInteractive", "-Command")
 
 
-def is_program(file: str) -> bool:
-    """Whether there is a file that can be run."""
+def is_executable(file: str) -> bool:
+    """Whether `file` is an executable file."""
     return os.path.isfile(file) and os.access(file, os.X_OK)
 
 
-def lies_in(file: str, roots: Sequence[str]) -> bool:
-    """Whether it does by any of its names: a link in a root that leads out of it can be led elsewhere."""
+def is_inside(file: str, roots: Sequence[str]) -> bool:
+    """Whether `file` is inside a root by any of its names: a link in a root can be changed to point
+    elsewhere."""
     within = {os.path.abspath(file), os.path.realpath(os.path.dirname(file)), os.path.realpath(file)}
     real_roots = {os.path.realpath(root) for root in roots}
     return any(os.path.commonpath((place, root)) == root for place in within for root in real_roots)

@@ -1,1 +1,1 @@
-"""State that outlives a call, behind unguessable handles."""
+"""Stores state that outlives a call, behind unguessable handles."""

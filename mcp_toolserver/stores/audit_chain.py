@@ -1,12 +1,12 @@
-"""The audit log as it lies on disk, and whether it is whole.
+"""Defines the format of the audit log on disk, and verifies it.
 
-    audit/000001.jsonl, 000002.jsonl, …   one JSON object a line; the oldest files are removed
-    audit/head                            how many lines there are, where the last ends, and its SHA-256
+    audit/000001.jsonl, 000002.jsonl, …   one JSON object per line; the oldest files are removed
+    audit/head                            the number of lines, where the last one ends, and its SHA-256
 
-Every line holds its number and the SHA-256 of the line before it, across files. So a line that was changed,
-removed, added or moved breaks the chain where it stood, and one that was cut off at the end is missed by the
-head. The chain has no key: whoever may write these files, and takes the trouble to compute every hash anew,
-can forge it. It shows accidents, tools and haste; against the user's own malice send the lines elsewhere.
+Every line contains its number and the SHA-256 of the previous line, across files. A changed, removed, added
+or moved line breaks the chain at its position; the head reveals lines cut off at the end. The chain has no
+key: anyone who can write these files can recompute every hash. It detects accidents and careless tampering;
+to protect against the user, send the entries to another machine.
 """
 
 import hashlib
@@ -30,35 +30,35 @@ _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head:
-    """Where the log ends."""
+class ChainHead:
+    """The end of the log."""
 
     file: int = 1
     """The number of the last file."""
     size: int = 0
-    """The bytes of it that are lines."""
+    """Bytes of complete lines in the last file."""
     lines: int = 0
-    """Lines since the log began, removed ones included."""
+    """Lines since the log began, including removed ones."""
     hash: str = GENESIS
     """SHA-256 of the last line, without its line feed."""
 
-    def packed(self) -> bytes:
-        """Of constant length, so that it is rewritten in place."""
+    def encode(self) -> bytes:
+        """Encode with constant length, so that the head is rewritten in place."""
         text = f'{{"file":{self.file},"size":{self.size},"lines":{self.lines},"hash":"{self.hash}"}}'
         return text.ljust(HEAD_BYTES - 1).encode() + b"\n"
 
     @classmethod
-    def unpacked(cls, data: bytes) -> Self | None:
-        """None for what is no head."""
-        match parsed(data):
+    def decode(cls, data: bytes) -> Self | None:
+        """Decode a head; None if the data is invalid."""
+        match parse_line(data):
             case {"file": int(file), "size": int(size), "lines": int(lines), "hash": str(digest)}:
                 return cls(file=file, size=size, lines=lines, hash=digest)
             case _:
                 return None
 
 
-def parsed(line: bytes) -> dict[str, JsonValue]:
-    """The JSON object on a line; empty when it is none."""
+def parse_line(line: bytes) -> dict[str, JsonValue]:
+    """Return the JSON object on a line; empty if there is none."""
     try:
         found: JsonValue = json.loads(line)
     except (ValueError, RecursionError):
@@ -67,47 +67,47 @@ def parsed(line: bytes) -> dict[str, JsonValue]:
 
 
 def digest(line: bytes) -> str:
-    """What the next line must hold."""
+    """Return the hash that the next line must contain."""
     return hashlib.sha256(line).hexdigest()
 
 
 def file_name(number: int) -> str:
-    """The name of a file of the log."""
+    """Return the name of a log file."""
     return f"{number:06}.jsonl"
 
 
 def file_numbers(folder: int | str) -> list[int]:
-    """The files that there are, oldest first."""
+    """Return the numbers of existing files, oldest first."""
     stems = (name.removesuffix(".jsonl") for name in os.listdir(folder) if name.endswith(".jsonl"))
     return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdecimal())
 
 
 @dataclass
-class Findings:
-    """What a check found."""
+class VerificationReport:
+    """The result of a verification."""
 
     lines: int = 0
     files: int = 0
     problems: list[str] = field(default_factory=list[str])
-    """What should not be."""
+    """Evidence of damage or tampering."""
     notes: list[str] = field(default_factory=list[str])
-    """What explains itself: removed old files, a server killed while it wrote."""
+    """Harmless findings: removed old files, a server killed while writing."""
 
 
-def verify(folder: str, *, kept: int = KEPT_FILES) -> Findings:
-    """Check the log in `folder`, as far as it went when the check began. Servers may go on writing.
+def verify(folder: str, *, kept: int = KEPT_FILES) -> VerificationReport:
+    """Verify the log in `folder` as of now; servers may continue to write.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the log cannot be read.
     """
     with ExitStack() as closing:
         head, files = _snapshot(folder, closing)
-        check = _Check()
+        check = _Verifier()
         _check_files([number for number, _, _ in files], check, kept)
         for number, descriptor, size in files:
             check.file(number, _lines(descriptor, size))
         check.end(head, files[-1][0] if files else 0)
-    return Findings(
+    return VerificationReport(
         lines=check.count,
         files=len(files),
         problems=[text for _, text in sorted(check.problems, key=lambda found: found[0])],
@@ -115,11 +115,11 @@ def verify(folder: str, *, kept: int = KEPT_FILES) -> Findings:
     )
 
 
-def _snapshot(folder: str, closing: ExitStack) -> tuple[Head | None, list[tuple[int, int, int]]]:
-    """The head, and of each file its number, a descriptor and its size, all of one moment."""
+def _snapshot(folder: str, closing: ExitStack) -> tuple[ChainHead | None, list[tuple[int, int, int]]]:
+    """Return a consistent snapshot: the head, and number, descriptor and size of each file."""
     directory = os.open(folder, _READ | os.O_DIRECTORY)
     closing.callback(os.close, directory)
-    head: Head | None = None
+    head: ChainHead | None = None
     with ExitStack() as moment:
         try:
             lock = os.open(HEAD, _READ, dir_fd=directory)
@@ -127,11 +127,11 @@ def _snapshot(folder: str, closing: ExitStack) -> tuple[Head | None, list[tuple[
             pass
         else:
             moment.callback(os.close, lock)
-            # Where there is a log, there are locks; see `stores.lock`.
+            # Platforms with a log have locks; see `file_lock`.
             import fcntl
 
             fcntl.flock(lock, fcntl.LOCK_SH)
-            head = Head.unpacked(os.pread(lock, HEAD_BYTES, 0))
+            head = ChainHead.decode(os.pread(lock, HEAD_BYTES, 0))
         files: list[tuple[int, int, int]] = []
         for number in file_numbers(directory):
             descriptor = os.open(file_name(number), _READ, dir_fd=directory)
@@ -141,7 +141,7 @@ def _snapshot(folder: str, closing: ExitStack) -> tuple[Head | None, list[tuple[
 
 
 def _lines(descriptor: int, size: int) -> Iterator[tuple[int, bytes]]:
-    """Each line with the place where it starts; the last may lack its line feed."""
+    """Yield each line with its offset; the last may lack its line feed."""
     start, rest, place = 0, b"", 0
     while place < size and (chunk := os.pread(descriptor, min(_CHUNK, size - place), place)):
         place += len(chunk)
@@ -153,7 +153,7 @@ def _lines(descriptor: int, size: int) -> Iterator[tuple[int, bytes]]:
         yield start, rest
 
 
-def _check_files(numbers: Sequence[int], check: "_Check", kept: int) -> None:
+def _check_files(numbers: Sequence[int], check: "_Verifier", kept: int) -> None:
     if not numbers:
         return
     first = max(1, numbers[-1] - kept + 1)
@@ -165,14 +165,14 @@ def _check_files(numbers: Sequence[int], check: "_Check", kept: int) -> None:
 
 @dataclass(frozen=True)
 class _Link:
-    """A line that others can follow."""
+    """The number and hash of a line."""
 
     number: int
     hash: str
 
 
-class _Check:
-    """Walks along the chain."""
+class _Verifier:
+    """Verifies the chain line by line."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -180,16 +180,16 @@ class _Check:
         self.notes: list[str] = []
         self._last: _Link | None = None
         self._ends: dict[int, _Link | None] = {}
-        """By place in the file: the line that ends there."""
+        """The line that ends at each offset of the file."""
         self._file = 0
         self._tail: tuple[int, int] | None = None
-        """Where an unfinished line begins, if the last one is that."""
+        """Where an incomplete last line begins."""
 
     def problem(self, file: int, place: int, text: str) -> None:
         self.problems.append(((file, place), text))
 
     def file(self, number: int, lines: Iterator[tuple[int, bytes]]) -> None:
-        """Follow the chain through a file."""
+        """Verify the lines of a file."""
         self._file, self._ends, self._tail = number, {0: self._last}, None
         for row, (place, line) in enumerate(lines, 1):
             where = f"{file_name(number)} line {row}"
@@ -200,8 +200,8 @@ class _Check:
                 self._tail = (number, place)
                 self.problem(number, place, f"{where} is not finished")
 
-    def end(self, head: Head | None, last_file: int) -> None:
-        """Compare with the head."""
+    def end(self, head: ChainHead | None, last_file: int) -> None:
+        """Compare the last line with the head."""
         lines = self._last.number if self._last else 0
         if head is None:
             if last_file:
@@ -209,22 +209,22 @@ class _Check:
                     last_file + 1, 0, "the head is missing or damaged: nothing tells where the log ends"
                 )
         elif lines < head.lines:
-            self.problem(last_file + 1, 0, f"the last {_lines_(head.lines - lines)} of the log cut off")
+            self.problem(last_file + 1, 0, f"the last {_line_count(head.lines - lines)} of the log cut off")
         elif lines > head.lines:
             self.problem(
                 last_file + 1,
                 0,
-                f"{_lines_(lines - head.lines)} after the last one that a server finished: one was killed at "
-                "that moment, or they were added",
+                f"{_line_count(lines - head.lines)} after the last one that a server finished: a server was "
+                "killed while it wrote, or the lines were added",
             )
         elif head.hash != (self._last.hash if self._last else GENESIS):
             self.problem(last_file + 1, 0, f"line {lines}, the last one, was changed")
         elif self._tail is not None and self._tail[0] == head.file and self._tail[1] == head.size:
-            self._excuse(head.file, head.size, None)
+            self._explain(head.file, head.size, None)
             self.notes.append(f"{file_name(head.file)} ends with a piece of a line: a server was killed")
 
     def _line(self, where: str, place: int, line: bytes) -> None:
-        match parsed(line):
+        match parse_line(line):
             case {"n": int(number), "prev": str(previous), **rest}:
                 torn = rest.get("torn", 0)
             case _:
@@ -234,15 +234,15 @@ class _Check:
         link = _Link(number, digest(line))
         if isinstance(torn, int) and torn > 0 and place - torn in self._ends:
             self._last = self._ends[place - torn]
-            self._excuse(self._file, place - torn, place)
+            self._explain(self._file, place - torn, place)
             self.notes.append(f"{where}: the {torn} bytes before it were left by a server that was killed")
-        if wrong := self._broken(number, previous):
+        if wrong := self._mismatch(number, previous):
             self.problem(self._file, place, f"{where}: {wrong}")
         if self._last is None or number > self._last.number or (number, previous) == (1, GENESIS):
             self._last = link
 
-    def _broken(self, number: int, previous: str) -> str | None:
-        """How a line does not follow the last one."""
+    def _mismatch(self, number: int, previous: str) -> str | None:
+        """Return how a line fails to follow the last one; None if it follows."""
         if self._last is None:
             fresh = self._file == 1 or number == 1
             return "the lines before it are missing" if fresh and (number, previous) != (1, GENESIS) else None
@@ -252,11 +252,11 @@ class _Check:
         if number < expected:
             return f"line {number} of the log comes after line {expected - 1}: it was added, doubled or moved"
         if number > expected:
-            return f"{_lines_(number - expected)} missing before it"
+            return f"{_line_count(number - expected)} missing before it"
         return None if previous == self._last.hash else "it or the line before it was changed"
 
-    def _excuse(self, file: int, start: int, end: int | None) -> None:
-        """What lies there is explained."""
+    def _explain(self, file: int, start: int, end: int | None) -> None:
+        """Drop the problems reported for this range, which has a harmless explanation."""
         self.problems = [
             (where, text)
             for where, text in self.problems
@@ -264,5 +264,5 @@ class _Check:
         ]
 
 
-def _lines_(count: int) -> str:
+def _line_count(count: int) -> str:
     return "1 line is" if count == 1 else f"{count} lines are"

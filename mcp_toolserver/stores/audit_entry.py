@@ -1,4 +1,4 @@
-"""What a line of the audit log says of a call."""
+"""Builds the audit entry of a call."""
 
 import hashlib
 import json
@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from mcp_toolserver.capabilities.prices import Capability, Permission
-from mcp_toolserver.record import Call
-from mcp_toolserver.text.arguments import refusal
-from mcp_toolserver.text.redact import redacted
+from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.pipeline.call_record import Call
+from mcp_toolserver.text.argument_cleanup import refusal
+from mcp_toolserver.text.redact_secrets import redacted
+from mcp_toolserver.text.timestamps import utc
 
 Fields = dict[str, JsonValue]
 
@@ -24,70 +25,65 @@ _FLAGS: Mapping[Permission | None, str | None] = {None: None, **{one: one.flag f
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
-    """What is the same in every line of a server."""
+class AuditContext:
+    """What all entries of one server share."""
 
     mode: str
     layers: Mapping[Capability, tuple[str, ...]]
-    """What enforces the mode for each capability."""
+    """The enforcement layers of each capability."""
     values: bool = False
-    """Write the arguments too, without what looks like a secret."""
+    """Whether entries contain the arguments, with secrets redacted."""
     server: str = field(default_factory=lambda: secrets.token_hex(8))
-    """Tells servers apart that share a log."""
+    """Identifies a server among those that share the log."""
 
 
-def fields(call: Call, facts: Facts) -> Fields:
-    """The line of a call, as far as the call knows it."""
+def entry_fields(call: Call, context: AuditContext) -> Fields:
+    """Return the entry of a call, without number and hash."""
     text = call.text.encode(errors="surrogatepass")
-    told: Fields = {
-        "time": _now(),
+    entry: Fields = {
+        "time": utc(time.time_ns() // 10**6),
         "call": call.id,
-        "server": facts.server,
+        "server": context.server,
         "session": call.session[:_NAME],
         "tool": call.tool,
         "name": call.name[:_NAME],
-        "mode": call.mode or facts.mode,
+        "mode": call.mode or context.mode,
         "permission": _FLAGS[call.permission],
         "verdict": call.verdict,
         "rule": call.rule[:_RULE],
-        "layers": _layers(call, facts),
+        "layers": _layers(call, context),
         "outcome": call.outcome,
         "ms": round(call.duration_ms, 3),
         "bytes": len(text),
         "arguments_sha256": _arguments_digest(call.arguments),
         "result_sha256": hashlib.sha256(text).hexdigest(),
     }
-    if facts.values:
+    if context.values:
         sent = dict(call.arguments)
-        told["arguments"] = redacted(sent) if refusal(sent) is None else None
-    return told
+        entry["arguments"] = redacted(sent) if refusal(sent) is None else None
+    return entry
 
 
-def line(told: Fields) -> bytes:
-    """As JSON in ASCII, so that no name in it can drive a terminal."""
+def encode_entry(entry: Fields) -> bytes:
+    """Encode an entry as JSON in ASCII, so that no name in it can control a terminal."""
     try:
-        data = to_json(told)
+        data = to_json(entry)
     except ValueError:
-        # Half of a surrogate pair, which JSON can only spell.
+        # A lone surrogate, which UTF-8 cannot encode.
         data = b"\xff"
-    return data if data.isascii() else json.dumps(told, separators=(",", ":")).encode()
+    return data if data.isascii() else json.dumps(entry, separators=(",", ":")).encode()
 
 
-def _now() -> str:
-    seconds, fraction = divmod(time.time_ns(), 10**9)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{fraction // 10**6:03}Z"
-
-
-def _layers(call: Call, facts: Facts) -> list[JsonValue]:
-    """What enforces the mode for a call, each layer once."""
+def _layers(call: Call, context: AuditContext) -> list[JsonValue]:
+    """Return the enforcement layers of a call, each once."""
     needs = sorted(call.needs, key=lambda need: need.value)
-    return list(dict.fromkeys(layer for need in needs for layer in facts.layers.get(need, ())))
+    return list(dict.fromkeys(layer for need in needs for layer in context.layers.get(need, ())))
 
 
 def _arguments_digest(arguments: Mapping[str, JsonValue]) -> str | None:
-    """SHA-256 of the arguments in canonical JSON: names in order, no spaces, UTF-8.
+    """Return the SHA-256 of the arguments as canonical JSON: sorted names, no spaces, UTF-8.
 
-    None for what JSON in UTF-8 cannot say, or not within reason; no tool sees that.
+    None if they cannot be encoded; no tool receives such arguments.
     """
     try:
         text = to_json(_in_order(dict(arguments)), inf_nan_mode="constants")

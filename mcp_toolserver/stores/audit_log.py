@@ -1,8 +1,8 @@
-"""Writes one line of every call into the log that all servers with this state folder share.
+"""Writes one entry per call into the log shared by all servers with this state folder.
 
-A line is written at once, under a lock, and is then out of this process; the disk is waited for at the end
-only. Where a line cannot be written the call's answer is withheld, the line waits in memory, and no further
-call runs until it is written: no call goes unrecorded by running out of room.
+An entry is written at once, under a lock; only closing the log waits for the disk. If an entry cannot be
+written, the call's result is withheld, the entry waits in memory, and no further call runs until it is
+written. No call goes unrecorded because the disk is full.
 """
 
 import logging
@@ -12,20 +12,28 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Self
 
+import anyio
+
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.record import Call
-from mcp_toolserver.stores.chain import (
+from mcp_toolserver.pipeline.call_record import Call
+from mcp_toolserver.stores.audit_chain import (
     FOLDER,
     HEAD,
     HEAD_BYTES,
     KEPT_FILES,
-    Head,
+    ChainHead,
     digest,
     file_name,
     file_numbers,
 )
-from mcp_toolserver.stores.line import Facts, Fields, fields, line
-from mcp_toolserver.stores.lock import FileLock
+from mcp_toolserver.stores.audit_entry import AuditContext, Fields, encode_entry, entry_fields
+from mcp_toolserver.stores.disk_space import preallocate, preallocated_bytes
+from mcp_toolserver.stores.file_lock import (
+    LOCK_RETRY_SECONDS,
+    LOCK_TIMEOUT_SECONDS,
+    FileLock,
+    lock_timeout_error,
+)
 
 log = logging.getLogger(__name__)
 
@@ -33,57 +41,67 @@ _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_HEAD = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-_ROOM = 1 << 20
-"""Bytes that must be free on the disk before a call may run."""
+_MIN_FREE_BYTES = 1 << 20
+"""Bytes that must be free on the disk, or reserved for the log, before a call may run."""
+
+_PREALLOCATED_BYTES = 4 << 20
+"""Bytes reserved for the log at a time, again after half are used, so that a full disk does not block the
+next entries."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Keeping:
+class Retention:
     """How much of the log is kept."""
 
     file_bytes: int = 16 << 20
     files: int = KEPT_FILES
 
 
-class Audit:
+class AuditLog:
     """The log, open for writing. Implements `Recorder`."""
 
-    def __init__(self, folder: int, facts: Facts, keeping: Keeping) -> None:
+    def __init__(self, folder: int, context: AuditContext, retention: Retention) -> None:
         self._folder = folder
-        self._facts = facts
-        self._keeping = keeping
+        self._context = context
+        self._retention = retention
         self._head = os.open(HEAD, _OPEN_HEAD, 0o600, dir_fd=folder)
         self._lock = FileLock(self._head)
         self._file = -1
         self._number = 0
-        self._known = (b"", Head())
-        """The head as it was read or written last."""
+        self._reserved_to = 0
+        """Disk space is reserved up to this offset of the file."""
+        self._known = (b"", ChainHead())
+        """The head as last read or written."""
         self._running: set[Call] = set()
         self._waiting: deque[Fields] = deque()
-        """Calls that ended and could not be written."""
+        """Entries of ended calls that are not written yet."""
+        self._written = 0
+        """Number of entries this server has written."""
+        self._attempts = anyio.Lock()
+        """Held by the task that waits for the log's file lock."""
         self._refused = 0
-        """Calls that were refused because of that."""
+        """Calls refused because the log was not writable."""
         self._is_failing = False
 
     @classmethod
-    def open(cls, state: str, facts: Facts, keeping: Keeping = Keeping()) -> Self:
-        """Open the log in the state folder `state`, and prove that it can be written.
+    def open(cls, state: str, context: AuditContext, retention: Retention = Retention()) -> Self:
+        """Open the log in the state folder `state`, and check that it is writable.
 
         Raises:
-            SettingsError: it cannot.
+            SettingsError: it is not.
         """
         try:
-            return cls._opened(state, facts, keeping)
+            return cls._open(state, context, retention)
         except OSError as error:
             what = f"the audit log in {state}/{FOLDER} cannot be written: {error.strerror or error}"
             raise SettingsError(f"{what}; choose another --state-dir") from None
 
     @classmethod
-    def _opened(cls, state: str, facts: Facts, keeping: Keeping) -> Self:
+    def _open(cls, state: str, context: AuditContext, retention: Retention) -> Self:
         with ExitStack() as undo:
             folder = _private_folder(state)
             undo.callback(os.close, folder)
-            found = cls(folder, facts, keeping)
+            found = cls(folder, context, retention)
             undo.pop_all()
             undo.callback(found.close)
             with found._lock:
@@ -91,45 +109,51 @@ class Audit:
             undo.pop_all()
         return found
 
-    def begin(self, call: Call) -> str | None:
+    async def begin(self, call: Call) -> str | None:
         """See `Recorder.begin`."""
         try:
-            self._flush_if_waiting()
-            _check_room(self._folder)
+            if self._waiting:
+                await self._write_up_to(self._written + len(self._waiting), shield=False)
+            self._check_free_space()
         except OSError as error:
             self._refused += 1
             return (
-                f"The audit log of this server cannot be written ({self._reason(error)}), and no call runs "
-                "unrecorded. Its operator has to make room in the state folder; then calls run again."
+                f"The audit log of this server cannot be written ({self._reason(error)}), and calls are not "
+                "run unrecorded. The operator has to free space in the state folder."
             )
         self._running.add(call)
         return None
 
-    def end(self, call: Call) -> str | None:
-        """See `Recorder.end`. A call that outlived `close` has its line already."""
+    async def end(self, call: Call) -> str | None:
+        """See `Recorder.end`. `close` has already written calls that outlive it.
+
+        This waits while another process holds the log's lock, even if the call is cancelled, because nobody
+        else would write its entry before the next call.
+        """
         if call not in self._running:
             return None
         self._running.remove(call)
-        self._waiting.append(fields(call, self._facts))
+        self._waiting.append(entry_fields(call, self._context))
         try:
-            self._flush()
+            await self._write_up_to(self._written + len(self._waiting), shield=True)
         except OSError as error:
             return (
                 f"The call has ended, but could not be written to the audit log ({self._reason(error)}), so "
-                "its answer is withheld. What it changed stays changed. Its operator has to make room in the "
-                "state folder; until then no call runs."
+                "its result is withheld. Its changes remain. The operator has to free space in the state "
+                "folder; no call runs until then."
             )
         self._is_failing = False
         return None
 
     def close(self) -> None:
-        """Write down what still runs as cancelled, and wait until everything is on the disk; once."""
+        """Write running calls as cancelled and flush everything to disk; further calls do nothing."""
         if self._folder < 0:
             return
-        self._waiting.extend(fields(call, self._facts) for call in self._running)
+        self._waiting.extend(entry_fields(call, self._context) for call in self._running)
         self._running.clear()
-        with suppress(OSError):
-            self._flush_if_waiting()
+        if self._waiting:
+            with suppress(OSError), self._lock:
+                self._write()
         for descriptor in (self._file, self._head):
             if descriptor >= 0:
                 with suppress(OSError):
@@ -145,47 +169,96 @@ class Audit:
         self._is_failing = True
         return reason
 
-    def _flush_if_waiting(self) -> None:
-        if self._waiting:
-            self._flush()
+    async def _write_up_to(self, number: int, *, shield: bool) -> None:
+        """Write waiting entries in order, at least up to entry `number` of this server.
 
-    def _flush(self) -> None:
-        """Write what waits, in order."""
-        with self._lock:
-            head = self._current_head()
-            while self._waiting:
-                head = self._append(head, self._waiting[0])
-                self._set_head(head)
-                self._waiting.popleft()
-                self._refused = 0
+        It usually neither waits nor yields to other tasks. `shield` delays cancellation.
 
-    def _append(self, head: Head, told: Fields) -> Head:
-        """Write one line behind the last; the head that goes with it."""
+        Raises:
+            OSError: the entry cannot be written; it waits for the next attempt.
+        """
+        if self._is_written(number):
+            return
+        with anyio.move_on_after(LOCK_TIMEOUT_SECONDS, shield=shield):
+            # One task retries and also writes the entries of those waiting behind it.
+            async with self._attempts:
+                while not self._is_written(number):  # noqa: ASYNC110  no event tells of a released file lock
+                    await anyio.sleep(LOCK_RETRY_SECONDS)
+        if self._written < number:
+            raise lock_timeout_error()
+
+    def _is_written(self, number: int) -> bool:
+        """Write waiting entries unless another process holds the lock; return whether entry `number` is
+        written.
+
+        Raises:
+            OSError: that entry cannot be written. Errors of later entries are left to their callers.
+        """
+        if self._written >= number:
+            return True
+        if self._folder < 0:
+            raise OSError(None, "the server is ending")
+        if not self._lock.try_acquire():
+            return False
+        try:
+            self._write()
+        except OSError:
+            if self._written < number:
+                raise
+        finally:
+            self._lock.release()
+        return True
+
+    def _write(self) -> None:
+        """Write waiting entries in order. The caller holds the lock."""
+        head = self._current_head()
+        while self._waiting:
+            head = self._append(head, self._waiting[0])
+            self._set_head(head)
+            self._waiting.popleft()
+            self._written += 1
+            self._refused = 0
+
+    def _append(self, head: ChainHead, entry: Fields) -> ChainHead:
+        """Append an entry and return the new head."""
         size = self._use_file(head.file)
-        if head.size and head.size >= self._keeping.file_bytes:
-            head = self._rotated(head)
+        if head.size and head.size >= self._retention.file_bytes:
+            head = self._rotate(head)
             size = self._use_file(head.file)
         torn = size - head.size
         if torn > 0:
-            # Left by a server that was killed. It is not ours to remove, and our line must start a new one.
-            told = {**told, "torn": torn + 1}
+            # A killed server left an incomplete line. It stays, and the new entry starts a new line.
+            entry = {**entry, "torn": torn + 1}
         if self._refused:
-            told = {**told, "unrecorded": self._refused}
-        text = line({"n": head.lines + 1, **told, "prev": head.hash})
+            entry = {**entry, "unrecorded": self._refused}
+        text = encode_entry({"n": head.lines + 1, **entry, "prev": head.hash})
         data = (b"\n" if torn > 0 else b"") + text + b"\n"
-        self._put(data, size)
-        return Head(file=head.file, size=size + len(data), lines=head.lines + 1, hash=digest(text))
+        self._write_bytes(data, size)
+        return ChainHead(file=head.file, size=size + len(data), lines=head.lines + 1, hash=digest(text))
 
-    def _put(self, data: bytes, size: int) -> None:
-        """All of it or nothing."""
+    def _check_free_space(self) -> None:
+        """ses: OSError: the disk is too full for the next entries."""
+        if _is_full(self._folder) and preallocated_bytes(self._file) < _MIN_FREE_BYTES:
+            raise OSError(None, "the disk is full")
+
+    def _reserve(self, size: int) -> None:
+        """Reserve space after byte `size`, if the file system supports it."""
+        if size + _PREALLOCATED_BYTES // 2 > self._reserved_to and preallocate(
+            self._file, size, _PREALLOCATED_BYTES
+        ):
+            self._reserved_to = size + _PREALLOCATED_BYTES
+
+    def _write_bytes(self, data: bytes, size: int) -> None:
+        """Write all data or nothing."""
         written = os.write(self._file, data)
         if written < len(data):
             with suppress(OSError):
                 os.ftruncate(self._file, size)
             raise OSError(None, "there is no room for a whole line")
+        self._reserve(size + len(data))
 
     def _use_file(self, number: int) -> int:
-        """Have the file with this number open; its size. Removed under our hands, it is made anew."""
+        """Open the file with this number and return its size. A file removed by others is created again."""
         if self._number == number:
             status = os.fstat(self._file)
             if status.st_nlink:
@@ -193,41 +266,45 @@ class Audit:
         file = os.open(file_name(number), _OPEN_FILE, 0o600, dir_fd=self._folder)
         if self._file >= 0:
             os.close(self._file)
-        self._file, self._number = file, number
-        return os.fstat(file).st_size
+        self._file, self._number, self._reserved_to = file, number, 0
+        size = os.fstat(file).st_size
+        self._reserve(size)
+        return size
 
-    def _rotated(self, head: Head) -> Head:
-        """Go on in a new file, and remove those that are too many."""
+    def _rotate(self, head: ChainHead) -> ChainHead:
+        """Start a new file and remove the oldest ones."""
+        # Return unused reserved space.
+        os.ftruncate(self._file, os.fstat(self._file).st_size)
         for number in file_numbers(self._folder):
-            if number <= head.file + 1 - self._keeping.files:
+            if number <= head.file + 1 - self._retention.files:
                 os.unlink(file_name(number), dir_fd=self._folder)
         return replace(head, file=head.file + 1, size=0)
 
-    def _current_head(self) -> Head:
-        """What the server that wrote last left; a new log, in a file of its own, where the head is lost."""
+    def _current_head(self) -> ChainHead:
+        """Return the head left by the last writer; if it is lost, start a new log in a new file."""
         data = os.pread(self._head, HEAD_BYTES, 0)
         if data == self._known[0] and data:
             return self._known[1]
-        head = Head.unpacked(data)
+        head = ChainHead.decode(data)
         if head is None:
             numbers = file_numbers(self._folder)
             if data or numbers:
                 log.warning("the head of the audit log was lost; see `mcp-toolserver log --verify`")
-            head = Head(file=numbers[-1] + 1 if numbers else 1)
+            head = ChainHead(file=numbers[-1] + 1 if numbers else 1)
             self._set_head(head)
         else:
             self._known = (data, head)
         return head
 
-    def _set_head(self, head: Head) -> None:
-        data = head.packed()
+    def _set_head(self, head: ChainHead) -> None:
+        data = head.encode()
         if os.pwrite(self._head, data, 0) < len(data):
             raise OSError(None, "there is no room for the head")
         self._known = (data, head)
 
 
 def _private_folder(state: str) -> int:
-    """The folder of the log, open; made where it is not there."""
+    """Open the folder of the log, creating it if needed."""
     os.makedirs(state, mode=0o700, exist_ok=True)
     path = f"{state}/{FOLDER}"
     with suppress(FileExistsError):
@@ -242,9 +319,8 @@ def _private_folder(state: str) -> int:
     return folder
 
 
-def _check_room(folder: int) -> None:
-    """Raises: OSError: the disk is so full that the next lines might not fit."""
+def _is_full(folder: int) -> bool:
+    """Whether the disk has less free space than the next entries may need."""
     disk = os.fstatvfs(folder)
-    # Some network file systems tell no sizes at all.
-    if disk.f_blocks and disk.f_bavail * disk.f_frsize < _ROOM:
-        raise OSError(None, "the disk is full")
+    # Some network file systems report no sizes.
+    return bool(disk.f_blocks) and disk.f_bavail * disk.f_frsize < _MIN_FREE_BYTES

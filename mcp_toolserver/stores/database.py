@@ -1,7 +1,7 @@
-"""What outlives the server, of one workspace: a SQLite file in the state folder, made when first needed.
+"""The workspace's SQLite database in the state folder, created when first needed.
 
-A change is one transaction, in a worker thread. Changes are serial in this process and across all servers of
-the workspace. A file that was damaged is put aside whole, under another name, and a new one is begun.
+A change is one transaction in a worker thread. Changes are serialized within this process and across all
+servers of the workspace. A damaged file is renamed, and a new one is created.
 """
 
 import hashlib
@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 
 from mcp_toolserver.errors import Conflict, Unavailable
-from mcp_toolserver.stores.folder import private_folder
-from mcp_toolserver.stores.lock import FileLock
+from mcp_toolserver.stores.file_lock import FileLock
+from mcp_toolserver.stores.state_dir import private_folder
 
 if TYPE_CHECKING:
     import sqlite3
@@ -26,25 +26,25 @@ T = TypeVar("T")
 
 FOLDER = "workspaces"
 
-_PATIENCE_SECONDS = 5.0
-"""How long a change waits for those of other servers."""
+_BUSY_TIMEOUT_SECONDS = 5.0
+"""How long a change waits for other servers."""
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-# The server may write nowhere but in its state folder, so nothing may go to a folder for temporary files. One
-# file with a rollback journal is right on every file system; a shared-memory file is not.
+# The server may write only to its state folder, so there must be no temporary files. A single file with a
+# rollback journal works on every file system; a shared-memory file does not.
 _SETUP = "PRAGMA temp_store=MEMORY; PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF"
 
 _Identity = tuple[int, int]
 
 
 class _Damaged(Exception):
-    """What is in the file is no database, or not a whole one."""
+    """The file is not a valid database."""
 
 
 class Database:
-    """The file of the workspace whose roots are `roots`."""
+    """The database of the workspace with these roots."""
 
     def __init__(self, state: str, roots: Sequence[str]) -> None:
         self._state = state
@@ -52,30 +52,32 @@ class Database:
         self.path = f"{state}/{FOLDER}/{name}.sqlite3"
         self._open: sqlite3.Connection | None = None
         self._identity: _Identity | None = None
-        self._turn = Lock()
+        self._lock = Lock()
+        # Changes are serial, so more threads would only wait and occupy the shared pool.
+        self._thread = CapacityLimiter(1)
         self._closed = False
 
     async def run(self, work: "Callable[[sqlite3.Connection], T]") -> T:
-        """Do `work` as one transaction: all of it, or nothing when it raises.
+        """Run `work` as one transaction, rolled back if it raises.
 
         Raises:
-            Conflict: another server was in the way for seconds.
-            Unavailable: the file cannot be read or written, or was damaged.
+            Conflict: another server held the database for seconds.
+            Unavailable: the file is damaged, or cannot be read or written.
         """
-        return await to_thread.run_sync(self._run, work)
+        return await to_thread.run_sync(self._run, work, limiter=self._thread)
 
     def close(self) -> None:
-        """Nothing can be read or changed afterwards."""
-        with self._turn:
+        """Close the database for good."""
+        with self._lock:
             self._closed = True
-            self._leave()
+            self._close_connection()
 
     def _run(self, work: "Callable[[sqlite3.Connection], T]") -> T:
         import sqlite3
 
-        with self._turn:
+        with self._lock:
             if self._closed:
-                raise Unavailable("The server is ending; its state is closed.")
+                raise Unavailable("The server is shutting down.")
             try:
                 return _transaction(self._connection(), work)
             except sqlite3.OperationalError as error:
@@ -83,20 +85,20 @@ class Database:
             except OSError as error:
                 raise _unusable(error.strerror or "it is in use") from None
             except (_Damaged, sqlite3.DatabaseError) as error:
-                # Mistakes of ours are subclasses, which are left to be found.
+                # Subclasses are bugs in this program and are raised.
                 if type(error) not in (_Damaged, sqlite3.DatabaseError):
                     raise
                 raise self._set_aside() from None
 
     def _connection(self) -> "sqlite3.Connection":
-        """The file, open; opened anew when another one lies in its place."""
+        """Return the connection; reconnect if the file was replaced."""
         if self._open is not None and self._identity == _identity(self.path):
             return self._open
-        self._leave()
+        self._close_connection()
         private_folder(self._state, FOLDER)
         _create(self.path)
         self._identity = _identity(self.path)
-        opened = _opened(self.path)
+        opened = _connect(self.path)
         try:
             _check(opened)
         except BaseException:
@@ -105,18 +107,18 @@ class Database:
         self._open = opened
         return opened
 
-    def _leave(self) -> None:
+    def _close_connection(self) -> None:
         if self._open is not None:
             self._open.close()
         self._open = None
 
     def _set_aside(self) -> Unavailable:
-        """Rename the file, and its journal with it, unless another server has already."""
+        """Rename the damaged file and its journal, unless another server has already."""
         damaged, self._identity = self._identity, None
-        self._leave()
+        self._close_connection()
         aside = f"{self.path}.damaged-{secrets.token_hex(4)}"
         try:
-            with _alone_in(os.path.dirname(self.path)):
+            with _exclusive_access(os.path.dirname(self.path)):
                 if _identity(self.path) == damaged:
                     for end in ("-journal", ""):
                         _rename(self.path + end, aside + end)
@@ -124,8 +126,8 @@ class Database:
             return _unusable(error.strerror or "it is in use")
         return Unavailable(
             "The stored state of this workspace is damaged and cannot be read. Nothing was removed: the "
-            f"operator finds the file as {FOLDER}/{os.path.basename(aside)} in the server's state folder. "
-            "The next call begins with an empty state."
+            f"operator can find the file as {FOLDER}/{os.path.basename(aside)} in the server's state folder. "
+            "The next call starts with an empty state."
         )
 
 
@@ -142,19 +144,19 @@ def _transaction(database: "sqlite3.Connection", work: "Callable[[sqlite3.Connec
 
 
 def _create(path: str) -> None:
-    """Have a private file there. One that exists is not opened: closing it would end SQLite's locks on it."""
+    """Create a private file. An existing one stays closed: closing it would release SQLite's locks."""
     try:
         os.close(os.open(path, _CREATE, 0o600))
     except FileExistsError:
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-            raise PermissionError(None, "it is no file of this user") from None
+            raise PermissionError(None, "it is not a regular file of this user") from None
 
 
-def _opened(path: str) -> "sqlite3.Connection":
+def _connect(path: str) -> "sqlite3.Connection":
     import sqlite3
 
-    return sqlite3.connect(path, timeout=_PATIENCE_SECONDS, isolation_level=None, check_same_thread=False)
+    return sqlite3.connect(path, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False)
 
 
 def _check(database: "sqlite3.Connection") -> None:
@@ -164,8 +166,8 @@ def _check(database: "sqlite3.Connection") -> None:
 
 
 @contextmanager
-def _alone_in(path: str) -> Generator[None]:
-    """No other server puts anything aside in the folder `path` meanwhile. Raises: OSError."""
+def _exclusive_access(path: str) -> Generator[None]:
+    """Prevent other servers from renaming files in the folder `path`. Raises: OSError."""
     folder = os.open(path, _OPEN_FOLDER)
     try:
         with FileLock(folder):
@@ -202,5 +204,5 @@ def _refusal(error: "sqlite3.OperationalError") -> Conflict | Unavailable:
 def _unusable(why: str) -> Unavailable:
     return Unavailable(
         f"The stored state of this workspace cannot be read or written: {why}. Nothing was changed. The "
-        "operator of this server has to look at its state folder."
+        "operator has to check the server's state folder."
     )

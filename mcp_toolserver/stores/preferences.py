@@ -1,10 +1,10 @@
-"""Preferences, kept for the workspace. Nothing in this server acts on them."""
+"""Stores preferences per workspace. Nothing in this server acts on them."""
 
 import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from mcp_toolserver.capabilities.kept import Preference
+from mcp_toolserver.capabilities.stored import Preference
 from mcp_toolserver.stores.database import Database
 
 if TYPE_CHECKING:
@@ -13,19 +13,15 @@ if TYPE_CHECKING:
 _TABLE = "CREATE TABLE IF NOT EXISTS preferences (key TEXT PRIMARY KEY, value TEXT NOT NULL)"
 
 
-def _nobody() -> None:
-    return
-
-
 class StoredPreferences:
-    """Implements `Preferences`. `changed` is called when one was put."""
+    """Implements `Preferences`; calls `changed` after each change."""
 
     def __init__(
         self,
         database: Database,
         decided: Mapping[str, Preference],
         *,
-        changed: Callable[[], None] = _nobody,
+        changed: Callable[[], None] | None = None,
     ) -> None:
         self._database = database
         self._changed = changed
@@ -43,10 +39,9 @@ class StoredPreferences:
             database.execute("INSERT OR REPLACE INTO preferences VALUES (?, ?)", (key, json.dumps(value)))
             return before
 
-        return self._told(await self._database.run(work))
-
-    def _told(self, before: Preference | None) -> Preference | None:
-        self._changed()
+        before = await self._database.run(work)
+        if self._changed is not None:
+            self._changed()
         return before
 
 

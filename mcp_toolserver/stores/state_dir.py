@@ -1,4 +1,4 @@
-"""Where the server keeps what is its own."""
+"""Locates and creates the server's state folder."""
 
 import os
 import stat
@@ -10,28 +10,28 @@ from mcp_toolserver.errors import SettingsError
 
 
 def state_folder(chosen: str | None) -> str:
-    """The private folder of the server, absolute, links resolved; not created before it is needed."""
+    """Return the absolute path of the state folder, with links resolved; nothing is created."""
     return os.path.realpath(chosen or platformdirs.user_state_dir("mcp-toolserver", appauthor=False))
 
 
 def make_state_folder(path: str) -> str:
-    """Make the folder, private, where it is not there yet; its path.
+    """Create the private state folder if needed and return its path.
 
     Raises:
-        SettingsError: it cannot be made.
+        SettingsError: it cannot be created.
     """
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)
     except OSError as error:
-        raise SettingsError(f"the state folder {path} cannot be made: {error.strerror}") from None
+        raise SettingsError(f"the state folder {path} cannot be created: {error.strerror}") from None
     return path
 
 
 def private_folder(state: str, name: str) -> str:
-    """The folder `name` in the state folder, made where it is not there; its path.
+    """Create the private subfolder `name` if needed and return its path.
 
     Raises:
-        OSError: it cannot be made, is a link, or others may use it.
+        OSError: it cannot be created, is a link, or other users can access it.
     """
     path = f"{state}/{name}"
     os.makedirs(state, mode=0o700, exist_ok=True)
@@ -39,5 +39,5 @@ def private_folder(state: str, name: str) -> str:
         os.mkdir(path, 0o700)
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        raise PermissionError(None, "it is no private folder of this user")
+        raise PermissionError(None, "it is not a private folder of this user")
     return path

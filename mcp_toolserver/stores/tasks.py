@@ -1,7 +1,7 @@
-"""Calls that outlive the request they came in: what has become of each, also after the server has ended.
+"""Stores the state and outcome of tasks, which outlive their request and the server.
 
-A row is written when a task begins and when it has ended; in between only the server that runs it knows more.
-The task of a server that died without a word is found to have failed by the next that looks at it.
+A row is written when a task begins and when it ends; in between only the running server knows its state. The
+next server marks tasks of a dead server as failed.
 """
 
 import logging
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from mcp_toolserver.errors import ToolError, Unavailable
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.presence import Presence, forget, lives
+from mcp_toolserver.stores.liveness_lock import LivenessLock, is_alive, remove_lock_file
 
 if TYPE_CHECKING:
     import sqlite3
@@ -33,65 +33,69 @@ _TABLE = """CREATE TABLE IF NOT EXISTS tasks (
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskBounds:
-    """How much is kept of the tasks of one workspace."""
+class TaskRetention:
+    """Limits for the stored tasks of one workspace."""
 
     tasks: int = 512
     outcome_bytes: int = 64 << 20
-    """Of all together."""
+    """Total bytes of stored outcomes."""
     seconds: float = 3600.0
-    """How long a task can be asked for after its end."""
+    """How long a task is kept after its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRecord:
-    """One task, as far as it is written down."""
+    """The stored state of one task."""
 
     id: str
     principal: str
-    """Whose it is; nobody else is told that it exists."""
+    """The client that owns the task; others cannot see it."""
     status: Status = "working"
     message: str = ""
     created: float = field(default_factory=time.time)
-    """Seconds since 1970, as `updated`."""
+    """Seconds since 1970, as is `updated`."""
     updated: float = field(default_factory=time.time)
     outcome: str = ""
-    """JSON: the result of a call that completed, the error of one that failed."""
+    """JSON: the result of a completed call, or the error of a failed one."""
 
 
 class StoredTasks:
-    """The tasks of a workspace. Nothing is opened before the first is kept or asked for."""
+    """The tasks of a workspace. Opens nothing before the first use."""
 
     def __init__(
-        self, database: Database, bounds: TaskBounds | None = None, *, now: Callable[[], float] = time.time
+        self,
+        database: Database,
+        retention: TaskRetention | None = None,
+        *,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
-        self.bounds = bounds or TaskBounds()
+        self.retention = retention or TaskRetention()
         self._now = now
         self._owner = secrets.token_hex(8)
-        self._presence: Presence | None = None
+        self._liveness_lock: LivenessLock | None = None
         self._closed = False
 
     async def keep(self, record: TaskRecord) -> None:
-        """Write down a task that has begun, or ended.
+        """Store a task that has begun or ended.
 
         Raises:
-            Unavailable: there is no room for it, or the server is ending.
-            Conflict: another server was in the way.
+            Unavailable: there is no space, or the server is shutting down.
+            Conflict: another server held the database.
         """
         if self._closed:
-            raise Unavailable("The server is ending; no task is kept any more.")
+            raise Unavailable("The server is shutting down and stores no more tasks.")
 
         def work(database: "sqlite3.Connection") -> None:
             self._prepare(database)
-            self._arrive(database)
+            self._take_liveness_lock(database)
             self._check_room(database, record)
             _write(database, record, self._owner)
 
         await self._database.run(work)
 
     async def find(self, task: str, principal: str) -> TaskRecord | None:
-        """The task with this id, if `principal` has one.
+        """Return the task with this id, if `principal` owns it.
 
         Raises:
             Unavailable, Conflict: the store cannot be read.
@@ -117,73 +121,76 @@ class StoredTasks:
         return await self._database.run(work)
 
     async def settle(self) -> None:
-        """Write down that what still works here was cancelled: all at once, for the end has little time."""
+        """Mark all running tasks as cancelled, in one transaction, because shutdown has little time."""
         await self._finish(self._cancelled)
 
     async def aclose(self) -> None:
-        """The same, and keep nothing afterwards."""
+        """Mark running tasks as cancelled, and store nothing more."""
         self._closed = True
         await self._finish(self._end)
 
     async def _finish(self, work: "Callable[[sqlite3.Connection], None]") -> None:
-        if self._presence is None:
+        if self._liveness_lock is None:
             return
         try:
             await self._database.run(work)
         except ToolError as error:
-            log.warning("tasks that were cancelled could not be written down: %s", error)
+            log.warning("cancelled tasks could not be stored: %s", error)
 
     def _cancelled(self, database: "sqlite3.Connection") -> None:
-        self._settle(database, self._owner, "cancelled", SHUT_DOWN)
+        self._set_status(database, self._owner, "cancelled", SHUT_DOWN)
 
     def _end(self, database: "sqlite3.Connection") -> None:
         self._cancelled(database)
-        if self._presence is not None:
-            self._presence.leave()
-            self._presence = None
+        if self._liveness_lock is not None:
+            self._liveness_lock.release()
+            self._liveness_lock = None
 
     def _prepare(self, database: "sqlite3.Connection") -> None:
-        """Make the table, find out whose servers are gone, and remove what has expired."""
+        """Create the table, fail the tasks of dead servers, and remove expired tasks."""
         database.execute(_TABLE)
         for (owner,) in database.execute(
             "SELECT DISTINCT owner FROM tasks WHERE status = 'working' AND owner != ?", (self._owner,)
         ).fetchall():
-            self._bury(database, owner)
-        expired = self._now() - self.bounds.seconds
+            self._fail_tasks_of(database, owner)
+        expired = self._now() - self.retention.seconds
         database.execute("DELETE FROM tasks WHERE status != 'working' AND updated < ?", (expired,))
 
-    def _arrive(self, database: "sqlite3.Connection") -> None:
-        """Let other servers see that this one lives, and look once for all that do no more."""
-        if self._presence is None:
-            self._presence = Presence(self._place(self._owner))
-            for owner in self._strangers():
-                self._bury(database, owner)
+    def _take_liveness_lock(self, database: "sqlite3.Connection") -> None:
+        """Take the liveness lock, and check all other servers once."""
+        if self._liveness_lock is None:
+            self._liveness_lock = LivenessLock(self._lock_path(self._owner))
+            for owner in self._other_owners():
+                self._fail_tasks_of(database, owner)
 
     def _check_room(self, database: "sqlite3.Connection", record: TaskRecord) -> None:
         count, size = database.execute(
             "SELECT count(*), coalesce(sum(length(CAST(outcome AS BLOB))), 0) FROM tasks WHERE id != ?",
             (record.id,),
         ).fetchone()
-        if count >= self.bounds.tasks or size + len(record.outcome.encode()) > self.bounds.outcome_bytes:
-            raise Unavailable("So much is kept of tasks already that there is no room for another.")
+        if (
+            count >= self.retention.tasks
+            or size + len(record.outcome.encode()) > self.retention.outcome_bytes
+        ):
+            raise Unavailable("The storage for tasks is full.")
 
-    def _place(self, owner: str) -> str:
+    def _lock_path(self, owner: str) -> str:
         return f"{self._database.path}.tasks-{owner}"
 
-    def _strangers(self) -> Iterator[str]:
-        folder, _, prefix = self._place("").rpartition("/")
+    def _other_owners(self) -> Iterator[str]:
+        folder, _, prefix = self._lock_path("").rpartition("/")
         for name in os.listdir(folder):
             if name.startswith(prefix):
                 yield name.removeprefix(prefix)
 
-    def _bury(self, database: "sqlite3.Connection", owner: str) -> None:
-        """If that server is gone, its tasks have failed. This and arriving are transactions."""
-        if lives(self._place(owner)):
+    def _fail_tasks_of(self, database: "sqlite3.Connection", owner: str) -> None:
+        """Fail the tasks of a server if it is dead. This and taking the lock are transactions."""
+        if is_alive(self._lock_path(owner)):
             return
-        self._settle(database, owner, "failed", DIED)
-        forget(self._place(owner))
+        self._set_status(database, owner, "failed", DIED)
+        remove_lock_file(self._lock_path(owner))
 
-    def _settle(self, database: "sqlite3.Connection", owner: str, status: Status, message: str) -> None:
+    def _set_status(self, database: "sqlite3.Connection", owner: str, status: Status, message: str) -> None:
         database.execute(
             "UPDATE tasks SET status = ?, message = ?, updated = ? WHERE owner = ? AND status = 'working'",
             (status, message, self._now(), owner),

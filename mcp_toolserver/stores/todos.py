@@ -1,10 +1,12 @@
-"""Lists of things to do, kept for the workspace. Whoever has the handle of a list has the list."""
+"""Stores todo lists per workspace. Only the owner can use a list, by its handle."""
 
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mcp_toolserver.capabilities.kept import Todo, TodoChange, TodoList
+from mcp_toolserver.capabilities.call_scope import LOCAL
+from mcp_toolserver.capabilities.stored import Todo, TodoChange, TodoList
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.stores.database import Database
 
@@ -14,11 +16,15 @@ if TYPE_CHECKING:
 PREFIX = "todos_"
 
 KEPT = 1_000
-"""Lists; beyond, the one that was used longest ago is forgotten."""
+"""Largest number of lists; beyond it, the least recently used one is removed."""
 
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS todo_lists (
         handle TEXT PRIMARY KEY, next_id INTEGER NOT NULL, used INTEGER NOT NULL
+    )""",
+    # A separate table, so that servers of older versions can use the file. Their lists have no owner here.
+    """CREATE TABLE IF NOT EXISTS todo_owners (
+        list TEXT PRIMARY KEY REFERENCES todo_lists ON DELETE CASCADE, owner TEXT NOT NULL
     )""",
     """CREATE TABLE IF NOT EXISTS todos (
         list TEXT NOT NULL REFERENCES todo_lists ON DELETE CASCADE, position INTEGER NOT NULL,
@@ -28,43 +34,59 @@ _TABLES = (
 )
 
 
-def _nobody(_: str) -> None:
-    return
-
-
 class StoredTodos:
-    """Implements `Todos`. `changed` is told the handle of every list that was made or changed."""
+    """The lists of all owners; `changed` is called with the handle of each new or changed list."""
 
     def __init__(
-        self, database: Database, *, kept: int = KEPT, changed: Callable[[str], None] = _nobody
+        self, database: Database, *, kept: int = KEPT, changed: Callable[[str], None] | None = None
     ) -> None:
         self._database = database
         self._kept = kept
         self._changed = changed
 
-    async def change(self, handle: str, change: Callable[[TodoList], TodoList]) -> TodoChange:
-        """See `Todos.change`."""
+    def owned_by(self, owner: str) -> "OwnerTodos":
+        """Return the lists of `owner`."""
+        return OwnerTodos(self, owner)
+
+    async def change(
+        self, handle: str, change: Callable[[TodoList], TodoList], *, owner: str = LOCAL
+    ) -> TodoChange:
+        """See `Todos.change`; `owner` is who asks."""
 
         def work(database: "sqlite3.Connection") -> TodoChange:
             for table in _TABLES:
                 database.execute(table)
-            before = _read(database, handle) if handle else TodoList()
+            before = _read(database, handle, owner) if handle else TodoList()
             after = change(before)
             changed = TodoChange(handle=handle or PREFIX + secrets.token_hex(16), before=before, after=after)
-            _write(database, changed)
+            _write(database, changed, owner)
             _forget(database, self._kept)
             return changed
 
-        return self._told(await self._database.run(work))
-
-    def _told(self, change: TodoChange) -> TodoChange:
-        if change.after != change.before:
-            self._changed(change.handle)
-        return change
+        changed = await self._database.run(work)
+        if changed.after != changed.before and self._changed is not None:
+            self._changed(changed.handle)
+        return changed
 
 
-def _read(database: "sqlite3.Connection", handle: str) -> TodoList:
-    found = database.execute("SELECT next_id FROM todo_lists WHERE handle = ?", (handle,)).fetchone()
+@dataclass(frozen=True)
+class OwnerTodos:
+    """Implements `Todos`."""
+
+    stored: StoredTodos
+    owner: str
+
+    async def change(self, handle: str, change: Callable[[TodoList], TodoList]) -> TodoChange:
+        """See `Todos.change`."""
+        return await self.stored.change(handle, change, owner=self.owner)
+
+
+def _read(database: "sqlite3.Connection", handle: str, owner: str) -> TodoList:
+    found = database.execute(
+        "SELECT next_id FROM todo_lists LEFT JOIN todo_owners ON list = handle "
+        "WHERE handle = ? AND coalesce(owner, ?) = ?",
+        (handle, LOCAL, owner),
+    ).fetchone()
     if found is None:
         raise NotFound(
             "There is no such todo list. Use the list_id that an earlier call returned, or send todos "
@@ -81,12 +103,13 @@ def _read(database: "sqlite3.Connection", handle: str) -> TodoList:
     return TodoList(todos=todos, next_id=found[0])
 
 
-def _write(database: "sqlite3.Connection", changed: TodoChange) -> None:
+def _write(database: "sqlite3.Connection", changed: TodoChange, owner: str) -> None:
     database.execute(
         "INSERT INTO todo_lists VALUES (?1, ?2, (SELECT coalesce(max(used), 0) + 1 FROM todo_lists)) "
         "ON CONFLICT (handle) DO UPDATE SET next_id = excluded.next_id, used = excluded.used",
         (changed.handle, changed.after.next_id),
     )
+    database.execute("INSERT OR IGNORE INTO todo_owners VALUES (?, ?)", (changed.handle, owner))
     if changed.after.todos == changed.before.todos:
         return
     database.execute("DELETE FROM todos WHERE list = ?", (changed.handle,))

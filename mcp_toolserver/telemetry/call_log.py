@@ -1,10 +1,10 @@
-"""A line for each call, in the server's log."""
+"""Logs one line per call."""
 
 import logging
 
 from pydantic import JsonValue
 
-from mcp_toolserver.record import Call
+from mcp_toolserver.pipeline.call_record import Call
 
 log = logging.getLogger(__name__)
 
@@ -16,27 +16,27 @@ _TEXT = (
 
 
 def log_call(call: Call) -> None:
-    """Write the line of a call that has ended."""
-    told = facts(call)
-    # The client chose its name; spelt in ASCII it cannot drive a terminal.
-    shown = {**told, "tool": call.tool or "unknown tool", "client": ascii(told["client"])}
-    log.info(_TEXT, shown, extra={"facts": told})
+    """Log a finished call."""
+    fields = call_fields(call)
+    # The client chooses its name; ASCII escapes keep it from controlling a terminal.
+    shown = {**fields, "tool": call.tool or "unknown tool", "client": ascii(fields["client"])}
+    log.info(_TEXT, shown, extra={"facts": fields})
 
 
-def facts(call: Call) -> dict[str, JsonValue]:
-    """What is told of a call. A tool that does not exist has no name: the caller made that up."""
+def call_fields(call: Call) -> dict[str, JsonValue]:
+    """Return the logged fields of a call. An unknown tool has no name, because the client invented it."""
     return {
         "tool": call.tool or None,
         "permission": call.permission.flag if call.permission is not None else None,
         "verdict": call.verdict,
         "outcome": call.outcome,
         "duration_ms": round(call.duration_ms, 3),
-        "bytes": size(call),
+        "bytes": text_bytes(call),
         "call_id": call.id,
         "client": call.session[:_NAME],
     }
 
 
-def size(call: Call) -> int:
-    """Bytes of the answer's text."""
+def text_bytes(call: Call) -> int:
+    """Return the size of the result's text in bytes."""
     return len(call.text.encode(errors="surrogatepass"))

@@ -1,19 +1,19 @@
-"""Spans and metrics through OpenTelemetry: the span of each request says what became of the call.
+"""Adds the outcome of calls to OpenTelemetry spans and metrics.
 
-The MCP SDK opens the spans. Nothing of this is imported unless OpenTelemetry's SDK is in use.
+The MCP SDK opens the spans. This module is imported only if OpenTelemetry's SDK is in use.
 """
 
 from opentelemetry import metrics, trace
 
-from mcp_toolserver.observe.calls import facts, size
-from mcp_toolserver.record import Call
+from mcp_toolserver.pipeline.call_record import Call
+from mcp_toolserver.telemetry.call_log import call_fields, text_bytes
 
 _DIMENSIONS = ("tool", "permission", "verdict", "outcome")
-"""What metrics are told apart by. Each has few values; a name that a client made up is none of them."""
+"""Dimensions of the metrics. Each has few values; names invented by clients are excluded."""
 
 
 class Telemetry:
-    """Adds to the current span, and counts."""
+    """Sets attributes of the current span and updates the metrics."""
 
     def __init__(self) -> None:
         meter = metrics.get_meter("mcp_toolserver")
@@ -27,12 +27,14 @@ class Telemetry:
             "mcp_toolserver.call.size", unit="By", description="Text of the answers"
         )
 
-    def saw(self, call: Call) -> None:
-        """A call has ended."""
-        told = {name: value for name, value in facts(call).items() if isinstance(value, str | int | float)}
+    def record_call(self, call: Call) -> None:
+        """Record a finished call."""
+        fields = {
+            name: value for name, value in call_fields(call).items() if isinstance(value, str | int | float)
+        }
         span = trace.get_current_span()
-        span.set_attributes({f"mcp_toolserver.{name}": value for name, value in told.items()})
-        dimensions = {name: told[name] for name in _DIMENSIONS if name in told}
+        span.set_attributes({f"mcp_toolserver.{name}": value for name, value in fields.items()})
+        dimensions = {name: fields[name] for name in _DIMENSIONS if name in fields}
         self._calls.add(1, dimensions)
         self._duration.record(call.duration_ms / 1000, dimensions)
-        self._size.record(size(call), dimensions)
+        self._size.record(text_bytes(call), dimensions)

@@ -1,10 +1,9 @@
-"""Setting OpenTelemetry's SDK up, as its own environment variables say, in a process that is confined.
+"""Configures OpenTelemetry's SDK from its environment variables, in a sandboxed process.
 
-Its usual starter does so before the program begins, with threads that nothing confines; a server that forks
-and locks itself cannot have that. What exports is loaded by its entry point, as that starter does it.
+Its own launcher does this before the program starts, with threads that the sandbox would not cover. Exporters
+are loaded by their entry points, as the launcher does.
 
-The variables may be meant for whoever started this server, so what is missing is said in the log and stops
-nothing.
+The variables may be meant for the host process, so missing packages are only logged.
 """
 
 import logging
@@ -21,26 +20,28 @@ _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
 
 _FLUSH_SECONDS = 0.3
-"""How long the end of the server may wait for what was not sent yet."""
+"""How long shutdown may wait for pending data."""
 
 
 def start(environ: Mapping[str, str]) -> Callable[[], None]:
-    """Export spans and metrics from now on, where that is asked for. What sends the rest at the end."""
+    """Start exporting if the variables ask for it; return a function that flushes at the end."""
     off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
-    exporters = {signal: [] if off else _names(environ, signal) for signal in ("TRACES", "METRICS")}
+    exporters = {signal: [] if off else _exporter_names(environ, signal) for signal in ("TRACES", "METRICS")}
     if not any(exporters.values()):
-        return _nothing
+        return lambda: None
     if find_spec("opentelemetry.sdk") is None:
         log.info("OTEL_* asks for telemetry, which needs mcp-toolserver[otel]")
-        return _nothing
-    return _started(environ, exporters)
+        return lambda: None
+    try:
+        return _start_exporters(environ, exporters)
+    except Exception as error:  # noqa: BLE001  exporters are others' code, and raise what they like
+        log.warning("telemetry cannot be set up, so nothing is exported: %s: %s", type(error).__name__, error)
+        return lambda: None
 
 
-def _nothing() -> None:
-    """Nothing is left to send."""
-
-
-def _started(environ: Mapping[str, str], exporters: Mapping[str, Sequence[str]]) -> Callable[[], None]:
+def _start_exporters(
+    environ: Mapping[str, str], exporters: Mapping[str, Sequence[str]]
+) -> Callable[[], None]:
     from opentelemetry import metrics, trace
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
@@ -48,13 +49,13 @@ def _started(environ: Mapping[str, str], exporters: Mapping[str, Sequence[str]])
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    # What the variables say of the service goes before this.
+    # The service name from the variables takes precedence.
     named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     resource = Resource.create({} if named else {SERVICE_NAME: "mcp-toolserver"})
     spans = TracerProvider(resource=resource)
-    for exporter in _loaded("TRACES", exporters):
+    for exporter in _load_exporters("TRACES", exporters):
         spans.add_span_processor(BatchSpanProcessor(exporter))
-    readers = [PeriodicExportingMetricReader(exporter) for exporter in _loaded("METRICS", exporters)]
+    readers = [PeriodicExportingMetricReader(exporter) for exporter in _load_exporters("METRICS", exporters)]
     meters = MeterProvider(readers, resource=resource)
     trace.set_tracer_provider(spans)
     metrics.set_meter_provider(meters)
@@ -62,7 +63,7 @@ def _started(environ: Mapping[str, str], exporters: Mapping[str, Sequence[str]])
 
 
 def _flush(*sending: Callable[[], object]) -> None:
-    """Send what was not sent yet, as far as that is quick: nobody waits for a collector that is gone."""
+    """Flush pending data for a short time, in case the collector is unreachable."""
     threads = [threading.Thread(target=send, daemon=True) for send in sending]
     for thread in threads:
         thread.start()
@@ -71,8 +72,8 @@ def _flush(*sending: Callable[[], object]) -> None:
         thread.join(max(0.0, deadline - time.monotonic()))
 
 
-def _names(environ: Mapping[str, str], signal: str) -> list[str]:
-    """The exporters that are asked for; where only an address is given, the one for OTLP."""
+def _exporter_names(environ: Mapping[str, str], signal: str) -> list[str]:
+    """Return the requested exporters; OTLP if only an endpoint is set."""
     given = environ.get(f"OTEL_{signal}_EXPORTER")
     addressed = _ENDPOINT in environ or f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT" in environ
     names = [name.strip() for name in (given or ("otlp" if addressed else "")).split(",")]
@@ -81,8 +82,8 @@ def _names(environ: Mapping[str, str], signal: str) -> list[str]:
     return [known.get(name, name) for name in names if name not in ("", "none")]
 
 
-def _loaded(signal: str, exporters: Mapping[str, Sequence[str]]) -> list[Any]:
-    """The exporters of a signal that are installed."""
+def _load_exporters(signal: str, exporters: Mapping[str, Sequence[str]]) -> list[Any]:
+    """Return the installed exporters of a signal."""
     group = f"opentelemetry_{signal.lower()}_exporter"
     found: list[Any] = []
     for name in exporters[signal]:

@@ -1,4 +1,6 @@
-"""Arguments as real clients send them, and what no tool should ever have to see."""
+"""Normalises arguments as real clients send them (JSON in strings, placeholders) and rejects invalid
+Unicode.
+"""
 
 import json
 import math
@@ -53,16 +55,52 @@ def lenient(arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonValue])
     """Mend what real clients get wrong, by the tool's JSON Schema; everything else stays for validation.
 
     A list or object sent as JSON text is parsed. An optional argument sent as null or "" counts as not sent,
-    unless its schema allows an empty string by name (`minLength: 0`).
+    unless its schema allows an empty string by name (`minLength: 0`). So do fields of objects.
     """
+    optional = _optional(schema)
+    properties = _mapping(schema.get("properties"))
+    return {
+        name: _mended(value, _mapping(properties.get(name)))
+        for name, value in arguments.items()
+        if not (name in optional and _is_unsent(value, optional[name]))
+    }
+
+
+def _mended(value: JsonValue, schema: Mapping[str, JsonValue]) -> JsonValue:
+    """The same for what lies inside an argument."""
+    match _parsed(value, schema.get("type")):
+        case dict() as parts if "properties" in schema:
+            return lenient(parts, schema)
+        case list() as items:
+            return [_mended(item, _mapping(schema.get("items"))) for item in items]
+        case other:
+            return other
+
+
+def placeholders(arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonValue]) -> frozenset[str]:
+    """The optional arguments sent as 0 or "", by the tool's JSON Schema.
+
+    Clients in strict mode must send every argument. For one they have no value for they send the zero of its
+    type, which may also be meant: the caller decides whether it can be.
+    """
+    optional = _optional(schema)
+    return frozenset(
+        name for name, value in arguments.items() if name in optional and _is_zero(value, optional[name])
+    )
+
+
+def _optional(schema: Mapping[str, JsonValue]) -> Mapping[str, Mapping[str, JsonValue]]:
+    """The schema of each optional argument."""
     properties = _mapping(schema.get("properties"))
     required = schema.get("required")
-    optional = set(properties) - set(required if isinstance(required, list) else ())
-    return {
-        name: _parsed(value, _mapping(properties.get(name)).get("type"))
-        for name, value in arguments.items()
-        if not (name in optional and _is_unsent(value, _mapping(properties.get(name))))
-    }
+    names = set(properties) - set(required if isinstance(required, list) else ())
+    return {name: _mapping(properties[name]) for name in names}
+
+
+def _is_zero(value: JsonValue, schema: Mapping[str, JsonValue]) -> bool:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value == 0 and schema.get("type") in ("integer", "number")
+    return value == "" and schema.get("type") == "string"
 
 
 def _is_unsent(value: JsonValue, schema: Mapping[str, JsonValue]) -> bool:

@@ -1,4 +1,4 @@
-"""Which of a few short texts suit some words best: Okapi BM25, with names that are words in one."""
+"""Ranks short texts by relevance to a query: Okapi BM25, with compound names split into words."""
 
 import math
 import re
@@ -8,7 +8,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SATURATION = 1.2
 _LENGTH = 0.75
 _BEGINNING = 0.5
-"""What a word counts that only begins as it should."""
+"""Weight of a word that only shares a prefix."""
 
 Weights = Mapping[str, float]
 """Word → how much it is worth in a text."""
@@ -33,7 +33,7 @@ def weights(parts: Iterable[tuple[str, float]]) -> Weights:
 
 
 def scores(query: Sequence[str], texts: Sequence[Weights]) -> list[float]:
-    """How well each text suits the words of `query`; 0 is not at all."""
+    """The relevance of each text for `query`; 0 means none."""
     usual = sum(sum(text.values()) for text in texts) / (len(texts) or 1)
     totals = [0.0] * len(texts)
     for word in dict.fromkeys(query):

@@ -1,4 +1,4 @@
-"""What holds the permission mode on this machine, as one line for clients and models."""
+"""Describes in one line for clients and models what enforces the permission mode on this machine."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Folders as text: a name a line, beneath its folder; folders end in `/`, what is no file says what it is."""
+"""Formats folders as an indented list: one name per line; folders end in `/`, special files are labelled."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime

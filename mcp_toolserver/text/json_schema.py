@@ -1,4 +1,4 @@
-"""JSON Schemas as small and as plain as clients like them."""
+"""Generates small, plain JSON Schemas from pydantic models."""
 
 import json
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class _Plain(GenerateJsonSchema):
         return result
 
 
-_UNTOLD = frozenset({"title", "maxLength", "maxItems", "maximum", "pattern", "$defs"})
+_OMITTED = frozenset({"title", "maxLength", "maxItems", "maximum", "pattern", "$defs"})
 _OF_A_MODEL = frozenset({"description", "additionalProperties"})
 _OBVIOUS = (
     ("default", False),
@@ -39,45 +39,45 @@ _OBVIOUS = (
     ("minimum", 0),
     ("minimum", 1),
 )
-"""Said by an error when it matters; told to every model at every start, it would only cost."""
+"""Omitted from schemas to save context; a validation error states it when it matters."""
 
 
 def plain_schema(model: type[BaseModel]) -> Schema:
-    """The JSON Schema of `model`: root `type: object`, no references, no titles, nothing said twice."""
+    """The JSON Schema of `model`: root `type: object`, no references, no titles, no repetitions."""
     generated = _SCHEMA.validate_python(model.model_json_schema(schema_generator=_Plain))
     generated.pop("description", None)
     properties = generated.setdefault("properties", {})
     definitions = generated.get("$defs")
     assert isinstance(properties, dict)
-    told = _Told(frozenset(properties), definitions if isinstance(definitions, dict) else {})
-    plain = told.plain(generated)
-    plain["properties"] = {name: told.node(value) for name, value in properties.items()}
+    simplifier = _Simplifier(frozenset(properties), definitions if isinstance(definitions, dict) else {})
+    plain = simplifier.plain(generated)
+    plain["properties"] = {name: simplifier.node(value) for name, value in properties.items()}
     return plain
 
 
 def _in_words(key: str, node: Schema) -> bool:
-    """Whether it is a default that the description names, in brackets."""
+    """Whether the description already names the default, in brackets."""
     return key == "default" and f"({json.dumps(node[key])})" in str(node.get("description"))
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What is known by now: the arguments of the tool itself, and the models that references name."""
+class _Simplifier:
+    """Simplifies schema nodes; knows the arguments of the tool and the models that references name."""
 
     arguments: frozenset[str]
     definitions: Schema
 
     def plain(self, node: Schema) -> Schema:
-        """`node` without what is untold or obvious."""
-        told: Schema = {
+        """`node` without omitted and obvious keywords."""
+        simplified: Schema = {
             key: self._parts(value) if key == "properties" else self.node(value)
             for key, value in node.items()
-            if key not in _UNTOLD and (key, value) not in _OBVIOUS and not _in_words(key, node)
+            if key not in _OMITTED and (key, value) not in _OBVIOUS and not _in_words(key, node)
         }
         # What is not forbidden is allowed; some clients refuse a schema that says nothing.
-        if told.get("additionalProperties") == {}:
-            del told["additionalProperties"]
-        return told
+        if simplified.get("additionalProperties") == {}:
+            del simplified["additionalProperties"]
+        return simplified
 
     def node(self, node: JsonValue) -> JsonValue:
         """Any part of a schema."""
@@ -89,13 +89,13 @@ class _Told:
         return self._part(reference) if isinstance(reference, str) else self.plain(node)
 
     def _part(self, reference: str) -> Schema:
-        """The model that `reference` names, in its place; some clients refuse references."""
+        """The model that `reference` names, inlined; some clients reject references."""
         target = self.definitions[reference.removeprefix("#/$defs/")]
         assert isinstance(target, dict)
         return self.plain({key: value for key, value in target.items() if key not in _OF_A_MODEL})
 
     def _parts(self, properties: JsonValue) -> JsonValue:
-        """Inside a part, a field that is spelt like an argument means the same."""
+        """A nested field with the name of an argument has the same meaning, so its description is dropped."""
         assert isinstance(properties, dict)
         return {name: self._field(name, self.node(value)) for name, value in properties.items()}
 

@@ -1,10 +1,15 @@
-"""What can be refused of a path by looking at its letters alone. Containment is the kernel's to decide."""
+"""Rejects paths by their syntax alone. The kernel decides whether a path is inside a root."""
 
 MAX_COMPONENT = 255
 """Bytes; the limit of every common Linux file system."""
 
 
-def lexical(path: str) -> str:
+def lies_in(folder: str, path: str) -> bool:
+    """Whether the absolute `path` is `folder`, or lies in it."""
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
+
+
+def check_spelling(path: str) -> str:
     """Give `path` back, or say why no file can have that name.
 
     A path is taken as written: no URL decoding, no `~`, no Unicode folding.

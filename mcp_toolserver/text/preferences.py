@@ -1,9 +1,9 @@
-"""Which preferences can be kept, and what each may be."""
+"""The preferences that can be stored, and their allowed values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mcp_toolserver.capabilities.kept import Preference
+from mcp_toolserver.capabilities.stored import Preference
 from mcp_toolserver.errors import InvalidInput
 
 MAX_CHARACTERS = 200
@@ -12,8 +12,8 @@ YES_OR_NO = ("true", "false")
 
 
 @dataclass(frozen=True)
-class Words:
-    """A preference in words: one of `options`, or any where there are none."""
+class TextPreference:
+    """A text preference: one of `options`, or any text if there are none."""
 
     options: tuple[str, ...] = ()
 
@@ -29,8 +29,8 @@ class Words:
 
 
 @dataclass(frozen=True)
-class YesOrNo:
-    """A preference that is on or off."""
+class BooleanPreference:
+    """A preference that is true or false."""
 
     def accepted(self, key: str, value: object) -> bool:
         """Raises: InvalidInput."""
@@ -53,19 +53,19 @@ _SWITCHES = (
     "verbose",
 )
 
-PREFERENCES: Mapping[str, Words | YesOrNo] = {
-    "editorMode": Words(("default", "vim", "emacs")),
-    "language": Words(),
-    "model": Words(),
-    "preferredNotifChannel": Words(),
-    "teammateMode": Words(("auto", "tmux", "in-process")),
-    "theme": Words(),
-    **dict.fromkeys(_SWITCHES, YesOrNo()),
+PREFERENCES: Mapping[str, TextPreference | BooleanPreference] = {
+    "editorMode": TextPreference(("default", "vim", "emacs")),
+    "language": TextPreference(),
+    "model": TextPreference(),
+    "preferredNotifChannel": TextPreference(),
+    "teammateMode": TextPreference(("auto", "tmux", "in-process")),
+    "theme": TextPreference(),
+    **dict.fromkeys(_SWITCHES, BooleanPreference()),
 }
 
 
 def unknown(key: str, decided: Sequence[str]) -> InvalidInput:
-    """What to say of a key that is none."""
+    """The error for an unknown key."""
     known = ", ".join((*sorted(PREFERENCES), *decided))
     return InvalidInput(f"Unknown setting: {key!r}. There are {known}.")
 

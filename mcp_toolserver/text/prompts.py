@@ -1,4 +1,4 @@
-"""Prompts that people start by name: what a model is told to do, in the words of the tools there are."""
+"""The MCP prompts, which users select by name."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Values = Literal["path", "branch", "text"]
 
 @dataclass(frozen=True, kw_only=True)
 class Argument:
-    """What can be said with a prompt."""
+    """An argument of a prompt."""
 
     name: str
     description: str

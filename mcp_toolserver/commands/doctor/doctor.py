@@ -1,4 +1,4 @@
-"""`doctor`: what is enforced here and by which layer, with the proof; what is missing, and how to get it."""
+"""`doctor`: shows what each layer enforces here, with proof; what is missing, and how to install it."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mcp_toolserver.commands.examined import CONFINED, MODES, Facts, examine
-from mcp_toolserver.commands.findings import Finding, findings
-from mcp_toolserver.commands.layers import Standing, layers
-from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.found_programs import Found
-from mcp_toolserver.runtime.sandbox.walls import Check
+from mcp_toolserver.commands.doctor.checks import Finding, findings
+from mcp_toolserver.commands.doctor.facts import CONFINED, MODES, Facts, examine
+from mcp_toolserver.commands.doctor.layers import Standing, layers
+from mcp_toolserver.runtime.executables import HostExecutables
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.sandbox.layers.spec import Check
 from mcp_toolserver.settings import Settings
 
 _COLOURS: Mapping[Standing, str] = {"holds": "green", "degraded": "yellow", "missing": "red", "note": "cyan"}
@@ -26,7 +26,7 @@ _ENDINGS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What was tried in one mode."""
+    """The tests of one layer in one mode."""
 
     layer: str
     held: bool
@@ -41,7 +41,7 @@ class ModeReport:
     mode: str
     layers: Mapping[str, str]
     trials: Mapping[str, Trial]
-    """Of commands and of the server's own process; none where nothing confines them."""
+    """By subject: commands and the server process; empty if nothing confines them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ def _trials(facts: Facts, mode: str) -> Iterator[tuple[str, Trial]]:
     yield "server process", Trial(layer=layer, held=tried.holds, checks=tried.checks, reasons=problem)
 
 
-def doctor(settings: Settings, broker: Broker | None, found: Found, *, as_json: bool) -> int:
+def doctor(settings: Settings, broker: Broker | None, found: HostExecutables, *, as_json: bool) -> int:
     """Print the report; exit status 0 when all holds, 1 when something is degraded, 2 when refused.
 
     Raises:

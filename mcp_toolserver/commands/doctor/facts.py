@@ -1,4 +1,4 @@
-"""What the doctor found out about this machine and these settings, before it judges."""
+"""Collects the facts about this machine and these settings that the checks rate."""
 
 import os
 import sys
@@ -6,36 +6,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 
-from mcp_toolserver import confine
-from mcp_toolserver.capabilities.prices import Capability
-from mcp_toolserver.commands import host
-from mcp_toolserver.commands.host import Host, Place
-from mcp_toolserver.commands.own_process import Tried, try_lock
-from mcp_toolserver.runtime.beneath import Openat2, best_engine
-from mcp_toolserver.runtime.desktop_programs import lacking_desktop
-from mcp_toolserver.runtime.found_programs import Found
-from mcp_toolserver.runtime.fs import Workspace
-from mcp_toolserver.runtime.host_programs import KERNEL
-from mcp_toolserver.runtime.sandbox.bounds import describe
-from mcp_toolserver.runtime.sandbox.charter import Charter, find_shell
-from mcp_toolserver.runtime.sandbox.kernel import landlock_abi
-from mcp_toolserver.runtime.sandbox.landlock import mended_errata, missing_rights
-from mcp_toolserver.runtime.sandbox.walls import Proof
+from mcp_toolserver.app import confinement
+from mcp_toolserver.app.compose import host_facts
+from mcp_toolserver.app.policy import rule_context
+from mcp_toolserver.capabilities.permissions import DESKTOP, Capability
+from mcp_toolserver.commands.doctor import host
+from mcp_toolserver.commands.doctor.host import Host, Place
+from mcp_toolserver.commands.doctor.server_lock_test import LockTestResult, try_lock
+from mcp_toolserver.pipeline.registry import Registry, discover
+from mcp_toolserver.policy.rules import by_reach
+from mcp_toolserver.runtime.executables import HostExecutables
+from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.sandbox.broker.limit_settings import describe
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell
+from mcp_toolserver.runtime.sandbox.layers.kernel import landlock_abi
+from mcp_toolserver.runtime.sandbox.layers.landlock import mended_errata, missing_rights
+from mcp_toolserver.runtime.sandbox.layers.spec import Proof
+from mcp_toolserver.runtime.which import KERNEL
 from mcp_toolserver.settings import Settings
-from mcp_toolserver.stores.chain import FOLDER as AUDIT
-from mcp_toolserver.stores.folder import state_folder
+from mcp_toolserver.stores.audit_chain import FOLDER as AUDIT
+from mcp_toolserver.stores.state_dir import state_folder
 
 READ_ONLY, WORKSPACE_WRITE, FULL = "read-only", "workspace-write", "danger-full-access"
 MODES = (READ_ONLY, WORKSPACE_WRITE, FULL)
 CONFINED = (READ_ONLY, WORKSPACE_WRITE)
 
-NOWHERE = Proof(commands="none", helpers="none", reasons=(f"there are no walls on {sys.platform}",))
-NO_SERVER = Tried(problem=NOWHERE.reasons[0])
+NO_SANDBOX = Proof(commands="none", helpers="none", reasons=(f"there is no sandbox on {sys.platform}",))
+NO_SERVER = LockTestResult(problem=NO_SANDBOX.reasons[0])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """All of it."""
+    """All facts that the checks rate."""
 
     host: Host
     mode: str
@@ -46,18 +49,18 @@ class Facts:
     abi: int
     """The version of Landlock; 0 is none."""
     missing: tuple[str, ...]
-    """What that version cannot refuse, in words."""
+    """Operations that this version cannot restrict."""
     errata: tuple[int, ...]
     filters: str
     """Why system calls cannot be filtered; empty when they can."""
     proofs: Mapping[str, Proof]
-    """Of commands, by confined mode."""
-    servers: Mapping[str, Tried]
-    """Of the server's own process, by confined mode."""
+    """Proof of the command sandbox, by confined mode."""
+    servers: Mapping[str, LockTestResult]
+    """Test results of the server's lock, by confined mode."""
     unprotectable: str
     """Why a root cannot be protected; empty when it can."""
     programs: tuple[str, ...]
-    """Where bubblewrap is."""
+    """Paths of bubblewrap."""
     ripgrep: str | None
     ripgrep_version: str
     git: str | None
@@ -67,6 +70,8 @@ class Facts:
     git_writable: bool
     allow_unconfined_server: bool
     limits: tuple[str, ...]
+    saved: tuple[str, ...]
+    """Retention limits of saved outputs and of the quarantine."""
     variables: tuple[str, ...]
     """Names of what commands find in their environment."""
     raw_output: bool
@@ -76,95 +81,113 @@ class Facts:
     """Files and folders of the server that other users can read or change."""
     powershell: str | None = None
     engine: str | None = None
-    """What starts containers."""
+    """Path of the container engine."""
     desktop: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What can be done there, and by which program."""
+    """Available desktop features, each with its program."""
     no_desktop: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What cannot, and why."""
+    """Unavailable desktop features, each with the reason."""
     kernel: bool = False
     """Whether code can run in a Jupyter kernel."""
+    hiding_rules: tuple[str, ...] = ()
+    """Deny rules that hide paths from tools, and in a confined mode from commands."""
+    tool_rules: tuple[str, ...] = ()
+    """Deny rules that bind only calls of the tool they name, and not what commands do."""
 
 
-def examine(settings: Settings, found: Found, *, broker: bool) -> Facts:
-    """Look at everything, and try the walls.
+def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Facts:
+    """Collect all facts, and test the sandbox.
 
     Raises:
         SettingsError: a root is no folder.
     """
-    charter = confine.charter(settings, found)
-    walls = charter.walls
+    broker_policy = confinement.broker_policy(settings, found)
+    sandbox = broker_policy.sandbox
     abi = landlock_abi() if broker else 0
+    facts = host_facts(settings, found, NO_SANDBOX if broker else None, server_landlock=None)
+    hiding_rules, tool_rules = by_reach(settings.deny, rule_context(Registry(discover())))
     return Facts(
         host=host.look(),
-        mode=walls.mode,
+        mode=sandbox.mode,
         roots=tuple(map(host.place, Workspace(settings.root).roots)),
         broker=broker,
-        openat2=isinstance(best_engine(), Openat2),
+        openat2=isinstance(best_resolver(), Openat2),
         abi=abi,
         missing=missing_rights(abi),
         errata=mended_errata() if abi else (),
         filters=_filters() if broker else f"there are none on {sys.platform}",
-        proofs={mode: _proof(charter, mode) if broker else NOWHERE for mode in CONFINED},
+        proofs={mode: _proof(broker_policy, mode) if broker else NO_SANDBOX for mode in CONFINED},
         servers={mode: _server(settings, mode) if broker else NO_SERVER for mode in CONFINED},
-        unprotectable=_unprotectable(charter) if broker else "",
-        programs=walls.programs,
+        unprotectable=_unprotectable(broker_policy) if broker else "",
+        programs=sandbox.programs,
         ripgrep=found.ripgrep,
         ripgrep_version=host.version(found.ripgrep, ("--no-config", "--version")),
         git=found.git,
         git_version=host.version(found.git),
-        network=walls.network,
-        git_writable=walls.git_writable,
+        network=sandbox.network,
+        git_writable=sandbox.git_writable,
         allow_unconfined_server=settings.allow_unconfined_server,
-        limits=describe(charter.bounds),
-        variables=tuple(sorted(charter.environment)),
+        limits=describe(broker_policy.bounds),
+        saved=_saved(settings),
+        variables=tuple(sorted(broker_policy.environment)),
         raw_output=settings.raw_output,
         state=state_folder(settings.state_dir),
         audit=os.path.join(state_folder(settings.state_dir), AUDIT),
         exposed=_exposed(settings),
         powershell=found.powershell,
         engine=found.engine,
-        desktop={_spoken(need): program for need, program in found.desktop.programs.items()},
+        desktop={_display_name(need): program for need, program in found.desktop.programs.items()},
         no_desktop={
-            _spoken(need): why
-            for need, why in lacking_desktop(found.desktop, private=settings.desktop_private).items()
+            _display_name(need): why.text for need in DESKTOP if (why := need.unavailable(facts)) is not None
         },
         kernel=all(find_spec(name) is not None for name in KERNEL),
+        hiding_rules=hiding_rules,
+        tool_rules=tool_rules,
     )
 
 
-def _spoken(need: Capability) -> str:
+def _saved(settings: Settings) -> tuple[str, ...]:
+    return (
+        f"saved outputs: {settings.output_size} MiB together, for {settings.output_hours} hours",
+        f"left free on the disk of the state folder: {settings.disk_reserve} MiB",
+        f"quarantine, at start: {settings.quarantine_size} MiB, for {settings.quarantine_days} days",
+    )
+
+
+def _display_name(need: Capability) -> str:
     """`desktop_open` is to open, among what a desktop can do."""
     return need.value.removeprefix("desktop_").replace("_", " ")
 
 
-def _server(settings: Settings, mode: str) -> Tried:
+def _server(settings: Settings, mode: str) -> LockTestResult:
     return try_lock(mode, network=settings.network != "none")
 
 
 def _filters() -> str:
-    from mcp_toolserver.runtime.sandbox.canary import missing_filter
+    from mcp_toolserver.runtime.sandbox.selftest.selftest import missing_filter
 
     return missing_filter()
 
 
-def _proof(charter: Charter, mode: str) -> Proof:
+def _proof(broker_policy: BrokerPolicy, mode: str) -> Proof:
     # It needs what only Linux has.
-    from mcp_toolserver.runtime.sandbox.confined import proven
+    from mcp_toolserver.runtime.sandbox.layers.confinement import run_selftest
 
-    shell = charter.shell or find_shell(charter.environment.get("PATH", ""))
-    return proven(replace(charter, shell=shell, walls=replace(charter.walls, mode=mode)))
+    shell = broker_policy.shell or find_shell(broker_policy.environment.get("PATH", ""))
+    return run_selftest(
+        replace(broker_policy, shell=shell, sandbox=replace(broker_policy.sandbox, mode=mode))
+    )
 
 
-def _unprotectable(charter: Charter) -> str:
+def _unprotectable(broker_policy: BrokerPolicy) -> str:
     """Why commands that write could not be kept from something in the real roots."""
-    from mcp_toolserver.runtime.sandbox.confined import ground
-    from mcp_toolserver.runtime.sandbox.guard import Unprotectable, look
+    from mcp_toolserver.runtime.sandbox.layers.confinement import open_roots, protected_paths_now
+    from mcp_toolserver.runtime.sandbox.protected.snapshot import Unprotectable, take_snapshot
 
-    if charter.walls.mode != WORKSPACE_WRITE:
+    if broker_policy.sandbox.mode != WORKSPACE_WRITE:
         return ""
-    on = ground(charter.walls)
+    on = open_roots(broker_policy.sandbox)
     try:
-        look(charter.walls, on.roots, on.surveys)
+        take_snapshot(broker_policy.sandbox, on.roots, protected_paths_now(broker_policy.sandbox, on)).close()
     except Unprotectable as error:
         return str(error)
     finally:

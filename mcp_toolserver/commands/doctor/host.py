@@ -1,4 +1,4 @@
-"""What kind of machine this is, as far as confinement depends on it."""
+"""Describes this machine as far as sandboxing depends on it."""
 
 import os
 import platform
@@ -109,7 +109,7 @@ def place(path: str) -> Place:
 
 
 def file_system(path: str, mounts: str) -> str:
-    """What is mounted where `path` lies, by a table as in /proc/self/mounts; empty when it is not told."""
+    """What is mounted where `path` lies, by a table as in /proc/self/mounts; empty if unknown."""
     fields = (line.split() for line in mounts.splitlines())
     # Spaces in names are written as octal numbers.
     mounted = [(one[1].replace(r"\040", " "), one[2]) for one in fields if len(one) > 2]

@@ -1,8 +1,8 @@
-"""How to get what is missing, on each kind of machine. Pure: facts in, sentences out."""
+"""Explains how to install what is missing on each kind of machine. Pure functions."""
 
 from collections.abc import Mapping, Sequence
 
-from mcp_toolserver.commands.host import Host
+from mcp_toolserver.commands.doctor.host import Host
 
 NOT_LINUX: Mapping[str, str] = {
     "Darwin": "commands are confined on Linux only so far: run the server in a Linux container or virtual "
@@ -56,7 +56,7 @@ def install(package: str, host: Host) -> str:
     )
 
 
-def walls(host: Host, programs: Sequence[str]) -> str:
+def sandbox(host: Host, programs: Sequence[str]) -> str:
     """What to do where bubblewrap is not proven; `programs` are where it was found."""
     if host.system != "Linux":
         return NOT_LINUX.get(host.system, "use Linux")
@@ -70,7 +70,7 @@ def walls(host: Host, programs: Sequence[str]) -> str:
 
 
 def landlock(host: Host, abi: int, least: int) -> str:
-    """What to do where Landlock is missing or too old."""
+    """How to get Landlock if it is missing or too old."""
     if host.system != "Linux":
         return NOT_LINUX.get(host.system, "use Linux")
     if 0 < abi < least:
@@ -87,7 +87,7 @@ def landlock(host: Host, abi: int, least: int) -> str:
 
 
 def _boot(host: Host) -> str:
-    """How to change the command line of the kernel."""
+    """How to change the kernel command line."""
     names = set(host.distributions)
     if names & {"debian", "ubuntu"}:
         return "GRUB_CMDLINE_LINUX in /etc/default/grub, then update-grub"

@@ -1,21 +1,20 @@
-"""Which layer holds what in each mode, in words; and whether that is all it should be. Pure: facts in."""
+"""Describes which layer enforces what in each mode. Pure functions."""
 
 from collections.abc import Mapping
 from typing import Literal
 
-from mcp_toolserver.commands.examined import FULL, READ_ONLY, Facts
-from mcp_toolserver.runtime.sandbox.walls import Layer
-from mcp_toolserver.text.enforcement import Enforcement, summary
+from mcp_toolserver.commands.doctor.facts import FULL, READ_ONLY, Facts
+from mcp_toolserver.runtime.sandbox.layers.spec import Layer
+from mcp_toolserver.text.enforcement_summary import Enforcement, summary
 
 FIRST_ABI_WITH_SCOPES = 6
 
 Standing = Literal["holds", "degraded", "missing", "note"]
-"""It is as it should be; it is weaker; it is not there, and the mode does not go without it; it is good to
-know."""
+"""Enforced; enforced more weakly; missing although the mode requires it; for information."""
 
 
 def enforcement(facts: Facts, mode: str) -> Enforcement:
-    """What a summary says of `mode`."""
+    """The enforcement in `mode`, for the summary."""
     confined = mode != FULL
     return Enforcement(
         mode=mode,
@@ -65,10 +64,10 @@ def server_problem(facts: Facts, mode: str) -> str:
 def _commands(facts: Facts, mode: str) -> str:
     if mode == FULL:
         return "not confined" if facts.broker else "refused"
-    return {"none": "refused", **_walls(facts)}[facts.proofs[mode].commands]
+    return {"none": "refused", **_sandbox_layers(facts)}[facts.proofs[mode].commands]
 
 
-def _walls(facts: Facts) -> Mapping[Layer, str]:
+def _sandbox_layers(facts: Facts) -> Mapping[Layer, str]:
     return {
         "bubblewrap": "bubblewrap alone" if facts.filters else "bubblewrap + seccomp",
         "landlock": "Landlock + seccomp",
@@ -78,7 +77,7 @@ def _walls(facts: Facts) -> Mapping[Layer, str]:
 def _searches(facts: Facts, mode: str) -> str:
     if mode == FULL:
         return "Landlock + seccomp" if facts.abi and not facts.filters else "not confined"
-    return {"none": "refused", **_walls(facts)}[facts.proofs[mode].helpers]
+    return {"none": "refused", **_sandbox_layers(facts)}[facts.proofs[mode].helpers]
 
 
 def _network(facts: Facts, mode: str) -> str:
@@ -94,7 +93,7 @@ def _network(facts: Facts, mode: str) -> str:
 
 
 def _ending(facts: Facts, mode: str) -> str:
-    """What kills all that a command started."""
+    """The mechanism that kills every process that a command started."""
     scopes = "signal scopes" if facts.abi >= FIRST_ABI_WITH_SCOPES else "stop and sweep"
     apart = mode != FULL and facts.proofs[mode].commands == "bubblewrap"
     if not facts.broker:

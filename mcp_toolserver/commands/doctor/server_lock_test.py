@@ -1,4 +1,4 @@
-"""The server's own process tried: a fork is locked as a server would be, and then does what no server may."""
+"""Tests the lock of the server process: locks a fork and tries what a server must not be able to do."""
 
 import json
 import os
@@ -11,15 +11,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NoReturn
 
-from mcp_toolserver.runtime.sandbox.enclosure import LockError, lock_server
-from mcp_toolserver.runtime.sandbox.walls import Check
+from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError, lock_server
+from mcp_toolserver.runtime.sandbox.layers.spec import Check
 
 WORKSPACE_WRITE = "workspace-write"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tried:
-    """What came of it."""
+class LockTestResult:
+    """The result of the lock test."""
 
     landlock: int = 0
     """The version that holds the process; 0 when nothing does."""
@@ -34,49 +34,49 @@ class Tried:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Grounds:
+class _TestFolders:
     state: str
     root: str
     outside: str
 
 
-def try_lock(mode: str, *, network: bool = False) -> Tried:
+def try_lock(mode: str, *, network: bool = False) -> LockTestResult:
     """Lock a fork of this process, which must have one thread, and see what it can still do. With `network`
     it may connect, as the web tools do."""
     with TemporaryDirectory(prefix="mcp-toolserver-") as base:
         names = ("state", "root", "outside")
-        grounds = _Grounds(**{name: os.path.realpath(f"{base}/{name}") for name in names})
+        grounds = _TestFolders(**{name: os.path.realpath(f"{base}/{name}") for name in names})
         for folder in (grounds.state, grounds.root, grounds.outside):
             os.mkdir(folder)
         Path(grounds.outside, "kept").write_text("kept", encoding="utf-8")
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
-            _tell(writing, mode, grounds, network=network)
+            _run_in_fork(writing, mode, grounds, network=network)
         os.close(writing)
-        with os.fdopen(reading, "rb") as told:
-            said = told.read()
+        with os.fdopen(reading, "rb") as pipe:
+            said = pipe.read()
         os.waitpid(child, 0)
-    return _heard(said)
+    return _decoded(said)
 
 
-def _heard(said: bytes) -> Tried:
+def _decoded(said: bytes) -> LockTestResult:
     if not said:
-        return Tried(problem="the process that was to be locked ended at once")
+        return LockTestResult(problem="the process that was to be locked ended at once")
     message = json.loads(said)
     checks = tuple(Check(**check) for check in message["checks"])
-    return Tried(landlock=message["landlock"], checks=checks, problem=message["problem"])
+    return LockTestResult(landlock=message["landlock"], checks=checks, problem=message["problem"])
 
 
-def _tell(writing: int, mode: str, grounds: _Grounds, *, network: bool) -> NoReturn:
+def _run_in_fork(writing: int, mode: str, grounds: _TestFolders, *, network: bool) -> NoReturn:
     """In the fork."""
     try:
-        os.write(writing, json.dumps(_tried(mode, grounds, network=network)).encode())
+        os.write(writing, json.dumps(_test_results(mode, grounds, network=network)).encode())
     finally:
         os._exit(0)
 
 
-def _tried(mode: str, grounds: _Grounds, *, network: bool) -> dict[str, object]:
+def _test_results(mode: str, grounds: _TestFolders, *, network: bool) -> dict[str, object]:
     writes = (grounds.state, grounds.root) if mode == WORKSPACE_WRITE else (grounds.state,)
     try:
         locked = lock_server(mode=mode, reads=(grounds.state, grounds.root), writes=writes, network=network)
@@ -94,9 +94,9 @@ def _tried(mode: str, grounds: _Grounds, *, network: bool) -> dict[str, object]:
 
 
 def _attempts(
-    mode: str, grounds: _Grounds, *, network: bool
+    mode: str, grounds: _TestFolders, *, network: bool
 ) -> Iterator[tuple[str, bool, Callable[[], object]]]:
-    """Each with whether it must work."""
+    """Attempts: name, whether it must succeed, and the function."""
     writes = mode == WORKSPACE_WRITE
     root = "writes in the roots" if writes else "writes nothing in the roots"
     yield "writes in its own folder", True, lambda: _write(f"{grounds.state}/new")

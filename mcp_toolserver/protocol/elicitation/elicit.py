@@ -1,9 +1,9 @@
-"""Asking the human behind the client, in both eras of the protocol.
+"""Asks the user of the client (elicitation).
 
-With a handshake the server sends the question and waits. Since 2026-07-28 the call itself comes back as
-"input required", and the client sends it again with the answer; the state that travels along is sealed, bound
-to the exact call, and good for one use. A call that asks more than once takes one turn for each, and what was
-answered before is kept here, under that state.
+In the handshake protocol (<= 2025-11-25) the server sends the question and waits. In the stateless protocol
+(2026-07-28) the call returns "input required", and the client repeats it with the answer. The state for that
+is sealed, bound to the exact call, and valid once. A call with several questions is repeated for each; this
+module stores the earlier answers under that state.
 """
 
 import hashlib
@@ -21,10 +21,10 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import is_version_at_least
 
-from mcp_toolserver.capabilities.human import Answers, Question
-from mcp_toolserver.dispatch import Pending
+from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import Denied, NobodyToAsk, TimedOut, Unavailable
-from mcp_toolserver.protocol.forms import Form
+from mcp_toolserver.pipeline.call import InputRequired
+from mcp_toolserver.protocol.elicitation.form import Form
 from mcp_toolserver.protocol.translate import MODERN
 
 APPROVAL = "approval"
@@ -34,13 +34,13 @@ ANSWERS = "answers"
 """Key of what a tool asks."""
 
 STATE_SECONDS = 600.0
-"""How long a client may take to answer in the stateless era."""
+"""How long a client may take to answer in the stateless protocol."""
 
 _OUTSTANDING = 1024
-"""Questions that wait for an answer; beyond, the oldest is forgotten and its answer counts as no."""
+"""Maximum questions that wait for an answer; the oldest is dropped, and its answer counts as no."""
 
 _LISTS_SINCE = "2025-11-25"
-"""A field with several answers came with this revision."""
+"""The revision that added fields with several answers."""
 
 _FORM: dict[str, Any] = {
     "type": "object",
@@ -49,11 +49,11 @@ _FORM: dict[str, Any] = {
 }
 
 Said = Mapping[str, mcp.ElicitResult | None]
-"""By the digest of a question what was said to it, None for nothing."""
+"""By the digest of a question its answer; None if there was none."""
 
 
-Passage = Callable[[str, mcp.ElicitRequest], Awaitable[mcp.ElicitResult | None]]
-"""A way of its own to put a question to the human, given its kind; None is no word of them."""
+Elicit = Callable[[str, mcp.ElicitRequest], Awaitable[mcp.ElicitResult | None]]
+"""Asks the user a question of a kind in another way than the request; returns None without an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class Questions:
         self._asked: OrderedDict[str, _Asked] = OrderedDict()
 
     def ask(self, key: str, request: mcp.ElicitRequest, earlier: Said) -> mcp.InputRequiredResult:
-        """The reply that makes the client ask its user. `earlier` is what was answered before."""
+        """The result that makes the client ask its user. `earlier` has the earlier answers."""
         nonce = secrets.token_hex(16)
         self._asked[nonce] = _Asked(
             key=key, digest=digest(request), deadline=time.monotonic() + STATE_SECONDS, earlier=earlier
@@ -81,7 +81,7 @@ class Questions:
         return mcp.InputRequiredResult(input_requests={key: request}, request_state=nonce)
 
     def answered(self, state: str | None, responses: Mapping[str, object]) -> Said:
-        """What was said to the question that goes with `state`, and before; empty when that was none."""
+        """The answers to the question of `state` and the earlier ones; empty for an unknown state."""
         asked = self._asked.pop(state or "", None)
         if asked is None or time.monotonic() > asked.deadline:
             return {}
@@ -90,7 +90,7 @@ class Questions:
 
 
 class Asker:
-    """Asks for one call."""
+    """Asks the user on behalf of one call."""
 
     def __init__(
         self,
@@ -99,19 +99,19 @@ class Asker:
         questions: Questions,
         seconds: float,
         *,
-        passage: Passage | None = None,
+        elicit: Elicit | None = None,
     ) -> None:
         self._context = context
         self._params = params
         self._questions = questions
         self._seconds = seconds
-        self._passage = passage
+        self._elicit = elicit
         self._said: Said | None = None
         self.pending: mcp.InputRequiredResult | None = None
         """The reply to send when a question raised `Pending`."""
 
     async def ask(self, question: str) -> bool:
-        """Yes only when a human said so; no when nobody can be asked.
+        """Whether the user allows it; no if nobody can be asked.
 
         Raises:
             Pending: the client has to answer first.
@@ -143,7 +143,7 @@ class Asker:
         return answers
 
     async def _answer(self, key: str, request: mcp.ElicitRequest) -> mcp.ElicitResult | None:
-        """What the human said; None where the client came back without a word of them.
+        """The user's answer; None if the client returned none.
 
         Raises:
             NobodyToAsk: the client cannot ask.
@@ -152,8 +152,8 @@ class Asker:
         """
         if not self._can_be_asked():
             raise NobodyToAsk
-        if self._passage is not None:
-            return await self._passage(key, request)
+        if self._elicit is not None:
+            return await self._elicit(key, request)
         if not self._speaks(MODERN):
             return await self._over_the_back_channel(request)
         if self._said is None:
@@ -162,7 +162,7 @@ class Asker:
         if (asked := digest(request)) in self._said:
             return self._said[asked]
         self.pending = self._questions.ask(key, request, self._said)
-        raise Pending
+        raise InputRequired
 
     def _speaks(self, version: str) -> bool:
         return is_version_at_least(self._context.protocol_version, version)
@@ -188,7 +188,7 @@ class Asker:
 
 
 def unanswered(seconds: float) -> TimedOut:
-    """The human has not answered in that time."""
+    """The user did not answer in time."""
     return TimedOut(
         f"The user did not answer within {seconds:g} s. Go on without an answer, or ask again when they are "
         "back."
@@ -196,7 +196,7 @@ def unanswered(seconds: float) -> TimedOut:
 
 
 def digest(request: mcp.ElicitRequest) -> str:
-    """Tells what is asked from everything else that could be."""
+    """Identifies a question."""
     return hashlib.sha256(request.model_dump_json().encode()).hexdigest()
 
 

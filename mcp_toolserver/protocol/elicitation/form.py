@@ -1,7 +1,7 @@
-"""Questions as a form that any client can show, and what came back of it.
+"""Translates questions to an elicitation form, and its content to answers.
 
-A form is flat: one field for each question. Where the client is too old for a field with several answers,
-each choice is a field of its own. What does not fit the form in every point is no answer.
+A form is flat: one field for each question. For clients older than multi-select fields, each choice becomes a
+field of its own. Content that does not match the form exactly is rejected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,10 @@ from typing import TypeGuard
 
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.human import Answers, Question
+from mcp_toolserver.capabilities.user import Answers, Question
 
 MAX_CHARACTERS = 4_000
-"""Of an answer in words."""
+"""Maximum characters of a free-text answer."""
 
 Content = Mapping[str, str | int | float | bool | list[str] | None]
 
@@ -28,10 +28,10 @@ class Form:
 
     @property
     def message(self) -> str:
-        """Everything that the human has to know, for clients that show little of the fields."""
+        """The questions and choices as text, for clients that show little of the fields."""
         if len(self.questions) == 1:
-            return _told(self.questions[0])
-        return "\n\n".join(f"{n}. {_told(question)}" for n, question in enumerate(self.questions, start=1))
+            return _text(self.questions[0])
+        return "\n\n".join(f"{n}. {_text(question)}" for n, question in enumerate(self.questions, start=1))
 
     @property
     def schema(self) -> dict[str, JsonValue]:
@@ -46,7 +46,7 @@ class Form:
         return {"type": "object", "properties": {**properties}, "required": required}
 
     def answers(self, content: Content) -> Answers | None:
-        """What was answered; None when it does not fit."""
+        """The answers; None if the content does not match the form."""
         if content.keys() - {name for fields in self._fields for name in fields}:
             return None
         found = [
@@ -84,7 +84,7 @@ def _shape(question: Question) -> dict[str, JsonValue]:
     return {"type": "string", "enum": labels} if labels else {"type": "string", "maxLength": MAX_CHARACTERS}
 
 
-def _told(question: Question) -> str:
+def _text(question: Question) -> str:
     choices = (f"\n- {choice.label}{_meaning(choice.description)}" for choice in question.choices)
     return f"{question.text}{''.join(choices)}"
 
@@ -94,7 +94,7 @@ def _meaning(description: str) -> str:
 
 
 def _answer(question: Question, values: Sequence[object]) -> tuple[str, ...] | None:
-    """The answers to one question; None for what is none."""
+    """The answer to one question; None if it is invalid."""
     if question.several:
         return _chosen(question, values)
     value = values[0]

@@ -1,7 +1,7 @@
 """Seals the state that stateless clients carry for a call that waits for an answer.
 
-What it takes is a tenth of the imports of a server, and most servers never ask; so it is imported when the
-first state comes in or goes out.
+The SDK's module is imported with the first such state, because it is a tenth of the server's imports and most
+servers never ask a question.
 """
 
 from functools import cached_property
@@ -11,8 +11,8 @@ from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, Server
 from mcp_types.methods import is_input_required
 
 
-class Sealing:
-    """A middleware: no state reaches the handlers that this server did not give for the very same call."""
+class SealedState:
+    """A middleware: handlers only get state that this server issued for the same call."""
 
     def __init__(self, audience: str) -> None:
         self._audience = audience

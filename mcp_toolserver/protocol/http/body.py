@@ -1,4 +1,4 @@
-"""The body of a request: read whole within bounds, and the JSON-RPC message in it."""
+"""Reads the body of a request within limits, and the JSON-RPC message in it."""
 
 from dataclasses import dataclass
 from types import TracebackType
@@ -9,40 +9,48 @@ from mcp_types import RequestId
 from pydantic_core import from_json
 from starlette.types import Receive
 
-from mcp_toolserver.protocol.checks import Head
-from mcp_toolserver.protocol.refusal import FULL, NOT_JSON, NOT_ONE_MESSAGE, TOO_SLOW, Refusal, too_large
+from mcp_toolserver.protocol.http.errors import (
+    FULL,
+    INVALID_ID,
+    NOT_JSON,
+    NOT_ONE_MESSAGE,
+    TOO_SLOW,
+    Refusal,
+    too_large,
+)
+from mcp_toolserver.protocol.http.request_checks import RequestHead
 
 _NAME = 128
-"""Characters of a client's name."""
+"""Maximum characters of a client's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Posted:
-    """What the gate needs to know of the JSON-RPC message in a body; empty when there is none."""
+    """The fields of a JSON-RPC message that the gateway needs; empty if the body has none."""
 
     method: str | None = None
     id: RequestId | None = None
     client: str = ""
-    """What the client calls itself, where the message says so."""
+    """The client's name, if the message carries it."""
 
     @property
     def is_call(self) -> bool:
-        """Whether it asks for an answer."""
+        """Whether it is a request, which expects an answer."""
         return self.method is not None and self.id is not None
 
 
-class Room:
-    """Room for the bodies of all requests together."""
+class MemoryBudget:
+    """The memory for the bodies of all requests together."""
 
     def __init__(self, size: int) -> None:
         self.left = size
         """Bytes."""
 
 
-class Share:
-    """What one request takes of the room, until the context is left."""
+class Reservation:
+    """The part of the memory budget that one request uses, until the context ends."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: MemoryBudget) -> None:
         self._room = room
         self._held = 0
 
@@ -58,7 +66,7 @@ class Share:
         self._room.left += self._held
 
     def take(self, size: int) -> bool:
-        """So many bytes more, if there is room."""
+        """Reserve `size` more bytes; False if the budget is exhausted."""
         if self._room.left < size:
             return False
         self._room.left -= size
@@ -67,9 +75,9 @@ class Share:
 
 
 async def read_body(
-    head: Head, receive: Receive, share: Share, *, limit: int, seconds: float
+    head: RequestHead, receive: Receive, share: Reservation, *, limit: int, seconds: float
 ) -> bytes | Refusal | None:
-    """The whole body; None when the client left before its end."""
+    """The whole body; None if the client disconnected before its end."""
     declared = head.values(b"content-length")
     if declared and int(declared[0]) > limit:
         return too_large(limit)
@@ -90,8 +98,8 @@ async def read_body(
     return TOO_SLOW
 
 
-def message_in(head: Head, body: bytes) -> Posted | Refusal:
-    """The message in a body, read as the SDK reads it: of a repeated key the last counts."""
+def message_in(head: RequestHead, body: bytes) -> Posted | Refusal:
+    """The message in a body, parsed as the SDK does: the last of repeated keys counts."""
     if head.method != "POST":
         return Posted()
     try:
@@ -103,6 +111,9 @@ def message_in(head: Head, body: bytes) -> Posted | Refusal:
             request_id, bool
         ):
             return Posted(method=method, id=request_id, client=_client(message))
+        case {"method": str(), "id": object()}:
+            # The SDK treats such a request as a notification and never answers it.
+            return INVALID_ID
         case {"method": str() as method}:
             return Posted(method=method)
         case dict():

@@ -1,4 +1,4 @@
-"""A request that is not served: the status, and a text that says what to do instead."""
+"""Refusals of HTTP requests: a status, and a text that says what to do instead."""
 
 import json
 from dataclasses import dataclass
@@ -10,35 +10,35 @@ Headers = tuple[tuple[bytes, bytes], ...]
 CLOSE: Headers = ((b"connection", b"close"),)
 
 SHIELDS: Headers = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
-"""What every response carries: nothing is cached, nothing is taken for another type."""
+"""Headers of every response: no caching, no content sniffing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """Why a request is not served. The text never repeats what the client sent."""
+    """Why a request is refused. The text never repeats what the client sent."""
 
     status: int
     text: str
     code: int = INVALID_REQUEST
-    """Of the JSON-RPC error that carries the text."""
+    """The JSON-RPC error code."""
     headers: Headers = ()
     retry_seconds: int = 0
-    """After how long it makes sense to try again; 0 is not told."""
+    """The Retry-After header; 0 sends none."""
 
     @property
     def all_headers(self) -> Headers:
-        """`headers`, and when to try again."""
+        """`headers` and Retry-After."""
         retry = ((b"retry-after", b"%d" % self.retry_seconds),) if self.retry_seconds else ()
         return (*self.headers, *retry)
 
     @property
     def error(self) -> ErrorData:
-        """As a JSON-RPC error; where there are no headers, it says when to try again."""
+        """The JSON-RPC error. It carries the retry time for transports without headers."""
         data = {"retryAfterSeconds": self.retry_seconds} if self.retry_seconds else None
         return ErrorData(code=self.code, message=self.text, data=data)
 
     def body(self, request_id: RequestId | None = None) -> bytes:
-        """The text as a JSON-RPC error, for people and clients alike."""
+        """The JSON-RPC error as a response body."""
         error = self.error.model_dump(exclude_none=True)
         return json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}).encode()
 
@@ -47,6 +47,10 @@ NOT_JSON = Refusal(status=400, code=PARSE_ERROR, text="The body is not JSON. Sen
 NOT_ONE_MESSAGE = Refusal(
     status=400,
     text="The body must be one JSON object, a JSON-RPC message. Send the parts of a batch one by one.",
+)
+INVALID_ID = Refusal(
+    status=400,
+    text="The id of a request must be a string or a whole number. Leave it out only to send a notification.",
 )
 TOO_SLOW = Refusal(
     status=408, headers=CLOSE, text="The body did not arrive in time. Send the request again, whole."
@@ -63,21 +67,21 @@ ENDING = Refusal(
 
 
 TOO_MUCH = 429
-"""The JSON-RPC code for more than one client may have; the protocol leaves such numbers free."""
+"""The JSON-RPC code for a client over its limit, from the range that the protocol leaves free."""
 
 
 def too_many(limit: int) -> Refusal:
-    """More requests in progress than one client may have."""
+    """The client has too many requests in progress."""
     text = f"This client has {limit} requests in progress, as many as it may. Wait for an answer first."
     return Refusal(status=429, code=TOO_MUCH, retry_seconds=1, text=text)
 
 
 def too_fast(limit: int, seconds: int) -> Refusal:
-    """More calls in a minute than one client may make."""
+    """The client made too many calls in a minute."""
     text = f"This client may make {limit} calls a minute and has made them. Try again in {seconds} s."
     return Refusal(status=429, code=TOO_MUCH, retry_seconds=seconds, text=text)
 
 
 def too_large(limit: int) -> Refusal:
-    """More body than this server reads."""
+    """The body is over the size limit."""
     return Refusal(status=413, text=f"The body is larger than {limit} bytes. Send less at once.")

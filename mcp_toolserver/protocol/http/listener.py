@@ -1,4 +1,4 @@
-"""Listening on every address that a host name stands for, and serving who connects."""
+"""Listens on every address of a host name and serves the connections."""
 
 import asyncio
 import errno
@@ -12,14 +12,14 @@ import anyio
 import uvicorn
 from uvicorn.server import ServerState
 
-from mcp_toolserver.protocol.connection import Connection, Door, Patience
-from mcp_toolserver.protocol.gate import Gate
+from mcp_toolserver.protocol.http.connection import Connection, ConnectionLimiter, Timeouts
+from mcp_toolserver.protocol.http.gate import Gateway
 
 BACKLOG = 512
-"""Connections that wait to be accepted."""
+"""Maximum connections that wait to be accepted."""
 
 MAX_HEAD = 16 * 1024
-"""Bytes of a request's head."""
+"""Maximum bytes of a request's head."""
 
 _ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
@@ -30,14 +30,14 @@ class Address:
 
     family: socket.AddressFamily
     name: tuple[Any, ...]
-    """As the socket module has it: address, port, and for IPv6 two numbers more."""
+    """As in the socket module: address, port, and two more numbers for IPv6."""
 
 
 def listen(addresses: Sequence[Address]) -> list[socket.socket]:
-    """A listening socket for each of the addresses, all on one port; port 0 is any that is free.
+    """Listen on each of the addresses, all on one port; port 0 means any free port.
 
-    A name such as localhost has two addresses. Left free, the second would let another program collect the
-    tokens of the clients that try it first. An address of a family that this machine lacks is nobody's.
+    A name such as localhost has two addresses. If one stayed free, another program could listen there and
+    collect the tokens of clients that try it first. Addresses of a missing family are skipped.
 
     Raises:
         OSError: one of the addresses is taken, or there is none to listen on.
@@ -73,9 +73,9 @@ def port_of(sockets: Sequence[socket.socket]) -> int:
 
 @asynccontextmanager
 async def listening(
-    gate: Gate, sockets: Sequence[socket.socket], patience: Patience
+    gate: Gateway, sockets: Sequence[socket.socket], timeouts: Timeouts
 ) -> AsyncGenerator[None, None]:
-    """Serve `gate` on `sockets`, which are listening already; leaving ends every request."""
+    """Serve `gate` on listening `sockets` while the context is open; its end ends every request."""
     config = uvicorn.Config(
         gate,
         http="h11",
@@ -87,15 +87,15 @@ async def listening(
         proxy_headers=False,
         server_header=False,
         date_header=False,
-        timeout_keep_alive=patience.keep_alive_seconds,
+        timeout_keep_alive=timeouts.keep_alive_seconds,
         h11_max_incomplete_event_size=MAX_HEAD,
     )
     config.load()
-    state, door = ServerState(), Door(patience)
+    state, limiter = ServerState(), ConnectionLimiter(timeouts)
     loop = asyncio.get_running_loop()
 
     def accept() -> Connection:
-        return Connection(config, state, door, patience.header_seconds)
+        return Connection(config, state, limiter, timeouts.header_seconds)
 
     servers = [await loop.create_server(accept, sock=sock, backlog=BACKLOG) for sock in sockets]
     try:
@@ -104,10 +104,10 @@ async def listening(
         with anyio.CancelScope(shield=True):
             for server in servers:
                 server.close()
-            await _end(gate, state, patience.ending_seconds)
+            await _end(gate, state, timeouts.ending_seconds)
 
 
-async def _end(gate: Gate, state: ServerState, seconds: float) -> None:
+async def _end(gate: Gateway, state: ServerState, seconds: float) -> None:
     gate.end()
     if state.tasks:
         await asyncio.wait(tuple(state.tasks), timeout=seconds)

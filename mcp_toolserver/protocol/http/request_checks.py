@@ -1,4 +1,4 @@
-"""Whether a request's head is one that this server answers; pure.
+"""Checks the head of a request; pure.
 
 The checks run in the order of `CHECKS` and the first that objects decides. Nothing here reads a body, and no
 text repeats what the client sent: a token in the wrong place stays out of answers and logs.
@@ -9,16 +9,16 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from mcp_toolserver.protocol.refusal import CLOSE, Refusal
+from mcp_toolserver.protocol.http.errors import CLOSE, Refusal
 
-Check = Callable[["Head", "Rules"], Refusal | None]
+Check = Callable[["RequestHead", "Rules"], Refusal | None]
 
 NO_QUERY = re.compile(rb"")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head:
-    """The head of a request, as it came."""
+class RequestHead:
+    """The head of a request, as received."""
 
     method: str
     path: str
@@ -27,7 +27,7 @@ class Head:
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """Names in lower case."""
     local: str = ""
-    """The address and port that the client reached, spelled as in a Host header."""
+    """The address and port that the client connected to, as in a Host header."""
 
     def values(self, name: bytes) -> list[bytes]:
         """Every value of a header, in the order sent."""
@@ -36,40 +36,40 @@ class Head:
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """What may be asked of one path."""
+    """The requests that one path accepts."""
 
     methods: frozenset[str]
     query: re.Pattern[bytes] = NO_QUERY
-    """What the whole query string must look like."""
+    """Pattern of the whole query string."""
     public: bool = False
     """Answered without the token."""
     awaits: bool = False
-    """A POST of a call stays open until the call is answered."""
+    """Whether a POST of a call stays open until the call is answered."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """Who may ask, under which names, for what."""
+    """The token, the names of the server and the routes that are accepted."""
 
     token: bytes = field(repr=False)
     hosts: frozenset[str]
-    """Every Host that is this server, in lower case."""
+    """Every accepted Host header, in lower case."""
     origins: frozenset[str]
     routes: Mapping[str, Route]
 
 
 def authority(host: str, port: int) -> str:
-    """A host and port in the spelling of a Host header."""
+    """A host and port as in a Host header."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def objection(head: Head, rules: Rules) -> Refusal | None:
-    """The first reason not to serve a request, if there is one."""
+def check_request(head: RequestHead, rules: Rules) -> Refusal | None:
+    """The first refusal of a request, if any."""
     return next((found for check in CHECKS if (found := check(head, rules)) is not None), None)
 
 
-def _framing(head: Head, rules: Rules) -> Refusal | None:
-    # Two proxies may disagree about which of the two ends the body; whoever sends both wants that.
+def _framing(head: RequestHead, rules: Rules) -> Refusal | None:
+    # With both headers, proxies can disagree about the end of the body: request smuggling.
     if head.values(b"transfer-encoding") and head.values(b"content-length"):
         return Refusal(
             status=400,
@@ -79,7 +79,7 @@ def _framing(head: Head, rules: Rules) -> Refusal | None:
     return None
 
 
-def _target(head: Head, rules: Rules) -> Refusal | None:
+def _target(head: RequestHead, rules: Rules) -> Refusal | None:
     if not head.path.startswith("/"):
         return Refusal(
             status=400, headers=CLOSE, text="The request line must name a path, not a whole address."
@@ -87,35 +87,37 @@ def _target(head: Head, rules: Rules) -> Refusal | None:
     return None
 
 
-def _host(head: Head, rules: Rules) -> Refusal | None:
+def _host(head: RequestHead, rules: Rules) -> Refusal | None:
     hosts = [_lower(value) for value in head.values(b"host")]
     if len(hosts) == 1 and (hosts[0] in rules.hosts or hosts[0] == head.local):
         return None
     return Refusal(
-        status=421, text="The Host header is not a name of this server. Use the address it printed at start."
+        status=421,
+        text="The Host header is not a name of this server. Use the address that it printed at start, or let "
+        "the operator start it with --allowed-host NAME.",
     )
 
 
-def _origin(head: Head, rules: Rules) -> Refusal | None:
+def _origin(head: RequestHead, rules: Rules) -> Refusal | None:
     allowed = rules.origins | {f"http://{head.local}"}
     if all(_lower(value) in allowed for value in head.values(b"origin")):
         return None
     return Refusal(status=403, text="Requests from web pages of other origins are not served.")
 
 
-def _site(head: Head, rules: Rules) -> Refusal | None:
+def _site(head: RequestHead, rules: Rules) -> Refusal | None:
     if all(_lower(value) in ("same-origin", "none") for value in head.values(b"sec-fetch-site")):
         return None
     return Refusal(status=403, text="Requests from web pages of other sites are not served.")
 
 
-def _path(head: Head, rules: Rules) -> Refusal | None:
+def _path(head: RequestHead, rules: Rules) -> Refusal | None:
     if head.path in rules.routes:
         return None
     return Refusal(status=404, text=f"Nothing is here. This server answers at {_listed(rules.routes)}.")
 
 
-def _method(head: Head, rules: Rules) -> Refusal | None:
+def _method(head: RequestHead, rules: Rules) -> Refusal | None:
     methods = rules.routes[head.path].methods
     if head.method in methods:
         return None
@@ -123,8 +125,8 @@ def _method(head: Head, rules: Rules) -> Refusal | None:
     return Refusal(status=405, headers=allow, text=f"This path takes {_listed(methods)}.")
 
 
-def _upgrade(head: Head, rules: Rules) -> Refusal | None:
-    # Other upgrades (h2c) are offers that a server may leave unanswered.
+def _upgrade(head: RequestHead, rules: Rules) -> Refusal | None:
+    # A server may ignore other upgrades (h2c).
     if any(b"websocket" in value.lower() for value in head.values(b"upgrade")):
         return Refusal(
             status=400, headers=CLOSE, text="This server does not speak WebSocket. Use plain HTTP."
@@ -132,7 +134,7 @@ def _upgrade(head: Head, rules: Rules) -> Refusal | None:
     return None
 
 
-def _query(head: Head, rules: Rules) -> Refusal | None:
+def _query(head: RequestHead, rules: Rules) -> Refusal | None:
     if rules.routes[head.path].query.fullmatch(head.query):
         return None
     return Refusal(
@@ -141,7 +143,7 @@ def _query(head: Head, rules: Rules) -> Refusal | None:
     )
 
 
-def _token(head: Head, rules: Rules) -> Refusal | None:
+def _token(head: RequestHead, rules: Rules) -> Refusal | None:
     if rules.routes[head.path].public:
         return None
     given = head.values(b"authorization")

@@ -1,15 +1,15 @@
-"""The response to a request, as the gate lets it out."""
+"""The response of the gateway to one request."""
 
 from collections.abc import Iterable
 
 from mcp_types import RequestId
 from starlette.types import Message, Send
 
-from mcp_toolserver.protocol.refusal import ENDING, SHIELDS, Refusal
+from mcp_toolserver.protocol.http.errors import ENDING, SHIELDS, Refusal
 
 
 class Reply:
-    """The response to one request: adds the headers that all have, and knows how far it has come."""
+    """The response to one request: adds the headers of every response and tracks its progress."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -18,7 +18,7 @@ class Reply:
         self._endless = False
 
     async def send(self, message: Message) -> None:
-        """Send an ASGI message on."""
+        """Forward an ASGI message."""
         if message["type"] == "http.response.start":
             self.started = True
             message = {**message, "headers": _shielded(message.get("headers", ()))}
@@ -34,12 +34,12 @@ class Reply:
         await self.send({"type": "http.response.body", "body": body})
 
     async def refuse(self, refusal: Refusal, request_id: RequestId | None = None) -> None:
-        """Say why the request is not served."""
+        """Send a refusal."""
         kind = (b"content-type", b"application/json")
         await self.answer(refusal.status, refusal.body(request_id), kind, *refusal.all_headers)
 
     async def finish(self) -> None:
-        """Bring a response that was cut short to an end that the client can tell from a lost connection."""
+        """Complete an interrupted response, so that the client does not see a lost connection."""
         if not self.started:
             await self.refuse(ENDING)
         elif self._endless and not self.complete:
@@ -47,7 +47,7 @@ class Reply:
 
 
 def _shielded(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers of a response with `SHIELDS` in place of its own of the same names."""
+    """The headers of a response, with `SHIELDS` replacing its own of the same names."""
     names = {name for name, _ in SHIELDS}
     kept = [(name, value) for name, value in headers if name.lower() not in names]
     return [*kept, *SHIELDS]

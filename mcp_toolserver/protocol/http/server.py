@@ -1,11 +1,12 @@
 """Serving over HTTP: Streamable HTTP at `/mcp`, or the legacy pair `/sse` and `/messages/`.
 
-Everything is behind one gate that asks for a bearer token, also on loopback: any page in a browser and any
-program of another user can reach a loopback port.
+The gateway requires a bearer token, also on loopback, because any web page and any other user's program can
+reach a loopback port.
 """
 
 import errno
 import ipaddress
+import re
 import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
@@ -16,14 +17,16 @@ import anyio
 from mcp.server.lowlevel import Server
 
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.protocol import sse as legacy
-from mcp_toolserver.protocol import streamable
-from mcp_toolserver.protocol.access import MIN_TOKEN
-from mcp_toolserver.protocol.checks import Route, Rules, authority
-from mcp_toolserver.protocol.connection import Patience
-from mcp_toolserver.protocol.gate import Bounds, Gate
-from mcp_toolserver.protocol.listener import Address, listen, listening, port_of
-from mcp_toolserver.protocol.quota import Allowance, Quota
+from mcp_toolserver.protocol.http import sse as legacy
+from mcp_toolserver.protocol.http import streamable
+from mcp_toolserver.protocol.http.connection import Timeouts
+from mcp_toolserver.protocol.http.gate import Bounds, Gateway
+from mcp_toolserver.protocol.http.listener import Address, listen, listening, port_of
+from mcp_toolserver.protocol.http.request_checks import Route, Rules, authority
+from mcp_toolserver.protocol.http.token import MIN_TOKEN
+from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RequestLimits
+
+_PORT = re.compile(r":[0-9]+$")
 
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 
@@ -35,17 +38,18 @@ class HttpOptions:
     host: str = "127.0.0.1"
     token: str = field(repr=False)
     names: tuple[str, ...] = ()
-    """Further names of this server, as clients spell them in the Host header: `tools.example.org` behind a
-    proxy on the usual port, `box.lan:8765` without one."""
+    """More names of this server in the Host header. One with a port means exactly that, as where a
+    container's port is mapped to another. One without means the name at the usual port, as behind a proxy,
+    and at the port that is listened on."""
     max_body: int = 4 * 1024 * 1024
     max_sessions: int = 256
     """Also bounds the open event streams."""
-    allowance: Allowance = field(default_factory=Allowance)
+    allowance: RequestLimits = field(default_factory=RequestLimits)
     max_connections: int = 512
     max_connections_per_peer: int = 384
     """Fewer than all, so that one address cannot shut out the others."""
     idle_seconds: float = 1800.0
-    """Until a session without a request in progress is forgotten."""
+    """Until a session without a request in progress is closed."""
     header_seconds: float = 10.0
     body_seconds: float = 10.0
     keep_alive_seconds: int = 30
@@ -86,8 +90,8 @@ async def serve_http(
     cancelled = anyio.Event()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_tell_when_cancelled, cancelled)
-        # Requests end before the sessions that they belong to. The other way round, a session would wait a
-        # second for somebody to hear that its call was cancelled.
+        # Requests end before their sessions. Otherwise a session would wait a second for its cancelled call
+        # to be acknowledged.
         with anyio.CancelScope(shield=True):
             async with _open(server, options, sockets, sse) as address:
                 started(address)
@@ -106,8 +110,8 @@ async def _tell_when_cancelled(cancelled: anyio.Event) -> None:
 async def _open(
     server: Server[Any], options: HttpOptions, sockets: Sequence[socket.socket], sse: bool
 ) -> AsyncGenerator[str]:
-    """Serve as long as the context is open; gives the address for clients."""
-    quota = Quota(options.allowance)
+    """Serve while the context is open; yields the address for clients."""
+    limiter = ConcurrencyLimiter(options.allowance)
     async with AsyncExitStack() as stack:
         for opened in sockets:
             stack.enter_context(closing(opened))
@@ -115,7 +119,7 @@ async def _open(
             legacy.sse_endpoints(
                 server,
                 max_body=options.max_body,
-                quota=quota,
+                limiter=limiter,
                 idle_seconds=options.idle_seconds,
             )
             if sse
@@ -127,8 +131,8 @@ async def _open(
             )
         )
         rules = _rules(options, sockets, legacy.ROUTES if sse else streamable.ROUTES)
-        gate = Gate(await stack.enter_async_context(endpoint), rules, _bounds(options), quota)
-        await stack.enter_async_context(listening(gate, sockets, _patience(options)))
+        gate = Gateway(await stack.enter_async_context(endpoint), rules, _bounds(options), limiter)
+        await stack.enter_async_context(listening(gate, sockets, _timeouts(options)))
         path = legacy.STREAM_PATH if sse else streamable.PATH
         yield f"http://{authority(options.host, port_of(sockets))}{path}"
 
@@ -140,13 +144,16 @@ def _reason(error: OSError) -> str:
 
 
 def _rules(options: HttpOptions, sockets: Sequence[socket.socket], routes: dict[str, Route]) -> Rules:
-    hosts = own_hosts(options, [str(found.getsockname()[0]) for found in sockets], port_of(sockets))
-    named = frozenset(f"{scheme}://{name.lower()}" for name in options.names for scheme in ("http", "https"))
+    port = port_of(sockets)
+    named = _extra_hosts(options, port)
+    hosts = own_hosts(options, [str(found.getsockname()[0]) for found in sockets], port)
+    # A proxy may serve these names over TLS.
+    origins = frozenset(f"{scheme}://{host}" for host in named for scheme in ("http", "https"))
     health = {"/healthz": Route(methods=frozenset({"GET", "HEAD"}), public=True)}
     return Rules(
         token=options.token.encode(),
         hosts=hosts,
-        origins=named | {f"http://{host}" for host in hosts},
+        origins=origins | {f"http://{host}" for host in hosts},
         routes={**routes, **health},
     )
 
@@ -159,19 +166,24 @@ def own_hosts(options: HttpOptions, addresses: list[str], port: int) -> frozense
     hosts = {authority(name, port) for name in names}
     if port == 80:
         hosts |= {host.removesuffix(":80") for host in hosts}
-    return frozenset(hosts | {name.lower() for name in options.names})
+    return frozenset(hosts | _extra_hosts(options, port))
+
+
+def _extra_hosts(options: HttpOptions, port: int) -> frozenset[str]:
+    names = [name.lower() for name in options.names]
+    return frozenset((*names, *(f"{name}:{port}" for name in names if not _PORT.search(name))))
 
 
 def _bounds(options: HttpOptions) -> Bounds:
     return Bounds(
         max_body=options.max_body,
         body_seconds=options.body_seconds,
-        streams=Allowance(requests=options.max_sessions, of_one=options.allowance.of_one),
+        streams=RequestLimits(requests=options.max_sessions, of_one=options.allowance.of_one),
     )
 
 
-def _patience(options: HttpOptions) -> Patience:
-    return Patience(
+def _timeouts(options: HttpOptions) -> Timeouts:
+    return Timeouts(
         max_connections=options.max_connections,
         max_per_peer=options.max_connections_per_peer,
         header_seconds=options.header_seconds,

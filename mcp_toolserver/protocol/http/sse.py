@@ -1,7 +1,7 @@
 """The legacy HTTP+SSE transport: one stream per session at `/sse`, messages posted to `/messages/`.
 
-When the stream's connection closes, the session ends and its calls are cancelled. A session in which nothing
-happens for too long is ended.
+When the stream's connection closes, the session ends and its calls are cancelled. An idle session is ended
+after a timeout.
 """
 
 import re
@@ -16,10 +16,10 @@ from mcp.server.runner import serve_dual_era_loop
 from mcp.server.sse import SseServerTransport
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mcp_toolserver.protocol.checks import Route
-from mcp_toolserver.protocol.quota import Quota
-from mcp_toolserver.protocol.streamable import SECURITY
-from mcp_toolserver.protocol.traffic import Incoming, Outgoing, Traffic
+from mcp_toolserver.protocol.counted_streams import ConnectionStats, Incoming, Outgoing
+from mcp_toolserver.protocol.http.request_checks import Route
+from mcp_toolserver.protocol.http.streamable import SECURITY
+from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter
 
 STREAM_PATH = "/sse"
 MESSAGES_PATH = "/messages/"
@@ -31,20 +31,23 @@ ROUTES = {
 
 @asynccontextmanager
 async def sse_endpoints(
-    server: Server[Any], *, max_body: int, quota: Quota, idle_seconds: float
+    server: Server[Any], *, max_body: int, limiter: ConcurrencyLimiter, idle_seconds: float
 ) -> AsyncGenerator[ASGIApp, None]:
-    """The two endpoints, as long as the context is open."""
+    """The two endpoints, while the context is open."""
     transport = SseServerTransport(MESSAGES_PATH, SECURITY, max_request_body_size=max_body)
     numbers = count()
 
     async def stream(scope: Scope, receive: Receive, send: Send) -> None:
         async with transport.connect_sse(scope, receive, send) as (read, write):
             client = str(next(numbers))
-            with anyio.CancelScope() as idle, closing(Traffic(quota, client, idle, idle_seconds)) as traffic:
+            with (
+                anyio.CancelScope() as idle,
+                closing(ConnectionStats(limiter, client, idle, idle_seconds)) as stats,
+            ):
                 await serve_dual_era_loop(
                     server,
-                    Incoming(read, write, traffic),
-                    Outgoing(write, traffic),
+                    Incoming(read, write, stats),
+                    Outgoing(write, stats),
                     lifespan_state=state,
                     init_options=server.create_initialization_options(),
                 )

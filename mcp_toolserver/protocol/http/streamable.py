@@ -1,7 +1,8 @@
-"""Streamable HTTP, both protocol eras, at one path.
+"""Streamable HTTP at one path, for the handshake protocol (<= 2025-11-25) and the stateless one (2026-07-28).
 
-In the modern era the SDK cancels a call whose client has gone. In the handshake era it lets the call run, for
-a client that could come back for the answer; this server keeps no answers, so it cancels there as well.
+In the stateless protocol the SDK cancels a call whose client disconnected. In the handshake protocol it lets
+the call run, because a client could reconnect for the answer. This server stores no answers, so it cancels
+there as well.
 """
 
 import json
@@ -10,14 +11,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from mcp.server.lowlevel import Server
-from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
+from mcp.server.streamable_http import LAST_EVENT_ID_HEADER, MCP_SESSION_ID_HEADER
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mcp_toolserver.protocol.body import Posted
-from mcp_toolserver.protocol.checks import Route
-from mcp_toolserver.protocol.gate import INNER_HOST, POSTED
+from mcp_toolserver.protocol.http.body import Posted
+from mcp_toolserver.protocol.http.gate import INNER_HOST, POSTED
+from mcp_toolserver.protocol.http.request_checks import Route
 
 PATH = "/mcp"
 ROUTES = {PATH: Route(methods=frozenset({"GET", "POST", "DELETE"}), awaits=True)}
@@ -25,14 +26,14 @@ ROUTES = {PATH: Route(methods=frozenset({"GET", "POST", "DELETE"}), awaits=True)
 SECURITY = TransportSecuritySettings(
     enable_dns_rebinding_protection=True, allowed_hosts=[INNER_HOST], allowed_origins=[]
 )
-"""The gate has checked the names that the client used; the SDK sees only what the gate puts there."""
+"""The gateway has checked Host and Origin, and replaces them before the SDK sees them."""
 
 
 @asynccontextmanager
 async def streamable_endpoint(
     server: Server[Any], *, max_body: int, max_sessions: int, idle_seconds: float
 ) -> AsyncGenerator[ASGIApp, None]:
-    """The endpoint, as long as the context is open; leaving ends every session and cancels its calls."""
+    """The endpoint, while the context is open; its end closes every session and cancels its calls."""
     sessions = StreamableHTTPSessionManager(
         server,
         event_store=None,
@@ -54,6 +55,7 @@ class CancelsWhenLeft:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope = _without_last_event_id(scope)
         posted: Posted = scope[POSTED]
         if not posted.is_call or posted.method == "initialize" or not _in_session(scope):
             await self._app(scope, receive, send)
@@ -65,7 +67,7 @@ class CancelsWhenLeft:
 
 
 class _Exchange:
-    """A request and its response, watched for which of the two sides ends it."""
+    """Records whether the client disconnected before the response was complete."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
@@ -79,10 +81,16 @@ class _Exchange:
         return message
 
     async def send(self, message: Message) -> None:
-        # Once the client has left, an end of the response is no answer: nobody got it.
+        # After the client disconnected, it does not receive the end of the response.
         ends = message["type"] == "http.response.body" and not message.get("more_body", False)
         self.answered = self.answered or (ends and not self.left)
         await self._send(message)
+
+
+def _without_last_event_id(scope: Scope) -> Scope:
+    """The request without Last-Event-ID: no events are stored, and the SDK would answer it with nothing."""
+    headers = [(name, value) for name, value in scope["headers"] if name != LAST_EVENT_ID_HEADER.encode()]
+    return {**scope, "headers": headers}
 
 
 def _in_session(scope: Scope) -> bool:
@@ -90,7 +98,7 @@ def _in_session(scope: Scope) -> bool:
 
 
 def _cancellation(scope: Scope, posted: Posted) -> tuple[Scope, Receive, Send]:
-    """A request that cancels `posted` in the session that it was sent to."""
+    """A notification that cancels `posted` in its session."""
     params = {"requestId": posted.id, "reason": "the client closed the connection"}
     body = json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}).encode()
     framing = (b"content-length", b"transfer-encoding")
@@ -101,6 +109,6 @@ def _cancellation(scope: Scope, posted: Posted) -> tuple[Scope, Receive, Send]:
         return messages.pop() if messages else {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:
-        """Nobody waits for the answer."""
+        """Discard the response: the client disconnected."""
 
     return {**scope, "headers": headers, POSTED: Posted(method="notifications/cancelled")}, receive, send

@@ -1,11 +1,11 @@
-"""Who a request comes from, as far as anything is listed to them or they are told of changes.
+"""Identifies the client of a request, which owns handles, listed resources and subscriptions.
 
-Where there is a connection, it is the connection. A client without a handshake has none over HTTP, and only
-the server's token tells it from others; there, clients that call themselves the same are one.
+A connection identifies its client. A stateless client has none over HTTP; there, clients that send the same
+name count as one.
 """
 
+import secrets
 from collections.abc import Callable
-from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,31 +16,36 @@ from mcp_types.version import is_version_at_least
 from mcp_toolserver.protocol.translate import MODERN
 
 _CONNECTION = "_connection"
-"""The SDK's session has it, and gives it to nobody."""
+"""A private attribute of the SDK's session."""
 
 
-class Owners:
-    """Knows every connection that has asked for something; `forget` gets one with a handshake that ends."""
+class ClientIds:
+    """Assigns ids to clients. Calls `forget` when a handshake connection ends.
 
-    def __init__(self, forget: Callable[[str], None]) -> None:
+    `only` is the id of the only client of the transport, if there can be no other.
+    """
+
+    def __init__(self, forget: Callable[[str], None], *, only: str = "") -> None:
         self._forget = forget
-        self._numbers = count(1)
+        self._only = only
         self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self.connections: dict[str, Connection] = {}
-        """Those with a handshake, which can be told of changes at any time."""
+        """Handshake connections, which can receive notifications at any time."""
 
-    def of(self, context: ServerRequestContext[Any, Any]) -> str:
-        """Whoever sent a request; an SDK without this knowledge makes everybody one."""
+    def id_for(self, context: ServerRequestContext[Any, Any]) -> str:
+        """The id of the client of a request; all clients share one if the SDK hides its connections."""
         connection: Connection | None = getattr(context.session, _CONNECTION, None)
         if connection is None:
-            return ""
+            return self._only
         if not connection.has_standalone_channel:
             client = connection.client_params
-            return f"client {client.client_info.name} {client.client_info.version}" if client else "client"
+            named = f"client {client.client_info.name} {client.client_info.version}" if client else "client"
+            return self._only or named
         channel = connection.outbound
         if (known := self._names.get(channel)) is not None:
             return known
-        self._names[channel] = name = f"connection {next(self._numbers)}"
+        # Unique across servers, because stored data outlives them.
+        self._names[channel] = name = self._only or f"connection {secrets.token_hex(16)}"
         if not is_version_at_least(connection.protocol_version, MODERN):
             self.connections[name] = connection
             connection.exit_stack.callback(self._left, name)

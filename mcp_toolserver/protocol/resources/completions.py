@@ -1,4 +1,4 @@
-"""Completing arguments: paths, handles and branches, as far as the caller may know them."""
+"""Completes arguments: paths, handles and branches that the client may see."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ import mcp_types as mcp
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.capabilities.human import Answers, Question
-from mcp_toolserver.dispatch import Caller
+from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import NobodyToAsk
+from mcp_toolserver.pipeline.call import Caller
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.prompts import PromptSource
-from mcp_toolserver.protocol.source import Source, Visitor
+from mcp_toolserver.protocol.resources.prompts import PromptSource
+from mcp_toolserver.protocol.resources.source import Source, Visitor
 
 MOST = 100
-"""Values in one answer, by the protocol."""
+"""Maximum values in one result, set by the protocol."""
 
 _Context = ServerRequestContext[Any, Any]
 
@@ -30,13 +30,13 @@ class Completions:
     prompts: Sequence[PromptSource]
 
     async def complete(self, context: _Context, params: mcp.CompleteRequestParams) -> mcp.CompleteResult:
-        """Values that go on from what was typed."""
+        """Values that start with what was typed."""
         caller, _ = self.handlers.caller(context, mcp.InputResponseRequestParams())
-        owner = self.handlers.owners.of(context)
+        owner = self.handlers.client_ids.id_for(context)
         visitor = Visitor(
             context=context, owner=owner, dispatcher=self.handlers.dispatcher, caller=_Unasked(caller)
         )
-        return _told(await self._values(params, visitor))
+        return _result(await self._values(params, visitor))
 
     async def _values(self, params: mcp.CompleteRequestParams, visitor: Visitor) -> Sequence[str]:
         ref, argument = params.ref, params.argument
@@ -51,16 +51,17 @@ class Completions:
         raise MCPError(mcp.INVALID_PARAMS, "There is no such template.")
 
 
-def _told(values: Sequence[str]) -> mcp.CompleteResult:
+def _result(values: Sequence[str]) -> mcp.CompleteResult:
     completion = mcp.Completion(values=list(values[:MOST]), total=len(values), has_more=len(values) > MOST)
     return mcp.CompleteResult(completion=completion)
 
 
 class _Unasked:
-    """A caller whose human is left in peace: nobody is asked for the sake of a proposal."""
+    """A client whose user is not asked questions for the sake of a completion."""
 
     def __init__(self, caller: Caller) -> None:
         self.name = caller.name
+        self.owner = caller.owner
         self.roots = caller.roots
         self.narrowing = caller.narrowing
 

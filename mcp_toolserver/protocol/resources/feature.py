@@ -1,8 +1,8 @@
-"""What clients can have beside tools: resources, prompts, completion, notices of changes.
+"""Resources, prompts, completion and change notifications.
 
-Clients wait for the first answer of a server on stdio, and few ask for these first. So all there is at start
-are the names of the methods; what answers them (`desk`) is imported with the first request, or with the first
-change that somebody could be told of.
+At start the server registers only the names of the methods. `handlers` is imported with the first request for
+one of them, or with the first change that has a subscriber, because stdio clients wait for the start and few
+use any of this first.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,16 +15,16 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions
 from pydantic import BaseModel
 
-from mcp_toolserver.changes import Thing
-from mcp_toolserver.protocol.feature import ToolServer
+from mcp_toolserver.capabilities.change_events import ResourceRef
 from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.mcp_server import ToolServer
 
 if TYPE_CHECKING:
-    from mcp_toolserver.protocol.desk import Desk
-    from mcp_toolserver.protocol.notices import Further, Notice
-    from mcp_toolserver.protocol.prompts import PromptSource
-    from mcp_toolserver.protocol.source import Source
-    from mcp_toolserver.protocol.sources.outputs import Outputs
+    from mcp_toolserver.protocol.resources.handlers import ResourceHandlers
+    from mcp_toolserver.protocol.resources.prompts import PromptSource
+    from mcp_toolserver.protocol.resources.source import Source
+    from mcp_toolserver.protocol.resources.sources.saved_outputs import Outputs
+    from mcp_toolserver.protocol.resources.subscriptions import ChangeNotification, FilterExtension
 
 _METHODS: Mapping[str, type[BaseModel]] = {
     "resources/list": mcp.PaginatedRequestParams,
@@ -39,10 +39,10 @@ _METHODS: Mapping[str, type[BaseModel]] = {
 }
 
 _LOSING_TOOLS = ("claude-code", "local-agent-mode-")
-"""How clients call themselves that show no tools of a server which declares completion. Claude Code did so in
-2.1 (anthropics/claude-code, "MCP tools not exposed when server advertises 'completions' capability"), and no
-release is known to have ended it; the second is what Claude Desktop calls the Claude Code within it. They are
-served completion like everybody, and not told of it."""
+"""Names of clients that show no tools of a server that declares completion. Claude Code 2.1 has this bug
+(anthropics/claude-code, "MCP tools not exposed when server advertises 'completions' capability"), and no
+release is known to fix it; the second is the Claude Code inside Claude Desktop. For these clients the server
+serves completion but does not declare it."""
 
 _DECLARING = ("initialize", "server/discover")
 
@@ -52,62 +52,62 @@ def _nothing() -> Mapping[str, object]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Beside:
+class ResourceFeature:
     """Implements `Feature`."""
 
     handlers: Handlers
     outputs: "Outputs"
     security: str
-    """What is enforced here, for people and models to read."""
+    """A text on what this server enforces."""
     roots: Sequence[str] = ()
     settings: Callable[[], Mapping[str, object]] = _nothing
-    """What the operator decided, as far as callers may know it."""
+    """The settings that clients may read."""
     sources: Sequence["Source"] = ()
-    """Further resources; they are listed behind the server's own."""
+    """More resources, listed after the server's own."""
     prompts: Sequence["PromptSource"] = ()
-    """Further prompts."""
+    """More prompts."""
     changing: NotificationOptions = field(default_factory=lambda: NotificationOptions(resources_changed=True))
     """The lists that can change."""
-    further: dict[str, "Further"] = field(default_factory=dict[str, "Further"])
-    """By the key in the filter of `subscriptions/listen`, what else can be listened to."""
+    extra: dict[str, "FilterExtension"] = field(default_factory=dict[str, "FilterExtension"])
+    """Extensions of the filter of `subscriptions/listen`, by key."""
 
     def join(self, server: ToolServer) -> None:
-        """Serve all of it."""
+        """Register the handlers and declare the capabilities."""
         for method, params in _METHODS.items():
             server.add_request_handler(method, params, self._answering(method))
-        server.changes = self.changing
+        server.list_changed = self.changing
         server.middleware.append(_declaring)
-        self.handlers.changes.hear = self._heard
+        self.handlers.changes.on_change = self._on_change
 
-    def tell(self, notice: "Notice", owners: frozenset[str] | None = None) -> None:
-        """Tell clients of something that they asked to be told of; see `Notices.tell`."""
-        self.desk.notices.tell(notice, owners)
+    def publish(self, notification: "ChangeNotification", owners: frozenset[str] | None = None) -> None:
+        """Notify the subscribers; see `Subscriptions.publish`."""
+        self.resource_handlers.subscriptions.publish(notification, owners)
 
     @cached_property
-    def desk(self) -> "Desk":
-        """Where requests are answered."""
-        from mcp_toolserver.protocol.desk import open_desk
+    def resource_handlers(self) -> "ResourceHandlers":
+        """The request handlers, built on first use."""
+        from mcp_toolserver.protocol.resources.handlers import build_handlers
 
-        return open_desk(self)
+        return build_handlers(self)
 
     @property
-    def is_open(self) -> bool:
-        """Whether anybody has asked for any of it."""
-        return "desk" in vars(self)
+    def is_in_use(self) -> bool:
+        """Whether any client has used the feature."""
+        return "resource_handlers" in vars(self)
 
     def _answering(self, method: str) -> Callable[[ServerRequestContext[Any, Any], Any], Awaitable[Any]]:
         def answer(context: ServerRequestContext[Any, Any], params: Any) -> Awaitable[Any]:
-            return self.desk.answers[method](context, params)
+            return self.resource_handlers.answers[method](context, params)
 
         return answer
 
-    def _heard(self, thing: Thing, owners: frozenset[str], listed: bool) -> None:
-        if self.handlers.owners.connections or self.is_open:
-            self.desk.notices.heard(thing, owners, listed=listed)
+    def _on_change(self, thing: ResourceRef, owners: frozenset[str], listed: bool) -> None:
+        if self.handlers.client_ids.connections or self.is_in_use:
+            self.resource_handlers.subscriptions.on_change(thing, owners, listed=listed)
 
 
 async def _declaring(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """A middleware: keep from clients what makes them lose tools."""
+    """A middleware: do not declare completion to clients that would lose their tools."""
     result = await call_next(ctx)
     return _kept_back(result, ctx.params) if ctx.method in _DECLARING else result
 
@@ -119,7 +119,7 @@ def _kept_back(result: HandlerResult, params: Mapping[str, Any] | None) -> Handl
 
 
 def _name(params: Mapping[str, Any]) -> str:
-    """What the client calls itself, in either era."""
+    """The name of the client, in either protocol."""
     meta: Mapping[str, object] = params.get("_meta") or {}
     match params.get("clientInfo") or meta.get(mcp.CLIENT_INFO_META_KEY):
         case {"name": str() as name}:

@@ -1,4 +1,4 @@
-"""Prompts: what people start by name, completed as they type."""
+"""The handlers of prompts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ import mcp_types as mcp
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.dispatch import Form
-from mcp_toolserver.protocol.feature import refuse_cursor
-from mcp_toolserver.protocol.source import LARGEST, Refused, Visitor, Waiting
-from mcp_toolserver.protocol.sources.names import completed
-from mcp_toolserver.spec import Output, Runtime
+from mcp_toolserver.pipeline.call import Form
+from mcp_toolserver.protocol.mcp_server import refuse_cursor
+from mcp_toolserver.protocol.resources.source import LARGEST, Refused, Visitor, Waiting
+from mcp_toolserver.protocol.resources.sources.path_completion import completed
 from mcp_toolserver.text.prompts import PROMPTS, Argument, Prompt
+from mcp_toolserver.tool_spec import Output, Runtime
 
 LONGEST = 4_000
-"""Characters of an argument."""
+"""Maximum characters of an argument."""
 
 _BRANCHES = "repo_overview"
-"""The tool whose rights and rules hold for names of branches."""
+"""The tool whose permission and rules apply to branch names."""
 
 _Context = ServerRequestContext[Any, Any]
 
@@ -34,7 +34,7 @@ class PromptSource(Protocol):
         ...
 
     async def get(self, context: _Context, params: mcp.GetPromptRequestParams, /) -> Given | None:
-        """The text of one; None for a name that is none of its own.
+        """The text of a prompt; None for a name of another source.
 
         Raises:
             MCPError: its arguments are wrong.
@@ -42,13 +42,13 @@ class PromptSource(Protocol):
         ...
 
     async def complete(self, name: str, argument: str, value: str, visitor: Visitor, /) -> Sequence[str]:
-        """Values for an argument of one of its prompts that go on from `value`."""
+        """Values for an argument of one of its prompts that start with `value`."""
         ...
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """Answers requests by asking the sources."""
+    """Answers requests from the sources."""
 
     sources: Sequence[PromptSource]
 
@@ -60,7 +60,7 @@ class Prompts:
         )
 
     async def get(self, context: _Context, params: mcp.GetPromptRequestParams) -> Given:
-        """The text of one."""
+        """The text of a prompt."""
         for source in self.sources:
             if (found := await source.get(context, params)) is not None:
                 return found
@@ -69,12 +69,12 @@ class Prompts:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnPrompts:
-    """The server's own. Implements `PromptSource`."""
+    """The server's own prompts. Implements `PromptSource`."""
 
     offered: Callable[[str], bool]
     """Whether the server has a tool of this name."""
     shown: Callable[[str], str]
-    """A text as it may leave the server."""
+    """Redacts and escapes a text for output."""
 
     def prompts(self) -> Sequence[mcp.Prompt]:
         """See `PromptSource.prompts`."""
@@ -141,6 +141,6 @@ async def _branches(visitor: Visitor) -> Sequence[str]:
 
 
 async def _named(args: Any, rt: Runtime) -> Output:
-    """No name of a branch has a space."""
+    """Branch names, one a line; they contain no white space."""
     overview = await rt.git.overview(args.path)
     return Output("\n".join(branch.name for branch in overview.branches))

@@ -1,4 +1,4 @@
-"""Resources: what clients can list and read beside calling tools."""
+"""The handlers that list and read resources."""
 
 import base64
 import binascii
@@ -11,15 +11,15 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import is_version_at_least
 
-from mcp_toolserver.protocol.feature import refuse_cursor
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.source import Reading, Refused, Source, Visitor, Waiting
+from mcp_toolserver.protocol.mcp_server import refuse_cursor
+from mcp_toolserver.protocol.resources.source import Reading, Refused, Source, Visitor, Waiting
 from mcp_toolserver.protocol.translate import MODERN
 
 PAGE = 50
 
 _NOT_FOUND = -32002
-"""Of the handshake era; since 2026-07-28 it is "invalid params"."""
+"""The error code of the handshake protocol; since 2026-07-28 it is "invalid params"."""
 
 _FAULTS = frozenset({"internal", "timed_out", "unavailable"})
 """Errors that say nothing about the address."""
@@ -43,8 +43,8 @@ class Resources:
     async def list_resources(
         self, context: _Context, params: mcp.PaginatedRequestParams
     ) -> mcp.ListResourcesResult:
-        """A page of them. It goes on behind the last address of the page before."""
-        owner = self.handlers.owners.of(context)
+        """One page, which starts after the last URI of the page before."""
+        owner = self.handlers.client_ids.id_for(context)
         found = [resource for source in self.sources for resource in source.listed(owner)]
         start = _start(params.cursor, [resource.uri for resource in found])
         page = found[start : start + PAGE]
@@ -65,9 +65,9 @@ class Resources:
         return mcp.ListResourceTemplatesResult(resource_templates=found)
 
     async def read(self, context: _Context, params: mcp.ReadResourceRequestParams) -> Reading:
-        """The resource, from the source that knows it."""
+        """Read the resource from its source."""
         caller, asker = self.handlers.caller(context, params)
-        owner = self.handlers.owners.of(context)
+        owner = self.handlers.client_ids.id_for(context)
         visitor = Visitor(context=context, owner=owner, dispatcher=self.handlers.dispatcher, caller=caller)
         try:
             with self.handlers.changes.on_behalf_of(owner):
@@ -87,7 +87,7 @@ class Resources:
         raise not_found(uri, visitor.context)
 
     def watched(self, uri: str, owner: str) -> bool:
-        """Whether changes of it are told to this caller."""
+        """Whether this client may subscribe to the resource."""
         return any(source.watched(uri, owner) for source in self.sources)
 
 
@@ -96,10 +96,10 @@ def _cursor(uri: str) -> str:
 
 
 def _start(cursor: str | None, uris: Sequence[str]) -> int:
-    """Where the page behind `cursor` starts.
+    """The index at which the page of `cursor` starts.
 
     Raises:
-        MCPError: nobody was given it, or what it stood for is gone.
+        MCPError: the cursor is invalid, or its resource no longer exists.
     """
     if not cursor:
         return 0

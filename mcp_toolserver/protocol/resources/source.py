@@ -1,7 +1,7 @@
-"""What resources come from: any number of sources, each of which knows its own addresses.
+"""The interface of a resource source, which owns a set of URIs.
 
-A source that reads what a tool could read asks the dispatcher for it, as a call of that tool: rules, roots,
-hidden paths, limits and the record are the same for both (`Visitor.call`).
+A source that reads what a tool could read calls that tool through the dispatcher (`Visitor.call`), so the
+same rules, roots, hidden paths, limits and audit log apply.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,16 +12,17 @@ import mcp_types as mcp
 from mcp.server.context import ServerRequestContext
 from pydantic import JsonValue
 
-from mcp_toolserver.dispatch import Caller, Dispatcher, Form, Manner, Result
+from mcp_toolserver.pipeline.call import Caller, CallOptions, Form, Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
 
 Reading = mcp.ReadResourceResult | mcp.InputRequiredResult
 
 LARGEST = 10 * 1024 * 1024
-"""Bytes of one resource; longer ones are read in slices with read_file."""
+"""Maximum bytes of one resource; clients read longer ones in parts with read_file."""
 
 
 class Refused(Exception):
-    """A call came to nothing, for the reason given in words."""
+    """A call failed; the text is the reason."""
 
     def __init__(self, kind: str, why: str) -> None:
         super().__init__(why)
@@ -34,22 +35,22 @@ class Waiting(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Visitor:
-    """Who asks for a resource, a prompt or a completion."""
+    """The client that requests a resource, a prompt or a completion."""
 
     context: ServerRequestContext[Any, Any]
     owner: str
-    """Whose things are listed to them."""
+    """The id of the client, which owns handles."""
     dispatcher: Dispatcher
     caller: Caller
 
     async def call(self, tool: str, arguments: Mapping[str, JsonValue], form: Form | None = None) -> Result:
-        """Run a tool as if they had called it.
+        """Run a tool as if the client had called it.
 
         Raises:
-            Refused: it gave an error.
-            Waiting: they have to answer a question first.
+            Refused: the tool returned an error.
+            Waiting: the client has to answer a question first.
         """
-        return _answered(await self.dispatcher.call(tool, arguments, self.caller, Manner(form=form)))
+        return _answered(await self.dispatcher.call(tool, arguments, self.caller, CallOptions(form=form)))
 
 
 def _answered(result: Result) -> Result:
@@ -64,35 +65,35 @@ class Source(Protocol):
     """Resources of one kind."""
 
     def listed(self, owner: str, /) -> Sequence[mcp.Resource]:
-        """What there is for this caller, what never goes away first, then the newest first."""
+        """The resources of this client: permanent ones first, then the newest first."""
         ...
 
     def templates(self) -> Sequence[mcp.ResourceTemplate]:
-        """Addresses with something to fill in."""
+        """The URI templates."""
         ...
 
     async def read(self, uri: str, visitor: Visitor, /) -> Reading | None:
-        """The resource; None for an address that is none of its own.
+        """The resource; None for a URI of another source.
 
         Raises:
             Refused: it cannot be read.
-            Waiting: as `Visitor.call`.
+            Waiting: see `Visitor.call`.
         """
         ...
 
     def watched(self, uri: str, owner: str, /) -> bool:
-        """Whether changes of it are told."""
+        """Whether a client may subscribe to it."""
         ...
 
     async def complete(self, template: str, argument: str, value: str, visitor: Visitor, /) -> Sequence[str]:
-        """Values for an argument of one of its templates that go on from `value`, best first."""
+        """Values for an argument of one of its templates that start with `value`, best first."""
         ...
 
 
 def text(
     uri: str, content: str, *, mime_type: str = "text/plain", ttl_ms: int = 0, public: bool = False
 ) -> mcp.ReadResourceResult:
-    """A resource as text. `public`: every caller would get the same."""
+    """A text resource. `public`: the same for every client."""
     return mcp.ReadResourceResult(
         contents=[mcp.TextResourceContents(uri=uri, text=content, mime_type=mime_type)],
         ttl_ms=ttl_ms,

@@ -1,8 +1,9 @@
-"""Telling clients of changes, in both eras: what happened, never what it is now; they read it if they care.
+"""Subscriptions: notifies clients that a list or a resource changed. Clients then read the new state.
 
-A client with a handshake is told when a list changes, and of resources that it subscribed to. One without
-opens a stream (`subscriptions/listen`), which says first what of that which was asked for it will hear: only
-what can change, and what may be read. Changes that follow each other closely are told once.
+In the handshake protocol (<= 2025-11-25) a client gets list changes and resources that it subscribed to.
+In the stateless protocol (2026-07-28) it opens a stream (`subscriptions/listen`), which first acknowledges
+the accepted part of the filter: what can change and what the client may read. Changes within a short
+interval are sent once.
 """
 
 import asyncio
@@ -26,115 +27,115 @@ from mcp.shared.subscriptions import (
     event_to_notification,
 )
 
-from mcp_toolserver.changes import Thing
-from mcp_toolserver.protocol.owners import Owners
-from mcp_toolserver.protocol.resources import not_found
-from mcp_toolserver.protocol.sources import jobs, status, todos
+from mcp_toolserver.capabilities.change_events import ResourceRef
+from mcp_toolserver.protocol.resources.client_identity import ClientIds
+from mcp_toolserver.protocol.resources.resources import not_found
+from mcp_toolserver.protocol.resources.sources import background_commands, server_status, todos
 
 STREAMS = 256
-"""Streams that are open at once."""
+"""Maximum open streams."""
 
 WATCHED = 64
-"""Resources that one stream or connection hears of."""
+"""Maximum resources of one stream or connection."""
 
 SOON = 0.02
-"""Seconds in which more may follow before the first is told."""
+"""Seconds to wait for more changes before the first is sent."""
 
 INTERVAL = 0.25
-"""Seconds between two tellings."""
+"""Minimum seconds between two deliveries."""
 
 _LISTS = (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged())
 
 _Context = ServerRequestContext[Any, Any]
 
-Further = Callable[[object, str], tuple[Any, Collection[Hashable]] | None]
-"""Reads a key of a filter that the core protocol does not know, for a caller: what of it is acknowledged, and
-the keys of the notices that it stands for; None for nothing."""
+FilterExtension = Callable[[object, str], tuple[Any, Collection[Hashable]] | None]
+"""Parses a filter key of a protocol extension for a client: returns the acknowledged part and the keys of its
+notifications, or None."""
 
 
 @dataclass(frozen=True)
-class Notice:
-    """Something to tell those who asked for its key."""
+class ChangeNotification:
+    """A notification for the subscribers of a key."""
 
     key: Hashable
     message: Callable[[dict[str, Any]], Any]
-    """Makes the notification, with this `_meta`."""
+    """Builds the MCP notification with this `_meta`."""
 
 
-def noticed(event: ServerEvent) -> Notice:
-    """A change of a list or a resource, which is its own key."""
-    return Notice(event, partial(event_to_notification, event))
+def change_notification(event: ServerEvent) -> ChangeNotification:
+    """The notification of an event, which is its own key."""
+    return ChangeNotification(event, partial(event_to_notification, event))
 
 
 @dataclass(eq=False)
 class _Stream:
     owner: str
     keys: frozenset[Hashable]
-    due: dict[Hashable, Notice] = field(default_factory=dict[Hashable, Notice])
+    due: dict[Hashable, ChangeNotification] = field(default_factory=dict[Hashable, ChangeNotification])
     news: anyio.Event = field(default_factory=anyio.Event)
 
-    async def taken(self) -> list[Notice]:
-        """What is due, once there is something."""
+    async def taken(self) -> list[ChangeNotification]:
+        """Wait for notifications and take them."""
         await self.news.wait()
         return self._all()
 
-    def _all(self) -> list[Notice]:
+    def _all(self) -> list[ChangeNotification]:
         found = list(self.due.values())
         self.due.clear()
         self.news = anyio.Event()
         return found
 
 
-class Notices:
-    """All who listen. `watched` says whether a caller may hear of a resource."""
+class Subscriptions:
+    """All streams and subscriptions. `watched` decides whether a client may subscribe to a resource."""
 
     def __init__(
         self,
-        owners: Owners,
+        client_ids: ClientIds,
         changing: NotificationOptions,
         watched: Callable[[str, str], bool],
-        further: Mapping[str, Further],
+        extra: Mapping[str, FilterExtension],
     ) -> None:
-        self._owners = owners
+        self._client_ids = client_ids
         self._watched = watched
-        self._further = further
+        self._extra = extra
         flags = (changing.tools_changed, changing.prompts_changed, changing.resources_changed)
         self._lists = frozenset(event for event, changes in zip(_LISTS, flags, strict=True) if changes)
         self._streams: set[_Stream] = set()
         self._subscribed: dict[str, set[str]] = {}
-        self._waiting: dict[tuple[Hashable, frozenset[str] | None], Notice] = {}
-        self._told = -INTERVAL
+        self._waiting: dict[tuple[Hashable, frozenset[str] | None], ChangeNotification] = {}
+        self._last_sent = -INTERVAL
         self._sending: dict[str, asyncio.Task[None]] = {}
-        self._due: dict[str, dict[Hashable, Notice]] = {}
+        self._due: dict[str, dict[Hashable, ChangeNotification]] = {}
 
-    def heard(self, thing: Thing, owners: frozenset[str], *, listed: bool) -> None:
-        """Tell what a change of the server's state means for resources; see `changes.Hear`."""
+    def on_change(self, thing: ResourceRef, owners: frozenset[str], *, listed: bool) -> None:
+        """Publish the resources that a change of the server's state affects."""
         kind, handle = thing
         if listed and kind in ("output", "job"):
-            self.tell(noticed(ResourcesListChanged()), owners)
+            self.publish(change_notification(ResourcesListChanged()), owners)
         match kind:
             case "job":
-                self.tell(noticed(ResourceUpdated(jobs.URI)), owners)
-                self.tell(noticed(ResourceUpdated(f"{jobs.URI}/{handle}")))
+                self.publish(change_notification(ResourceUpdated(background_commands.URI)), owners)
+                self.publish(change_notification(ResourceUpdated(f"{background_commands.URI}/{handle}")))
             case "todos":
-                self.tell(noticed(ResourceUpdated(todos.URI)), owners)
+                self.publish(change_notification(ResourceUpdated(todos.URI)), owners)
             case "preferences":
-                self.tell(noticed(ResourceUpdated(status.CONFIG_URI)))
+                self.publish(change_notification(ResourceUpdated(server_status.CONFIG_URI)))
             case _:
-                """What was kept of an output never changes."""
+                """A saved output never changes."""
 
-    def tell(self, notice: Notice, owners: frozenset[str] | None = None) -> None:
-        """Tell all who asked for it, or those of them that are among `owners`."""
+    def publish(self, notification: ChangeNotification, owners: frozenset[str] | None = None) -> None:
+        """Notify all subscribers, or only those among `owners`."""
         if not self._waiting:
             loop = asyncio.get_running_loop()
-            loop.call_later(max(SOON, self._told + INTERVAL - loop.time()), self._flush)
-        self._waiting[notice.key, owners] = notice
+            loop.call_later(max(SOON, self._last_sent + INTERVAL - loop.time()), self._flush)
+        self._waiting[notification.key, owners] = notification
 
     async def subscribe(self, context: _Context, params: mcp.SubscribeRequestParams) -> mcp.EmptyResult:
-        """Of the handshake era: hear of one resource from now on."""
-        owner = self._owners.of(context)
+        """Subscribe to one resource, in the handshake protocol."""
+        owner = self._client_ids.id_for(context)
         if not self._watched(params.uri, owner):
-            raise not_found(params.uri, context, "No changes of such a resource are told.")
+            raise not_found(params.uri, context, "Such a resource has no change notifications.")
         uris = self._subscribed.setdefault(owner, set())
         if len(uris) >= WATCHED and params.uri not in uris:
             raise MCPError(mcp.INVALID_PARAMS, f"No more than {WATCHED} resources can be subscribed to.")
@@ -142,81 +143,81 @@ class Notices:
         return mcp.EmptyResult()
 
     async def unsubscribe(self, context: _Context, params: mcp.UnsubscribeRequestParams) -> mcp.EmptyResult:
-        """No longer hear of one."""
-        self._subscribed.get(self._owners.of(context), set()).discard(params.uri)
+        """Unsubscribe from one resource."""
+        self._subscribed.get(self._client_ids.id_for(context), set()).discard(params.uri)
         return mcp.EmptyResult()
 
     async def listen(
         self, context: _Context, params: mcp.SubscriptionsListenRequestParams
     ) -> mcp.SubscriptionsListenResult:
-        """A stream of notices, for as long as the client holds it open."""
+        """Send notifications until the client closes the stream."""
         if len(self._streams) >= STREAMS:
             raise MCPError(mcp.INTERNAL_ERROR, f"{STREAMS} streams are open already; close one.")
-        owner = self._owners.of(context)
+        owner = self._client_ids.id_for(context)
         honoured, keys = self._honoured(params.notifications, owner)
         meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: context.request_id}
         acknowledged = mcp.SubscriptionsAcknowledgedNotification(
             params=mcp.SubscriptionsAcknowledgedNotificationParams(notifications=honoured, _meta=meta)
         )
-        # What happens while the acknowledgement is on its way is told after it.
+        # Registered before the acknowledgement is sent, so that no change in between is lost.
         stream = _Stream(owner, keys)
         self._streams.add(stream)
         try:
             await context.session.send_notification(acknowledged, context.request_id)
             while True:
-                for notice in await stream.taken():
-                    await context.session.send_notification(notice.message(meta), context.request_id)
+                for notification in await stream.taken():
+                    await context.session.send_notification(notification.message(meta), context.request_id)
         finally:
             self._streams.discard(stream)
 
     def _honoured(
         self, asked: mcp.SubscriptionFilter, owner: str
     ) -> tuple[mcp.SubscriptionFilter, frozenset[Hashable]]:
-        """What of that which is asked for can be told, and its keys."""
+        """The accepted part of a filter, and its keys."""
         wanted = (asked.tools_list_changed, asked.prompts_list_changed, asked.resources_list_changed)
         lists = [event for event, is_wanted in zip(_LISTS, wanted, strict=True) if is_wanted]
         tools, prompts, resources = ((event in self._lists and event in lists) or None for event in _LISTS)
         given = dict.fromkeys(asked.resource_subscriptions or ())
         uris = [uri for uri in given if self._watched(uri, owner)][:WATCHED]
         keys: set[Hashable] = {*self._lists.intersection(lists), *map(ResourceUpdated, uris)}
-        further: dict[str, Any] = {}
+        extra: dict[str, Any] = {}
         for name, value in (asked.model_extra or {}).items():
-            if name in self._further and (found := self._further[name](value, owner)) is not None:
-                further[name] = found[0]
+            if name in self._extra and (found := self._extra[name](value, owner)) is not None:
+                extra[name] = found[0]
                 keys.update(found[1])
         honoured = mcp.SubscriptionFilter(
             tools_list_changed=tools,
             prompts_list_changed=prompts,
             resources_list_changed=resources,
             resource_subscriptions=uris or None,
-            **further,
+            **extra,
         )
         return honoured, frozenset(keys)
 
     def _flush(self) -> None:
-        self._told = asyncio.get_running_loop().time()
+        self._last_sent = asyncio.get_running_loop().time()
         waiting, self._waiting = self._waiting, {}
-        for gone in self._subscribed.keys() - self._owners.connections.keys():
+        for gone in self._subscribed.keys() - self._client_ids.connections.keys():
             del self._subscribed[gone]
-        for (key, owners), notice in waiting.items():
+        for (key, owners), notification in waiting.items():
             for stream in self._streams:
                 if key in stream.keys and (owners is None or stream.owner in owners):
-                    stream.due[key] = notice
+                    stream.due[key] = notification
                     stream.news.set()
             for name in self._listening(key):
                 if owners is None or name in owners:
-                    self._send_soon(name, notice)
+                    self._send_soon(name, notification)
 
     def _listening(self, key: Hashable) -> Iterator[str]:
-        """Connections with a handshake that are to hear of it."""
+        """Handshake connections that are subscribed to `key`."""
         if key in self._lists:
-            yield from self._owners.connections
+            yield from self._client_ids.connections
         elif isinstance(key, ResourceUpdated):
             yield from (name for name, uris in self._subscribed.items() if key.uri in uris)
 
-    def _send_soon(self, name: str, notice: Notice) -> None:
-        """One task for each connection: one that does not read holds up no other."""
-        self._due.setdefault(name, {})[notice.key] = notice
+    def _send_soon(self, name: str, notification: ChangeNotification) -> None:
+        """Send in one task per connection, so that a client that does not read delays no other."""
+        self._due.setdefault(name, {})[notification.key] = notification
         if name not in self._sending:
             self._sending[name] = task = asyncio.get_running_loop().create_task(self._send(name))
             task.add_done_callback(lambda _: self._sent(name))
@@ -225,8 +226,10 @@ class Notices:
         del self._sending[name]
 
     async def _send(self, name: str) -> None:
-        connection = self._owners.connections[name]
         while due := self._due.pop(name, None):
-            for notice in due.values():
-                told = notice.message({}).model_dump(by_alias=True, mode="json", exclude_none=True)
-                await connection.notify(told["method"], told.get("params"))
+            for notification in due.values():
+                if (connection := self._client_ids.connections.get(name)) is None:
+                    # The client left before this task ran, or while an earlier notification was sent.
+                    break
+                wire = notification.message({}).model_dump(by_alias=True, mode="json", exclude_none=True)
+                await connection.notify(wire["method"], wire.get("params"))

@@ -1,7 +1,7 @@
-"""The extension for tasks, as a server declares it.
+"""Declares the tasks extension.
 
-What serves it (`tasks`) is imported when the first client comes that knows it: few do, and all wait for the
-start.
+`tasks` is imported with the first request of a client that supports it, because few clients do and all wait
+for the start.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -15,21 +15,21 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import is_version_at_least
 
-from mcp_toolserver.later import Later
-from mcp_toolserver.protocol.feature import ToolServer
+from mcp_toolserver.lazy import Lazy
+from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.protocol.translate import MODERN
 
 if TYPE_CHECKING:
-    from mcp_toolserver.protocol.tasks import Tasks
+    from mcp_toolserver.protocol.tasks.tasks import Tasks
 
 EXTENSION = "io.modelcontextprotocol/tasks"
-"""Under this name handlers find the feature in what a server has as long as it serves."""
+"""The key of the feature in the lifespan state."""
 
 GROUP = f"{EXTENSION} group"
-"""Under this name, the group in which tasks run."""
+"""The key of the task group in the lifespan state."""
 
 LISTENED = "taskIds"
-"""In the filter of `subscriptions/listen`, the tasks that a client would hear of."""
+"""The key of task ids in the filter of `subscriptions/listen`."""
 
 _Context = ServerRequestContext[Any, Any]
 _Answer = Callable[[_Context, Any], Awaitable[Any]]
@@ -37,13 +37,13 @@ _Lifespan = Callable[[Server[Any]], AbstractAsyncContextManager[Any]]
 
 
 class TaskFeature:
-    """Joins after what answers calls and what lets clients listen. `make` is called when it is needed."""
+    """Wraps the handlers of calls and subscriptions, so joins after them. `make` runs on first use."""
 
     def __init__(self, make: "Callable[[], Tasks]") -> None:
-        self.tasks: Later[Tasks] = Later(make)
+        self.tasks: Lazy[Tasks] = Lazy(make)
 
     def join(self, server: ToolServer) -> None:
-        """Declare the extension, answer for tasks, and carry calls as such."""
+        """Declare the extension, and handle its requests and calls."""
         server.extensions[EXTENSION] = {}
         answers: dict[str, Callable[[Tasks], _Answer]] = {
             "tasks/get": lambda tasks: tasks.get,
@@ -88,7 +88,7 @@ class TaskFeature:
         server.add_request_handler("subscriptions/listen", mcp.SubscriptionsListenRequestParams, listen)
 
     def _within(self, lifespan: _Lifespan) -> _Lifespan:
-        """Tasks run as long as the server serves."""
+        """Run tasks until the server ends."""
 
         @asynccontextmanager
         async def extended(server: Server[Any]) -> AsyncGenerator[dict[str, Any]]:
@@ -104,7 +104,7 @@ class TaskFeature:
 
 
 def declares(context: _Context) -> bool:
-    """Whether the client knows tasks, as it says with every request; before 2026-07-28 none does."""
+    """Whether the client declares the extension in this request; before 2026-07-28 none can."""
     declared = context.session.client_capabilities
     if declared is None or EXTENSION not in (declared.extensions or {}):
         return False
@@ -112,10 +112,10 @@ def declares(context: _Context) -> bool:
 
 
 def require(context: _Context) -> None:
-    """Serve only clients that know tasks.
+    """Require the extension.
 
     Raises:
-        MCPError: this one does not.
+        MCPError: the client does not declare it.
     """
     if not is_version_at_least(context.protocol_version, MODERN):
         raise MCPError(mcp.METHOD_NOT_FOUND, "Method not found", context.method)

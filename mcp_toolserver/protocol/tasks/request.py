@@ -1,4 +1,4 @@
-"""Which task a request is for."""
+"""Reads the task id of a request."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_NAME_HEADER, decode_header_value
 
-from mcp_toolserver.protocol.task import PREFIX
+from mcp_toolserver.protocol.tasks.task import PREFIX
 
 _FORM = re.compile(rf"{PREFIX}[0-9a-f]{{32}}")
 
@@ -36,7 +36,7 @@ def named(context: _Context) -> str:
 
 
 def unknown() -> MCPError:
-    """There is no such task, or none that the client may know of."""
+    """No such task, or one of another client."""
     return MCPError(
         mcp.INVALID_PARAMS,
         "No task of yours has this taskId: it was never given, or what came of it is no longer kept.",

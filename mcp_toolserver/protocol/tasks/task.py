@@ -1,4 +1,4 @@
-"""One call that its client follows as a task: how it is going, what it asks, what came of it."""
+"""One call that runs as a task: its progress, questions and outcome."""
 
 import json
 import secrets
@@ -11,19 +11,20 @@ import mcp_types as mcp
 from mcp.shared.exceptions import MCPError
 from pydantic import JsonValue, ValidationError
 
-from mcp_toolserver.protocol import elicit
+from mcp_toolserver.protocol.elicitation import elicit
 from mcp_toolserver.stores.tasks import Status, TaskRecord
+from mcp_toolserver.text.timestamps import utc
 
 PREFIX = "task_"
 
 POLL_MS = 1_000
-"""How often a client is advised to ask."""
+"""The poll interval suggested to clients."""
 
 CANCELLED = "It was cancelled as the client asked."
 FAILED = "The call failed inside the server."
 
 _MESSAGE = 500
-"""Characters of a word on how it is going."""
+"""Maximum characters of a progress message."""
 
 Wire = dict[str, JsonValue]
 
@@ -32,7 +33,7 @@ _ENDED: frozenset[Status] = frozenset({"completed", "cancelled", "failed"})
 
 @dataclass(eq=False)
 class _Question:
-    """What is asked of the human, until they have answered."""
+    """A question to the user, until answered."""
 
     request: Wire
     answered: anyio.Event = field(default_factory=anyio.Event)
@@ -40,19 +41,19 @@ class _Question:
 
 
 class Task:
-    """Implements `Followed`. `changed` is called whenever `tasks/get` would say something else."""
+    """Implements `TaskHandle`. `changed` is called whenever the result of `tasks/get` changes."""
 
     def __init__(self, principal: str, changed: "Callable[[Task], None]") -> None:
         self.record = TaskRecord(id=PREFIX + secrets.token_hex(16), principal=principal)
         self.scope = anyio.CancelScope()
-        """What is cancelled with the task."""
+        """Cancelled with the task."""
         self.in_request = True
-        """Its client waits in the request that began it, and does not know it as a task."""
+        """The request that started it is open, so the client does not have its handle."""
         self.turn = anyio.Event()
-        """It has ended, or asks for the first time."""
+        """Set when it ends or asks its first question."""
         self.ended = anyio.Event()
         self.settled = anyio.Event()
-        """Whether it stays in its request is decided."""
+        """Set when it is decided whether the request waits for the result."""
         self._result: Wire = {}
         self._error: mcp.ErrorData | None = None
         self._questions: dict[str, _Question] = {}
@@ -60,11 +61,11 @@ class Task:
         self._changed = changed
 
     def say(self, message: str) -> None:
-        """See `Followed.say`."""
+        """See `TaskHandle.say`."""
         self._set(replace(self.record, message=message[:_MESSAGE]))
 
     async def ask(self, key: str, request: mcp.ElicitRequest) -> mcp.ElicitResult | None:
-        """See `Followed.ask`. The call waits here: nothing of it is done twice."""
+        """See `TaskHandle.ask`. The call waits here and is not repeated."""
         # No key comes twice in the life of a task.
         self._asked += 1
         name = f"{key}-{self._asked}"
@@ -82,7 +83,7 @@ class Task:
         return question.answer
 
     def take(self, responses: Mapping[str, object]) -> None:
-        """What the human said. What is not asked, or not any more, is passed over.
+        """Take the user's answers. Answers to unknown questions are ignored.
 
         Raises:
             MCPError: something that is asked is not answered by what is sent for it.
@@ -131,19 +132,19 @@ class Task:
         return self._result
 
     def written(self) -> TaskRecord:
-        """What is to be kept of it."""
+        """The record to store."""
         outcome = self._outcome()
         return replace(self.record, outcome=json.dumps(outcome) if outcome else "")
 
     def handle(self, seconds: float) -> Wire:
-        """What the client gets in place of the result; it is kept `seconds` after the end of the task."""
+        """The handle that the client gets instead of the result; valid until `seconds` after the end."""
         return {**_seed(self._shown(), seconds), "resultType": "task"}
 
     def detailed(self, seconds: float) -> Wire:
-        """What `tasks/get` says, and a notification carries."""
+        """The result of `tasks/get`, also sent in notifications."""
         questions: Wire = {name: asked.request for name, asked in self._questions.items()}
-        told = _told(self._shown(), self._outcome(), seconds)
-        return {**told, "inputRequests": questions} if questions else told
+        wire = _wire(self._shown(), self._outcome(), seconds)
+        return {**wire, "inputRequests": questions} if questions else wire
 
     def _outcome(self) -> Wire:
         return self._result if self._error is None else self._error.model_dump(mode="json", exclude_none=True)
@@ -165,10 +166,10 @@ class Task:
 def detailed(record: TaskRecord, seconds: float) -> Wire:
     """What `tasks/get` says of a task that is written down, and is kept `seconds` after its end."""
     outcome: Wire = json.loads(record.outcome or "{}")
-    return _told(record, outcome or {"code": mcp.INTERNAL_ERROR, "message": record.message}, seconds)
+    return _wire(record, outcome or {"code": mcp.INTERNAL_ERROR, "message": record.message}, seconds)
 
 
-def _told(record: TaskRecord, outcome: Wire, seconds: float) -> Wire:
+def _wire(record: TaskRecord, outcome: Wire, seconds: float) -> Wire:
     kinds: Mapping[Status, str] = {"completed": "result", "failed": "error"}
     kind = kinds.get(record.status)
     return {**_seed(record, seconds), **({kind: outcome} if kind else {})}
@@ -177,21 +178,15 @@ def _told(record: TaskRecord, outcome: Wire, seconds: float) -> Wire:
 def _seed(record: TaskRecord, seconds: float) -> Wire:
     """The part that all forms have. As long as it works, its end is always as far away."""
     last = record.updated if record.status in _ENDED else time.time()
-    told: Wire = {
+    wire: Wire = {
         "taskId": record.id,
         "status": record.status,
-        "createdAt": _moment(record.created),
-        "lastUpdatedAt": _moment(record.updated),
+        "createdAt": utc(round(record.created * 1000)),
+        "lastUpdatedAt": utc(round(record.updated * 1000)),
         "ttlMs": max(1, round((last - record.created + seconds) * 1000)),
         "pollIntervalMs": POLL_MS,
     }
-    return {**told, "statusMessage": record.message} if record.message else told
-
-
-def _moment(seconds: float) -> str:
-    """As ISO 8601 has it, in milliseconds."""
-    whole, milliseconds = divmod(round(seconds * 1000), 1000)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{milliseconds:03}Z"
+    return {**wire, "statusMessage": record.message} if record.message else wire
 
 
 def _answer(name: str, response: object) -> mcp.ElicitResult:

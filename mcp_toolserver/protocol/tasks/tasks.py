@@ -16,14 +16,14 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from pydantic import JsonValue
 
-from mcp_toolserver.dispatch import Result
 from mcp_toolserver.errors import ToolError, Unavailable, UnknownTool
+from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.task import CANCELLED, FAILED, Task, Wire, detailed
-from mcp_toolserver.protocol.task_feature import GROUP, require
-from mcp_toolserver.protocol.task_request import named, unknown
-from mcp_toolserver.runtime.sandbox.wire import is_object
+from mcp_toolserver.protocol.tasks.feature import GROUP, require
+from mcp_toolserver.protocol.tasks.request import named, unknown
+from mcp_toolserver.protocol.tasks.task import CANCELLED, FAILED, Task, Wire, detailed
+from mcp_toolserver.runtime.sandbox.broker.messages import is_object
 from mcp_toolserver.stores.tasks import StoredTasks, TaskRecord
 
 log = logging.getLogger(__name__)
@@ -37,29 +37,30 @@ _LOST = "The call has ended, but what came of it could not be kept."
 _Context = ServerRequestContext[Any, Any]
 
 Work = Callable[[Task], Awaitable[Wire]]
-"""What a task does; what it gives is the result of the call."""
+"""The work of a task; returns the result of the call."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskLimits:
-    """Bounds of the tasks that run."""
+    """Limits on tasks."""
 
     grace: float = 1.0
     """Seconds in which a call may end and be answered without a task."""
     running: int = 32
-    """Tasks at once; more are refused."""
+    """Maximum running tasks; more are refused."""
     unkept: int = 32
-    """Ended tasks that could not be written down, and are remembered."""
+    """Maximum ended tasks kept in memory because they could not be stored."""
     unkept_bytes: int = 256 << 10
-    """Of the result of one."""
+    """Maximum bytes of the result of one of those."""
 
 
 def nobody(_: Wire) -> None:
-    """Is not told of changes."""
+    """Ignore changes."""
 
 
 class Tasks:
-    """What serves the extension. `principal` is on whose behalf every request comes."""
+    """The handlers of the extension. A task belongs to `principal` and to the client whose request started
+    it."""
 
     def __init__(
         self,
@@ -74,21 +75,21 @@ class Tasks:
         self._principal = principal
         self._limits = limits or TaskLimits()
         self.changed: Callable[[Wire], None] = nobody
-        """Gets what `tasks/get` would say, whenever that has changed."""
+        """Called with the result of `tasks/get` whenever it changes."""
         self._live: dict[str, Task] = {}
-        """Those that run."""
+        """Running tasks."""
         self._unkept: dict[str, Task] = {}
-        """The last of those that have ended and could not be written down."""
+        """The last ended tasks that could not be stored."""
 
     async def settle(self) -> None:
-        """Write down that all that still run are cancelled, as they are when the server ends."""
+        """Store all running tasks as cancelled, when the server ends."""
         with anyio.CancelScope(shield=True):
             await self._store.settle()
 
     async def call_tool(
         self, context: _Context, params: mcp.CallToolRequestParams
     ) -> dict[str, JsonValue] | mcp.InputRequiredResult:
-        """One call of a client that knows tasks: as one where it may be long."""
+        """Run a call of a client that supports tasks; as a task if it may be long."""
 
         async def work(task: Task) -> Wire:
             return await self._handlers.call_as_task(context, params, task)
@@ -106,7 +107,7 @@ class Tasks:
         require(context)
         if sum(not task.ended.is_set() for task in self._live.values()) >= self._limits.running:
             return self._refusal(context)
-        task = Task(self._principal, self._tell)
+        task = Task(self._principal_of(self._handlers.client_ids.id_for(context)), self._publish)
         self._live[task.record.id] = task
         group: TaskGroup = context.lifespan_context[GROUP]
         group.start_soon(self._run, task, work)
@@ -122,14 +123,14 @@ class Tasks:
             task.settled.set()
 
     async def get(self, context: _Context, _: mcp.RequestParams) -> Wire:
-        """How a task is going, or what came of it."""
+        """The state of a task, with its result if it ended."""
         found = await self._find(context)
-        seconds = self._store.bounds.seconds
-        told = found.detailed(seconds) if isinstance(found, Task) else detailed(found, seconds)
-        return {**told, **_DONE}
+        seconds = self._store.retention.seconds
+        wire = found.detailed(seconds) if isinstance(found, Task) else detailed(found, seconds)
+        return {**wire, **_DONE}
 
     async def update(self, context: _Context, _: mcp.RequestParams) -> Wire:
-        """Answers to what a task asks."""
+        """Pass answers to the questions of a task."""
         found = await self._find(context)
         responses = (context.params or {}).get("inputResponses")
         if not is_object(responses):
@@ -139,16 +140,21 @@ class Tasks:
         return _DONE
 
     async def cancel(self, context: _Context, _: mcp.RequestParams) -> Wire:
-        """End a task, with all that it started. What has ended stays as it is."""
+        """Cancel a task and its processes. An ended task does not change."""
         found = await self._find(context)
         if (task := _own(found)) is not None:
             task.scope.cancel()
         return _DONE
 
-    def running(self, name: object) -> Wire | None:
-        """What `tasks/get` would say of a task that runs here; None for any other."""
+    def running(self, name: object, owner: str) -> Wire | None:
+        """The result of `tasks/get` for a running task of `owner`; None for any other."""
         task = self._live.get(name) if isinstance(name, str) else None
-        return None if task is None or task.in_request else task.detailed(self._store.bounds.seconds)
+        if task is None or task.in_request or task.record.principal != self._principal_of(owner):
+            return None
+        return task.detailed(self._store.retention.seconds)
+
+    def _principal_of(self, owner: str) -> str:
+        return f"{self._principal}, {owner}"
 
     def _may_be_long(self, params: mcp.CallToolRequestParams) -> bool:
         try:
@@ -164,11 +170,11 @@ class Tasks:
         return translate.result(Result(text=why, error=Unavailable.kind), context.protocol_version)
 
     async def _settle(self, task: Task) -> Wire:
-        """Hand out the handle, once the task is written down. Where it cannot be, the request stays open."""
+        """Return the handle once the task is stored; if it cannot be stored, wait for the result."""
         if task.ended.is_set() or not await self._is_handed_out(task):
             await task.ended.wait()
             return task.answer()
-        return task.handle(self._store.bounds.seconds)
+        return task.handle(self._store.retention.seconds)
 
     async def _is_handed_out(self, task: Task) -> bool:
         # From here on its end is written down, whoever comes first.
@@ -190,7 +196,7 @@ class Tasks:
             del self._live[task.record.id]
 
     async def _conclude(self, task: Task) -> None:
-        """Leave what came of it to the store, or where that has no room, to memory."""
+        """Keep the outcome in the store, or in memory if the store is full."""
         record = task.written()
         _ = (
             task.in_request
@@ -199,7 +205,7 @@ class Tasks:
         )
 
     def _remembered(self, record: TaskRecord, task: Task) -> TaskRecord:
-        """Remember what came of it; the row for the store, which says that it has no more."""
+        """Keep the outcome in memory; returns the record for the store, which says that it is lost."""
         task.shrink(self._limits.unkept_bytes, translate.result(_TOO_LARGE, translate.MODERN))
         self._unkept[record.id] = task
         if len(self._unkept) > self._limits.unkept:
@@ -214,9 +220,9 @@ class Tasks:
             return False
         return True
 
-    def _tell(self, task: Task) -> None:
+    def _publish(self, task: Task) -> None:
         if not task.in_request:
-            self.changed(task.detailed(self._store.bounds.seconds))
+            self.changed(task.detailed(self._store.retention.seconds))
 
     async def _find(self, context: _Context) -> Task | TaskRecord:
         """The task that a request is for.
@@ -225,11 +231,12 @@ class Tasks:
             MCPError: there is none, or none that this client may know of.
         """
         name = named(context)
+        principal = self._principal_of(self._handlers.client_ids.id_for(context))
         task = self._live.get(name) or self._unkept.get(name)
-        if task is not None and not task.in_request and task.record.principal == self._principal:
+        if task is not None and not task.in_request and task.record.principal == principal:
             return task
         try:
-            found = await self._store.find(name, self._principal)
+            found = await self._store.find(name, principal)
         except ToolError as error:
             raise MCPError(mcp.INTERNAL_ERROR, str(error)) from None
         if found is None:
@@ -254,7 +261,7 @@ def _own(found: Task | TaskRecord) -> Task | None:
 
 
 async def _done(task: Task, work: Work) -> None:
-    """Do the work of a task, and tell it what came of that."""
+    """Run the work of a task and set its outcome."""
     try:
         task.complete(await work(task))
     except MCPError as error:

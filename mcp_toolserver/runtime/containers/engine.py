@@ -1,4 +1,4 @@
-"""How each container engine is told what to do. Pure: what goes in and argument lists out."""
+"""Builds the argument lists for each container engine."""
 
 import csv
 import io
@@ -12,12 +12,12 @@ _SHELL = (
     'command -v timeout >/dev/null && exec timeout -s KILL "$1" sh -c "$2"',
     'exec sh -c "$2"',
 )
-"""Within the container the time is kept too: should the server be killed, nobody else would end it."""
+"""The timeout also runs inside the container, in case the server is killed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """An engine, and what all its containers have in common."""
+    """An engine and the options shared by all its containers."""
 
     program: str
     """Absolute."""
@@ -27,42 +27,42 @@ class Engine:
     memory: int
     """Bytes."""
     user: str
-    """Who owns what is made in the workspace, as `uid:gid`."""
+    """The owner of files created in the workspace, as `uid:gid`."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The engine's name."""
         return os.path.basename(self.program)
 
     @property
     def pull(self) -> str:
-        """The command that gets the image."""
+        """The command that downloads the image."""
         return f"{self.name} {'image pull' if self._is_apple else 'pull'} {self.image}"
 
     def create(self, name: str, root: str, script: str, seconds: int) -> tuple[str, ...]:
-        """Makes a container called `name` that will run `script` on the folder `root`; starts nothing."""
+        """Create, but not start, a container that runs `script` on the folder `root`."""
         return (
             *(self.program, "create", "--rm", "--name", name),
             *("--mount", _fields("type=bind", f"source={root}", f"target={WORKSPACE}")),
-            *("--workdir", WORKSPACE, *self._walls()),
+            *("--workdir", WORKSPACE, *self._sandbox_options()),
             *(self.image, "sh", "-c", "\n".join(_SHELL), "sh", str(seconds), script),
         )
 
     def start(self, name: str) -> tuple[str, ...]:
-        """Runs it, with its output and exit status as those of the engine."""
+        """Start it, with its output and exit status as the engine's."""
         return (self.program, "start", "--attach", name)
 
     def remove(self, name: str) -> tuple[str, ...]:
-        """Kills and removes it."""
+        """Kill and remove it."""
         return (self.program, "delete" if self._is_apple else "rm", "--force", name)
 
     @property
     def _is_apple(self) -> bool:
         return self.name == APPLE
 
-    def _walls(self) -> tuple[str, ...]:
+    def _sandbox_options(self) -> tuple[str, ...]:
         if self._is_apple:
-            # Each of its containers is a virtual machine with bounds of its own.
+            # Each of its containers is a virtual machine with its own limits.
             return () if self.network else ("--network", "none")
         # Rootless podman maps the user of this machine to root in the container.
         user = () if self.name == "podman" else ("--user", self.user, "--env", "HOME=/tmp")
@@ -74,7 +74,7 @@ class Engine:
 
 
 def _fields(*fields: str) -> str:
-    """Fields as engines read them: separated by commas, quoted where they hold one."""
+    """Join fields with commas, quoted as engines expect."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(fields)
     return line.getvalue()

@@ -1,51 +1,53 @@
-"""The clipboard: what its helpers leave unsaid is found out by pasting."""
+"""Reads and writes the clipboard; a copy is verified by pasting, because helpers do not report success."""
 
 from collections.abc import Sequence
 
 import anyio
 
 from mcp_toolserver.errors import NotFound, Unavailable
-from mcp_toolserver.runtime.dialogue import Dialogue
-from mcp_toolserver.runtime.helper_programs import SECONDS, HelperPrograms, failed
-from mcp_toolserver.text import desktop as argv
+from mcp_toolserver.runtime.desktop.helper_process import SECONDS, DesktopHelpers, failure
+from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
+from mcp_toolserver.text.desktop import commands as argv
 
 _POLL_SECONDS = 0.05
 
 
-async def paste(helpers: HelperPrograms, program: str, most: int) -> tuple[str, bool]:
-    """The text, at most so many bytes, and whether that is all."""
+async def paste(helpers: DesktopHelpers, program: str, most: int) -> tuple[str, bool]:
+    """Return at most `most` bytes of the text, and whether that is all."""
     try:
         found, whole = await helpers.output(argv.pasting(program), most=most)
     except Unavailable:
-        raise NotFound("There is no text on the clipboard, or it cannot be reached.") from None
+        raise NotFound("The clipboard contains no text, or cannot be read.") from None
     return found.decode("utf-8", "replace" if whole else "ignore"), whole
 
 
-async def copy(helpers: HelperPrograms, program: str, text: str) -> None:
-    """Put a text there, and let the old one go only then."""
-    running = await helpers.hold(argv.copying(program), text)
+async def copy(helpers: DesktopHelpers, program: str, text: str) -> None:
+    """Copy a text; the previous clipboard owner ends only after that."""
+    running = await helpers.start_with_input(argv.copying(program), text)
     try:
-        taken = await _taken(helpers, running, argv.pasting(argv.reader(program)), text)
+        taken = await _wait_until_copied(helpers, running, argv.pasting(argv.reader(program)), text)
     except BaseException:
         await running.end()
         raise
     if not taken:
         await running.end()
-        raise failed(program)
-    await helpers.keep(running)
+        raise failure(program)
+    await helpers.replace_clipboard_owner(running)
 
 
-async def _taken(helpers: HelperPrograms, running: Dialogue, back: Sequence[str], text: str) -> bool:
+async def _wait_until_copied(
+    helpers: DesktopHelpers, running: InteractiveProcess, back: Sequence[str], text: str
+) -> bool:
     with anyio.move_on_after(SECONDS):
         while running.exit is None or running.exit.status == 0:
-            if await _holds(helpers, back, text):
+            if await _clipboard_equals(helpers, back, text):
                 return True
             await anyio.sleep(_POLL_SECONDS)
     return False
 
 
-async def _holds(helpers: HelperPrograms, back: Sequence[str], text: str) -> bool:
-    """Whether the clipboard has come to be `text`: a helper says nothing when it has taken it."""
+async def _clipboard_equals(helpers: DesktopHelpers, back: Sequence[str], text: str) -> bool:
+    """Whether the clipboard contains `text`."""
     expected = text.encode()
     try:
         found, _ = await helpers.output(back, most=len(expected) + 1)

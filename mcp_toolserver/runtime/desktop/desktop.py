@@ -1,4 +1,4 @@
-"""The desktop as one call may use it: what its tool declared, and nothing else."""
+"""The desktop capability of one call, limited to what its tool declared."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,29 +6,29 @@ from dataclasses import dataclass
 from mcp_toolserver.capabilities.desktop import Desktop, Indexed, WindowPictures
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.notes import Notes
-from mcp_toolserver.capabilities.prices import Capability
+from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import NotFound, RegistrationError, Unavailable
-from mcp_toolserver.runtime import clipboard, desktop_index, screen_windows
-from mcp_toolserver.runtime.fs import Workspace
-from mcp_toolserver.runtime.helper_programs import HelperPrograms
-from mcp_toolserver.runtime.notes import AppleNotes
-from mcp_toolserver.text import desktop as argv
+from mcp_toolserver.runtime.desktop import clipboard, file_index, window_screenshots
+from mcp_toolserver.runtime.desktop.helper_process import DesktopHelpers
+from mcp_toolserver.runtime.desktop.notes import AppleNotes
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.text.desktop import commands as argv
 
 SPEECH_SECONDS = 150.0
 MAX_PICTURE = 5 << 20
 """Bytes."""
 
 
-def reached(helpers: HelperPrograms) -> Callable[[Workspace, frozenset[Capability]], Desktop]:
-    """What gives a call with its needs the desktop that `helpers` reach."""
-    return lambda workspace, needs: _Within(helpers=helpers, workspace=workspace, needs=needs)
+def desktop_for_call(helpers: DesktopHelpers) -> Callable[[Workspace, frozenset[Capability]], Desktop]:
+    """Return a factory for the desktop capability of a call with its needs."""
+    return lambda workspace, needs: _CallDesktop(helpers=helpers, workspace=workspace, needs=needs)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Within:
+class _CallDesktop:
     """Implements `capabilities.Desktop`."""
 
-    helpers: HelperPrograms
+    helpers: DesktopHelpers
     workspace: Workspace
     needs: frozenset[Capability]
 
@@ -37,13 +37,13 @@ class _Within:
         return AppleNotes(helpers=self.helpers, program=self._program)
 
     async def open(self, target: str) -> None:
-        await self.helpers.stay(argv.opening(self._program(Capability.DESKTOP_OPEN), target))
+        await self.helpers.start_detached(argv.opening(self._program(Capability.DESKTOP_OPEN), target))
 
     async def open_path(self, path: CanonicalPath) -> None:
         await self.open(self._absolute(path))
 
     async def launch(self, app: str, target: str) -> None:
-        await self.helpers.stay(argv.launching(self._program(Capability.DESKTOP_APP), app, target))
+        await self.helpers.start_detached(argv.launching(self._program(Capability.DESKTOP_APP), app, target))
 
     async def launch_path(self, app: str, path: CanonicalPath) -> None:
         await self.launch(app, self._absolute(path))
@@ -52,8 +52,8 @@ class _Within:
         await self.helpers.output(argv.notice(self._program(Capability.DESKTOP_NOTIFY), title, message))
 
     async def say(self, text: str, voice: str) -> None:
-        words = argv.speech(self._program(Capability.DESKTOP_SAY), text, voice)
-        await self.helpers.output(words, seconds=SPEECH_SECONDS)
+        command = argv.speech(self._program(Capability.DESKTOP_SAY), text, voice)
+        await self.helpers.output(command, seconds=SPEECH_SECONDS)
 
     async def copied(self, most: int) -> tuple[str, bool]:
         return await clipboard.paste(self.helpers, self._program(Capability.CLIPBOARD_READ), most)
@@ -63,24 +63,24 @@ class _Within:
 
     async def picture(self, *, window: bool) -> bytes:
         program = self._program(Capability.SCREEN)
-        words = argv.camera(program, window=window)
-        if words is None:
-            raise Unavailable(f"{argv.name(program)} cannot tell which window is in front; take the screen.")
-        found, whole = await self.helpers.output(words, most=MAX_PICTURE)
+        command = argv.camera(program, window=window)
+        if command is None:
+            raise Unavailable(f"{argv.name(program)} cannot capture a window; capture the screen.")
+        found, whole = await self.helpers.output(command, most=MAX_PICTURE)
         if not whole:
             raise Unavailable(f"The picture is larger than {MAX_PICTURE >> 20} MiB.")
         return found
 
     async def windows(self, most: int) -> WindowPictures:
-        return await screen_windows.pictures(self.helpers, self._program(Capability.WINDOWS), most)
+        return await window_screenshots.pictures(self.helpers, self._program(Capability.WINDOWS), most)
 
     async def find(self, query: str, path: CanonicalPath, most: int) -> Indexed:
         program = self._program(Capability.DESKTOP_FIND)
         if self.workspace.kind(path) != "folder":
-            raise NotFound(f"'{path}' is not a folder. Name one of the workspace.")
+            raise NotFound(f"'{path}' is not a folder. Use a folder of the workspace.")
         folder = self.workspace.spellings(path)[-1]
-        names, cut = await desktop_index.look_up(self.helpers, program, query, folder)
-        return desktop_index.shown(self.workspace, folder, names, most, cut=cut)
+        names, cut = await file_index.query_index(self.helpers, program, query, folder)
+        return file_index.visible(self.workspace, folder, names, most, cut=cut)
 
     def _absolute(self, path: CanonicalPath) -> str:
         if self.workspace.kind(path) == "missing":

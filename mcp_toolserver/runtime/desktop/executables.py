@@ -1,25 +1,17 @@
-"""The programs that reach a desktop, found without running any, and what is missing where there is none.
+"""Finds the helper programs for the desktop without running any, and explains what is missing.
 
-Imported before the broker is forked, so it is light.
+This module is imported before the broker forks, so its imports are few.
 """
 
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mcp_toolserver.capabilities.prices import Capability
-from mcp_toolserver.runtime.host_programs import find_program
+from mcp_toolserver.capabilities.permissions import DESKTOP, Capability
+from mcp_toolserver.runtime.which import find_program
 
 SESSION = ("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
-"""The variables that lead to the user's desktop."""
-
-PRIVATE = (
-    Capability.CLIPBOARD_READ,
-    Capability.SCREEN,
-    Capability.WINDOWS,
-    Capability.NOTES_READ,
-)
-"""What shows a user's secrets."""
+"""Environment variables that identify the user's desktop session."""
 
 _BOTH, _X, _WAYLAND, _NONE = "either", "DISPLAY", "WAYLAND_DISPLAY", ""
 _ONLY_X = "X without Wayland"
@@ -37,8 +29,8 @@ _LINUX: Mapping[Capability, Mapping[str, str]] = {
     Capability.NOTES_READ: {},
     Capability.NOTES_WRITE: {},
 }
-"""What does each, best first, and the display that it needs. Not xsel: it now and then gives back
-a long text as an empty one."""
+"""The programs for each capability, best first, with the display they need. xsel is not used: it sometimes
+returns an empty string for a long text."""
 
 _MACOS: Mapping[Capability, Mapping[str, str]] = {
     Capability.DESKTOP_OPEN: {"open": _NONE},
@@ -54,34 +46,38 @@ _MACOS: Mapping[Capability, Mapping[str, str]] = {
     Capability.NOTES_WRITE: {"osascript": _NONE},
 }
 
-_BESIDE: Mapping[str, Mapping[Capability, Sequence[str]]] = {
+_DEPENDENCIES: Mapping[str, Mapping[Capability, Sequence[str]]] = {
     "linux": {Capability.WINDOWS: ("xprop", "xwininfo")},
     "darwin": {Capability.WINDOWS: ("osascript",)},
 }
-"""What the programs for it cannot do without."""
+"""Additional programs that a capability needs."""
 
 _NO_PROGRAM: Mapping[Capability, str] = {
-    Capability.WINDOWS: "no program can tell the windows of Wayland apart; take_screenshot shows the screen",
+    Capability.WINDOWS: "no program can capture single windows on Wayland; use take_screenshot",
     Capability.NOTES_READ: "the notes are those of Apple Notes, which is on macOS only",
     Capability.NOTES_WRITE: "the notes are those of Apple Notes, which is on macOS only",
 }
-"""Why none of the table can do it on a desktop that is there."""
-
-DESKTOP = tuple(_LINUX)
+"""Why no program can provide a capability on an existing desktop."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DesktopPrograms:
-    """What there is."""
+class DesktopExecutables:
+    """The installed helper programs."""
 
     programs: Mapping[Capability, str] = field(default_factory=dict[Capability, str])
-    """Absolute paths; nothing for what is not there."""
-    beside: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Absolute paths of the programs that those need, by name."""
-    wanted: Mapping[Capability, str] = field(default_factory=dict[Capability, str])
-    """What would do it, in words."""
+    """Absolute paths by capability; missing ones are absent."""
+    dependencies: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Absolute paths of the additional programs, by name."""
+    reasons: Mapping[Capability, str] = field(default_factory=dict[Capability, str])
+    """Why a capability is unavailable."""
     session: tuple[tuple[str, str], ...] = ()
-    """The variables of `SESSION` that are set."""
+    """Those variables of `SESSION` that are set."""
+
+    @property
+    def missing(self) -> Mapping[str, str]:
+        """Why a program is missing, by the name of the capability that it provides."""
+        unknown = "there is no program for it on this platform"
+        return {need.value: self.reasons.get(need, unknown) for need in DESKTOP if need not in self.programs}
 
 
 def find_desktop(
@@ -89,28 +85,30 @@ def find_desktop(
     roots: Sequence[str],
     environ: Mapping[str, str],
     platform: str = sys.platform,
-) -> DesktopPrograms:
-    """The programs in `path_entries` but not in `roots` that can reach the desktop of `environ`."""
+) -> DesktopExecutables:
+    """Find the programs in `path_entries`, outside `roots`, that can use the desktop of `environ`."""
     table = {"linux": _LINUX, "darwin": _MACOS}.get(platform, {})
     session = tuple((name, environ[name]) for name in SESSION if environ.get(name))
-    seen = _displays(session)
-    more = _BESIDE.get(platform, {})
-    names_beside = {name for names in more.values() for name in names}
-    beside = {name: found for name in names_beside if (found := find_program([name], path_entries, roots))}
+    seen = _display_kinds(session)
+    more = _DEPENDENCIES.get(platform, {})
+    dependency_names = {name for names in more.values() for name in names}
+    dependencies = {
+        name: found for name in dependency_names if (found := find_program([name], path_entries, roots))
+    }
     programs: dict[Capability, str] = {}
-    wanted: dict[Capability, str] = {}
+    reasons: dict[Capability, str] = {}
     for need, names in table.items():
         usable = [name for name, display in names.items() if display in seen]
-        missing = [name for name in more.get(need, ()) if name not in beside]
+        missing = [name for name in more.get(need, ()) if name not in dependencies]
         program = find_program(usable, path_entries, roots)
         if program is not None and not missing:
             programs[need] = program
-        wanted[need] = _words(need, usable if program is None else missing, seen)
-    return DesktopPrograms(programs=programs, beside=beside, wanted=wanted, session=session)
+        reasons[need] = _reason(need, usable if program is None else missing, seen)
+    return DesktopExecutables(programs=programs, dependencies=dependencies, reasons=reasons, session=session)
 
 
-def _displays(session: Sequence[tuple[str, str]]) -> set[str]:
-    """What kinds of display there are."""
+def _display_kinds(session: Sequence[tuple[str, str]]) -> set[str]:
+    """Return the available kinds of display."""
     seen = {_NONE, *(name for name, _ in session)}
     if seen & {_X, _WAYLAND}:
         seen.add(_BOTH)
@@ -119,20 +117,7 @@ def _displays(session: Sequence[tuple[str, str]]) -> set[str]:
     return seen
 
 
-def lacking_desktop(found: DesktopPrograms, *, private: bool) -> Mapping[Capability, str]:
-    """What is not there, and why."""
-    missing = {
-        need: found.wanted.get(need, "there is no program for it on this platform")
-        for need in DESKTOP
-        if need not in found.programs
-    }
-    if private:
-        return missing
-    switch = "it shows what a user may want to keep private; the operator can allow it with --desktop-private"
-    return {**dict.fromkeys(PRIVATE, switch), **missing}
-
-
-def _words(need: Capability, usable: Sequence[str], seen: set[str]) -> str:
+def _reason(need: Capability, usable: Sequence[str], seen: set[str]) -> str:
     if usable:
         return f"no {' or '.join(usable)} was found on the PATH of this server"
     if need in _NO_PROGRAM and (_BOTH in seen or need is not Capability.WINDOWS):

@@ -1,26 +1,30 @@
-"""Files that an index of this machine names, of which those are shown that a call may see."""
+"""Searches the system's file index and returns only files that the call may see."""
 
 from mcp_toolserver.capabilities.desktop import Indexed
 from mcp_toolserver.errors import ToolError, Unavailable
-from mcp_toolserver.runtime.beneath import below
-from mcp_toolserver.runtime.fs import Workspace
-from mcp_toolserver.runtime.helper_programs import HelperPrograms
-from mcp_toolserver.runtime.search_names import showable
-from mcp_toolserver.text.desktop import name
-from mcp_toolserver.text.desktop_find import MOST_NAMED, lookup, named, status_of_nothing
+from mcp_toolserver.runtime.desktop.helper_process import DesktopHelpers
+from mcp_toolserver.runtime.files.path_resolver import relative_to
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.search.display_path import showable
+from mcp_toolserver.text.desktop.commands import name
+from mcp_toolserver.text.desktop.file_index_commands import MOST_NAMED, lookup, named, status_of_nothing
 
 _MOST_BYTES = 4 << 20
 
 
-async def look_up(helpers: HelperPrograms, program: str, query: str, folder: str) -> tuple[list[str], bool]:
-    """What the index names, and whether it may have more.
+async def query_index(
+    helpers: DesktopHelpers, program: str, query: str, folder: str
+) -> tuple[list[str], bool]:
+    """Query the index; return the names, and whether there may be more.
 
     Raises:
-        Unavailable: it cannot be asked.
+        Unavailable: the index cannot be queried.
     """
-    words = lookup(program, query, folder)
+    command = lookup(program, query, folder)
     try:
-        printed, whole = await helpers.output(words, most=_MOST_BYTES, nothing=status_of_nothing(program))
+        printed, whole = await helpers.output(
+            command, most=_MOST_BYTES, empty_status=status_of_nothing(program)
+        )
     except Unavailable:
         raise Unavailable(
             f"{name(program)} failed: there may be no index. Use glob_search or grep_search instead."
@@ -29,12 +33,12 @@ async def look_up(helpers: HelperPrograms, program: str, query: str, folder: str
     return names, not whole or len(names) >= MOST_NAMED
 
 
-def shown(workspace: Workspace, folder: str, names: list[str], most: int, *, cut: bool) -> Indexed:
-    """Of `names`, which an index gave, those in `folder` that may be seen.
+def visible(workspace: Workspace, folder: str, names: list[str], most: int, *, cut: bool) -> Indexed:
+    """Return those of `names` in `folder` that the call may see.
 
-    What an index names may lie anywhere, or lead there by a link, and may be gone by now.
+    An index can name files anywhere, links to other folders, and files that no longer exist.
     """
-    there = [_kept(workspace, path) for path in names if below(folder, path) not in (None, ".")]
+    there = [_visible_path(workspace, path) for path in names if relative_to(folder, path) not in (None, ".")]
     found = list(dict.fromkeys(path for path in there if path))
     return Indexed(
         files=tuple(map(showable, found[:most])),
@@ -43,8 +47,8 @@ def shown(workspace: Workspace, folder: str, names: list[str], most: int, *, cut
     )
 
 
-def _kept(workspace: Workspace, absolute: str) -> str | None:
-    """How a file is called here: empty for one that is gone, None for one that must not be shown."""
+def _visible_path(workspace: Workspace, absolute: str) -> str | None:
+    """Return the workspace path; empty if the file is gone, None if it must not be shown."""
     try:
         path = workspace.canonical(absolute)
         if workspace.is_hidden(path):

@@ -1,7 +1,7 @@
-"""Programs that reach a desktop for this server, run as any command is.
+"""Runs helper programs for the desktop through the command broker.
 
-A command and all it started end together. So what has to stay, such as a program that was opened or the
-holder of a copied text, is kept as a command that goes on until the server ends.
+A command ends together with everything it started. Processes that must stay, such as an opened program or the
+clipboard owner, therefore run as commands that last until the server ends.
 """
 
 import os
@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 import anyio
 
-from mcp_toolserver.capabilities.prices import Capability
+from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import TimedOut, Unavailable
-from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.desktop_programs import DesktopPrograms
-from mcp_toolserver.runtime.dialogue import Dialogue, converse
-from mcp_toolserver.text import desktop as argv
+from mcp_toolserver.runtime.desktop.executables import DesktopExecutables
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
+from mcp_toolserver.text.desktop import commands as argv
 
 SECONDS = 30.0
 MOST_OPEN = 32
@@ -22,13 +22,13 @@ MOST_OPEN = 32
 _OPEN_SCRIPT = '"$@" >&2 || exit; echo opened; exec sleep 2147483647'
 
 
-class HelperPrograms:
-    """What there is, and what was started and stays."""
+class DesktopHelpers:
+    """Runs helpers and tracks the processes that stay."""
 
     def __init__(
         self,
         broker: Broker,
-        found: DesktopPrograms,
+        found: DesktopExecutables,
         *,
         seconds: float = SECONDS,
         most_open: int = MOST_OPEN,
@@ -37,101 +37,101 @@ class HelperPrograms:
         self._found = found
         self._seconds = seconds
         self._most_open = most_open
-        self._opened: list[Dialogue] = []
-        self._holder: Dialogue | None = None
+        self._opened: list[InteractiveProcess] = []
+        self._clipboard_owner: InteractiveProcess | None = None
 
     def program(self, need: Capability) -> str:
-        """The helper for it."""
+        """Return the program for a capability."""
         return self._found.programs[need]
 
-    def beside(self, name: str) -> str:
-        """A program that another one needs."""
-        return self._found.beside[name]
+    def dependency(self, name: str) -> str:
+        """Return an additional program by name."""
+        return self._found.dependencies[name]
 
     async def output(
         self,
-        words: Sequence[str],
+        command: Sequence[str],
         *,
         most: int = 1 << 16,
         seconds: float | None = None,
-        nothing: int = 0,
+        empty_status: int = 0,
     ) -> tuple[bytes, bool]:
-        """What a helper prints up to its end, at most `most` bytes; and whether that is all.
+        """Return at most `most` bytes of a helper's output, and whether that is all.
 
-        `nothing` is the status with which it says that there is nothing, unless it complains.
+        `empty_status` is the exit status that means "no result" if nothing was written to standard error.
 
         Raises:
-            Unavailable: it fails.
+            Unavailable: the helper fails.
         """
-        running, printed = await self._start(words), bytearray()
+        running, printed = await self._start(command), bytearray()
         with anyio.move_on_after(self._seconds if seconds is None else seconds):
             try:
-                while (data := await running.hear()) and len(printed) <= most:
+                while (data := await running.read()) and len(printed) <= most:
                     printed += data
                 if len(printed) > most:
                     return bytes(printed[:most]), False
                 status = (await running.wait()).status
-                if status not in (0, nothing) or (status and running.complaints()):
-                    raise failed(words[0])
+                if status not in (0, empty_status) or (status and running.stderr()):
+                    raise failure(command[0])
                 return bytes(printed), True
             finally:
                 await running.end()
-        raise TimedOut(f"{argv.name(words[0])} took too long. Ask the user whether their desktop is there.")
+        raise TimedOut(f"{argv.name(command[0])} took too long. Ask the user whether their desktop is there.")
 
-    async def stay(self, words: Sequence[str]) -> None:
-        """Have a helper start something that stays. Raises: Unavailable: it fails, or too much has stayed."""
+    async def start_detached(self, command: Sequence[str]) -> None:
+        """Start a program that stays. Raises: Unavailable: it fails, or too many programs stay."""
         self._opened = [each for each in self._opened if each.exit is None]
         if len(self._opened) >= self._most_open:
             raise Unavailable(
-                f"{self._most_open} things were opened and stay open; ask the user to open this one."
+                f"The limit of {self._most_open} opened programs is reached; ask the user to open this one."
             )
-        running = await self._start(("/bin/sh", "-c", _OPEN_SCRIPT, "sh", *words))
-        heard = b""
+        running = await self._start(("/bin/sh", "-c", _OPEN_SCRIPT, "sh", *command))
+        output = b""
         try:
             with anyio.move_on_after(self._seconds):
-                heard = await running.hear()
-                if not heard:
-                    raise failed(words[0])
+                output = await running.read()
+                if not output:
+                    raise failure(command[0])
         except BaseException:
             await running.end()
             raise
-        # One that is still at it, such as a browser in the foreground, has opened what it was given.
+        # A running helper, such as a browser in the foreground, has opened its target.
         self._opened.append(running)
 
-    async def hold(self, copying: Sequence[str], text: str) -> Dialogue:
-        """Have a helper hold `text`; the caller ends it, or has it kept."""
+    async def start_with_input(self, copying: Sequence[str], text: str) -> InteractiveProcess:
+        """Start a helper with `text` as input; the caller ends it."""
         running = await self._start(copying)
         try:
-            await running.say(text.encode())
+            await running.write(text.encode())
             running.finish()
         except Unavailable:
             await running.end()
-            raise failed(copying[0]) from None
+            raise failure(copying[0]) from None
         except BaseException:
             await running.end()
             raise
         return running
 
-    async def keep(self, holder: Dialogue) -> None:
-        """Let `holder` go on, and end the one before, which has nothing to hold any more."""
-        before, self._holder = self._holder, holder
+    async def replace_clipboard_owner(self, holder: InteractiveProcess) -> None:
+        """Keep the new clipboard owner running and end the previous one."""
+        before, self._clipboard_owner = self._clipboard_owner, holder
         if before is not None:
             await before.end()
 
     async def aclose(self) -> None:
-        """End all that stayed."""
-        for running in (*self._opened, *((self._holder,) if self._holder else ())):
+        """End all processes."""
+        for running in (*self._opened, *((self._clipboard_owner,) if self._clipboard_owner else ())):
             await running.end()
 
-    async def _start(self, words: Sequence[str]) -> Dialogue:
+    async def _start(self, command: Sequence[str]) -> InteractiveProcess:
         session = (f"{name}={value}" for name, value in self._found.session)
         folder = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            return await converse(self._broker, ("/usr/bin/env", *session, *words), cwd=folder)
+            return await start_interactive(self._broker, ("/usr/bin/env", *session, *command), cwd=folder)
         finally:
             os.close(folder)
 
 
-def failed(program: str) -> Unavailable:
-    """What is said of one that did not do it."""
+def failure(program: str) -> Unavailable:
+    """Return the error for a failed helper."""
     return Unavailable(f"{argv.name(program)} failed. Ask the user whether their desktop is there.")

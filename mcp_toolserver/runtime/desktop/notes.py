@@ -1,4 +1,4 @@
-"""The notes of the user, which are kept by Apple Notes."""
+"""Reads and writes the user's notes in Apple Notes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.notes import Note, NoteCard, NoteCards, NoteQuery
-from mcp_toolserver.capabilities.prices import Capability
+from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import InvalidInput, NotFound, ToolError, Unavailable
-from mcp_toolserver.runtime.helper_programs import HelperPrograms
-from mcp_toolserver.text.notes import Told, ToldCard, asking, below_title, told
+from mcp_toolserver.runtime.desktop.helper_process import DesktopHelpers
+from mcp_toolserver.text.desktop.notes import CardReply, NotesReply, asking, below_title, parse_reply
 
 SECONDS = 100.0
-"""The first time, the user is asked whether they allow it."""
+"""The first call waits for the user to grant access."""
 
 _MOST_BYTES = 1 << 20
 _MOST_CANDIDATES = 20
@@ -21,9 +21,9 @@ _REFUSALS: Mapping[str, tuple[type[ToolError], str]] = {
     "locked": (Unavailable, "The note is locked with a password. Ask the user to unlock or change it."),
     "attachments": (
         Unavailable,
-        "The note holds attachments, which would be lost. Make a new note, or ask the user to change it.",
+        "The note has attachments, which would be lost. Create a new note, or ask the user to edit it.",
     ),
-    "several folders": (InvalidInput, "Several folders are called that. Give it as ACCOUNT/FOLDER."),
+    "several folders": (InvalidInput, "Several folders have this name. Use ACCOUNT/FOLDER."),
 }
 
 
@@ -31,9 +31,9 @@ _REFUSALS: Mapping[str, tuple[type[ToolError], str]] = {
 class AppleNotes:
     """Implements `capabilities.Notes`."""
 
-    helpers: HelperPrograms
+    helpers: DesktopHelpers
     program: Callable[[Capability], str]
-    """The program for a capability, if the call may use it."""
+    """Returns the program for a capability, if the call may use it."""
 
     async def listed(self, query: str, folder: str, most: int) -> NoteCards:
         program = self.program(Capability.NOTES_READ)
@@ -60,11 +60,11 @@ class AppleNotes:
         )
         return _one(answer, which)
 
-    async def _ask(self, program: str, **request: JsonValue) -> Told:
-        words = asking(program, {"most": _MOST_CANDIDATES, **request})
+    async def _ask(self, program: str, **request: JsonValue) -> NotesReply:
+        command = asking(program, {"most": _MOST_CANDIDATES, **request})
         try:
-            printed, _ = await self.helpers.output(words, most=_MOST_BYTES, seconds=SECONDS)
-            return told(printed)
+            printed, _ = await self.helpers.output(command, most=_MOST_BYTES, seconds=SECONDS)
+            return parse_reply(printed)
         except (Unavailable, ValueError):
             raise Unavailable(
                 "Notes did not answer. Ask the user whether this server may control Notes (System Settings, "
@@ -76,21 +76,21 @@ def _fields(which: NoteQuery) -> dict[str, JsonValue]:
     return {"title": which.title, "folder": which.folder, "index": which.index, "id": which.id}
 
 
-def _one(answer: Told, which: NoteQuery) -> NoteCard:
+def _one(answer: NotesReply, which: NoteQuery) -> NoteCard:
     if answer.problem or len(answer.notes) != 1:
         raise _refusal(answer, which)
     return _card(answer.notes[0])
 
 
-def _card(card: ToldCard) -> NoteCard:
+def _card(card: CardReply) -> NoteCard:
     return NoteCard(id=card.id, title=card.title, folder=card.folder, changed=card.changed)
 
 
-def _refusal(answer: Told, which: NoteQuery) -> ToolError:
+def _refusal(answer: NotesReply, which: NoteQuery) -> ToolError:
     match answer.problem:
         case "no folder":
             return NotFound(
-                f"Notes has no folder '{which.folder}'. Ask the user for its name, or leave it out."
+                f"Notes has no folder '{which.folder}'. Ask the user for its name, or omit `folder`."
             )
         case "no note" if answer.total:
             return NotFound(f"There are {answer.total} notes '{which.title}'; `index` goes from 1 to that.")

@@ -1,10 +1,10 @@
-"""Pictures of the windows that are on the screen, each by itself."""
+"""Takes a screenshot of each visible window."""
 
 from mcp_toolserver.capabilities.desktop import WindowPicture, WindowPictures
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.helper_programs import HelperPrograms, failed
-from mcp_toolserver.text import desktop as argv
-from mcp_toolserver.text.desktop_windows import (
+from mcp_toolserver.runtime.desktop.helper_process import DesktopHelpers, failure
+from mcp_toolserver.text.desktop import commands as argv
+from mcp_toolserver.text.desktop.window_commands import (
     Area,
     Window,
     child_ids,
@@ -19,16 +19,16 @@ from mcp_toolserver.text.desktop_windows import (
 )
 
 MAX_PICTURES = 8 << 20
-"""Bytes of all together."""
+"""Total bytes of all pictures."""
 
 _MOST_LOOKED_AT = 200
 
 
-async def pictures(helpers: HelperPrograms, program: str, most: int) -> WindowPictures:
-    """Those of at most so many windows.
+async def pictures(helpers: DesktopHelpers, program: str, most: int) -> WindowPictures:
+    """Return the pictures of at most `most` windows.
 
     Raises:
-        Unavailable: it cannot be told which windows there are, or none of them gives a picture.
+        Unavailable: the windows cannot be listed, or none can be captured.
     """
     windows = await (_on_macos if argv.name(program) == "screencapture" else _on_x)(helpers)
     taken: list[WindowPicture] = []
@@ -39,51 +39,53 @@ async def pictures(helpers: HelperPrograms, program: str, most: int) -> WindowPi
             taken.append(WindowPicture(title=window.title, data=data))
             room -= len(data)
     if windows and not taken:
-        raise failed(program)
+        raise failure(program)
     return WindowPictures(windows=tuple(taken), others=len(windows) - len(taken))
 
 
-async def _picture(helpers: HelperPrograms, words: argv.Argv, room: int) -> bytes | None:
-    """None where it is too large, or the window has gone meanwhile."""
+async def _picture(helpers: DesktopHelpers, command: argv.Argv, room: int) -> bytes | None:
+    """Return a picture; None if it is too large or the window has closed."""
     try:
-        data, whole = await helpers.output(words, most=room)
+        data, whole = await helpers.output(command, most=room)
     except Unavailable:
         return None
     return data if whole else None
 
 
-async def _on_macos(helpers: HelperPrograms) -> list[Window]:
-    printed = await _printed(helpers, shown_on_macos(helpers.beside("osascript")))
+async def _on_macos(helpers: DesktopHelpers) -> list[Window]:
+    printed = await _output_text(helpers, shown_on_macos(helpers.dependency("osascript")))
     try:
         return windows_on_macos(printed)
     except ValueError:
-        raise failed("osascript") from None
+        raise failure("osascript") from None
 
 
-async def _on_x(helpers: HelperPrograms) -> list[Window]:
-    xprop, xwininfo = helpers.beside("xprop"), helpers.beside("xwininfo")
-    ids = managed_ids(await _printed(helpers, managed(xprop)))
+async def _on_x(helpers: DesktopHelpers) -> list[Window]:
+    xprop, xwininfo = helpers.dependency("xprop"), helpers.dependency("xwininfo")
+    ids = managed_ids(await _output_text(helpers, managed(xprop)))
     if ids is None:
-        ids = child_ids(await _printed(helpers, children(xwininfo)))
-    screen = described("-root", await _printed(helpers, particulars(xwininfo, "-root")))
+        ids = child_ids(await _output_text(helpers, children(xwininfo)))
+    screen = described("-root", await _output_text(helpers, particulars(xwininfo, "-root")))
     if screen is None or screen.area is None:
-        raise failed(xwininfo)
-    found = [await _seen(helpers, xwininfo, each, screen.area) for each in ids[:_MOST_LOOKED_AT]]
+        raise failure(xwininfo)
+    found = [await _describe_window(helpers, xwininfo, each, screen.area) for each in ids[:_MOST_LOOKED_AT]]
     return [window for window in found if window is not None]
 
 
-async def _seen(helpers: HelperPrograms, xwininfo: str, window: str, screen: Area) -> Window | None:
-    """None for a window that is not on the screen, or has gone meanwhile."""
+async def _describe_window(
+    helpers: DesktopHelpers, xwininfo: str, window: str, screen: Area
+) -> Window | None:
+    """Describe a window; None if it is not visible or has closed."""
     try:
-        found = described(window, await _printed(helpers, particulars(xwininfo, window)))
+        found = described(window, await _output_text(helpers, particulars(xwininfo, window)))
     except Unavailable:
         return None
     area = found and found.area and found.area.within(screen)
     return Window(id=window, title=found.title, area=area) if found and area else None
 
 
-async def _printed(helpers: HelperPrograms, words: argv.Argv) -> str:
-    printed, whole = await helpers.output(words, most=1 << 20)
+async def _output_text(helpers: DesktopHelpers, command: argv.Argv) -> str:
+    printed, whole = await helpers.output(command, most=1 << 20)
     if not whole:
-        raise failed(words[0])
+        raise failure(command[0])
     return printed.decode("utf-8", "replace")

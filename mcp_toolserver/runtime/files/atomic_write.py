@@ -1,31 +1,35 @@
-"""Replacing a file whole: a reader, or a machine that stops, sees the old content or the new, never a part.
+"""Replaces files atomically: a reader, or a crash, sees the old content or the new one, never a part.
 
-The new content is written beside the file, under a name nobody can guess, and renamed over it. All steps are
-relative to a folder that is already open, so that nobody can redirect them.
+The new content is written to a temporary file with an unguessable name in the same folder, and renamed over
+the file. All steps are relative to an open folder, so that nobody can redirect them.
 """
 
 import os
 import secrets
 import stat
-import time
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from itertools import islice
+from typing import Protocol
 
-from mcp_toolserver.runtime.beneath import FOLDER, Engine, Escape, Reached
-from mcp_toolserver.runtime.libc import rename_new
+from mcp_toolserver.runtime.files.libc import rename_new
+from mcp_toolserver.runtime.files.path_resolver import FOLDER, Escape, PathResolver, ResolvedPath
 
 _PREFIX, _SUFFIX = ".mcp-toolserver-", ".tmp"
-_STALE_SECONDS = 60.0
-_SWEPT_NAMES = 5_000
-"""Names looked at for left-overs in one folder; a huge folder must not slow down every write."""
 
 _PERMISSION_BITS = 0o1777
-"""Set-user-ID and set-group-ID do not survive a change of content, as with a write in place."""
+"""A change of content clears set-user-ID and set-group-ID, as a write in place does."""
 
 _BOUND_TO_CONTENT = frozenset({"security.capability", "security.ima", "security.evm"})
 """Attributes that vouch for the old content."""
+
+
+class Recording(Protocol):
+    """Records the temporary files of this process, so that another can remove them if it is killed."""
+
+    def temporary(self, folder: int, name: str) -> AbstractContextManager[None]:
+        """Record that `name` may exist in the open `folder`, until the body ends."""
+        ...
 
 
 class Changed(Exception):
@@ -33,8 +37,8 @@ class Changed(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Old:
-    """The file to be replaced, as it was read."""
+class Original:
+    """The file to replace, as it was read."""
 
     fd: int
     status: os.stat_result
@@ -45,16 +49,18 @@ class Old:
             now = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             raise Changed from None
-        if identity(now) != identity(self.status):
+        if file_id(now) != file_id(self.status):
             raise Changed
 
 
-def identity(status: os.stat_result) -> tuple[int, ...]:
-    """What tells a file from others and from itself with other content; its number alone is used again."""
+def file_id(status: os.stat_result) -> tuple[int, ...]:
+    """Identifies a file with its content. The inode number alone is not enough, because it can be reused."""
     return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
 
 
-def replace(folder: int, name: str, content: bytes, old: Old | None) -> None:
+def replace(
+    folder: int, name: str, content: bytes, old: Original | None, recording: Recording | None = None
+) -> None:
     """Put `content` under `name` in the open `folder`, in place of `old`, or new when that is None.
 
     Mode bits, and as far as permitted owner and extended attributes, stay. Other hard links of the file keep
@@ -63,22 +69,36 @@ def replace(folder: int, name: str, content: bytes, old: Old | None) -> None:
     Raises:
         Changed: `old` is not what the folder holds under `name` now, or a new file exists already.
     """
-    with staged(folder, content, old) as temporary:
+    with temp_file(folder, content, old, recording=recording) as temporary:
         _put(folder, temporary, name, old)
     with suppress(OSError):  # the content is in place; an error now would say that it is not
         os.fsync(folder)
 
 
 @contextmanager
-def staged(
-    folder: int, content: bytes, like: Old | None, *, executable: bool | None = None
+def temp_file(
+    folder: int,
+    content: bytes,
+    like: Original | None,
+    *,
+    executable: bool | None = None,
+    recording: Recording | None = None,
 ) -> Generator[str]:
     """A new, synced file with `content` under a temporary name in the open `folder`; the body renames it.
 
-    It gets the metadata of `like`, or those of any new file. When the body fails it goes away again.
+    It gets the metadata of `like`, or that of any new file. It is removed when the body fails. If this
+    process is killed meanwhile, it stays, and its record too.
     """
-    _sweep(folder)
     temporary = f"{_PREFIX}{secrets.token_hex(16)}{_SUFFIX}"
+    recorded = recording.temporary(folder, temporary) if recording is not None else nullcontext()
+    with recorded, _filled(folder, temporary, content, like, executable):
+        yield temporary
+
+
+@contextmanager
+def _filled(
+    folder: int, temporary: str, content: bytes, like: Original | None, executable: bool | None
+) -> Generator[None]:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(temporary, flags, 0o666 if like is None else 0o600, dir_fd=folder)
     try:
@@ -91,7 +111,7 @@ def staged(
             os.fsync(fd)
         finally:
             os.close(fd)
-        yield temporary
+        yield
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
@@ -99,12 +119,15 @@ def staged(
 
 
 def backup_name() -> str:
-    """A name for the old content of a file that is being changed; unlike a temporary one it is not swept."""
+    """A name for the old content of a file that is being changed.
+
+    It may be the only copy of that content, so only the process that made it removes it.
+    """
     return f"{_PREFIX}{secrets.token_hex(16)}.old"
 
 
 def _let_run(fd: int, executable: bool) -> None:
-    """Whoever may read it may run it, or nobody."""
+    """Make it executable for everyone who may read it, or for nobody."""
     mode = stat.S_IMODE(os.fstat(fd).st_mode)
     os.fchmod(fd, mode | (mode & 0o444) >> 2 if executable else mode & ~0o111)
 
@@ -115,7 +138,7 @@ def _fill(fd: int, content: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-def _keep_metadata(fd: int, old: Old) -> None:
+def _keep_metadata(fd: int, old: Original) -> None:
     with suppress(OSError):
         os.fchown(fd, old.status.st_uid, old.status.st_gid)
     os.fchmod(fd, stat.S_IMODE(old.status.st_mode) & _PERMISSION_BITS)
@@ -127,7 +150,7 @@ def _keep_metadata(fd: int, old: Old) -> None:
                 os.setxattr(fd, name, os.getxattr(old.fd, name))
 
 
-def _put(folder: int, temporary: str, name: str, old: Old | None) -> None:
+def _put(folder: int, temporary: str, name: str, old: Original | None) -> None:
     if old is None:
         try:
             rename_new(folder, temporary, name)
@@ -138,33 +161,18 @@ def _put(folder: int, temporary: str, name: str, old: Old | None) -> None:
     os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def _sweep(folder: int) -> None:
-    """Remove what writers that were killed left behind."""
-    with os.scandir(folder) as entries:
-        names = [entry.name for entry in islice(entries, _SWEPT_NAMES) if _is_temporary(entry.name)]
-    for name in names:
-        with suppress(OSError):
-            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            if stat.S_ISREG(status.st_mode) and time.time() - status.st_mtime > _STALE_SECONDS:
-                os.unlink(name, dir_fd=folder)
-
-
-def _is_temporary(name: str) -> bool:
-    return name.startswith(_PREFIX) and name.endswith(_SUFFIX)
-
-
 @contextmanager
-def folder_to_write(engine: Engine, root: int, inner: str) -> Generator[int]:
-    """The folder at `inner` beneath `root`, open, and made with its parents where missing.
+def folder_to_write(resolver: PathResolver, root: int, relative: str) -> Generator[int]:
+    """The folder at `inner` below `root`, open, and made with its parents where missing.
 
-    What was made goes away again when the body fails.
+    New folders are removed when the body fails.
 
     Raises:
         Changed: a part of `inner` is a link, so that the folder lies elsewhere.
     """
-    parts = [] if inner == "." else inner.split("/")
+    parts = [] if relative == "." else relative.split("/")
     with ExitStack() as closing:
-        found, missing = _deepest(engine, root, parts)
+        found, missing = _deepest(resolver, root, parts)
         closing.callback(os.close, found.fd)
         folder = os.open(".", FOLDER, dir_fd=found.fd)
         closing.callback(os.close, folder)
@@ -184,21 +192,21 @@ def folder_to_write(engine: Engine, root: int, inner: str) -> Generator[int]:
                 os.fsync(parent)
 
 
-def _deepest(engine: Engine, root: int, parts: Sequence[str]) -> tuple[Reached, Sequence[str]]:
-    """The deepest folder that exists, and the names still missing beneath it."""
+def _deepest(resolver: PathResolver, root: int, parts: Sequence[str]) -> tuple[ResolvedPath, Sequence[str]]:
+    """The deepest folder that exists, and the names of those still missing in it."""
     for count in range(len(parts), 0, -1):
-        inner = "/".join(parts[:count])
+        relative = "/".join(parts[:count])
         try:
-            found = engine.reach(root, inner)
+            found = resolver.resolve(root, relative)
         except FileNotFoundError:
             continue
         except Escape:
             raise Changed from None
-        if found.inner == inner:
+        if found.relative == relative:
             return found, parts[count:]
         os.close(found.fd)
         raise Changed
-    return engine.reach(root, "."), parts
+    return resolver.resolve(root, "."), parts
 
 
 def _made(folder: int, name: str, made: list[tuple[int, str]]) -> int:

@@ -47,7 +47,8 @@ _SYNTHETIC = frozenset(
         0x6E736673,  # nsfs
     }
 )
-"""File systems whose files are made by the kernel as they are read: sizes lie, reads may wait or act."""
+"""Virtual file systems: the kernel generates their files on reading, so sizes are wrong and reads may
+block or have effects."""
 
 
 @cache
@@ -106,8 +107,8 @@ def link_new(folder: int, old: str, new: str) -> None:
     os.unlink(old, dir_fd=folder)
 
 
-def is_synthetic(fd: int) -> bool:
-    """Whether the object lies on procfs, sysfs or another file system that the kernel makes up."""
+def is_virtual(fd: int) -> bool:
+    """Whether the object lies on procfs, sysfs or another virtual file system."""
     if sys.platform != "linux":
         return False
     found = ctypes.create_string_buffer(_STATFS_BYTES)

@@ -1,7 +1,7 @@
-"""What folders hold, looked at without opening anything but folders.
+"""Lists folders without opening anything but folders and their ignore files.
 
-Every folder is opened beneath the root by its own name, so that a link swapped in meanwhile shows nothing.
-What lies in it is told by its directory entry, so that a FIFO or a device does not notice.
+Every folder is opened through the workspace by its own name, so a link that replaces it shows nothing. Kinds
+of entries come from the directory, so that a FIFO or a device is not opened.
 """
 
 import os
@@ -9,7 +9,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from mcp_toolserver.capabilities.files import (
     CanonicalPath,
@@ -19,15 +19,12 @@ from mcp_toolserver.capabilities.files import (
     FolderQuery,
 )
 from mcp_toolserver.errors import ToolError
-from mcp_toolserver.runtime.ignore_rules import Readable, inherited
-from mcp_toolserver.runtime.refusals import explained
-from mcp_toolserver.runtime.search_names import inside, showable
-
-if TYPE_CHECKING:
-    from mcp_toolserver.runtime.fallback.ignoring import Ignoring, Level
+from mcp_toolserver.runtime.files.os_errors import translate
+from mcp_toolserver.runtime.search.display_path import inside, showable
+from mcp_toolserver.runtime.search.ignore_rules import IgnoreFileReader, IgnoreRules, rules_above
 
 _NAMES = 100_000
-"""Of one folder; more are not looked at."""
+"""Entries read of one folder."""
 
 _KINDS: Mapping[int, EntryKind] = {
     stat.S_IFREG: "file",
@@ -38,21 +35,21 @@ _KINDS: Mapping[int, EntryKind] = {
 }
 
 
-class Listable(Readable, Protocol):
-    """What is asked of the workspace."""
+class Listable(IgnoreFileReader, Protocol):
+    """The part of the workspace that a listing needs."""
 
-    def folder(self, path: CanonicalPath) -> int: ...
+    def open_dir(self, path: CanonicalPath) -> int: ...
     def is_hidden(self, path: CanonicalPath) -> bool: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Folder:
-    """A folder to look into."""
+    """A folder to list."""
 
-    inner: str
-    """Its path beneath the listed one; `.` for that itself."""
-    above: "Level | None" = None
-    """The ignore rules of the folders above it."""
+    relative: str
+    """Its path relative to the requested one; `.` for that itself."""
+    rules: IgnoreRules | None = None
+    """The ignore rules of the folders above it; None when they do not count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,26 +67,26 @@ class _Names:
     wanted: list[_Name] = field(default_factory=list[_Name])
     dots: int = 0
     complete: bool = True
-    rules: "Level | None" = None
+    rules: IgnoreRules | None = None
 
 
-def folders(places: Listable, query: FolderQuery) -> dict[str, FolderContent]:
+def folders(workspace: Listable, query: FolderQuery) -> dict[str, FolderContent]:
     """See `Files.folders`."""
-    return _Listing(places, query).run()
+    return _Listing(workspace, query).run()
 
 
 class _Listing:
-    def __init__(self, places: Listable, query: FolderQuery) -> None:
-        self._places = places
+    def __init__(self, workspace: Listable, query: FolderQuery) -> None:
+        self._workspace = workspace
         self._query = query
         self._left = query.limit
-        self._ignoring = None if query.ignored else _ignoring(places, query)
+        self._rules = None if query.ignored else rules_above(workspace, query.path)
 
     def run(self) -> dict[str, FolderContent]:
-        content, level = self._looked_into(_Folder(inner="."))
+        content, level = self._looked_into(_Folder(relative=".", rules=self._rules))
         found = {".": content}
         for _ in range(self._query.depth - 1):
-            below: list[_Folder] = []
+            deeper: list[_Folder] = []
             for folder in level:
                 if self._left <= 0:
                     return found
@@ -97,18 +94,18 @@ class _Listing:
                     content, more = self._looked_into(folder)
                 except ToolError as error:
                     content, more = FolderContent(entries=(), total=0, error=str(error)), []
-                found[showable(folder.inner)] = content
-                below += more
-            level = below
+                found[showable(folder.relative)] = content
+                deeper += more
+            level = deeper
         return found
 
     def _looked_into(self, folder: _Folder) -> tuple[FolderContent, list[_Folder]]:
-        """What a folder holds, and the folders among that which is given."""
+        """The content of a folder, and those of its folders that are listed."""
         query = self._query
-        path = query.path if folder.inner == "." else inside(query.path, folder.inner)
-        fd = self._places.folder(path)
+        path = query.path if folder.relative == "." else inside(query.path, folder.relative)
+        fd = self._workspace.open_dir(path)
         try:
-            with explained(path):
+            with translate(path):
                 names = self._names(fd, path, folder)
                 count = min(self._left, query.each)
                 given = sorted(names.wanted, key=lambda name: name.raw)[query.skip : query.skip + count]
@@ -120,39 +117,37 @@ class _Listing:
             entries=entries, total=len(names.wanted), dots=names.dots, complete=names.complete
         )
         return content, [
-            _Folder(inner=_beneath(folder.inner, name.raw), above=names.rules)
+            _Folder(
+                relative=_beneath(folder.relative, name.raw),
+                rules=names.rules and names.rules.enter(name.raw),
+            )
             for name in given
             if name.kind == "folder"
         ]
 
     def _names(self, fd: int, path: CanonicalPath, folder: _Folder) -> _Names:
         found = _Names()
-        if self._ignoring is not None:
-            base = "" if folder.inner == "." else f"{folder.inner}/"
-            found.rules = self._ignoring.level(fd, base, folder.above)
         with os.scandir(fd) as entries:
-            for entry in islice(entries, _NAMES):
-                if self._places.is_hidden(inside(path, entry.name)):
-                    continue
-                if entry.name.startswith(".") and not self._query.hidden:
-                    found.dots += 1
-                    continue
-                name = _Name(raw=entry.name, kind=_kind(entry))
-                if not self._is_ignored(name, folder, found.rules):
-                    found.wanted.append(name)
+            first = list(islice(entries, _NAMES))
             found.complete = next(entries, None) is None
+        if folder.rules is not None:
+            found.rules = folder.rules.read(self._workspace, path, frozenset(entry.name for entry in first))
+        for entry in first:
+            if self._workspace.is_hidden(inside(path, entry.name)):
+                continue
+            if entry.name.startswith(".") and not self._query.hidden:
+                found.dots += 1
+                continue
+            name = _Name(raw=entry.name, kind=_kind(entry))
+            if not _is_ignored(name, found.rules):
+                found.wanted.append(name)
         return found
 
-    def _is_ignored(self, name: _Name, folder: _Folder, rules: "Level | None") -> bool:
-        path = _beneath(folder.inner, name.raw) + "/" * (name.kind == "folder")
-        return self._ignoring is not None and self._ignoring.leaves_out(path, name.raw, rules)
 
-
-def _ignoring(places: Listable, query: FolderQuery) -> "Ignoring":
-    # Only those who want ignore rules pay for the import of the library that reads them.
-    from mcp_toolserver.runtime.fallback.ignoring import ruled_by
-
-    return ruled_by(inherited(places, query.path), hidden=not query.hidden)
+def _is_ignored(name: _Name, rules: IgnoreRules | None) -> bool:
+    if rules is None:
+        return False
+    return name.raw == ".git" or rules.ignores(name.raw, is_folder=name.kind == "folder")
 
 
 def _beneath(folder: str, name: str) -> str:

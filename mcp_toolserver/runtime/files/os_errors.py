@@ -1,12 +1,12 @@
-"""Why the operating system would not, as errors that a model can act on."""
+"""Translates errors of the operating system into errors that a model can act on."""
 
 import errno
 import stat
 from collections.abc import Mapping, Sequence
 
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError, Unavailable
-from mcp_toolserver.runtime.beneath import Backwards, Escape
-from mcp_toolserver.runtime.libc import is_synthetic
+from mcp_toolserver.runtime.files.libc import is_virtual
+from mcp_toolserver.runtime.files.path_resolver import Escape, ParentOfMissing
 
 _REASONS: Mapping[int, tuple[type[ToolError], str]] = {
     errno.ENOTDIR: (
@@ -47,30 +47,30 @@ _SAME = {
 }
 
 
-def explained(path: str, roots: Sequence[str] = ()) -> "_Explained":
-    """Turn failures to open or change `path`, as the caller spells it, into a `ToolError`."""
-    return _Explained(path, roots)
+def translate(path: str, roots: Sequence[str] = ()) -> "_Translation":
+    """Translate failures to open or change `path`, in the caller's spelling, into a `ToolError`."""
+    return _Translation(path, roots)
 
 
-class _Explained:
-    """Every call goes through several; `contextmanager` would be five times the work."""
+class _Translation:
+    """A class, because every call uses several and `contextmanager` takes five times as long."""
 
     def __init__(self, path: str, roots: Sequence[str]) -> None:
         self._path = path
         self._roots = roots
 
     def __enter__(self) -> None:
-        """There is nothing to prepare."""
+        """Do nothing."""
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, (Escape, Backwards, OSError)):
+        if isinstance(error, (Escape, ParentOfMissing, OSError)):
             raise _refusal(error, self._path, self._roots) from None
 
 
-def _refusal(error: Escape | Backwards | OSError, path: str, roots: Sequence[str]) -> ToolError:
+def _refusal(error: Escape | ParentOfMissing | OSError, path: str, roots: Sequence[str]) -> ToolError:
     if isinstance(error, Escape):
         return _escaped(error, path, roots)
-    if isinstance(error, Backwards):
+    if isinstance(error, ParentOfMissing):
         return InvalidInput(
             f"'{path}' goes back with '..' from a folder that does not exist. Write the path without '..'."
         )
@@ -92,7 +92,7 @@ def _because(error: OSError, path: str) -> ToolError:
 
 
 def outside(path: str, roots: Sequence[str]) -> Denied:
-    """The refusal of a path that lies in no root."""
+    """The error for a path that lies in no root."""
     return Denied(f"'{path}' is outside the workspace. {_where(roots)}")
 
 
@@ -111,13 +111,13 @@ def _where(roots: Sequence[str]) -> str:
     return f"Use a path inside {', '.join(roots)}; a relative path starts in {roots[0]}."
 
 
-def refuse_special(mode: int, path: str) -> None:
-    """Raises: InvalidInput: an object of this mode is no regular file."""
+def require_regular_file(mode: int, path: str) -> None:
+    """Raises: InvalidInput: if `mode` is not that of a regular file."""
     if stat.S_ISDIR(mode):
         raise InvalidInput(f"'{path}' is a folder, not a file. List it with glob_search, pattern '*'.")
     if not stat.S_ISREG(mode):
         raise InvalidInput(
-            f"'{path}' is no regular file but a {_special(mode)}. Only regular files can be used."
+            f"'{path}' is not a regular file but a {_special(mode)}. Only regular files can be used."
         )
 
 
@@ -126,9 +126,9 @@ def _special(mode: int) -> str:
     return kinds.get(stat.S_IFMT(mode), "special file")
 
 
-def refuse_synthetic(fd: int, path: str) -> None:
-    """Raises: Denied: what is open as `fd` is made up by the kernel."""
-    if is_synthetic(fd):
+def refuse_virtual(fd: int, path: str) -> None:
+    """Raises: Denied: if `fd` lies on a virtual file system, such as /proc."""
+    if is_virtual(fd):
         raise Denied(
             f"'{path}' lies on a file system that the kernel makes up, such as /proc or /sys. Files there "
             "cannot be used."

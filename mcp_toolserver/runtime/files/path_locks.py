@@ -1,4 +1,4 @@
-"""One lock per path, for as long as somebody holds it or waits for it."""
+"""One lock per path, which exists only while a call holds it or waits for it."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -14,7 +14,7 @@ class _Turn:
 
 
 class PathLocks:
-    """Makes changes of one path serial; first come, first served."""
+    """Serialises changes of one path, first come, first served."""
 
     def __init__(self) -> None:
         self._turns: dict[str, _Turn] = {}
@@ -24,7 +24,7 @@ class PathLocks:
 
     @asynccontextmanager
     async def hold(self, path: str) -> AsyncGenerator[None]:
-        """Wait for the turn of this caller on `path`."""
+        """Wait for the lock of `path`, and hold it."""
         turn = self._turns.setdefault(path, _Turn())
         turn.users += 1
         try:

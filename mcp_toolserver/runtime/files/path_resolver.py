@@ -1,6 +1,6 @@
-"""Opening paths beneath a folder so that nothing leads out of it, not even a link swapped in meanwhile.
+"""Opens paths inside a folder so that nothing leads out of it, not even a link that is replaced meanwhile.
 
-Two engines with the same results: `Openat2` lets the Linux kernel resolve the whole path, `Walk` opens one
+Two resolvers with the same results: `Openat2` lets the Linux kernel resolve the whole path, `Walk` opens one
 component at a time and never lets the kernel follow a link. Neither checks first and opens afterwards.
 """
 
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
 
-from mcp_toolserver.runtime.libc import openat2
+from mcp_toolserver.runtime.files.libc import openat2
 
 _MAX_LINKS = 40
 """As many as the kernel follows in one path."""
 
 _MAX_DEPTH = 256
-"""Folders that one walk holds open; deeper trees would exhaust the descriptors."""
+"""Folders that one walk keeps open; deeper trees would exhaust the descriptors."""
 
 _PATH_ONLY: int = getattr(os, "O_PATH", 0)
 """Opens an object without reading it, so that a device or FIFO does not notice. Linux only."""
@@ -28,7 +28,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 """Flags to open a folder for listing, or for fsync."""
 
 HOLD = (_PATH_ONLY or os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-"""Flags to hold a folder that paths are opened beneath."""
+"""Flags to hold a folder that paths are opened relative to."""
 
 
 class Escape(Exception):
@@ -41,25 +41,25 @@ class Escape(Exception):
         self.target = target
 
 
-class Backwards(Exception):
-    """The path goes back with `..` from something that does not exist."""
+class ParentOfMissing(Exception):
+    """The path contains `..` after a name that does not exist."""
 
 
-class Elsewhere(Exception):
-    """What the path leads to has another name."""
+class PathMoved(Exception):
+    """The path is not the canonical path of the object: it contains a link or `..`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reached:
-    """An object beneath a folder. Whoever gets it closes `fd`."""
+class ResolvedPath:
+    """An object inside a folder. The caller closes `fd`."""
 
     fd: int
-    inner: str
-    """Where it really lies, relative to the folder: no links, no `..`; `.` is the folder itself."""
+    relative: str
+    """The canonical path relative to the folder: no links, no `..`; `.` is the folder itself."""
 
 
-class Engine(Protocol):
-    """A way to open paths beneath a folder.
+class PathResolver(Protocol):
+    """Opens paths inside a folder.
 
     All methods raise `Escape` for a path that leads out, and `OSError` as `open` does.
     """
@@ -68,25 +68,25 @@ class Engine(Protocol):
         """Open `path` relative to the folder open as `folder`; links inside the folder are followed."""
         ...
 
-    def reach(self, folder: int, path: str) -> Reached:
-        """Find the object without disturbing it, and where it really lies."""
+    def resolve(self, folder: int, path: str) -> ResolvedPath:
+        """Resolve `path` without opening the object for reading."""
         ...
 
-    def exact(self, folder: int, path: str) -> int:
-        """Find the object as `reach` does, where `path` is its own name: no link on the way, no `..`.
+    def open_exact(self, folder: int, path: str) -> int:
+        """Open the object as `resolve` does, if `path` is canonical: no link, no `..`.
 
         Raises:
-            Elsewhere: it is not.
+            PathMoved: it is not canonical.
         """
         ...
 
     def readable(self, fd: int) -> int:
-        """A second descriptor of the object that `reach` found, for reading; never waits for a writer."""
+        """Reopen the descriptor of `resolve` for reading; never waits for a writer."""
         ...
 
 
 class Openat2:
-    """The kernel resolves (Linux 5.6 and later, with /proc mounted)."""
+    """Lets the kernel resolve (Linux 5.6 and later, with /proc mounted)."""
 
     def open(self, folder: int, path: str, flags: int, mode: int = 0) -> int:
         try:
@@ -100,22 +100,22 @@ class Openat2:
                 raise
         raise reason or Escape()
 
-    def reach(self, folder: int, path: str) -> Reached:
+    def resolve(self, folder: int, path: str) -> ResolvedPath:
         fd = self.open(folder, path, _PATH_ONLY)
         try:
-            return Reached(fd=fd, inner=_inner(folder, fd))
+            return ResolvedPath(fd=fd, relative=_relative(folder, fd))
         except BaseException:
             os.close(fd)
             raise
 
-    def exact(self, folder: int, path: str) -> int:
+    def open_exact(self, folder: int, path: str) -> int:
         if os.path.normpath(path) != path:
-            raise Elsewhere
+            raise PathMoved
         try:
             return openat2(folder, path, _PATH_ONLY, links=False)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EXDEV):
-                raise Elsewhere from None
+                raise PathMoved from None
             raise
 
     def readable(self, fd: int) -> int:
@@ -123,7 +123,7 @@ class Openat2:
 
 
 class Walk:
-    """We resolve, one component at a time (any POSIX system)."""
+    """Resolves one component at a time (any POSIX system)."""
 
     def __init__(self, *, proc: bool | None = None) -> None:
         self._proc = _has_proc() if proc is None else proc
@@ -132,30 +132,30 @@ class Walk:
         with _Steps(folder, path) as steps:
             return steps.run(flags, mode)
 
-    def reach(self, folder: int, path: str) -> Reached:
+    def resolve(self, folder: int, path: str) -> ResolvedPath:
         with _Steps(folder, path) as steps:
             fd = steps.run(_PATH_ONLY if self._proc else _READ, 0)
-            return Reached(fd=fd, inner=_joined(steps.names))
+            return ResolvedPath(fd=fd, relative=_joined(steps.names))
 
-    def exact(self, folder: int, path: str) -> int:
+    def open_exact(self, folder: int, path: str) -> int:
         try:
-            found = self.reach(folder, path)
+            found = self.resolve(folder, path)
         except Escape:
-            raise Elsewhere from None
-        if found.inner != path:
+            raise PathMoved from None
+        if found.relative != path:
             os.close(found.fd)
-            raise Elsewhere
+            raise PathMoved
         return found.fd
 
     def readable(self, fd: int) -> int:
-        # Without /proc a descriptor cannot be opened again, so there `reach` has already opened for reading.
+        # Without /proc a descriptor cannot be opened again, so there `resolve` has opened it for reading.
         return os.open(f"/proc/self/fd/{fd}", _READ) if self._proc else os.dup(fd)
 
 
 class _Steps:
     """One walk: the folders on the way, and the components still to go.
 
-    A parent is one of the descriptors already held, so `..` cannot be led astray by a rename either.
+    `..` returns to a descriptor that is already open, so a rename cannot redirect it.
     """
 
     def __init__(self, folder: int, path: str) -> None:
@@ -237,22 +237,22 @@ class _Steps:
         return fd
 
 
-def locate(engine: Engine, folder: int, path: str) -> str:
-    """Where `path` leads, existing or not, relative to `folder`: no links, no `..`.
+def locate(resolver: PathResolver, folder: int, path: str) -> str:
+    """The canonical path of `path`, existing or not, relative to `folder`.
 
     A dangling link leads to its target.
 
     Raises:
-        Escape: out of the folder.
-        Backwards: through a `..` after something that does not exist.
+        Escape: if it leads out of the folder.
+        ParentOfMissing: if it contains `..` after a name that does not exist.
         OSError: as for `open`.
     """
     try:
-        found = engine.reach(folder, path)
+        found = resolver.resolve(folder, path)
     except FileNotFoundError:
         return _locate_missing(folder, path)
     os.close(found.fd)
-    return found.inner
+    return found.relative
 
 
 def _locate_missing(folder: int, path: str) -> str:
@@ -262,14 +262,14 @@ def _locate_missing(folder: int, path: str) -> str:
         except FileNotFoundError:
             rest = [steps.name, *reversed(steps.todo)]
             if ".." in rest:
-                raise Backwards from None
+                raise ParentOfMissing from None
             return _joined([*steps.names, *(name for name in rest if name != ".")])
         return _joined(steps.names)
 
 
 @cache
-def best_engine() -> Engine:
-    """The fastest engine that works here, found by trying."""
+def best_resolver() -> PathResolver:
+    """The fastest resolver that works here, found by trying."""
     if not _has_proc():
         return Walk(proc=False)
     top = os.open("/", HOLD)
@@ -282,17 +282,17 @@ def best_engine() -> Engine:
     return Openat2()
 
 
-def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
-    """Open `path` beneath the folder open as `root_fd`; the descriptor is closed on exec.
+def open_within(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
+    """Open `path` inside the folder open as `root_fd`; the descriptor is closed on exec.
 
     Raises:
         Escape: the path leads out of the folder.
     """
-    return best_engine().open(root_fd, path, flags, mode)
+    return best_resolver().open(root_fd, path, flags, mode)
 
 
 def _escape(folder: int, path: str) -> Escape | None:
-    """What leads out, or None when that cannot be told (any more)."""
+    """The link that leads out, or None if it cannot be determined (any more)."""
     try:
         os.close(Walk().open(folder, path, _PATH_ONLY))
     except Escape as reason:
@@ -302,14 +302,14 @@ def _escape(folder: int, path: str) -> Escape | None:
     return None
 
 
-def _inner(folder: int, fd: int) -> str:
+def _relative(folder: int, fd: int) -> str:
     top, real = os.readlink(f"/proc/self/fd/{folder}"), os.readlink(f"/proc/self/fd/{fd}")
     if real.endswith(" (deleted)") and not _is_same(real, fd):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    inner = below(top, real)
-    if inner is None:
+    relative = relative_to(top, real)
+    if relative is None:
         raise Escape
-    return inner
+    return relative
 
 
 def _is_same(path: str, fd: int) -> bool:
@@ -322,7 +322,7 @@ def _is_same(path: str, fd: int) -> bool:
 
 @cache
 def _has_proc() -> bool:
-    """Whether /proc/self/fd names what descriptors are open on."""
+    """Whether /proc/self/fd gives the paths of descriptors."""
     if not _PATH_ONLY:
         return False
     top = os.open("/", HOLD)
@@ -334,8 +334,8 @@ def _has_proc() -> bool:
         os.close(top)
 
 
-def below(folder: str, path: str) -> str | None:
-    """`path` relative to `folder`, by letters alone: `.` for the folder itself, None when it is elsewhere."""
+def relative_to(folder: str, path: str) -> str | None:
+    """`path` relative to `folder`, compared as text: `.` for the folder itself, None if it is not inside."""
     if path == folder:
         return "."
     start = folder if folder.endswith("/") else f"{folder}/"
@@ -343,7 +343,7 @@ def below(folder: str, path: str) -> str | None:
 
 
 def _moved() -> OSError:
-    """What was a folder a moment ago is a link now, or the other way round."""
+    """The error for a folder that has become a link, or the reverse, during the walk."""
     return OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 

@@ -1,45 +1,45 @@
-"""Folders held open for the life of the server, which every path is opened beneath."""
+"""Folders that stay open for the life of the server; every path is opened relative to one."""
 
 import os
 import weakref
 from dataclasses import dataclass
 
-from mcp_toolserver.runtime.beneath import HOLD, Reached, below
+from mcp_toolserver.runtime.files.path_resolver import HOLD, ResolvedPath, relative_to
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Root:
-    """A folder that paths may lie in. What its name leads to later has no effect."""
+    """An open folder that paths may lie in. Renaming or replacing it later has no effect."""
 
     fd: int
     """Closed with the object."""
     path: str
     """Absolute, links resolved, at the time it was opened."""
     prefixes: tuple[str, ...]
-    """Absolute spellings of it that a caller may use."""
+    """The absolute spellings of it that a caller may use."""
     base: str
-    """The configured root that it lies in, to which rules are relative; empty for none."""
+    """The configured root that it lies in; rules are relative to it. Empty for none."""
     writable: bool = True
 
     def __post_init__(self) -> None:
         weakref.finalize(self, os.close, self.fd)
 
-    def at(self, inner: str) -> str:
+    def at(self, relative: str) -> str:
         """The absolute path of what lies at `inner`."""
-        return self.path if inner == "." else f"{self.path.rstrip('/')}/{inner}"
+        return self.path if relative == "." else f"{self.path.rstrip('/')}/{relative}"
 
 
-def configured(given: str) -> Root:
-    """The root that an operator names.
+def open_root(given: str) -> Root:
+    """Open the root that the operator configured.
 
     Raises:
-        OSError: it is no folder, or cannot be opened.
+        OSError: if it is not a folder, or cannot be opened.
     """
     return _held(given, base=None, writable=True)
 
 
 def reading(given: str) -> Root:
-    """A folder of the server's own whose files may be read.
+    """Open a folder of the server's own whose files may be read.
 
     Raises:
         OSError: as for `configured`.
@@ -47,9 +47,9 @@ def reading(given: str) -> Root:
     return _held(given, base="", writable=False)
 
 
-def narrowed(root: Root, part: Reached, given: str) -> Root:
+def part_of(root: Root, part: ResolvedPath, given: str) -> Root:
     """The folder `part` of `root`, which a client calls `given`."""
-    path = root.at(part.inner)
+    path = root.at(part.relative)
     return Root(
         fd=part.fd,
         path=path,
@@ -71,7 +71,7 @@ def _held(given: str, *, base: str | None, writable: bool) -> Root:
 
 
 def _prefixes(given: str, path: str) -> tuple[str, ...]:
-    """Both spellings; not the given one when it holds `..`, which letters alone cannot resolve."""
+    """Both spellings; only the resolved one where the given one contains `..`."""
     if ".." in given.split("/"):
         return (path,)
     return tuple({path: None, os.path.abspath(given): None})
@@ -81,8 +81,8 @@ def nested(roots: tuple[Root, ...]) -> tuple[Root, Root] | None:
     """An outer and an inner root, if one of `roots` lies in another or is given twice."""
     for index, root in enumerate(roots):
         for other in roots[index + 1 :]:
-            if below(root.path, other.path):
+            if relative_to(root.path, other.path):
                 return root, other
-            if below(other.path, root.path):
+            if relative_to(other.path, root.path):
                 return other, root
     return None

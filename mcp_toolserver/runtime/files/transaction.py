@@ -1,8 +1,8 @@
-"""Changing several files so that all of them change or none.
+"""Changes several files in one transaction: all of them or none.
 
-Whatever can fail is done first, under temporary names: folders are made, contents written and synced. Then
-each file is renamed into place while its old content keeps a second name beside it, and when one fails, those
-before it get their old content back. A machine that stops in the midst leaves these second names, `*.old`.
+What can fail happens first, under temporary names: folders are made, contents written and synced. Then
+each file is renamed into place while its old content keeps a backup name in the same folder; when one rename
+fails, the files before it get their old content back. A crash in between leaves the backups, `*.old`.
 """
 
 import os
@@ -12,46 +12,53 @@ from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import Conflict, ToolError
-from mcp_toolserver.runtime.atomic import Changed, Old, backup_name, folder_to_write, identity, staged
-from mcp_toolserver.runtime.libc import rename_new
-from mcp_toolserver.runtime.place import Place, changed_meanwhile, refuse_read_only
-from mcp_toolserver.runtime.refusals import explained
+from mcp_toolserver.runtime.files.atomic_write import (
+    Changed,
+    Original,
+    backup_name,
+    file_id,
+    folder_to_write,
+    temp_file,
+)
+from mcp_toolserver.runtime.files.libc import rename_new
+from mcp_toolserver.runtime.files.os_errors import translate
+from mcp_toolserver.runtime.files.write_target import WriteTarget, changed_meanwhile, refuse_read_only
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
-    """One file that is to change."""
+class PlannedChange:
+    """One file to change."""
 
     path: CanonicalPath
-    place: Place
-    old: Old | None
+    target: WriteTarget
+    old: Original | None
     """The file as it was read; None when there was none."""
     content: bytes | None
-    """None: it goes away."""
-    like: Old | None
-    """Whose metadata the new content gets."""
+    """None to remove the file."""
+    like: Original | None
+    """The file whose metadata the new content gets."""
     executable: bool | None
 
 
-def carry_out(steps: Sequence[Step]) -> None:
-    """Take all the steps, or none.
+def apply_changes(changes: Sequence[PlannedChange]) -> None:
+    """Make all changes, or none.
 
     Raises:
-        ToolError: one could not be taken. The text says which, and what could not be taken back if so.
+        ToolError: if one fails. The text says which, and what could not be restored.
     """
     with ExitStack() as stack:
         try:
-            ready = [stack.enter_context(_prepared(step)) for step in steps]
+            ready = [stack.enter_context(_prepare(change)) for change in changes]
         except ToolError as error:
             raise type(error)(f"{error} No file was changed.") from None
         _commit(ready)
 
 
-class _Ready:
-    """A step with its new content under a temporary name, in an open folder."""
+class _Prepared:
+    """A change with its new content under a temporary name, in an open folder."""
 
-    def __init__(self, step: Step, folder: int, temporary: str | None) -> None:
-        self.step = step
+    def __init__(self, change: PlannedChange, folder: int, temporary: str | None) -> None:
+        self.change = change
         self._folder = folder
         self._temporary = temporary
         self._new = os.stat(temporary, dir_fd=folder, follow_symlinks=False) if temporary else None
@@ -61,8 +68,8 @@ class _Ready:
 
     def commit(self) -> None:
         """Raises: Changed, OSError: `undo` is to be called."""
-        if self.step.old is not None:
-            self._set_aside(self.step.old)
+        if self.change.old is not None:
+            self._set_aside(self.change.old)
         if self._temporary is None:
             return
         if self._is_linked:
@@ -72,16 +79,16 @@ class _Ready:
         self._is_placed = True
 
     def undo(self) -> str:
-        """What was done is taken back; or a sentence on what could not be."""
+        """Restore the file; return a sentence if that fails."""
         try:
             self._take_back()
         except (OSError, Changed):
             kept = f"; its old content is in '{self._beside()}'" if self._backup else ""
-            return f"'{self.step.path}' could not be restored{kept}."
+            return f"'{self.change.path}' could not be restored{kept}."
         return ""
 
     def settle(self) -> None:
-        """Everything is in place; an error now would say that it is not."""
+        """Remove the backup. Errors are ignored, because all files are in place."""
         with suppress(OSError):
             if self._backup:
                 os.unlink(self._backup, dir_fd=self._folder)
@@ -89,10 +96,10 @@ class _Ready:
 
     @property
     def _name(self) -> str:
-        return self.step.place.name
+        return self.change.target.name
 
-    def _set_aside(self, old: Old) -> None:
-        """Give the old file its second name, and when it is to go away no other."""
+    def _set_aside(self, old: Original) -> None:
+        """Give the old file its backup name; remove its own name if the file is to be removed."""
         old.check(self._folder, self._name)
         backup = backup_name()
         if self._temporary is not None:
@@ -123,13 +130,13 @@ class _Ready:
             rename_new(self._folder, self._backup, self._name)
 
     def _check_own(self) -> None:
-        """Raises: Changed: somebody else's file has the name by now."""
+        """Raises: Changed: if another process's file has the name by now."""
         now = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
-        if self._new is None or identity(now) != identity(self._new):
+        if self._new is None or file_id(now) != file_id(self._new):
             raise Changed
 
     def _beside(self) -> str:
-        parent, slash, _ = self.step.path.rpartition("/")
+        parent, slash, _ = self.change.path.rpartition("/")
         return f"{parent}{slash}{self._backup}"
 
 
@@ -137,18 +144,16 @@ def _link(folder: int, name: str, other: str) -> None:
     os.link(name, other, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
 
 
-def _commit(ready: Sequence[_Ready]) -> None:
+def _commit(ready: Sequence[_Prepared]) -> None:
     for count, one in enumerate(ready, 1):
         try:
-            with _told(one.step.path):
+            with _told(one.change.path):
                 one.commit()
         except BaseException as error:
             left = [text for done in reversed(ready[:count]) if (text := done.undo())]
             if left:
                 why = f"{error} " if isinstance(error, ToolError) else ""
-                raise Conflict(
-                    f"{why}What was done before could not all be taken back: {' '.join(left)}"
-                ) from None
+                raise Conflict(f"{why}Not all earlier changes could be undone: {' '.join(left)}") from None
             if isinstance(error, ToolError):
                 raise type(error)(f"{error} No file was changed.") from None
             raise
@@ -157,24 +162,26 @@ def _commit(ready: Sequence[_Ready]) -> None:
 
 
 @contextmanager
-def _prepared(step: Step) -> Generator[_Ready]:
-    place = step.place
-    with _told(step.path), ExitStack() as stack:
-        folder = stack.enter_context(folder_to_write(place.engine, place.root.fd, place.folder))
-        if step.old is not None:
-            step.old.check(folder, place.name)
-            refuse_read_only(step.path, step.old, folder, place.name)
+def _prepare(change: PlannedChange) -> Generator[_Prepared]:
+    target = change.target
+    with _told(change.path), ExitStack() as stack:
+        folder = stack.enter_context(folder_to_write(target.resolver, target.root.fd, target.folder))
+        if change.old is not None:
+            change.old.check(folder, target.name)
+            refuse_read_only(change.path, change.old, folder, target.name)
         temporary = None
-        if step.content is not None:
-            new = staged(folder, step.content, step.like, executable=step.executable)
+        if change.content is not None:
+            new = temp_file(
+                folder, change.content, change.like, executable=change.executable, recording=target.recording
+            )
             temporary = stack.enter_context(new)
-        yield _Ready(step, folder, temporary)
+        yield _Prepared(change, folder, temporary)
 
 
 @contextmanager
 def _told(path: CanonicalPath) -> Generator[None]:
     try:
-        with explained(path):
+        with translate(path):
             yield
     except Changed:
         raise changed_meanwhile(path) from None

@@ -1,7 +1,7 @@
-"""The workspace: which paths there are, in which spelling, and what lies there.
+"""The workspace: resolves paths to their canonical spelling, and opens them inside the roots.
 
-The kernel decides where a path leads, on the object it opens. A canonical path is one that has been resolved;
-when what lies there later turns out to lie elsewhere, somebody has moved it since, and the call is refused.
+The kernel resolves a path when it opens the object. A canonical path is a resolved one; if it resolves to
+another path later, somebody has moved the object since, and the call is refused.
 """
 
 import os
@@ -9,56 +9,56 @@ import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from threading import Lock
 from typing import Literal
 
+from mcp_toolserver.capabilities.call_scope import REMOVED
 from mcp_toolserver.capabilities.files import CanonicalPath, Files
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, SettingsError
-from mcp_toolserver.runtime.beneath import (
+from mcp_toolserver.runtime.files.atomic_write import Recording
+from mcp_toolserver.runtime.files.os_errors import outside, refuse_virtual, require_regular_file, translate
+from mcp_toolserver.runtime.files.path_locks import PathLocks
+from mcp_toolserver.runtime.files.path_resolver import (
     FOLDER,
-    Elsewhere,
-    Engine,
     Escape,
-    Reached,
-    below,
-    best_engine,
+    PathMoved,
+    PathResolver,
+    ResolvedPath,
+    best_resolver,
     locate,
+    relative_to,
 )
-from mcp_toolserver.runtime.files import ConfinedFiles
-from mcp_toolserver.runtime.locks import PathLocks
-from mcp_toolserver.runtime.place import Place
-from mcp_toolserver.runtime.refusals import explained, outside, refuse_special, refuse_synthetic
-from mcp_toolserver.runtime.roots import Root, configured, narrowed, nested, reading
-from mcp_toolserver.runtime.windows_names import apply, windows_refusal
-from mcp_toolserver.text.paths import lexical
+from mcp_toolserver.runtime.files.root import Root, nested, open_root, part_of, reading
+from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
+from mcp_toolserver.runtime.files.write_target import WriteTarget
+from mcp_toolserver.text.path_syntax import check_spelling
 
 SIZE_LIMIT = 10 * 1024 * 1024
 """Bytes of a file that can be changed."""
 
 _MAX_BYTES = 4_095
-"""Of a path, on Linux."""
+"""The maximum length of a path on Linux."""
 
 _MAX_DEPTH = 255
-"""Folders in one path; nobody has that many, and every one may have to be made or held open."""
+"""Folders in one path. A limit, because each may have to be made or held open."""
 
 _VIEWS = 64
-"""Narrower views kept; clients rarely change their minds about their folders."""
+"""Narrower views that are cached; clients rarely change their folders."""
 
 Kind = Literal["file", "folder", "other", "missing"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Setup:
-    """What a workspace and its narrower views have in common."""
+    """What a workspace and its narrower views share."""
 
-    readable: Callable[[], str | None]
+    private: str
+    readable: str
     hides: Callable[[tuple[str, ...]], bool]
     protects: Callable[[str], str | None]
-    engine: Engine
+    resolver: PathResolver
+    recording: Recording | None = None
     locks: PathLocks = field(default_factory=PathLocks)
-
-
-def _nothing() -> str | None:
-    return None
 
 
 def _hides_nothing(_: tuple[str, ...]) -> bool:
@@ -72,9 +72,9 @@ def _protects_nothing(_: str) -> str | None:
 class Workspace:
     """The folders that file tools, searches and commands may work in.
 
-    `readable` names a folder of the server's own whose files may be read but not changed. `hides` gets the
-    spellings of a path and says whether a rule of the operator hides it. `protects` gets an absolute path
-    that is to be written and says why it must not be, or None.
+    `private` is the state folder of the server, absolute, links resolved: hidden where it lies in a root.
+    `hides` gets the spellings of a path and says whether a rule of the operator hides it. `protects` gets an
+    absolute path that is to be written and says why it must not be, or None.
 
     Raises:
         SettingsError: a root is no folder, or lies in another.
@@ -84,53 +84,88 @@ class Workspace:
         self,
         roots: Sequence[str],
         *,
-        readable: Callable[[], str | None] = _nothing,
+        private: str = "",
         hides: Callable[[tuple[str, ...]], bool] = _hides_nothing,
         protects: Callable[[str], str | None] = _protects_nothing,
-        engine: Engine | None = None,
+        resolver: PathResolver | None = None,
     ) -> None:
         self._setup = _Setup(
-            readable=readable,
+            private=private,
+            readable="",
             hides=hides,
             protects=protects,
-            engine=engine or best_engine(),
+            resolver=resolver or best_resolver(),
         )
         self._held = tuple(_root(given) for given in roots)
         if pair := nested(self._held):
             raise SettingsError(
                 f"--root {pair[1].path} lies in --root {pair[0].path}; give only one of them."
             )
+        self._why = ""
         self._views: dict[tuple[str, ...], Workspace] = {}
-        self._reading: Root | None = None
+        self._views_lock = Lock()
+        self._readings: dict[str, Workspace] = {}
 
-    @cached_property
+    @property
     def roots(self) -> tuple[str, ...]:
         """Absolute paths of the roots; relative paths start in the first."""
         return tuple(root.path for root in self._held)
 
-    def within(self, scope: Sequence[str]) -> "Workspace":
-        """The part of this workspace that lies in the folders `scope`; never more than this one."""
+    def reading(self, folder: str | None) -> "Workspace":
+        """The same workspace, in which the files in `folder` may be read too, but not changed.
+
+        `folder` is one of the server's own: an absolute path, links resolved; None for no such folder.
+        """
+        if folder is None:
+            return self
+        if folder not in self._readings:
+            while len(self._readings) >= _VIEWS:
+                del self._readings[next(iter(self._readings))]
+            self._readings[folder] = _View(self._held, replace(self._setup, readable=folder))
+        return self._readings[folder]
+
+    def within(self, scope: Sequence[str], why: str = "") -> "Workspace":
+        """The part of this workspace that lies in the folders `scope`; never more than this one.
+
+        Blocks while the folders are looked up, and may be called in several threads. A view is kept once all
+        folders are there: one that does not exist yet is looked for again. `why` says why `scope` is empty.
+        """
         key = tuple(scope)
-        if key not in self._views:
-            held = tuple(part for given in key for part in self._parts(given))
-            if not held:
-                return _View(held, self._setup)
-            while len(self._views) >= _VIEWS:
-                del self._views[next(iter(self._views))]
-            self._views[key] = _View(held, self._setup)
-        return self._views[key]
+        if not key:
+            return _View((), self._setup, why)
+        with self._views_lock:
+            if (known := self._views.get(key)) is not None:
+                return known
+        found = [self._parts(given) for given in key]
+        view = _View(tuple(part for parts, _ in found for part in parts), self._setup)
+        if all(is_there for _, is_there in found) and view.roots:
+            return self._kept(key, view)
+        return view
+
+    def _kept(self, key: tuple[str, ...], view: "Workspace") -> "Workspace":
+        """The view that is kept for `key`: this one, unless another thread was faster."""
+        with self._views_lock:
+            if key not in self._views:
+                while len(self._views) >= _VIEWS:
+                    del self._views[next(iter(self._views))]
+                self._views[key] = view
+            return self._views[key]
+
+    def recorded(self, recording: Recording | None) -> "Workspace":
+        """The same workspace, which records the temporary files of its writes."""
+        return _View(self._held, replace(self._setup, recording=recording))
 
     def guarded(self, objects: Callable[[str], str | None]) -> "Workspace":
-        """The same workspace, in which a file is not written where `objects` says why."""
+        """The same workspace, which also refuses to write where `objects` returns a reason."""
         before = self._setup.protects
 
         def protects(absolute: str) -> str | None:
             return before(absolute) or objects(absolute)
 
-        return _View(self._held, replace(self._setup, protects=protects))
+        return _View(self._held, replace(self._setup, protects=protects), self._why)
 
     def is_protected(self, absolute: str) -> bool:
-        """Whether a file with this path is not to be written, whoever asks."""
+        """Whether no tool may write a file with this path."""
         return self._setup.protects(absolute) is not None
 
     def canonical(self, path: str) -> CanonicalPath:
@@ -140,30 +175,31 @@ class Workspace:
             Denied: outside the roots.
             InvalidInput: no file can have this path.
         """
-        _lexical(path)
+        _check_spelling(path)
         if not path or len(path.encode()) > _MAX_BYTES or path.count("/") > _MAX_DEPTH:
             raise InvalidInput(
                 f"A path has 1 to {_MAX_BYTES} bytes and at most {_MAX_DEPTH} slashes; '.' is the first root."
             )
-        root, inner = self._split(path)
-        with explained(path, self.roots):
-            return self._spelt(root.at(locate(self._setup.engine, root.fd, inner)))
+        root, relative = self._split(path)
+        with translate(path, self.roots):
+            return self._canonical_spelling(root.at(locate(self._setup.resolver, root.fd, relative)))
 
     def spellings(self, path: CanonicalPath) -> tuple[str, ...]:
-        """What a rule may call `path`: relative to its configured root, and absolute."""
-        root, inner = self._split(path)
-        absolute = root.at(inner)
-        relative = below(root.base, absolute) if root.base else None
+        """The spellings of `path` that rules match: relative to its configured root, and absolute."""
+        root, relative = self._split(path)
+        absolute = root.at(relative)
+        relative = relative_to(root.base, absolute) if root.base else None
         return (absolute,) if relative is None else (relative, absolute)
 
     def is_hidden(self, path: CanonicalPath) -> bool:
-        """Whether a rule of the operator hides what lies at `path`."""
-        return self._setup.hides(self.spellings(path))
+        """Whether a rule of the operator hides what lies at `path`, or it is private to the server."""
+        spellings = self.spellings(path)
+        return self._setup.hides(spellings) or self._is_private(spellings[-1])
 
     def kind(self, path: CanonicalPath) -> Kind:
-        """What lies at `path`. Raises: Denied: it is hidden."""
+        """The kind of the object at `path`. Raises: Denied: if it is hidden."""
         try:
-            found = self._reach(path)
+            found = self._open_path(path)
         except NotFound:
             return "missing"
         try:
@@ -172,57 +208,76 @@ class Workspace:
             os.close(found)
         return "file" if stat.S_ISREG(mode) else "folder" if stat.S_ISDIR(mode) else "other"
 
-    def folder(self, path: CanonicalPath) -> int:
-        """A folder, open for listing. The caller closes it.
+    def open_dir(self, path: CanonicalPath) -> int:
+        """Open a folder for listing. The caller closes it.
 
         Raises:
-            NotFound, Denied: it is not there, or not for reading.
-            InvalidInput: it is no folder.
+            NotFound: if missing.
+            Denied: if hidden by a rule, or not readable.
+            InvalidInput: if it is not a folder.
         """
-        found = self._reach(path)
+        found = self._open_path(path)
         try:
-            with explained(path, self.roots):
+            with translate(path, self.roots):
                 if not stat.S_ISDIR(os.fstat(found).st_mode):
                     raise InvalidInput(f"'{path}' is not a folder. Name the folder that it lies in.")
-                refuse_synthetic(found, path)
+                refuse_virtual(found, path)
                 return os.open(".", FOLDER, dir_fd=found)
         finally:
             os.close(found)
 
-    def regular(self, path: CanonicalPath) -> int:
-        """A regular file, open for reading. The caller closes it.
+    def open_file(self, path: CanonicalPath) -> int:
+        """Open a regular file for reading. The caller closes it.
 
-        Never waits, and does not disturb a device: the object is opened only when it is known to be a file.
+        Never waits, and has no effect on a device: only regular files are opened for reading.
 
         Raises:
-            NotFound, Denied: it is not there, or not for reading.
-            InvalidInput: it is no regular file.
+            NotFound: if missing.
+            Denied: if hidden by a rule, or not readable.
+            InvalidInput: if it is not a regular file.
         """
-        found = self._reach(path)
+        found = self._open_path(path)
         try:
-            with explained(path, self.roots):
-                refuse_special(os.fstat(found).st_mode, path)
-                refuse_synthetic(found, path)
-                return self._setup.engine.readable(found)
+            with translate(path, self.roots):
+                require_regular_file(os.fstat(found).st_mode, path)
+                refuse_virtual(found, path)
+                return self._setup.resolver.readable(found)
         finally:
             os.close(found)
 
-    def place(self, path: CanonicalPath) -> Place:
-        """Where a file may be written.
+    def write_target(self, path: CanonicalPath) -> WriteTarget:
+        """The place where the file at `path` is written.
 
         Raises:
-            Denied: nowhere; it is hidden or protected, or may only be read.
+            Denied: if it is hidden, protected or read-only.
         """
-        root, inner = self._split(path)
+        root, relative = self._split(path)
         if not root.writable:
             raise Denied(f"'{path}' belongs to the server and can only be read. Write inside the workspace.")
         self._refuse_hidden(path)
-        if inner == ".":
+        if relative == ".":
             raise InvalidInput(f"'{path}' is a folder, not a file. Name a file in it.")
-        if why := self._setup.protects(root.at(inner)):
+        if why := self._setup.protects(root.at(relative)):
             raise Denied(f"'{path}' {why}")
-        folder, _, name = inner.rpartition("/")
-        return Place(engine=self._setup.engine, root=root, folder=folder or ".", name=name)
+        folder, _, name = relative.rpartition("/")
+        setup = self._setup
+        return WriteTarget(
+            resolver=setup.resolver, root=root, folder=folder or ".", name=name, recording=setup.recording
+        )
+
+    def open_inside(self, absolute: str) -> int | None:
+        """The folder at the path `absolute`, open, for the caller to close; None outside the roots.
+
+        Raises:
+            FileNotFoundError: there is no such folder, or its path leads elsewhere.
+        """
+        for root in self._held:
+            if (relative := relative_to(root.path, absolute)) is not None:
+                try:
+                    return self._setup.resolver.open_exact(root.fd, relative)
+                except (OSError, PathMoved, Escape):
+                    raise FileNotFoundError(absolute) from None
+        return None
 
     def files(self, *, write: bool, size_limit: int = SIZE_LIMIT) -> Files:
         """The files of this workspace, as a capability; for reading only unless `write`."""
@@ -230,46 +285,58 @@ class Workspace:
         return ConfinedFiles(self, locks=setup.locks, size_limit=size_limit, write=write)
 
     def _split(self, path: str) -> tuple[Root, str]:
-        """The root that `path` names, by its letters, and the rest. Raises: Denied: none."""
+        """The root of `path`, compared as text, and the rest. Raises: Denied: if in no root."""
         if not self._held:
             raise self._nowhere(path)
         if not path.startswith("/"):
             return self._held[0], path
         flat = f"/{path.lstrip('/')}"
         found = [
-            (len(prefix), root, inner)
+            (len(prefix), root, relative)
             for root in self._openable()
             for prefix in root.prefixes
-            if (inner := below(prefix, flat)) is not None
+            if (relative := relative_to(prefix, flat)) is not None
         ]
         if not found:
             raise outside(path, self.roots)
-        _, root, inner = max(found, key=lambda candidate: candidate[0])
-        return root, inner
+        _, root, relative = max(found, key=lambda candidate: candidate[0])
+        return root, relative
 
     def _nowhere(self, path: str) -> Denied:
         return outside(path, ())
 
-    def _spelt(self, absolute: str) -> CanonicalPath:
-        own = self._own()
-        relative = None if own and below(own.path, absolute) else below(self._held[0].path, absolute)
+    def _canonical_spelling(self, absolute: str) -> CanonicalPath:
+        own = self._own
+        relative = (
+            None if own and relative_to(own.path, absolute) else relative_to(self._held[0].path, absolute)
+        )
         spelt = absolute if relative is None else relative
         if not spelt.isprintable():
-            _lexical(spelt)
+            _check_spelling(spelt)
         return CanonicalPath(spelt)
 
-    def _reach(self, path: CanonicalPath) -> int:
-        """A descriptor of what lies at `path`, and nowhere else. Whoever gets it closes it."""
-        root, inner = self._split(path)
+    def _open_path(self, path: CanonicalPath) -> int:
+        """Open the object at the canonical `path`. The caller closes it."""
+        root, relative = self._split(path)
         self._refuse_hidden(path)
         try:
-            with explained(path, self.roots):
-                return self._setup.engine.exact(root.fd, inner)
-        except Elsewhere:
-            # Decided on was `path`. What has been swapped in may be hidden, or need another decision.
+            with translate(path, self.roots):
+                return self._setup.resolver.open_exact(root.fd, relative)
+        except NotFound:
+            if root is self._own:
+                raise NotFound(f"'{path}' is no longer there. {REMOVED}") from None
+            raise
+        except PathMoved:
+            # The policy decided on `path`. The object there now may be hidden, or need another decision.
             raise Conflict(
                 f"'{path}' became a link or was moved while it was being opened. Try again."
             ) from None
+
+    def _is_private(self, absolute: str) -> bool:
+        private, readable = self._setup.private, self._setup.readable
+        if not private or relative_to(private, absolute) is None:
+            return False
+        return not readable or relative_to(readable, absolute) is None
 
     def _refuse_hidden(self, path: CanonicalPath) -> None:
         if self.is_hidden(path):
@@ -279,36 +346,34 @@ class Workspace:
             )
 
     def _openable(self) -> tuple[Root, ...]:
-        own = self._own()
+        own = self._own
         return (*self._held, own) if own else self._held
 
+    @cached_property
     def _own(self) -> Root | None:
-        """The server's own readable folder, once there is one."""
-        given = self._setup.readable()
-        if given is None:
+        """The server's own readable folder, if there is one."""
+        if not self._setup.readable:
             return None
-        if self._reading is None or given not in self._reading.prefixes:
-            try:
-                self._reading = reading(given)
-            except OSError:
-                return None
-        return self._reading
+        try:
+            return reading(self._setup.readable)
+        except OSError:
+            return None
 
-    def _parts(self, given: str) -> list[Root]:
-        """The parts of the roots that lie in the folder `given`, or that it lies in."""
+    def _parts(self, given: str) -> tuple[list[Root], bool]:
+        """The parts of the roots that lie in the folder `given`, or it in them; and whether it exists."""
         real = os.path.realpath(given)
         parts: list[Root] = []
         for root in self._held:
-            inner = below(root.path, real)
-            if inner is None and below(real, root.path):
+            relative = relative_to(root.path, real)
+            if relative is None and relative_to(real, root.path):
                 parts.append(root)
-            elif inner is not None and (found := self._folder_in(root, inner)) is not None:
-                parts.append(narrowed(root, found, given))
-        return parts
+            elif relative is not None and (found := self._folder_in(root, relative)) is not None:
+                parts.append(part_of(root, found, given))
+        return parts, bool(parts) or os.path.isdir(real)
 
-    def _folder_in(self, root: Root, inner: str) -> Reached | None:
+    def _folder_in(self, root: Root, relative: str) -> ResolvedPath | None:
         try:
-            found = self._setup.engine.reach(root.fd, inner)
+            found = self._setup.resolver.resolve(root.fd, relative)
         except (OSError, Escape):
             return None
         if stat.S_ISDIR(os.fstat(found.fd).st_mode):
@@ -318,32 +383,33 @@ class Workspace:
 
 
 class _View(Workspace):
-    """A part of a workspace, with the locks of the whole."""
+    """A part of a workspace, which shares its locks."""
 
-    def __init__(self, held: tuple[Root, ...], setup: _Setup) -> None:
+    def __init__(self, held: tuple[Root, ...], setup: _Setup, why: str = "") -> None:
         self._setup = setup
         self._held = held
+        self._why = why
         self._views = {}
-        self._reading = None
+        self._views_lock = Lock()
+        self._readings = {}
 
     def _nowhere(self, path: str) -> Denied:
-        return Denied(
-            f"'{path}' cannot be used: no folder that the client works in lies inside the roots of this "
-            "server. Ask the user to open a folder inside them, or to start the server with another root."
+        why = self._why or (
+            "no folder that the client works in lies inside the roots of this server. Ask the user to open a "
+            "folder inside them, or to start the server with another root."
         )
+        return Denied(f"'{path}' cannot be used: {why}")
 
 
 def _root(given: str) -> Root:
     try:
-        return configured(given)
+        return open_root(given)
     except OSError:
         raise SettingsError(f"--root {given}: not a folder that can be opened.") from None
 
 
-def _lexical(path: str) -> None:
+def _check_spelling(path: str) -> None:
     try:
-        lexical(path)
+        check_spelling(path)
     except ValueError as error:
         raise InvalidInput(f"The path, or what it leads to, cannot be used: {error}.") from None
-    if apply() and (why := windows_refusal(path)):
-        raise InvalidInput(f"The path cannot be used: {why}.")

@@ -1,4 +1,4 @@
-"""Reading and changing the files of a workspace."""
+"""Reads and changes the files of a workspace."""
 
 import difflib
 import hashlib
@@ -21,30 +21,30 @@ from mcp_toolserver.capabilities.files import (
     Written,
 )
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
-from mcp_toolserver.runtime.atomic import Changed, Old, folder_to_write, replace
-from mcp_toolserver.runtime.listing import folders
-from mcp_toolserver.runtime.locks import PathLocks
-from mcp_toolserver.runtime.place import Place, changed_meanwhile, refuse_read_only
-from mcp_toolserver.runtime.refusals import explained
-from mcp_toolserver.runtime.together import Step, carry_out
+from mcp_toolserver.runtime.files.atomic_write import Changed, Original, folder_to_write, replace
+from mcp_toolserver.runtime.files.listing import folders
+from mcp_toolserver.runtime.files.os_errors import translate
+from mcp_toolserver.runtime.files.path_locks import PathLocks
+from mcp_toolserver.runtime.files.transaction import PlannedChange, apply_changes
+from mcp_toolserver.runtime.files.write_target import WriteTarget, changed_meanwhile, refuse_read_only
 
 T = TypeVar("T")
 
 _SIBLINGS = 2_000
-"""Names of a folder that are compared with one that is not there."""
+"""Names of a folder that are compared with a missing one."""
 
 _SUGGESTIONS = 3
 
 _TOGETHER = 6
-"""How many files of the greatest size can be changed at once."""
+"""The number of files of the maximum size that one call can change."""
 
 
-class Places(Protocol):
-    """The workspace, as far as it is needed here."""
+class WorkspacePaths(Protocol):
+    """The part of the workspace that is needed here."""
 
-    def regular(self, path: CanonicalPath) -> int: ...
-    def folder(self, path: CanonicalPath) -> int: ...
-    def place(self, path: CanonicalPath) -> Place: ...
+    def open_file(self, path: CanonicalPath) -> int: ...
+    def open_dir(self, path: CanonicalPath) -> int: ...
+    def write_target(self, path: CanonicalPath) -> WriteTarget: ...
     def is_hidden(self, path: CanonicalPath) -> bool: ...
     def kind(self, path: CanonicalPath) -> Literal["file", "folder", "other", "missing"]: ...
 
@@ -54,36 +54,40 @@ class _Request:
     """One change of a file."""
 
     path: CanonicalPath
-    place: Place
+    target: WriteTarget
     change: Callable[[bytes], bytes]
     expected_sha256: str | None
     creates: bool
 
 
 _SMALL = 64 * 1024
-"""Bytes that are read at once; handing them to a thread would take longer."""
+"""Bytes of a file that is read without a thread; a thread would take longer."""
 
 
 class ConfinedFiles:
     """The files of a workspace, as `capabilities.Files`."""
 
-    def __init__(self, places: Places, *, locks: PathLocks, size_limit: int, write: bool) -> None:
-        self._places = places
+    def __init__(self, workspace: WorkspacePaths, *, locks: PathLocks, size_limit: int, write: bool) -> None:
+        self._workspace = workspace
         self._locks = locks
         self._size_limit = size_limit
         self._write = write
 
     async def read(self, path: CanonicalPath, reader: Callable[[BinaryIO, int], T]) -> T:
         try:
-            fd = self._places.regular(path)
+            fd = self._workspace.open_file(path)
         except NotFound as error:
             raise await to_thread.run_sync(self._missing, path, error) from None
         content = _small(path, fd)
         if content is not None:
             return reader(BytesIO(content), len(content))
-        # A caller who has given up does not wait for the thread; the file is closed with the object then.
+        # A caller that has given up does not wait for the thread; the file is closed with its object.
         file = os.fdopen(fd, "rb")
         return await to_thread.run_sync(_read, path, file, reader, abandon_on_cancel=True)
+
+    async def check_writable(self, path: CanonicalPath) -> None:
+        self._check_declared()
+        await to_thread.run_sync(self._check_writable, path)
 
     async def write(
         self, path: CanonicalPath, content: bytes, *, expected_sha256: str | None = None
@@ -99,20 +103,20 @@ class ConfinedFiles:
         self, paths: Sequence[CanonicalPath], change: Callable[[Contents], Sequence[FileChange]]
     ) -> Mapping[CanonicalPath, Written]:
         self._check_declared()
-        places = {path: self._places.place(path) for path in paths}
+        targets = {path: self._workspace.write_target(path) for path in paths}
         async with AsyncExitStack() as stack:
             # In one order, so that two such calls cannot wait for each other.
-            for absolute in sorted({place.absolute for place in places.values()}):
+            for absolute in sorted({target.absolute for target in targets.values()}):
                 await stack.enter_async_context(self._locks.hold(absolute))
-            return await to_thread.run_sync(self._change_all, places, change)
+            return await to_thread.run_sync(self._change_all, targets, change)
 
     async def make_folder(self, path: CanonicalPath) -> bool:
         self._check_declared()
         return await to_thread.run_sync(self._make_folder, path)
 
     async def folders(self, query: FolderQuery) -> Mapping[str, FolderContent]:
-        # Nothing waits for the thread of a caller who has given up; it ends by itself.
-        return await to_thread.run_sync(folders, self._places, query, abandon_on_cancel=True)
+        # A caller that has given up does not wait for the thread, which ends by itself.
+        return await to_thread.run_sync(folders, self._workspace, query, abandon_on_cancel=True)
 
     def _check_declared(self) -> None:
         if not self._write:
@@ -129,16 +133,16 @@ class ConfinedFiles:
         self._check_declared()
         request = _Request(
             path=path,
-            place=self._places.place(path),
+            target=self._workspace.write_target(path),
             change=change,
             expected_sha256=expected_sha256,
             creates=creates,
         )
-        async with self._locks.hold(request.place.absolute):
+        async with self._locks.hold(request.target.absolute):
             return await to_thread.run_sync(self._change, request)
 
     def _change(self, request: _Request) -> Written:
-        with explained(request.path), self._old(request.path, creates=request.creates) as old:
+        with translate(request.path), self._original(request.path, creates=request.creates) as old:
             before = b"" if old is None else self._content(old, request.path)
             _check_expected(request, before, old)
             after = request.change(before)
@@ -149,23 +153,23 @@ class ConfinedFiles:
 
     def _change_all(
         self,
-        places: Mapping[CanonicalPath, Place],
+        targets: Mapping[CanonicalPath, WriteTarget],
         change: Callable[[Contents], Sequence[FileChange]],
     ) -> Mapping[CanonicalPath, Written]:
         with ExitStack() as stack:
-            olds = {path: stack.enter_context(self._old(path, creates=True)) for path in places}
+            olds = {path: stack.enter_context(self._original(path, creates=True)) for path in targets}
             self._check_sum(olds)
             before = {path: None if old is None else self._read(old, path) for path, old in olds.items()}
             changes = change(before)
             for one in changes:
                 self._check_size(len(one.content or b""), one.path)
-            carry_out([_step(one, places[one.path], olds) for one in changes])
+            apply_changes([_step(one, targets[one.path], olds) for one in changes])
             return {
                 one.path: _written(before[one.path] or b"", one.content or b"", olds[one.path])
                 for one in changes
             }
 
-    def _check_sum(self, olds: Mapping[CanonicalPath, Old | None]) -> None:
+    def _check_sum(self, olds: Mapping[CanonicalPath, Original | None]) -> None:
         total = sum(old.status.st_size for old in olds.values() if old)
         if total > _TOGETHER * self._size_limit:
             raise InvalidInput(
@@ -173,28 +177,33 @@ class ConfinedFiles:
                 "changed at once; change fewer files in one call."
             )
 
-    def _read(self, old: Old, path: CanonicalPath) -> bytes:
-        with explained(path):
+    def _read(self, old: Original, path: CanonicalPath) -> bytes:
+        with translate(path):
             return self._content(old, path)
 
+    def _check_writable(self, path: CanonicalPath) -> None:
+        self._workspace.write_target(path)
+        with translate(path), self._original(path, creates=True):
+            pass
+
     def _make_folder(self, path: CanonicalPath) -> bool:
-        kind = self._places.kind(path)
+        kind = self._workspace.kind(path)
         if kind == "folder":
             return False
         if kind != "missing":
-            raise Conflict(f"'{path}' exists and is no folder. Choose another name.")
-        place = self._places.place(path)
+            raise Conflict(f"'{path}' exists and is not a folder. Choose another name.")
+        target = self._workspace.write_target(path)
         try:
-            with explained(path), folder_to_write(place.engine, place.root.fd, place.inner):
+            with translate(path), folder_to_write(target.resolver, target.root.fd, target.relative):
                 return True
         except Changed:
             raise Conflict(f"'{path}' was made or moved by somebody meanwhile. Try again.") from None
 
     @contextmanager
-    def _old(self, path: CanonicalPath, *, creates: bool) -> Generator[Old | None]:
-        """The file as it is; None when there is none and one may be made."""
+    def _original(self, path: CanonicalPath, *, creates: bool) -> Generator[Original | None]:
+        """The current file; None if it is missing and may be created."""
         try:
-            fd = self._places.regular(path)
+            fd = self._workspace.open_file(path)
         except NotFound as error:
             if not creates:
                 raise self._missing(path, error) from None
@@ -203,11 +212,11 @@ class ConfinedFiles:
             yield None
             return
         try:
-            yield Old(fd=fd, status=os.fstat(fd))
+            yield Original(fd=fd, status=os.fstat(fd))
         finally:
             os.close(fd)
 
-    def _content(self, old: Old, path: CanonicalPath) -> bytes:
+    def _content(self, old: Original, path: CanonicalPath) -> bytes:
         self._check_size(old.status.st_size, path)
         with os.fdopen(os.dup(old.fd), "rb") as file:
             content = file.read(old.status.st_size + 1)
@@ -223,7 +232,7 @@ class ConfinedFiles:
             )
 
     def _missing(self, path: CanonicalPath, error: ToolError) -> NotFound:
-        """The error with names that the caller may have meant."""
+        """The error, with similar names."""
         similar = self._similar(path)
         return NotFound(f"{error} Did you mean {', '.join(similar)}?" if similar else str(error))
 
@@ -232,19 +241,19 @@ class ConfinedFiles:
         folder = CanonicalPath(parent or slash or ".")
         names: list[str] = []
         with suppress(ToolError, OSError):
-            fd = self._places.folder(folder)
+            fd = self._workspace.open_dir(folder)
             try:
                 with os.scandir(fd) as entries:
                     names = [entry.name for entry in islice(entries, _SIBLINGS)]
             finally:
                 os.close(fd)
         paths = [CanonicalPath(f"{parent}{slash}{name}") for name in difflib.get_close_matches(wanted, names)]
-        return [f"'{path}'" for path in paths if _is_sendable(path) and not self._places.is_hidden(path)]
+        return [f"'{path}'" for path in paths if _is_sendable(path) and not self._workspace.is_hidden(path)]
 
 
 def _small(path: CanonicalPath, fd: int) -> bytes | None:
-    """All of a small file, which is closed then; None for another, and for one that is just changing."""
-    with explained(path):
+    """The content of a small file, which is then closed; None for a larger or changing file."""
+    with translate(path):
         try:
             size = os.fstat(fd).st_size
             content = os.pread(fd, size + 1, 0) if size <= _SMALL else b""
@@ -258,7 +267,7 @@ def _small(path: CanonicalPath, fd: int) -> bytes | None:
 
 
 def _read(path: CanonicalPath, file: BinaryIO, reader: Callable[[BinaryIO, int], T]) -> T:
-    with explained(path), file:
+    with translate(path), file:
         return reader(file, os.fstat(file.fileno()).st_size)
 
 
@@ -266,7 +275,7 @@ def _is_sendable(path: str) -> bool:
     return path.isprintable()
 
 
-def _check_expected(request: _Request, before: bytes, old: Old | None) -> None:
+def _check_expected(request: _Request, before: bytes, old: Original | None) -> None:
     wanted = request.expected_sha256
     if wanted is None:
         return
@@ -280,7 +289,7 @@ def _check_expected(request: _Request, before: bytes, old: Old | None) -> None:
         )
 
 
-def _written(before: bytes, after: bytes, old: Old | None) -> Written:
+def _written(before: bytes, after: bytes, old: Original | None) -> Written:
     return Written(
         created=old is None,
         before=before,
@@ -290,10 +299,12 @@ def _written(before: bytes, after: bytes, old: Old | None) -> Written:
     )
 
 
-def _step(change: FileChange, place: Place, olds: Mapping[CanonicalPath, Old | None]) -> Step:
-    return Step(
+def _step(
+    change: FileChange, target: WriteTarget, olds: Mapping[CanonicalPath, Original | None]
+) -> PlannedChange:
+    return PlannedChange(
         path=change.path,
-        place=place,
+        target=target,
         old=olds[change.path],
         content=change.content,
         like=olds[change.like or change.path],
@@ -301,13 +312,13 @@ def _step(change: FileChange, place: Place, olds: Mapping[CanonicalPath, Old | N
     )
 
 
-def _put(request: _Request, content: bytes, old: Old | None) -> None:
-    place = request.place
+def _put(request: _Request, content: bytes, old: Original | None) -> None:
+    target = request.target
     try:
-        with folder_to_write(place.engine, place.root.fd, place.folder) as folder:
+        with folder_to_write(target.resolver, target.root.fd, target.folder) as folder:
             if old is not None:
-                old.check(folder, place.name)
-                refuse_read_only(request.path, old, folder, place.name)
-            replace(folder, place.name, content, old)
+                old.check(folder, target.name)
+                refuse_read_only(request.path, old, folder, target.name)
+            replace(folder, target.name, content, old, target.recording)
     except Changed:
         raise changed_meanwhile(request.path) from None

@@ -1,40 +1,42 @@
-"""Where a file lies or will lie, and who may change it there."""
+"""The place where a file is written, and checks before it is."""
 
 import os
 from dataclasses import dataclass
 
 from mcp_toolserver.errors import Conflict, Denied
-from mcp_toolserver.runtime.atomic import Old
-from mcp_toolserver.runtime.beneath import Engine
-from mcp_toolserver.runtime.roots import Root
+from mcp_toolserver.runtime.files.atomic_write import Original, Recording
+from mcp_toolserver.runtime.files.path_resolver import PathResolver
+from mcp_toolserver.runtime.files.root import Root
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a file lies or will lie."""
+class WriteTarget:
+    """The open root, folder and name of a file to write."""
 
-    engine: Engine
+    resolver: PathResolver
     root: Root
     folder: str
     """Relative to `root`, links resolved; `.` for the root itself."""
     name: str
+    recording: Recording | None = None
+    """Records the temporary files of a write."""
 
     @property
-    def inner(self) -> str:
+    def relative(self) -> str:
         """The path relative to `root`."""
         return self.name if self.folder == "." else f"{self.folder}/{self.name}"
 
     @property
     def absolute(self) -> str:
-        """The path that all spellings of the file have in common."""
-        return self.root.at(self.inner)
+        """The absolute path, the same for all spellings of the file."""
+        return self.root.at(self.relative)
 
 
-def refuse_read_only(path: str, old: Old, folder: int, name: str) -> None:
-    """A new file could take the place of a read-only one, but whoever made it read-only did not want that.
+def refuse_read_only(path: str, old: Original, folder: int, name: str) -> None:
+    """Refuse to replace a read-only file, which a rename could do, because its owner protected it.
 
     Raises:
-        Denied: it is read-only.
+        Denied: if it is read-only.
     """
     own = os.access in os.supports_effective_ids
     if not old.status.st_mode & 0o222 or not os.access(name, os.W_OK, dir_fd=folder, effective_ids=own):
@@ -42,7 +44,7 @@ def refuse_read_only(path: str, old: Old, folder: int, name: str) -> None:
 
 
 def changed_meanwhile(path: str) -> Conflict:
-    """What is said when a file is not the one that was read."""
+    """The error for a file that is not the one that was read."""
     return Conflict(
         f"'{path}' was changed by somebody meanwhile; nothing was written. Read it again, then retry."
     )

@@ -1,7 +1,7 @@
-"""What may be asked of git: reading subcommands with the options named here, and no word taken for another.
+"""The allow list of git commands: reading subcommands, each with a fixed set of options.
 
-A revision or a path that a model chose never stands where git would read an option, and an option that is not
-on the list is refused, so that a tool which forgets a check gets an error and not a program run.
+A revision or path chosen by a model never stands where git would read an option, and options that are not on
+the list are refused. A tool that forgets a check gets an error instead of running a program.
 """
 
 import re
@@ -27,113 +27,113 @@ _COMMITS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Shape:
-    """How a subcommand is called."""
+class _CommandForm:
+    """The arguments that a subcommand accepts."""
 
     options: re.Pattern[str]
-    """What a caller may give; no option that takes the next word as its value."""
+    """Allowed options; none takes the next argument as its value."""
     hardened: tuple[str, ...] = ()
-    """Given always: what a repository's configuration could turn on is off."""
+    """Options added to every call; they disable what a repository's configuration could enable."""
     layout: str
-    """The words after the options: marks of git, REVISIONS and PATHS."""
+    """The arguments after the options: literal words, REVISIONS and PATHS."""
 
 
-def _shape(*options: str, hardened: str = "", layout: str) -> _Shape:
-    return _Shape(
+def _form(*options: str, hardened: str = "", layout: str) -> _CommandForm:
+    return _CommandForm(
         options=re.compile("|".join(options), re.DOTALL), hardened=tuple(hardened.split()), layout=layout
     )
 
 
-# Git has two readers of arguments. To one of them a `--` after `--end-of-options` is a path of that name.
+# Git has two argument parsers. One of them reads a `--` after `--end-of-options` as a path.
 _HISTORY = "--end-of-options REVISIONS -- PATHS"
 _FILES = "-- PATHS"
 _TREE = "--end-of-options REVISIONS PATHS"
 _OBJECTS = "--end-of-options REVISIONS"
-# To blame and rev-parse the mark is one more revision.
+# For blame and rev-parse, `--end-of-options` would be one more revision.
 _BLAME = "REVISIONS -- PATHS"
 _PARSE = "REVISIONS"
 
 
-# A submodule is a repository of its own, whose configuration was not looked at: git must start nothing in it.
-# The option is needed because `submodule.<name>.ignore` beats what the configuration says for all.
+# A submodule has its own configuration, which was not checked, so git must start nothing in it. The option is
+# needed because `submodule.<name>.ignore` takes precedence over the general setting.
 _ASIDE = "--ignore-submodules=dirty"
 _PLAIN = "--no-ext-diff --no-textconv --submodule=short"
 
-_SHAPES: Mapping[str, _Shape] = {
-    "status": _shape(
+_FORMS: Mapping[str, _CommandForm] = {
+    "status": _form(
         r"--(short|branch|porcelain|porcelain=v[12]|ahead-behind|no-ahead-behind|show-stash|no-renames)|-z",
         r"--untracked-files=(no|normal|all)|--ignored=(no|traditional|matching)",
         hardened=_ASIDE,
         layout=_FILES,
     ),
-    # Without the index refreshed, which would be a write, only these tell a touched file from a changed one.
-    "diff": _shape(
+    # Only these compare contents without refreshing the index, which would be a write.
+    "diff": _form(
         _DIFFERENCES, _NAMES, r"--(cached|staged|merge-base)", hardened=f"{_PLAIN} {_ASIDE}", layout=_HISTORY
     ),
-    "log": _shape(_DIFFERENCES, _NAMES, _COMMITS, hardened=f"{_PLAIN} --no-show-signature", layout=_HISTORY),
-    "show": _shape(_DIFFERENCES, _NAMES, _COMMITS, hardened=f"{_PLAIN} --no-show-signature", layout=_HISTORY),
-    "blame": _shape(
+    "log": _form(_DIFFERENCES, _NAMES, _COMMITS, hardened=f"{_PLAIN} --no-show-signature", layout=_HISTORY),
+    "show": _form(_DIFFERENCES, _NAMES, _COMMITS, hardened=f"{_PLAIN} --no-show-signature", layout=_HISTORY),
+    "blame": _form(
         rf"--(porcelain|line-porcelain)|-[wMC]|-L{_COUNT},\+?{_COUNT}|-L{_COUNT},?",
-        # Git quotes the words of such a file, and an empty setting does not take it back.
+        # Git quotes the contents of such a file, and an empty setting does not disable it.
         hardened="--no-textconv --no-ignore-revs-file",
         layout=_BLAME,
     ),
-    "rev-parse": _shape(
+    "rev-parse": _form(
         rf"--(verify|quiet|show-toplevel|show-prefix|is-bare-repository|abbrev-ref|symbolic-full-name)"
         rf"|--path-format=absolute|--git-dir|--git-common-dir|--short(={_COUNT})?",
         layout=_PARSE,
     ),
-    "rev-list": _shape(
+    "rev-list": _form(
         rf"--(count|left-right|cherry-pick|no-merges|first-parent)|--max-count={_COUNT}", layout=_HISTORY
     ),
-    "ls-files": _shape(
+    "ls-files": _form(
         r"--(cached|deleted|modified|others|stage|unmerged|exclude-standard|full-name)|-z", layout=_FILES
     ),
-    "ls-tree": _shape(r"--(long|name-only|full-name)|-[rtdz]", layout=_TREE),
-    "cat-file": _shape(r"-[petse]", layout=_OBJECTS),
-    "for-each-ref": _shape(
+    "ls-tree": _form(r"--(long|name-only|full-name)|-[rtdz]", layout=_TREE),
+    "cat-file": _form(r"-[petse]", layout=_OBJECTS),
+    "for-each-ref": _form(
         rf"--(count={_COUNT}|format=.*|sort=[-\w:*]+|points-at=\w+|merged=\w+|no-merged=\w+)",
         layout=_OBJECTS,
     ),
 }
 
-SUBCOMMANDS = frozenset(_SHAPES)
+SUBCOMMANDS = frozenset(_FORMS)
 
 _REVISION = re.compile(r"(?![-:])[\w./@^~{}+=#,!%-]+(:(?!/)[^\x00-\x1f\x7f]*)?")
-_SEARCHES = "{/"
-"""`^{/words}` looks through all history for words that are a regular expression."""
+_HISTORY_SEARCH = "{/"
+"""`^{/regex}` searches all history with a regular expression."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class GitQuery:
-    """One question to git."""
+class GitInvocation:
+    """One git command."""
 
     subcommand: str
     options: tuple[str, ...] = ()
-    """Each in one word, values after `=`."""
+    """One argument each, with values after `=`."""
     revisions: tuple[str, ...] = ()
-    """For `for-each-ref` the beginnings of reference names, for `cat-file` objects."""
+    """For `for-each-ref` the prefixes of reference names, for `cat-file` objects."""
     paths: tuple[str, ...] = ()
-    """Relative to the folder git runs in, taken letter by letter: no pattern, no `..`."""
+    """Relative to git's working folder and taken literally: no pattern, no `..`."""
 
 
-def arguments(query: GitQuery) -> tuple[str, ...]:
-    """The words that follow `git` and the options of git itself.
+def build_argv(query: GitInvocation) -> tuple[str, ...]:
+    """Return the arguments after git's global options.
 
     Raises:
-        InvalidInput: a word that could do anything but read this repository.
+        InvalidInput: an argument could do more than read this repository.
     """
-    shape = _SHAPES.get(query.subcommand)
+    shape = _FORMS.get(query.subcommand)
     if shape is None:
         raise InvalidInput(
-            f"git {query.subcommand} is not among what is asked of git here: {', '.join(sorted(_SHAPES))}."
+            f"git {query.subcommand} is not one of the allowed subcommands: {', '.join(sorted(_FORMS))}."
         )
     for option in query.options:
         if not shape.options.fullmatch(option) or "\0" in option:
-            raise InvalidInput(f"git {query.subcommand} is not run with the option {option!r} here.")
+            raise InvalidInput(f"git {query.subcommand} does not accept the option {option!r} here.")
     given = {
-        "REVISIONS": tuple(map(revision, query.revisions)),
-        "PATHS": tuple(map(_path, query.paths)),
+        "REVISIONS": tuple(map(check_revision, query.revisions)),
+        "PATHS": tuple(map(_check_path, query.paths)),
     }
     for kind, words in given.items():
         if words and kind not in shape.layout.split():
@@ -142,30 +142,30 @@ def arguments(query: GitQuery) -> tuple[str, ...]:
     return query.subcommand, *shape.hardened, *query.options, *rest
 
 
-def revision(text: str) -> str:
-    """Give `text` back if it can only name a revision, or a file in one.
+def check_revision(text: str) -> str:
+    """Return `text` if it can only name a revision, or a file in one.
 
     Raises:
-        InvalidInput: git could take it for an option, or for a search through history.
+        InvalidInput: git could read it as an option or as a history search.
     """
     name, colon, path = text.partition(":")
     if (
         len(name) > MAX_REVISION
         or not _REVISION.fullmatch(text)
-        or _SEARCHES in name
+        or _HISTORY_SEARCH in name
         or (colon and ".." in path.split("/"))
     ):
         raise InvalidInput(
-            f"{text!r} is not taken for a revision. Give a branch, a tag, a commit id, a range such as "
+            f"{text!r} is not accepted as a revision. Use a branch, a tag, a commit id, a range such as "
             "main..HEAD, or REVISION:PATH; it cannot start with '-' or ':'."
         )
     return text
 
 
-def _path(path: str) -> str:
-    # Given two paths outside of the repository, `git diff` compares any two files there are.
+def _check_path(path: str) -> str:
+    # With two paths outside the repository, `git diff` compares any two files of the system.
     if not path or path.startswith("/") or ".." in path.split("/") or "\0" in path:
         raise InvalidInput(
-            f"{path!r} cannot be given to git. Give a path below the folder that git runs in, without '..'."
+            f"{path!r} is not accepted as a path. Use a path below git's working folder, without '..'."
         )
     return path

@@ -1,4 +1,4 @@
-"""Cloning, behind the walls of any command: the one use of git that writes, and may go out."""
+"""Clones repositories in the command sandbox: the only use of git that writes or uses the network."""
 
 import os
 from collections.abc import Sequence
@@ -7,49 +7,49 @@ from urllib.parse import quote
 
 import anyio
 
-from mcp_toolserver.capabilities.calls import Report
-from mcp_toolserver.capabilities.clones import Cloned, CloneQuery
+from mcp_toolserver.capabilities.call_scope import Report
 from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.git_clone import Cloned, CloneQuery
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, SandboxUnavailable, TimedOut, Unavailable
-from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.dialogue import Dialogue, converse
-from mcp_toolserver.runtime.git_clone_script import (
+from mcp_toolserver.runtime.git.clone_script import (
     MAX_BYTES,
     ClonePlan,
     clone_failure,
     clone_script,
-    cloned,
+    parse_clone_output,
 )
-from mcp_toolserver.runtime.git_config import settings
-from mcp_toolserver.runtime.git_program import start
-from mcp_toolserver.runtime.git_repository import Reading, opened
+from mcp_toolserver.runtime.git.executable import argv_prefix
+from mcp_toolserver.runtime.git.hardening import parse_config
+from mcp_toolserver.runtime.git.repository import RepositoryAccess, open_repository
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
 from mcp_toolserver.runtime.web.guard import Guard
-from mcp_toolserver.text.urls import bracketed, parse_url
+from mcp_toolserver.text.web.urls import bracketed, parse_url
 
 SECONDS = 300.0
 PROGRESS_SECONDS = 5.0
-_PRINTED = 64 << 10
+_OUTPUT_BYTES = 64 << 10
 _SHELL = ("/bin/sh", "-c")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cloning:
+class GitCloner:
     """Implements `capabilities.Clones`."""
 
     broker: Broker
     program: str
-    reading: Reading
+    access: RepositoryAccess
     guard: Guard | None
-    """Which hosts may be cloned from; None where commands have no network."""
+    """Decides which hosts git may connect to; None where commands have no network."""
     most: int = MAX_BYTES
     seconds: float = SECONDS
 
     async def clone(self, query: CloneQuery, report: Report) -> Cloned:
         """See `Clones.clone`."""
         plan = await self._plan(query)
-        files = self.reading.workspace.files(write=True)
+        files = self.access.workspace.files(write=True)
         if not await files.make_folder(query.path):
-            raise Conflict(f"'{query.path}' is there already. Clone into a folder that is new.")
+            raise Conflict(f"'{query.path}' already exists. Choose a new folder.")
         try:
             return await self._run(plan, query, report)
         except BaseException:
@@ -59,10 +59,10 @@ class Cloning:
 
     async def _plan(self, query: CloneQuery) -> ClonePlan:
         address, resolved = await (
-            self._there(query.url) if query.folder is None else self._here(query.folder)
+            self._remote_source(query.url) if query.folder is None else self._local_source(query.folder)
         )
         return ClonePlan(
-            git=start(self.program),
+            git=argv_prefix(self.program),
             address=address,
             resolved=resolved,
             branch=query.branch,
@@ -70,8 +70,8 @@ class Cloning:
             most=self.most,
         )
 
-    async def _there(self, address: str) -> tuple[str, str]:
-        """An address whose host may be spoken to, and where its name leads."""
+    async def _remote_source(self, address: str) -> tuple[str, str]:
+        """Check a remote address and resolve its host, so that git connects to the checked addresses only."""
         if self.guard is None:
             raise Unavailable(
                 "A clone is a command, and commands have no network here. The operator can start the server "
@@ -82,53 +82,54 @@ class Cloning:
         found = await self.guard.addresses(url.host, url.port)
         return address, f"{bracketed(url.host)}:{url.port}:{','.join(map(bracketed, found))}"
 
-    async def _here(self, folder: CanonicalPath) -> tuple[str, str]:
-        """The address of a repository all of which lies in the roots."""
-        async with opened(self.reading, folder) as repository:
-            if repository.inner != "." or repository.kind != "folder":
+    async def _local_source(self, folder: CanonicalPath) -> tuple[str, str]:
+        """Return the file URL of a repository that lies completely inside the roots."""
+        async with open_repository(self.access, folder) as repository:
+            if repository.relative != "." or repository.kind != "folder":
                 raise InvalidInput(
-                    f"'{folder}' is only a part of the repository in '{repository.top}'; clone that."
+                    f"'{folder}' is only part of the repository in '{repository.top}'; clone that one."
                 )
-            for name, _ in settings(repository.where.listing):
+            for name, _ in parse_config(repository.location.config):
                 if name == "extensions.partialclone" or name.endswith(".promisor"):
-                    raise Denied(f"'{repository.top}' is a partial clone, and is not cloned.")
-            return f"file://{quote(repository.where.top)}", ""
+                    raise Denied(f"'{repository.top}' is a partial clone, which cannot be cloned.")
+            return f"file://{quote(repository.location.top)}", ""
 
     async def _run(self, plan: ClonePlan, query: CloneQuery, report: Report) -> Cloned:
         source = query.url or f"'{query.folder}'"
         running = await self._start((*_SHELL, clone_script(plan)), query.path)
         try:
-            output = await self._heard(running, source, report)
+            output = await self._read_output(running, source, report)
             ended = await running.wait()
         finally:
             await running.end()
-        if ended.reason == "unwalled":
+        if ended.reason == "sandbox_failed":
             raise SandboxUnavailable(ended.detail)
         if ended.status != 0:
-            raise clone_failure(ended.status, running.complaints(), source, plan)
-        return cloned(output, ended.notes)
+            raise clone_failure(ended.status, running.stderr(), source, plan)
+        return parse_clone_output(output, ended.notes)
 
-    async def _heard(self, running: Dialogue, source: str, report: Report) -> str:
-        """All that it prints, which is little."""
+    async def _read_output(self, running: InteractiveProcess, source: str, report: Report) -> str:
+        """Read the output and report progress until the process closes it."""
         printed = bytearray()
 
-        async def tell() -> None:
+        async def report_progress() -> None:
             while True:
                 await report(f"cloning {source}")
                 await anyio.sleep(PROGRESS_SECONDS)
 
         with anyio.move_on_after(self.seconds) as scope:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(tell)
-                while data := await running.hear():
-                    printed += data[: _PRINTED - len(printed)]
+                tasks.start_soon(report_progress)
+                while data := await running.read():
+                    printed += data[: _OUTPUT_BYTES - len(printed)]
                 tasks.cancel_scope.cancel()
         if scope.cancelled_caught:
-            raise TimedOut(f"{source} was not cloned within {self.seconds:g} s. Try with `depth` 1.")
+            raise TimedOut(f"Cloning {source} took longer than {self.seconds:g} s. Try with `depth` 1.")
         return printed.decode("utf-8", "replace")
 
     async def _remove(self, path: CanonicalPath) -> None:
-        """What a clone has left: by a command, which can do no more than made it."""
+        """Remove an incomplete clone with a sandboxed command, which can remove no more than the clone could
+        create."""
         parent, _, name = path.rpartition("/")
         above = CanonicalPath(parent or ("/" if path.startswith("/") else "."))
         running = await self._start(("rm", "-rf", "--", name), above)
@@ -138,9 +139,10 @@ class Cloning:
         finally:
             await running.end()
 
-    async def _start(self, argv: Sequence[str], path: CanonicalPath) -> Dialogue:
-        folder = self.reading.workspace.folder(path)
+    async def _start(self, argv: Sequence[str], path: CanonicalPath) -> InteractiveProcess:
+        workspace = self.access.workspace
+        folder = workspace.open_dir(path)
         try:
-            return await converse(self.broker, argv, cwd=folder)
+            return await start_interactive(self.broker, argv, cwd=folder, roots=workspace.roots)
         finally:
             os.close(folder)

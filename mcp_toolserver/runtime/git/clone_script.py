@@ -1,6 +1,7 @@
-"""The script that clones: git with every program off that a repository or a user could name.
+"""Builds the shell script that clones, with every program disabled that a repository or user could configure.
 
-It runs in the new folder. What it prints is `CLONED`; all else is on standard error.
+The script runs in the new folder. Its standard output matches `_CLONED`; everything else goes to standard
+error.
 """
 
 import re
@@ -8,13 +9,13 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mcp_toolserver.capabilities.clones import Cloned
+from mcp_toolserver.capabilities.git_clone import Cloned
 from mcp_toolserver.errors import InvalidInput, NotFound, ToolError, Unavailable
-from mcp_toolserver.runtime.git_config import FIXED
+from mcp_toolserver.runtime.git.hardening import FIXED
 
 MIB = 1 << 20
 MAX_BYTES = 1024 * MIB
-"""Of what is sent, and of the files in it."""
+"""Limit for the transfer and for the checked-out files."""
 
 MAX_FILES = 200_000
 
@@ -22,7 +23,7 @@ _TOO_LARGE = 71
 _POSIX_BLOCK = 512
 
 _VARIABLES: Mapping[str, str] = {
-    # Not a user's .netrc, nor what their configuration makes of addresses.
+    # Ignore the user's .netrc and URL rewriting.
     "HOME": "/nonexistent",
     "XDG_CONFIG_HOME": "/nonexistent",
     "GIT_CONFIG_GLOBAL": "/dev/null",
@@ -51,21 +52,21 @@ _CLONED = re.compile(r"(?P<commit>[0-9a-f]+)\n(?P<files>\d+) (?P<size>\d+)\n(?P<
 
 @dataclass(frozen=True, kw_only=True)
 class ClonePlan:
-    """What git is to do."""
+    """What to clone, and how."""
 
     git: tuple[str, ...]
-    """How its argument lists begin."""
+    """The first arguments of every git command."""
     address: str
     """`https://…` or `file://…`."""
     resolved: str = ""
-    """`host:port:address,address`: the only places to connect to."""
+    """`host:port:address,address`: the only addresses git may connect to."""
     branch: str = ""
     depth: int = 0
     most: int = MAX_BYTES
 
 
 def clone_script(plan: ClonePlan) -> str:
-    """The script, for any POSIX shell."""
+    """Return the script for any POSIX shell."""
     git = shlex.join(plan.git)
     local = plan.address.startswith("file:")
     exports = (f"export {name}={shlex.quote(value)}" for name, value in _variables(plan).items())
@@ -77,10 +78,10 @@ def clone_script(plan: ClonePlan) -> str:
             *exports,
             f"ulimit -f {-(-plan.most // _POSIX_BLOCK)}",
             shlex.join((*plan.git, *_clone(plan))),
-            # An address in the workspace says nothing outside of it.
+            # A file path is meaningless outside this workspace.
             *((f"{git} remote remove origin",) if local else ()),
             f"{git} rev-parse --verify --quiet HEAD || exit 0",
-            # Before any file is written: what is small when packed may be huge.
+            # Check before checkout: a small pack can expand to a huge tree.
             f"{git} ls-tree -r -l HEAD | awk {shlex.quote(count)}",
             f"{git} symbolic-ref --quiet --short HEAD || echo",
             f"{git} reset --quiet --hard",
@@ -88,8 +89,8 @@ def clone_script(plan: ClonePlan) -> str:
     )
 
 
-def cloned(output: str, notes: tuple[str, ...]) -> Cloned:
-    """What the script printed."""
+def parse_clone_output(output: str, notes: tuple[str, ...]) -> Cloned:
+    """Parse the output of the script."""
     found = _CLONED.fullmatch(output)
     if found is None:
         return Cloned(notes=notes)
@@ -103,17 +104,21 @@ def cloned(output: str, notes: tuple[str, ...]) -> Cloned:
 
 
 def clone_failure(status: int | None, complaints: bytes, source: str, plan: ClonePlan) -> ToolError:
-    """Why git failed, in our own words: git's may be those of another machine."""
+    """Return an error in our own words: git's message may contain text from another host."""
     said = complaints.decode("utf-8", "replace")
     if status == _TOO_LARGE or "signal 25" in said or "File too large" in said:
         return InvalidInput(
-            f"{source} holds more than {plan.most // MIB} MiB or {MAX_FILES:,} files, so it is not cloned. "
-            "With a `depth` there is less."
+            f"{source} is larger than {plan.most // MIB} MiB or {MAX_FILES:,} files, so it was not cloned. "
+            "Set `depth` to fetch less."
         )
     if "Remote branch" in said:
-        return NotFound(f"{source} has no branch or tag {plan.branch!r}. Leave it out for the usual one.")
+        return NotFound(
+            f"{source} has no branch or tag {plan.branch!r}. Omit `branch` to use the default one."
+        )
     if "returned error: 30" in said:
-        return Unavailable(f"{source} leads to another address, which is not followed. Give that one.")
+        return Unavailable(
+            f"{source} redirects to another address, which git does not follow. Use the final address."
+        )
     if re.search(r"not found|could not read Username|Authentication failed|returned error: 40", said):
         return NotFound(f"There is no repository at {source} that may be read without a password.")
     return Unavailable(f"git could not clone {source} (exit status {status}).")
@@ -127,7 +132,7 @@ def _variables(plan: ClonePlan) -> dict[str, str]:
     numbered = {"GIT_CONFIG_COUNT": str(len(settings))}
     for index, (name, value) in enumerate(settings.items()):
         numbered |= {f"GIT_CONFIG_KEY_{index}": name, f"GIT_CONFIG_VALUE_{index}": value}
-    # A part of git that the other side's folder configures is given this alone, and not the settings.
+    # Remote helper processes for local clones inherit variables but not settings.
     return {**_VARIABLES, "GIT_ALLOW_PROTOCOL": scheme, **numbered}
 
 

@@ -1,7 +1,7 @@
-"""What git answers, without what a rule of the operator hides.
+"""Reads repositories with git and omits what the operator's rules hide.
 
-A patch is asked for in two steps where anything is hidden: first the names in it, then the patch of those
-that may be seen. Text that git has printed is never searched for what to leave out.
+If anything is hidden, a patch takes two commands: one lists the changed files, the other prints the patch of
+the visible ones. The output of git is never parsed to remove hidden files.
 """
 
 from collections.abc import Sequence
@@ -22,80 +22,82 @@ from mcp_toolserver.capabilities.git import (
     ShowQuery,
 )
 from mcp_toolserver.errors import InvalidInput, NotFound
-from mcp_toolserver.runtime.git_config import settings
-from mcp_toolserver.runtime.git_content import content
-from mcp_toolserver.runtime.git_repository import MAX_PATHS, Reading, Repository, opened
-from mcp_toolserver.runtime.search_names import showable
-from mcp_toolserver.text.git_history import BRANCH_FORMAT, COMMIT_FORMAT, blamed, commits, references
-from mcp_toolserver.text.git_remote import remotes
-from mcp_toolserver.text.git_revision import peeled
-from mcp_toolserver.text.git_status import parsed
+from mcp_toolserver.runtime.git.hardening import parse_config
+from mcp_toolserver.runtime.git.repository import MAX_PATHS, Repository, RepositoryAccess, open_repository
+from mcp_toolserver.runtime.git.tree_entry import read_entry
+from mcp_toolserver.runtime.search.display_path import showable
+from mcp_toolserver.text.git.log import BRANCH_FORMAT, COMMIT_FORMAT, blamed, commits, references
+from mcp_toolserver.text.git.remote import remotes
+from mcp_toolserver.text.git.revision import peeled
+from mcp_toolserver.text.git.status import parsed
 
 BRANCHES = 30
 LAST_COMMITS = 10
 MOST_COMMITS = 10_000
-"""Commits are counted up to here."""
+"""The overview counts at most this many commits."""
 
 MAX_NAMES = 16 << 20
-"""Bytes of the names of all files."""
+"""Bytes of output for the list of all files."""
 
 _HEADER = "--format=commit %H%nparents %P%nauthor %an <%ae>%ndate %aI%n%n%B"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
+class GitReader:
     """Implements `capabilities.Git`."""
 
-    reading: Reading
+    access: RepositoryAccess
 
     async def status(self, path: CanonicalPath) -> GitState:
         """See `Git.status`."""
-        async with opened(self.reading, path) as repository:
+        async with open_repository(self.access, path) as repository:
             options = ("--porcelain=v2", "--branch", "--untracked-files=normal", "-z")
             answer = await repository.ask("status", *options, paths=repository.paths)
             if answer.status != 0:
-                raise await repository.failed(answer, ())
+                raise await repository.failure(answer, ())
             found = parsed(answer.stdout, complete=not answer.truncated)
             changes = tuple(
-                _spelt(repository, change) for change in found.changes if _seen(repository, change)
+                _displayed(repository, change) for change in found.changes if _is_visible(repository, change)
             )
             return replace(found, changes=changes, left_out=len(found.changes) - len(changes))
 
     async def history(self, query: HistoryQuery) -> GitHistory:
         """See `Git.history`."""
-        async with opened(self.reading, query.path) as repository:
+        async with open_repository(self.access, query.path) as repository:
             return await _history(repository, query)
 
     async def diff(self, query: DiffQuery) -> GitText:
         """See `Git.diff`."""
-        revisions = _peeled(query.revision)
-        async with opened(self.reading, query.path) as repository:
-            asked = _Asked(
+        revisions = _parse_revision(query.revision)
+        async with open_repository(self.access, query.path) as repository:
+            patch = _PatchQuery(
                 repository=repository,
                 subcommand="diff",
                 options=("--cached",) if query.staged else (),
                 revisions=revisions,
             )
-            return await asked.shown(query.form)
+            return await patch.run(query.form)
 
     async def show(self, query: ShowQuery) -> GitText:
         """See `Git.show`."""
-        revisions = _peeled(query.revision)
-        async with opened(self.reading, query.path) as repository:
+        revisions = _parse_revision(query.revision)
+        async with open_repository(self.access, query.path) as repository:
             if repository.kind != "folder":
-                return await content(repository, revisions[0])
-            asked = _Asked(repository=repository, subcommand="show", options=(_HEADER,), revisions=revisions)
+                return await read_entry(repository, revisions[0])
+            patch = _PatchQuery(
+                repository=repository, subcommand="show", options=(_HEADER,), revisions=revisions
+            )
             if query.form == "metadata":
-                return await asked.metadata()
-            return await asked.shown(query.form)
+                return await patch.metadata()
+            return await patch.run(query.form)
 
     async def blame(self, query: BlameQuery) -> tuple[GitLine, ...]:
         """See `Git.blame`."""
-        revisions = _peeled(query.revision)
-        async with opened(self.reading, query.path) as repository:
+        revisions = _parse_revision(query.revision)
+        async with open_repository(self.access, query.path) as repository:
             lines = f"-L{query.first},{query.last}"
             answer = await repository.ask(
-                "blame", "--porcelain", lines, revisions=revisions, paths=[repository.inner]
+                "blame", "--porcelain", lines, revisions=revisions, paths=[repository.relative]
             )
             if answer.status != 0:
                 await _refuse_unknown(repository, answer.status, revisions, query)
@@ -103,13 +105,13 @@ class Answers:
 
     async def overview(self, path: CanonicalPath) -> GitOverview:
         """See `Git.overview`."""
-        async with opened(self.reading, path) as repository:
+        async with open_repository(self.access, path) as repository:
             names = await repository.ask(
                 "for-each-ref", BRANCH_FORMAT, "--sort=-committerdate",
                 revisions=["refs/heads", "refs/remotes", "refs/tags"],
             )  # fmt: skip
             known = references(names.stdout)
-            whole = replace(repository, inner=".")
+            whole = replace(repository, relative=".")
             last = await _history(whole, HistoryQuery(path=repository.top, count=LAST_COMMITS))
             counted = await repository.ask(
                 "rev-list", "--count", f"--max-count={MOST_COMMITS}", revisions=["HEAD"]
@@ -121,38 +123,38 @@ class Answers:
                 branches=known.branches[:BRANCHES],
                 all_branches=len(known.branches),
                 tags=known.tags,
-                remotes=remotes(settings(repository.where.listing)),
+                remotes=remotes(parse_config(repository.location.config)),
                 commits=last.commits,
                 all_commits=int(counted.stdout or b"0"),
-                files=tuple(map(showable, repository.shown(files))),
+                files=tuple(map(showable, repository.visible(files))),
                 complete=not listed.truncated,
             )
 
 
-def _peeled(revision: str) -> tuple[str, ...]:
+def _parse_revision(revision: str) -> tuple[str, ...]:
     try:
         return (peeled(revision),) if revision else ()
     except ValueError as error:
         raise InvalidInput(str(error)) from None
 
 
-def _seen(repository: Repository, change: GitChange) -> bool:
+def _is_visible(repository: Repository, change: GitChange) -> bool:
     return not repository.is_hidden(change.path)
 
 
-def _spelt(repository: Repository, change: GitChange) -> GitChange:
+def _displayed(repository: Repository, change: GitChange) -> GitChange:
     folder = "/" if change.path.endswith("/") else ""
     hidden = not change.origin or repository.is_hidden(change.origin)
-    path = f"{showable(repository.spelt(change.path))}{folder}"
-    origin = "" if hidden else showable(repository.spelt(change.origin))
-    # A thousand copies take as long as git does for them.
+    path = f"{showable(repository.workspace_path(change.path))}{folder}"
+    origin = "" if hidden else showable(repository.workspace_path(change.origin))
+    # `replace` is slow; skip it if nothing changes.
     if (path, origin) == (change.path, change.origin):
         return change
     return replace(change, path=path, origin=origin)
 
 
 async def _history(repository: Repository, query: HistoryQuery) -> GitHistory:
-    revisions = _peeled(query.revision)
+    revisions = _parse_revision(query.revision)
     words = {"author": query.author, "since": query.since, "until": query.until}
     narrowing = [f"--{name}={value}" for name, value in words.items() if value]
     answer = await repository.ask(
@@ -163,7 +165,7 @@ async def _history(repository: Repository, query: HistoryQuery) -> GitHistory:
     if answer.status != 0:
         if not revisions and not await repository.has("HEAD"):
             return GitHistory(commits=(), more=False)
-        raise await repository.failed(answer, revisions)
+        raise await repository.failure(answer, revisions)
     found = commits(answer.stdout)
     return GitHistory(commits=found[: query.count], more=answer.truncated or len(found) > query.count)
 
@@ -176,14 +178,14 @@ async def _refuse_unknown(
         if not await repository.has(revision):
             raise InvalidInput(f"'{query.revision}' is no commit of the repository in '{repository.top}'.")
     raise NotFound(
-        f"git knows no line {query.first} of '{query.path}' (exit status {status}): the file is not "
-        "committed, or shorter. git_status tells what is committed; read_file shows the file."
+        f"'{query.path}' has no committed line {query.first} (git exit status {status}): the file is not "
+        "committed, or shorter. git_status shows what is committed; read_file shows the file."
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """A question whose answer names files and shows what is in them."""
+class _PatchQuery:
+    """A diff or show command, limited to visible files."""
 
     repository: Repository
     subcommand: Literal["diff", "show"]
@@ -191,30 +193,30 @@ class _Asked:
     revisions: tuple[str, ...]
 
     async def metadata(self) -> GitText:
-        """Only what is said of the commit."""
-        found = await self._asked(("--no-patch",), (), "metadata", 0)
+        """Return the commit's metadata without its changes."""
+        found = await self._run(("--no-patch",), (), "metadata", 0)
         return replace(found, text=f"{found.text.rstrip()}\n")
 
-    async def shown(self, form: Literal["patch", "stat"]) -> GitText:
-        """The files as they are; of a patch that is too long, what changed by how much."""
+    async def run(self, form: Literal["patch", "stat"]) -> GitText:
+        """Return the patch, or the statistics if the patch is too long."""
         paths, left_out = await self._visible()
         if left_out and not paths:
             return await self._nothing(left_out)
         renames = ("--no-renames",) if left_out else ()
         if form == "patch":
-            found = await self._asked(("--patch", *renames), paths, "patch", left_out)
+            found = await self._run(("--patch", *renames), paths, "patch", left_out)
             if found.complete:
                 return found
-        found = await self._asked(("--stat", *renames), paths, "stat", left_out)
+        found = await self._run(("--stat", *renames), paths, "stat", left_out)
         return replace(found, complete=form == "stat" and found.complete)
 
     async def _nothing(self, left_out: int) -> GitText:
-        """All that changed is hidden."""
+        """Return a result without changes, because all of them are hidden."""
         if self.subcommand == "show":
             return replace(await self.metadata(), left_out=left_out)
         return GitText(text="", folder=self.repository.top, form="patch", left_out=left_out)
 
-    async def _asked(
+    async def _run(
         self, options: Sequence[str], paths: Sequence[str], form: Literal["patch", "stat", "metadata"],
         left_out: int,
     ) -> GitText:  # fmt: skip
@@ -222,7 +224,7 @@ class _Asked:
             self.subcommand, *self.options, *options, revisions=self.revisions, paths=paths
         )
         if answer.status != 0:
-            raise await self.repository.failed(answer, self.revisions)
+            raise await self.repository.failure(answer, self.revisions)
         return GitText(
             text=answer.stdout.decode("utf-8", "replace"),
             folder=self.repository.top,
@@ -232,30 +234,30 @@ class _Asked:
         )
 
     async def _visible(self) -> tuple[tuple[str, ...], int]:
-        """The paths to ask for, and how many were left out."""
+        """Return the pathspecs to print and the number of hidden files."""
         repository = self.repository
-        if not repository.reading.hiding:
+        if not repository.access.hiding:
             return repository.paths, 0
         options = [option for option in self.options if not option.startswith("--format")]
         if self.subcommand == "show":
-            # Of a merge a patch shows less than a count does; these are the names of both.
+            # For a merge, a patch covers fewer files than the statistics; list the files of both.
             options += ["--format=", "--first-parent"]
         answer = await repository.ask(
             self.subcommand, *options, "--name-only", "--no-renames", "-z",
             revisions=self.revisions, paths=repository.paths,
         )  # fmt: skip
         if answer.status != 0:
-            raise await repository.failed(answer, self.revisions)
+            raise await repository.failure(answer, self.revisions)
         names = [name for name in answer.stdout.decode("utf-8", "surrogateescape").split("\0") if name]
-        shown = repository.shown(names)
+        shown = repository.visible(names)
         hidden = set(names) - set(shown)
         if not hidden:
             return repository.paths, 0
-        # A path stands for all that lies in it, and what was a file may have been a folder.
+        # A pathspec matches everything below it, and a path may be a file now and a folder earlier.
         shown = [name for name in shown if not any(other.startswith(f"{name}/") for other in hidden)]
         if answer.truncated or sum(map(len, shown)) > MAX_PATHS:
             raise InvalidInput(
-                "Too many files changed beside some that a rule of the operator hides. Name a folder or a "
-                "file as `path`."
+                "Too many files changed, and a rule of the operator hides some of them. Set `path` to a "
+                "folder or a file."
             )
         return tuple(shown), len(names) - len(shown)

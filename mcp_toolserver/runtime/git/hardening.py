@@ -1,8 +1,9 @@
-"""What git is told to take in place of a repository's configuration, which anybody may have written.
+"""Overrides the configuration of a repository, which anyone may have written.
 
-A repository can name programs in its configuration, and have them run by everyday commands. What has a
-fixed name is switched off by name. What a repository names itself, such as `filter.<any>.clean`, has to be
-looked up first. A configuration can change after that; the walls around the program are the second line.
+A repository can name programs in its configuration that everyday commands run. Settings with fixed names are
+overridden by `FIXED`. Settings with names that the repository chooses, such as `filter.<any>.clean`, are
+looked up first. The configuration can change afterwards; the sandbox around git is the second line of
+defence.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from mcp_toolserver.errors import Denied
 
 MAX_NAMED = 500
-"""Settings of a repository that are overridden one by one; nobody has that many."""
+"""Largest number of repository settings that are overridden one by one; real repositories have far fewer."""
 
 FIXED: Mapping[str, str] = {
     # Programs that git would run.
@@ -34,7 +35,7 @@ FIXED: Mapping[str, str] = {
     "log.showSignature": "false",
     "commit.gpgSign": "false",
     "tag.gpgSign": "false",
-    # Other repositories, near and far.
+    # Access to other repositories.
     "protocol.allow": "never",
     "submodule.recurse": "false",
     "fetch.recurseSubmodules": "false",
@@ -42,14 +43,14 @@ FIXED: Mapping[str, str] = {
     "diff.submodule": "short",
     "diff.ignoreSubmodules": "dirty",
     "safe.bareRepository": "explicit",
-    # Files of the repository's choice that git would quote in its complaints.
+    # Files chosen by the repository that git would quote in messages.
     "core.attributesFile": "/dev/null",
     "mailmap.file": "/dev/null",
     # Writing.
     "diff.autoRefreshIndex": "false",
     "gc.auto": "0",
     "maintenance.auto": "false",
-    # Looks.
+    # Output format.
     "color.ui": "false",
     "color.diff": "false",
     "color.status": "false",
@@ -58,7 +59,7 @@ FIXED: Mapping[str, str] = {
 }
 
 _ANY_NAME = frozenset({"alias", "pager"})
-"""Sections in which every setting is a program."""
+"""Sections whose every setting is a program."""
 
 _PROGRAMS = frozenset(
     {
@@ -66,47 +67,47 @@ _PROGRAMS = frozenset(
         *("uploadpack", "receivepack"),
     }
 )
-"""What a setting that names a program is called, in whatever section."""
+"""The last part of setting names whose value is a program, in any section."""
 
 _REPLACED = {("merge", "driver"): "false", ("submodule", "update"): "none"}
-"""Where nothing is an error, or the default."""
+"""Settings for which an empty value is an error or means the default."""
 
 _SWITCHES = {"required": "false", "cachetextconv": "false"}
-"""A filter that must run, and a conversion that writes its result into the repository."""
+"""Flags that make a filter mandatory or write conversion results into the repository."""
 
 
-def settings(listing: bytes) -> Iterator[tuple[str, str]]:
-    """The settings that `git config --list -z` printed."""
-    for item in listing.decode("utf-8", "surrogateescape").split("\0"):
+def parse_config(config: bytes) -> Iterator[tuple[str, str]]:
+    """Parse the output of `git config --list -z`."""
+    for item in config.decode("utf-8", "surrogateescape").split("\0"):
         if item:
             name, _, value = item.partition("\n")
             yield name, value
 
 
-def environment(listing: bytes = b"") -> Sequence[tuple[str, str]]:
-    """The variables that make git take our settings before those in `listing`, and before any other.
+def environment(config: bytes = b"") -> Sequence[tuple[str, str]]:
+    """Return environment variables that override the settings in `config` and all others.
 
-    Unlike arguments they can name any setting, whatever signs are in its name.
+    Unlike arguments, variables can name any setting, whatever characters its name contains.
 
     Raises:
-        Denied: the configuration moves the work tree, or is built to overwhelm.
+        Denied: the configuration moves the work tree, or names too many programs.
     """
-    overriding = {**_named(listing), **FIXED}
+    overriding = {**_overrides(config), **FIXED}
     variables = [("GIT_CONFIG_COUNT", str(len(overriding)))]
     for index, (name, value) in enumerate(overriding.items()):
         variables += [(f"GIT_CONFIG_KEY_{index}", name), (f"GIT_CONFIG_VALUE_{index}", value)]
     return variables
 
 
-def _named(listing: bytes) -> dict[str, str]:
+def _overrides(config: bytes) -> dict[str, str]:
     found: dict[str, str] = {}
-    for name, _ in settings(listing):
+    for name, _ in parse_config(config):
         if name == "core.worktree":
             raise Denied(
                 "The configuration of this repository puts its files in another folder (core.worktree), so "
-                "git is not run in it. Submodules are made that way; use the repository that holds it."
+                "git is not run in it. Submodules are set up that way; use the repository that contains it."
             )
-        value = _harmless(name)
+        value = _override_for(name)
         if value is not None:
             found[name] = value
     if len(found) > MAX_NAMED:
@@ -117,8 +118,8 @@ def _named(listing: bytes) -> dict[str, str]:
     return found
 
 
-def _harmless(name: str) -> str | None:
-    """What the setting `name` is replaced by; None lets it be."""
+def _override_for(name: str) -> str | None:
+    """Return the value that replaces the setting `name`; None to keep it."""
     section, _, rest = name.partition(".")
     last = rest.rpartition(".")[2]
     if (section, last) in _REPLACED:

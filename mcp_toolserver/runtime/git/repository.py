@@ -1,7 +1,7 @@
-"""A repository inside the roots, opened for one call.
+"""Opens a repository for one call, if it lies completely inside the roots.
 
-All of it must lie inside the roots: its files, and the .git folder with all that was ever committed. What a
-rule of the operator hides is recognised by its place among the files as they are now.
+Both the work tree and the git folder, which holds everything ever committed, must be inside. Rules of the
+operator hide paths of the current work tree.
 """
 
 import os
@@ -11,50 +11,50 @@ from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import Denied, InvalidInput, Unavailable
-from mcp_toolserver.runtime.beneath import below
-from mcp_toolserver.runtime.fs import Kind, Workspace
-from mcp_toolserver.runtime.git import MAX_OUTPUT, Git, GitAnswer
-from mcp_toolserver.runtime.git_known import Where
-from mcp_toolserver.runtime.git_query import GitQuery
-from mcp_toolserver.runtime.search_names import inside
-from mcp_toolserver.text.git_revision import ends, plain
+from mcp_toolserver.runtime.files.path_resolver import relative_to
+from mcp_toolserver.runtime.files.workspace import Kind, Workspace
+from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
+from mcp_toolserver.runtime.git.repository_cache import RepositoryPaths
+from mcp_toolserver.runtime.git.runner import MAX_OUTPUT, Git, GitResult
+from mcp_toolserver.runtime.search.display_path import inside
+from mcp_toolserver.text.git.revision import ends, plain
 
 SECONDS = 50.0
-"""Of one run of git. Many clients give up after 60."""
+"""Timeout of one git command. Many clients give up after 60 seconds."""
 
 MAX_PATHS = 64 << 10
-"""Characters of paths that are named to git in one call."""
+"""Characters of pathspecs passed to git in one call."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
-    """What every repository is opened with."""
+class RepositoryAccess:
+    """What opening a repository needs."""
 
     git: Git
     workspace: Workspace
     hiding: bool
-    """Whether the operator hides anything: if not, nobody has to be asked about every single file."""
+    """Whether a rule hides anything; if not, files need not be checked one by one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Repository:
-    """The repository that a path lies in."""
+    """The repository that contains a path."""
 
-    reading: Reading
-    where: Where
+    access: RepositoryAccess
+    location: RepositoryPaths
     top: CanonicalPath
-    """Where its files are."""
-    held: int
-    """The same, open."""
-    inner: str
-    """The path, from there; `.` for all of it."""
+    """The work tree."""
+    top_fd: int
+    """File descriptor of `top`."""
+    relative: str
+    """The path relative to `top`; `.` for the whole repository."""
     kind: Kind
-    """What lies at the path."""
+    """What exists at the path."""
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """What git is asked about: nothing stands for everything."""
-        return () if self.inner == "." else (self.inner,)
+        """The pathspecs for git; none means everything."""
+        return () if self.relative == "." else (self.relative,)
 
     async def ask(
         self,
@@ -63,31 +63,31 @@ class Repository:
         revisions: Sequence[str] = (),
         paths: Sequence[str] = (),
         limit: int = MAX_OUTPUT,
-    ) -> GitAnswer:
-        """One question, whatever comes of it."""
-        query = GitQuery(
+    ) -> GitResult:
+        """Run a git command; the caller checks the status."""
+        query = GitInvocation(
             subcommand=subcommand, options=options, revisions=tuple(revisions), paths=tuple(paths)
         )
-        return await self.reading.git.ask(self.where, query, cwd=self.held, timeout=SECONDS, limit=limit)
+        return await self.access.git.ask(self.location, query, cwd=self.top_fd, timeout=SECONDS, limit=limit)
 
-    def spelt(self, name: str) -> CanonicalPath:
-        """A name in the repository, as other tools take it."""
+    def workspace_path(self, name: str) -> CanonicalPath:
+        """Return the workspace path of a file of the repository."""
         return inside(self.top, name.rstrip("/"))
 
     def is_hidden(self, name: str) -> bool:
-        """Whether a rule of the operator hides it."""
-        return self.reading.hiding and self.reading.workspace.is_hidden(self.spelt(name))
+        """Whether a rule of the operator hides the file."""
+        return self.access.hiding and self.access.workspace.is_hidden(self.workspace_path(name))
 
-    def shown(self, names: Iterable[str]) -> list[str]:
-        """Those of `names` that are not hidden."""
+    def visible(self, names: Iterable[str]) -> list[str]:
+        """Return those of `names` that are not hidden."""
         return [name for name in names if not self.is_hidden(name)]
 
     async def has(self, revision: str) -> bool:
-        """Whether `revision`, already peeled, is there."""
+        """Whether the parsed `revision` exists."""
         return (await self.ask("rev-parse", "--verify", "--quiet", revisions=[revision])).status == 0
 
-    async def failed(self, answer: GitAnswer, revisions: Sequence[str]) -> Exception:
-        """Why git failed, in our own words: what git says may quote any file."""
+    async def failure(self, answer: GitResult, revisions: Sequence[str]) -> Exception:
+        """Return an error in our own words: git's message may quote any file."""
         for revision in (end for given in revisions for end in ends(given)):
             if not await self.has(revision):
                 return InvalidInput(
@@ -95,41 +95,41 @@ class Repository:
                     "commits, and repo_overview branches."
                 )
         return Unavailable(
-            f"git could not answer (exit status {answer.status}). Ask for less, or ask the user to look at "
-            f"the repository in '{self.top}'."
+            f"git failed (exit status {answer.status}). Request less, or ask the user to check the "
+            f"repository in '{self.top}'."
         )
 
 
 @asynccontextmanager
-async def opened(reading: Reading, path: CanonicalPath) -> AsyncGenerator[Repository]:
-    """The repository that `path` lies in, whether there is something at `path` or not.
+async def open_repository(access: RepositoryAccess, path: CanonicalPath) -> AsyncGenerator[Repository]:
+    """Open the repository that contains `path`, which need not exist.
 
     Raises:
-        NotFound, Denied: there is none that may be read.
-        TimedOut, Unavailable: git took too long, or cannot be started.
+        NotFound, Denied: no readable repository contains `path`.
+        TimedOut, Unavailable: git took too long or did not start.
     """
-    workspace = reading.workspace
+    workspace = access.workspace
     kind = workspace.kind(path)
     folder = path
     while workspace.kind(folder) != "folder":
         folder = _parent(folder)
     with ExitStack() as stack:
 
-        def kept(descriptor: int) -> int:
+        def keep_open(descriptor: int) -> int:
             stack.callback(os.close, descriptor)
             return descriptor
 
-        where = await reading.git.locate(cwd=kept(workspace.folder(folder)), timeout=SECONDS)
-        _refuse_outside(where, workspace.roots)
-        if reading.hiding and workspace.is_hidden(workspace.canonical(f"{where.common}/HEAD")):
+        location = await access.git.locate(cwd=keep_open(workspace.open_dir(folder)), timeout=SECONDS)
+        _check_inside(location, workspace.roots)
+        if access.hiding and workspace.is_hidden(workspace.canonical(f"{location.common_dir}/HEAD")):
             raise Denied("A rule of the operator hides this repository. Go on without git.")
-        top = workspace.canonical(where.top)
+        top = workspace.canonical(location.top)
         yield Repository(
-            reading=reading,
-            where=where,
+            access=access,
+            location=location,
             top=top,
-            held=kept(workspace.folder(top)),
-            inner=below(where.top, workspace.spellings(path)[-1]) or ".",
+            top_fd=keep_open(workspace.open_dir(top)),
+            relative=relative_to(location.top, workspace.spellings(path)[-1]) or ".",
             kind=kind,
         )
 
@@ -138,22 +138,21 @@ def _parent(path: CanonicalPath) -> CanonicalPath:
     return CanonicalPath(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))
 
 
-def _refuse_outside(where: Where, roots: Sequence[str]) -> None:
-    """Raises: Denied: a part of the repository is not for this server to show."""
-    if not _lies_in(where.top, roots):
+def _check_inside(location: RepositoryPaths, roots: Sequence[str]) -> None:
+    """ses: Denied: part of the repository is outside the roots."""
+    if not _is_inside(location.top, roots):
         raise Denied(
-            f"The repository here begins above the root of this server, in {where.top}. Its history shows "
+            f"The repository here begins above the root of this server, in {location.top}. Its history shows "
             f"files outside the root, so it is not read. The operator can start the server with --root "
-            f"{where.top}."
+            f"{location.top}."
         )
-    for place in (where.own, where.common):
-        if not _lies_in(place, roots):
+    for place in (location.git_dir, location.common_dir):
+        if not _is_inside(place, roots):
             raise Denied(
-                f"The .git of {where.top} keeps the repository outside the roots of this server, in {place}, "
-                "so it is not read. The operator can start the server with the folder that holds both as "
-                "--root."
+                f"The .git of {location.top} keeps its data outside the roots of this server, in {place}, "
+                "so it is not read. The operator can pass a folder that contains both as --root."
             )
 
 
-def _lies_in(place: str, roots: Sequence[str]) -> bool:
-    return any(below(root, place) is not None for root in roots)
+def _is_inside(place: str, roots: Sequence[str]) -> bool:
+    return any(relative_to(root, place) is not None for root in roots)

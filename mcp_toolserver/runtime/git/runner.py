@@ -1,8 +1,9 @@
-"""git, asked about a repository that nobody vouches for: it runs none of its programs and changes nothing.
+"""Runs git on an untrusted repository, so that it starts none of the repository's programs and changes
+nothing.
 
-The first question takes three runs. One finds out which repository it is, the second lists its configuration,
-and only the third, with every program in that list switched off, does what was asked. Later questions take
-one, as long as nothing has changed that the first two depend on (`git_known`).
+The first query takes three commands: find the repository, list its configuration, and run the query with
+every configured program disabled. Later queries take one, while the cached result of the first two is valid
+(`repository_cache`).
 """
 
 import os
@@ -13,36 +14,42 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mcp_toolserver.errors import Denied, NotFound, SandboxUnavailable, TimedOut, Unavailable
-from mcp_toolserver.runtime.git_config import environment
-from mcp_toolserver.runtime.git_known import SETTLED, Known, Where, seen, settled
-from mcp_toolserver.runtime.git_program import start
-from mcp_toolserver.runtime.git_query import GitQuery, arguments
-from mcp_toolserver.runtime.launch import Running
+from mcp_toolserver.runtime.git.allowed_commands import GitInvocation, build_argv
+from mcp_toolserver.runtime.git.executable import argv_prefix
+from mcp_toolserver.runtime.git.hardening import environment
+from mcp_toolserver.runtime.git.repository_cache import (
+    RACY_WINDOW_NS,
+    RepositoryCache,
+    RepositoryPaths,
+    take_snapshot,
+    unchanged_since,
+)
+from mcp_toolserver.runtime.processes.launcher import Running
 
 MAX_OUTPUT = 4 << 20
-"""Bytes of an answer that are kept."""
+"""Bytes of output that are kept."""
 
 MAX_LISTING = 1 << 20
-"""Bytes of a configuration. One cut short could hide what it names, so it is refused."""
+"""Bytes of configuration. A truncated one could hide settings, so larger ones are refused."""
 
 _WHERE = ("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir", "--show-toplevel")
 _LIST = ("config", "--list", "--includes", "-z")
 
 
 @dataclass(frozen=True, kw_only=True)
-class GitAnswer:
-    """What git said."""
+class GitResult:
+    """The result of one git command."""
 
     status: int
     stdout: bytes
     stderr: bytes
-    """Git's own words. They may quote any file that the repository names, so they are not for a model."""
+    """Git's messages. They may quote any file that the repository names, so a model must not see them."""
     truncated: bool
-    """Whether `stdout` is only the beginning; `status` then means nothing."""
+    """Whether `stdout` was cut; `status` is then meaningless."""
 
 
-class Starter(Protocol):
-    """Starts programs with variables of their own; see `Launcher.open`."""
+class ChildLauncher(Protocol):
+    """Starts programs with additional environment variables; see `Launcher.open`."""
 
     def open(
         self,
@@ -55,77 +62,90 @@ class Starter(Protocol):
 
 
 class Git:
-    """Runs the git at the absolute path `program`; `home` is where it finds the user's configuration.
+    """Runs the git executable at `program`, with `home` as the folder of the user's configuration.
 
-    What has changed within `settled` nanoseconds is not relied upon later.
+    Files changed within the last `racy_window_ns` nanoseconds are not cached.
     """
 
-    def __init__(self, starter: Starter, program: str, home: str, *, settled: int = SETTLED) -> None:
+    def __init__(
+        self, starter: ChildLauncher, program: str, home: str, *, racy_window_ns: int = RACY_WINDOW_NS
+    ) -> None:
         self._starter = starter
-        self._start = start(program)
+        self._argv_prefix = argv_prefix(program)
         self._home = home
-        self._settled = settled
-        self._known = Known()
+        self._racy_window_ns = racy_window_ns
+        self._cache = RepositoryCache()
 
-    async def locate(self, *, cwd: int, timeout: float) -> Where:
-        """The repository that the folder open as `cwd` lies in.
+    async def locate(self, *, cwd: int, timeout: float) -> RepositoryPaths:
+        """Return the repository that contains the folder with descriptor `cwd`.
 
         Raises:
-            NotFound: there is no repository that git would read.
-            Denied: the repository is set up to lead git astray.
-            TimedOut, Unavailable: git took too long, or cannot be started.
+            NotFound: git finds no repository that it would read.
+            Denied: the repository redirects git elsewhere.
+            TimedOut, Unavailable: git took too long or did not start.
         """
         folder = os.readlink(f"/proc/self/fd/{cwd}")
-        if (known := self._known.get(folder)) is not None:
+        if (known := self._cache.get(folder)) is not None:
             return known
-        settled_by = time.time_ns() - self._settled
-        run = self._run(cwd, timeout, self._start)
-        own, common, top = _place(await run.ask(_WHERE, environment(), MAX_LISTING))
-        found = Where(own=own, common=common, top=top, listing=b"")
-        before = seen(folder, found, self._home)
-        run = self._run(cwd, timeout, (*self._start, *found.pinned))
-        listing = await run.ask(_LIST, environment(), MAX_LISTING)
-        if listing.status != 0 or listing.truncated:
+        before_ns = time.time_ns() - self._racy_window_ns
+        run = self._run(cwd, timeout, self._argv_prefix)
+        git_dir, common_dir, top = _parse_paths(await run.ask(_WHERE, environment(), MAX_LISTING))
+        found = RepositoryPaths(git_dir=git_dir, common_dir=common_dir, top=top, config=b"")
+        before = take_snapshot(folder, found, self._home)
+        run = self._run(cwd, timeout, (*self._argv_prefix, *found.pinned))
+        config = await run.ask(_LIST, environment(), MAX_LISTING)
+        if config.status != 0 or config.truncated:
             raise Denied(
                 "The configuration of this repository cannot be read, so git is not run in it. Ask the user "
                 "to look at its .git/config and what that includes."
             )
-        found = Where(own=own, common=common, top=top, listing=listing.stdout)
-        if settled(before, settled_by) and seen(folder, found, self._home) == before:
-            self._known.keep(folder, found, before)
+        found = RepositoryPaths(git_dir=git_dir, common_dir=common_dir, top=top, config=config.stdout)
+        if unchanged_since(before, before_ns) and take_snapshot(folder, found, self._home) == before:
+            self._cache.keep(folder, found, before)
         return found
 
     async def ask(
-        self, where: Where, query: GitQuery, *, cwd: int, timeout: float, limit: int = MAX_OUTPUT
-    ) -> GitAnswer:
-        """Ask the repository `where` in the folder open as `cwd`, for at most `timeout` s and `limit` bytes.
+        self,
+        location: RepositoryPaths,
+        query: GitInvocation,
+        *,
+        cwd: int,
+        timeout: float,
+        limit: int = MAX_OUTPUT,
+    ) -> GitResult:
+        """Run a command on the repository `location` in the folder with descriptor `cwd`, for at most
+        `timeout` seconds and `limit` bytes.
 
         Raises:
-            InvalidInput: the question could do more than read.
-            Denied: the configuration of the repository moves its files, or is built to overwhelm.
+            InvalidInput: the command could do more than read.
+            Denied: the configuration moves the work tree, or names too many programs.
             TimedOut, Unavailable: as for `locate`.
         """
-        run = self._run(cwd, timeout, (*self._start, *where.pinned))
-        return await run.ask(arguments(query), environment(where.listing), limit)
+        run = self._run(cwd, timeout, (*self._argv_prefix, *location.pinned))
+        return await run.ask(build_argv(query), environment(location.config), limit)
 
-    def _run(self, cwd: int, timeout: float, start: tuple[str, ...]) -> "_Run":
-        return _Run(starter=self._starter, start=start, cwd=cwd, deadline=time.monotonic() + timeout)
+    def _run(self, cwd: int, timeout: float, argv_prefix: tuple[str, ...]) -> "_Run":
+        return _Run(
+            starter=self._starter, argv_prefix=argv_prefix, cwd=cwd, deadline=time.monotonic() + timeout
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    """The runs of one question."""
+    """The commands of one query, which share a deadline."""
 
-    starter: Starter
-    start: tuple[str, ...]
+    starter: ChildLauncher
+    argv_prefix: tuple[str, ...]
     cwd: int
     deadline: float
 
-    async def ask(self, words: Sequence[str], variables: Sequence[tuple[str, str]], limit: int) -> GitAnswer:
-        """Run git to its end, or until it has said more than `limit` bytes."""
+    async def ask(self, words: Sequence[str], variables: Sequence[tuple[str, str]], limit: int) -> GitResult:
+        """Run git until it exits or has printed more than `limit` bytes."""
         left = max(self.deadline - time.monotonic(), 0.0)
         output = bytearray()
-        opening = self.starter.open((*self.start, *words), cwd=self.cwd, timeout=left, environment=variables)
+        opening = self.starter.open(
+            (*self.argv_prefix, *words), cwd=self.cwd, timeout=left, environment=variables
+        )
         async with opening as running:
             async for chunk in running.chunks():
                 output += chunk
@@ -133,23 +153,23 @@ class _Run:
                     return _answer(0, output[:limit], running, truncated=True)
             ended = await running.wait()
             if ended.reason == "timed out":
-                raise TimedOut("git took too long. Ask for less: fewer commits, or one path.")
-            if ended.reason == "unwalled":
+                raise TimedOut("git took too long. Request less: fewer commits, or one path.")
+            if ended.reason == "sandbox_failed":
                 raise SandboxUnavailable(ended.detail)
             if ended.reason != "exited" or ended.status is None:
                 raise Unavailable("git was stopped. Try again.")
             return _answer(ended.status, output, running, truncated=False)
 
 
-def _answer(status: int, output: bytearray, running: Running, *, truncated: bool) -> GitAnswer:
-    return GitAnswer(status=status, stdout=bytes(output), stderr=running.complaints(), truncated=truncated)
+def _answer(status: int, output: bytearray, running: Running, *, truncated: bool) -> GitResult:
+    return GitResult(status=status, stdout=bytes(output), stderr=running.stderr(), truncated=truncated)
 
 
-def _place(answer: GitAnswer) -> tuple[str, str, str]:
-    """The folder of the repository, that of what it shares, and that of its files.
+def _parse_paths(answer: GitResult) -> tuple[str, str, str]:
+    """Return the git folder, the common folder and the work tree.
 
     Raises:
-        NotFound, Denied: git would read no repository here, or another one than it seems.
+        NotFound, Denied: git would read no repository here, or a different one than it appears.
     """
     if answer.status != 0:
         raise NotFound(
@@ -159,8 +179,8 @@ def _place(answer: GitAnswer) -> tuple[str, str, str]:
         )
     lines = os.fsdecode(answer.stdout).removesuffix("\n").split("\n")
     match lines:
-        case [own, common, top] if _belong_together(own, common):
-            return own, common, top
+        case [git_dir, common_dir, top] if _is_consistent(git_dir, common_dir):
+            return git_dir, common_dir, top
         case _:
             raise Denied(
                 "The .git folder here takes its configuration from another folder (a file named commondir in "
@@ -168,7 +188,8 @@ def _place(answer: GitAnswer) -> tuple[str, str, str]:
             )
 
 
-def _belong_together(own: str, common: str) -> bool:
-    """Whether a repository that says it is a part of `common` is one: a linked work tree lies inside."""
-    worktrees, _, _ = own.rpartition("/")
-    return own == common or worktrees == f"{common}/worktrees"
+def _is_consistent(git_dir: str, common_dir: str) -> bool:
+    """Whether `common_dir` is plausible: the git folder itself, or the main repository of a linked work "
+    "tree."""
+    worktrees, _, _ = git_dir.rpartition("/")
+    return git_dir == common_dir or worktrees == f"{common_dir}/worktrees"

@@ -1,1 +1,1 @@
-"""Language servers: started when needed, kept warm, and believed no more than any stranger."""
+"""Runs language servers on demand and treats their output as untrusted."""

@@ -1,14 +1,14 @@
-"""What a language server is told of us at the start, and what it gets when it asks."""
+"""Defines the client capabilities sent to language servers, and answers their requests."""
 
 from collections.abc import Sequence
 
-from mcp_toolserver.runtime.lsp.talk import Unanswerable
+from mcp_toolserver.runtime.lsp.connection import MethodNotFound
 from mcp_toolserver.runtime.lsp.uris import to_uri
-from mcp_toolserver.runtime.sandbox.wire import is_list, is_object
-from mcp_toolserver.text.code_positions import Encoding
+from mcp_toolserver.runtime.sandbox.broker.messages import is_list, is_object
+from mcp_toolserver.text.code.positions import Encoding
 
 _MOST_SETTINGS = 1_000
-"""That are answered in one go."""
+"""Configuration items answered in one request."""
 
 _LINKS = {"dynamicRegistration": False, "linkSupport": True}
 _KINDS = {"valueSet": list(range(1, 27))}
@@ -36,7 +36,7 @@ CAPABILITIES: dict[str, object] = {
         "publishDiagnostics": {"versionSupport": True},
     },
 }
-"""Nothing that would have a server change anything."""
+"""Nothing here lets a server change anything."""
 
 _REFRESHES = frozenset(
     f"workspace/{what}/refresh"
@@ -44,11 +44,11 @@ _REFRESHES = frozenset(
 )
 
 
-def introduction(folder: str) -> dict[str, object]:
-    """The parameters of `initialize`."""
+def initialize_params(folder: str) -> dict[str, object]:
+    """Return the parameters of `initialize`."""
     uri = to_uri(folder)
     return {
-        # It has process numbers of its own, in which ours means somebody else or nobody.
+        # The sandbox has its own process ids, in which ours means another process or none.
         "processId": None,
         "clientInfo": {"name": "mcp-toolserver"},
         "rootUri": uri,
@@ -58,18 +58,18 @@ def introduction(folder: str) -> dict[str, object]:
     }
 
 
-def answered(folder: str, method: str, params: object) -> object:
-    """What a server gets that asks.
+def answer_request(folder: str, method: str, params: object) -> object:
+    """Answer a request of a server.
 
     Raises:
-        Unanswerable: it asks for what no server needs.
+        MethodNotFound: no server needs this method.
     """
     match method:
         case "workspace/configuration":
             items = params.get("items") if is_object(params) else None
             return [None] * min(len(items), _MOST_SETTINGS) if is_list(items) else []
         case "workspace/workspaceFolders":
-            return introduction(folder)["workspaceFolders"]
+            return initialize_params(folder)["workspaceFolders"]
         case "workspace/applyEdit":
             return {"applied": False, "failureReason": "this client changes nothing"}
         case "client/registerCapability" | "client/unregisterCapability" | "window/workDoneProgress/create":
@@ -79,18 +79,18 @@ def answered(folder: str, method: str, params: object) -> object:
         case _ if method in _REFRESHES:
             return None
         case _:
-            raise Unanswerable
+            raise MethodNotFound
 
 
-def registered(params: object) -> Sequence[str]:
-    """The methods that a server says it answers from now on."""
+def registered_methods(params: object) -> Sequence[str]:
+    """Return the methods that a server registers."""
     found = params.get("registrations") if is_object(params) else None
     methods = [one.get("method") for one in found if is_object(one)] if is_list(found) else []
     return [method for method in methods if isinstance(method, str)]
 
 
 def encoding(offered: object) -> Encoding:
-    """How a server counts along a line; UTF-16 is what it means when it says nothing."""
+    """Return the position encoding; the protocol's default is UTF-16."""
     match offered:
         case "utf-8":
             return "utf-8"

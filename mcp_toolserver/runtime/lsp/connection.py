@@ -1,4 +1,4 @@
-"""Requests and their answers over the pipes of one language server."""
+"""Exchanges JSON-RPC messages with one language server over pipes."""
 
 import asyncio
 from collections import deque
@@ -10,25 +10,25 @@ from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.lsp.wire import Frames, Unintelligible, framed, parsed
-from mcp_toolserver.runtime.sandbox.wire import is_object
+from mcp_toolserver.runtime.lsp.framing import FrameDecoder, ProtocolError, decode_message, encode_message
+from mcp_toolserver.runtime.sandbox.broker.messages import is_object
 
 _LARGE = 256 << 10
-"""Bytes of a message from which a thread takes it apart, while others are served."""
+"""Messages from this size on are parsed in a thread, so that other calls go on."""
 
 _MOST_UNSENT = 1_000
 _MOST_UNSENT_BYTES = 64 << 20
-"""What waits to be read by a server; one that asks without listening is ended."""
+"""Limits for unsent messages; a server that stops reading is ended."""
 
 METHOD_NOT_FOUND = -32601
 _CANCEL = "$/cancelRequest"
 
 
-class Ended(Exception):
-    """The server is gone, or was given up; the text says why and goes on from "it"."""
+class ConnectionClosed(Exception):
+    """The connection is closed; the text says why and follows "it"."""
 
 
-class Refused(Exception):
+class ResponseError(Exception):
     """The server answered with an error."""
 
     def __init__(self, code: int) -> None:
@@ -36,150 +36,149 @@ class Refused(Exception):
         self.code = code
 
 
-class Unanswerable(Exception):
-    """What the server asks of its client is not for it to have."""
+class MethodNotFound(Exception):
+    """The client does not answer this method."""
 
 
-class Partner(Protocol):
-    """A program that is talked to; see `Dialogue`."""
+class ServerProcess(Protocol):
+    """The process of a language server; see `InteractiveProcess`."""
 
-    def offer(self, data: bytes) -> int: ...
-    async def say(self, data: bytes) -> None: ...
-    async def hear(self) -> bytes: ...
+    def try_write(self, data: bytes) -> int: ...
+    async def write(self, data: bytes) -> None: ...
+    async def read(self) -> bytes: ...
     async def end(self) -> None: ...
 
 
-class Talk:
-    """Speaks and listens until one side ends it. `answer` answers what the server asks, or raises
-    `Unanswerable`; `heard` gets what it tells; `ended` is called once, when it is over.
-    """
+class Connection:
+    """A JSON-RPC connection. `on_request` answers requests of the server or raises `MethodNotFound`,
+    `on_notification` receives its notifications, `on_close` is called once at the end."""
 
     def __init__(
         self,
-        partner: Partner,
-        answer: Callable[[str, object], object],
-        heard: Callable[[str, object], None],
-        ended: Callable[[], None],
+        process: ServerProcess,
+        on_request: Callable[[str, object], object],
+        on_notification: Callable[[str, object], None],
+        on_close: Callable[[], None],
     ) -> None:
-        self._partner = partner
-        self._answer = answer
-        self._heard = heard
-        self._ended = ended
+        self._process = process
+        self._on_request = on_request
+        self._on_notification = on_notification
+        self._on_close = on_close
         self._waiting: dict[int, asyncio.Future[object]] = {}
         self._last = 0
         self._unsent: deque[bytes] = deque()
         self._unsent_bytes = 0
-        self._something = asyncio.Event()
-        self.why_over = ""
-        """Why it is over; empty while it goes on."""
+        self._has_unsent = asyncio.Event()
+        self.close_reason = ""
+        """Why the connection is closed; empty while it is open."""
         loop = asyncio.get_running_loop()
-        self._tasks = (loop.create_task(self._listen()), loop.create_task(self._speak()))
+        self._tasks = (loop.create_task(self._read_loop()), loop.create_task(self._write_loop()))
 
     async def request(self, method: str, params: object) -> object:
-        """Ask, and wait for the answer. A caller who gives up has the server told.
+        """Send a request and wait for the response. If the caller is cancelled, cancel the request.
 
         Raises:
-            Ended: there will be no answer.
-            Refused: it is an error.
+            ConnectionClosed: there will be no response.
+            ResponseError: the server reports an error.
         """
-        self._refuse_over()
+        self._check_open()
         self._last += 1
-        number = self._last
-        waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
-        self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        request_id = self._last
+        waiting = self._waiting[request_id] = asyncio.get_running_loop().create_future()
+        self._send({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
         try:
             return await waiting
         except asyncio.CancelledError:
-            if not self.why_over:
-                self._send({"jsonrpc": "2.0", "method": _CANCEL, "params": {"id": number}})
+            if not self.close_reason:
+                self._send({"jsonrpc": "2.0", "method": _CANCEL, "params": {"id": request_id}})
             raise
         finally:
-            self._waiting.pop(number, None)
+            self._waiting.pop(request_id, None)
 
     def notify(self, method: str, params: object) -> None:
-        """Tell. Raises: Ended: nobody listens any more."""
-        self._refuse_over()
+        """Send a notification. Raises: ConnectionClosed: the connection is closed."""
+        self._check_open()
         self._send({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def close(self, why: str) -> None:
-        """End the server and the talk."""
-        self._over(why)
+        """End the server and close the connection."""
+        self._mark_closed(why)
         for task in self._tasks:
             task.cancel()
         with anyio.CancelScope(shield=True):
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            # Only now: what a task still read from could be another's descriptor by then.
-            await self._partner.end()
+            # Last, because a task could otherwise read from a reused descriptor.
+            await self._process.end()
 
-    def _refuse_over(self) -> None:
-        if self.why_over:
-            raise Ended(self.why_over)
+    def _check_open(self) -> None:
+        if self.close_reason:
+            raise ConnectionClosed(self.close_reason)
 
-    def _over(self, why: str) -> None:
-        if self.why_over:
+    def _mark_closed(self, why: str) -> None:
+        if self.close_reason:
             return
-        self.why_over = why
-        self._ended()
+        self.close_reason = why
+        self._on_close()
         for waiting in self._waiting.values():
             if not waiting.done():
-                waiting.set_exception(Ended(self.why_over))
+                waiting.set_exception(ConnectionClosed(self.close_reason))
 
     def _send(self, message: dict[str, object]) -> None:
-        data = framed(message)
+        data = encode_message(message)
         if not self._unsent_bytes:
-            # It is on its way before anything else is done, not when the loop comes to it.
-            data = data[self._partner.offer(data) :]
+            # Write now instead of waiting for the event loop.
+            data = data[self._process.try_write(data) :]
         if not data:
             return
         self._unsent_bytes += len(data)
         if self._unsent_bytes > _MOST_UNSENT_BYTES or len(self._unsent) >= _MOST_UNSENT:
-            self._over("does not read what it is sent")
+            self._mark_closed("does not read what it is sent")
             return
         self._unsent.append(data)
-        self._something.set()
+        self._has_unsent.set()
 
-    async def _speak(self) -> None:
+    async def _write_loop(self) -> None:
         try:
-            while not self.why_over:
-                await self._something.wait()
-                self._something.clear()
+            while not self.close_reason:
+                await self._has_unsent.wait()
+                self._has_unsent.clear()
                 while self._unsent:
                     data = self._unsent.popleft()
-                    await self._partner.say(data)
+                    await self._process.write(data)
                     self._unsent_bytes -= len(data)
         except Unavailable:
-            self._over("ended")
+            self._mark_closed("ended")
 
-    async def _listen(self) -> None:
-        frames = Frames()
+    async def _read_loop(self) -> None:
+        decoder = FrameDecoder()
         why = "ended"
         try:
-            while not self.why_over and (data := await self._partner.hear()):
-                for body in frames.feed(data):
-                    await self._take(body)
-                    # One that never pauses must not keep others waiting.
+            while not self.close_reason and (data := await self._process.read()):
+                for body in decoder.feed(data):
+                    await self._dispatch(body)
+                    # Yield, so that a busy server does not block other tasks.
                     await checkpoint()
-        except Unintelligible as error:
+        except ProtocolError as error:
             why = str(error)
-        self._over(why)
+        self._mark_closed(why)
 
-    async def _take(self, body: bytes) -> None:
+    async def _dispatch(self, body: bytes) -> None:
         is_large = len(body) > _LARGE
-        message = await to_thread.run_sync(parsed, body) if is_large else parsed(body)
+        message = await to_thread.run_sync(decode_message, body) if is_large else decode_message(body)
         if not is_object(message):
-            raise Unintelligible("sent a message that is no object")
+            raise ProtocolError("sent a message that is no object")
         method = message.get("method")
         if not isinstance(method, str):
-            self._settle(message)
+            self._resolve(message)
         elif "id" in message:
             self._reply(message["id"], method, message.get("params"))
         else:
-            self._heard(method, message.get("params"))
+            self._on_notification(method, message.get("params"))
 
-    def _settle(self, message: dict[str, object]) -> None:
-        """Hand an answer to whoever waits for it, if anybody does."""
-        number = message.get("id")
-        waiting = self._waiting.get(number) if isinstance(number, int) else None
+    def _resolve(self, message: dict[str, object]) -> None:
+        """Pass a response to the waiting request, if there is one."""
+        request_id = message.get("id")
+        waiting = self._waiting.get(request_id) if isinstance(request_id, int) else None
         if waiting is None or waiting.done():
             return
         error = message.get("error")
@@ -187,11 +186,11 @@ class Talk:
             waiting.set_result(message.get("result"))
         else:
             code = error.get("code") if is_object(error) else None
-            waiting.set_exception(Refused(code if isinstance(code, int) else 0))
+            waiting.set_exception(ResponseError(code if isinstance(code, int) else 0))
 
-    def _reply(self, number: object, method: str, params: object) -> None:
+    def _reply(self, request_id: object, method: str, params: object) -> None:
         try:
-            said: dict[str, object] = {"result": self._answer(method, params)}
-        except Unanswerable:
+            said: dict[str, object] = {"result": self._on_request(method, params)}
+        except MethodNotFound:
             said = {"error": {"code": METHOD_NOT_FOUND, "message": "not offered by this client"}}
-        self._send({"jsonrpc": "2.0", "id": number, **said})
+        self._send({"jsonrpc": "2.0", "id": request_id, **said})

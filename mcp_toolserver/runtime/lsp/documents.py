@@ -1,7 +1,7 @@
-"""The documents that a language server has open, kept as the files on disk are.
+"""Tracks the documents open in a language server and keeps them equal to the files on disk.
 
-What a server was told of an open document counts more for it than the file. So before every question each
-open document is compared with its file, and few stay open.
+For a server, the text of an open document takes precedence over the file. Every query therefore first
+compares the open documents with their files, and only a few stay open.
 """
 
 import os
@@ -15,35 +15,35 @@ from anyio import to_thread
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import InvalidInput, ToolError
-from mcp_toolserver.runtime.git_known import SETTLED
+from mcp_toolserver.runtime.git.repository_cache import RACY_WINDOW_NS
 from mcp_toolserver.runtime.lsp.uris import to_uri
-from mcp_toolserver.text.code_positions import code_lines
+from mcp_toolserver.text.code.positions import code_lines
 
 MOST_BYTES = 4 << 20
-"""Of a document; language servers are not made for larger ones."""
+"""Bytes of one document; language servers handle larger ones badly."""
 
 MOST_OPEN = 8
 
 _SMALL = 64 << 10
-"""Bytes that are read at once; handing them to a thread would take longer."""
+"""Files up to this size are read on the event loop; a thread would take longer."""
 
 _MOST_PAGES = 64
 
-Tell = Callable[[str, object], None]
+Notify = Callable[[str, object], None]
 """Sends a notification."""
 
-Open = Callable[[CanonicalPath], int]
-"""Opens a file of the workspace for reading, if it may be read."""
+OpenFile = Callable[[CanonicalPath], int]
+"""Opens a workspace file for reading, if permitted."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """A file as it was read."""
+class FileText:
+    """The text of a file and its state when it was read."""
 
     text: str
     state: tuple[int, ...]
-    is_settled: bool
-    """Whether no later change can look the same, for want of ticks of the file system's clock."""
+    is_stable: bool
+    """Whether any later change will have a different timestamp."""
 
 
 @dataclass(kw_only=True)
@@ -52,50 +52,50 @@ class Document:
 
     uri: str
     version: int
-    seen: Seen
+    seen: FileText
     lines: list[str]
-    told: float = field(default_factory=monotonic)
-    """When the server was told of this version."""
+    sent_at: float = field(default_factory=monotonic)
+    """When this version was sent to the server."""
 
 
-async def read(path: CanonicalPath, opening: Open, known: Seen | None = None) -> Seen:
-    """The text of a file; `known` itself when that has not changed.
+async def read_text(path: CanonicalPath, open_file: OpenFile, previous: FileText | None = None) -> FileText:
+    """Read a file; return `previous` if it has not changed.
 
     Raises:
-        NotFound, Denied, InvalidInput: it is not there, not for reading, or no text of a bearable size.
+        NotFound, Denied, InvalidInput: the file is missing, unreadable or too large.
     """
-    fd = opening(path)
+    fd = open_file(path)
     try:
         status = os.fstat(fd)
-        if known is not None and known.is_settled and known.state == _state(status):
-            return known
+        if previous is not None and previous.is_stable and previous.state == _state(status):
+            return previous
         _refuse_large(path, status.st_size)
         if status.st_size <= _SMALL:
             return _read(path, fd)
-        # A caller who gives up leaves the thread its own descriptor.
+        # A cancelled caller leaves the thread its own descriptor.
         copy = os.dup(fd)
         return await to_thread.run_sync(_read_and_close, path, copy, abandon_on_cancel=True)
     finally:
         os.close(fd)
 
 
-def _read_and_close(path: CanonicalPath, fd: int) -> Seen:
+def _read_and_close(path: CanonicalPath, fd: int) -> FileText:
     try:
         return _read(path, fd)
     finally:
         os.close(fd)
 
 
-def _read(path: CanonicalPath, fd: int) -> Seen:
+def _read(path: CanonicalPath, fd: int) -> FileText:
     now = time.time_ns()
     status = os.fstat(fd)
     with os.fdopen(os.dup(fd), "rb") as file:
         content = file.read(MOST_BYTES + 1)
     _refuse_large(path, len(content))
-    return Seen(
+    return FileText(
         text=content.decode("utf-8-sig", "replace"),
         state=_state(status),
-        is_settled=max(status.st_mtime_ns, status.st_ctime_ns) < now - SETTLED,
+        is_stable=max(status.st_mtime_ns, status.st_ctime_ns) < now - RACY_WINDOW_NS,
     )
 
 
@@ -118,43 +118,43 @@ def _state(status: os.stat_result) -> tuple[int, ...]:
     )
 
 
-class Pages:
-    """The lines of files that were shown before, taken apart anew only when a file is not what it was."""
+class LineCache:
+    """Caches the lines of displayed files until the files change."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[Seen, list[str]]] = {}
+        self._entries: dict[str, tuple[FileText, list[str]]] = {}
 
-    async def lines(self, uri: str, path: CanonicalPath, opening: Open) -> list[str]:
-        """The lines of the file at `path`, for which servers say `uri`.
+    async def lines(self, uri: str, path: CanonicalPath, open_file: OpenFile) -> list[str]:
+        """Return the lines of the file at `path`, which servers call `uri`.
 
         Raises:
-            NotFound, Denied, InvalidInput: as for `read`.
+            NotFound, Denied, InvalidInput: as for `read_text`.
         """
-        before = self._kept.pop(uri, None)
-        seen = await read(path, opening, None if before is None else before[0])
+        before = self._entries.pop(uri, None)
+        seen = await read_text(path, open_file, None if before is None else before[0])
         lines = before[1] if before is not None and before[0] is seen else code_lines(seen.text)
         if len(seen.text) <= _SMALL:
             # The last used goes to the end.
-            self._kept[uri] = seen, lines
-        while len(self._kept) > _MOST_PAGES:
-            del self._kept[next(iter(self._kept))]
+            self._entries[uri] = seen, lines
+        while len(self._entries) > _MOST_PAGES:
+            del self._entries[next(iter(self._entries))]
         return lines
 
 
 class Documents:
-    """What one server has open, by absolute path; `tell` tells it."""
+    """The documents open in one server, by absolute path."""
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
+    def __init__(self, notify: Notify) -> None:
+        self._notify = notify
         self._open: dict[CanonicalPath, Document] = {}
         self._version = 0
 
-    async def refresh(self, opening: Open) -> bool:
-        """Tell the server of open documents that have changed or are gone; whether there were any."""
+    async def refresh(self, open_file: OpenFile) -> bool:
+        """Send changed and removed documents to the server; return whether there were any."""
         changed = False
         for path, document in tuple(self._open.items()):
             try:
-                seen = await read(path, opening, document.seen)
+                seen = await read_text(path, open_file, document.seen)
             except ToolError:
                 self._close(path)
                 changed = True
@@ -162,45 +162,50 @@ class Documents:
             changed |= self._update(document, seen)
         return changed
 
-    async def open(self, path: CanonicalPath, language: str, opening: Open) -> Document:
-        """The document of the file at an absolute path, which the server has open now.
+    async def open(self, path: CanonicalPath, language: str, open_file: OpenFile) -> Document:
+        """Open a file by its absolute path and return its document.
 
         Raises:
-            NotFound, Denied, InvalidInput: as for `read`.
+            NotFound, Denied, InvalidInput: as for `read_text`.
         """
         if (document := self._open.pop(path, None)) is not None:
             # The last used goes to the end.
             self._open[path] = document
             return document
-        seen = await read(path, opening)
+        seen = await read_text(path, open_file)
         while len(self._open) >= MOST_OPEN:
             self._close(next(iter(self._open)))
         self._version += 1
         document = Document(uri=to_uri(path), version=self._version, seen=seen, lines=code_lines(seen.text))
         self._open[path] = document
-        told = {"uri": document.uri, "languageId": language, "version": document.version, "text": seen.text}
-        self._tell("textDocument/didOpen", {"textDocument": told})
+        item = {
+            "uri": document.uri,
+            "languageId": language,
+            "version": document.version,
+            "text": seen.text,
+        }
+        self._notify("textDocument/didOpen", {"textDocument": item})
         return document
 
     def save_all(self) -> None:
-        """Say of every open document that it was saved, which has servers look at what it depends on."""
+        """Report every open document as saved, which makes servers check its dependents."""
         for document in self._open.values():
-            self._tell("textDocument/didSave", {"textDocument": {"uri": document.uri}})
+            self._notify("textDocument/didSave", {"textDocument": {"uri": document.uri}})
 
-    def _update(self, document: Document, seen: Seen) -> bool:
+    def _update(self, document: Document, seen: FileText) -> bool:
         before, document.seen = document.seen, seen
         if seen.text == before.text:
             return False
         self._version += 1
         document.version = self._version
         document.lines = code_lines(seen.text)
-        document.told = monotonic()
+        document.sent_at = monotonic()
         identity = {"uri": document.uri, "version": document.version}
-        self._tell(
+        self._notify(
             "textDocument/didChange", {"textDocument": identity, "contentChanges": [{"text": seen.text}]}
         )
         return True
 
     def _close(self, path: CanonicalPath) -> None:
         document = self._open.pop(path)
-        self._tell("textDocument/didClose", {"textDocument": {"uri": document.uri}})
+        self._notify("textDocument/didClose", {"textDocument": {"uri": document.uri}})

@@ -1,21 +1,21 @@
-"""Where the programs of language servers are, found without running any."""
+"""Finds the executables of language servers without running any."""
 
 import os
 import sys
 import sysconfig
 from collections.abc import Sequence
 
-from mcp_toolserver.runtime.host_programs import is_program, lies_in
+from mcp_toolserver.runtime.which import is_executable, is_inside
 
 
-def places(path_entries: Sequence[str]) -> tuple[str, ...]:
-    """Where to look: beside our own program, then on the path."""
+def search_folders(path_entries: Sequence[str]) -> tuple[str, ...]:
+    """Return the folders to search: that of our Python, then the PATH."""
     own = (os.path.dirname(sys.executable), sysconfig.get_path("scripts"))
     return tuple(dict.fromkeys((*own, *filter(os.path.isabs, path_entries))))
 
 
-def find_programs(name: str, where: Sequence[str], roots: Sequence[str]) -> list[str]:
-    """The absolute paths of the programs called `name` that lie in no folder of `roots`, each once."""
+def find_executables(name: str, where: Sequence[str], roots: Sequence[str]) -> list[str]:
+    """Return the absolute paths of executables called `name` outside `roots`, each once."""
     files = (os.path.join(place, name) for place in where)
-    found = (file for file in files if is_program(file) and not lies_in(file, roots))
+    found = (file for file in files if is_executable(file) and not is_inside(file, roots))
     return list({os.path.realpath(file): file for file in reversed(list(found))}.values())[::-1]

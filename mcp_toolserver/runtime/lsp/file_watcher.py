@@ -1,8 +1,8 @@
-"""Which files of a project have changed since they were last looked at.
+"""Detects changed files of a project by polling, because language servers leave that to their clients.
 
-Language servers leave that to their clients. Only names, sizes and times are looked at, and links are not
-followed. Every look asks for the times of every file; the names in a folder are listed anew only when the
-folder has changed, or had changed so shortly before that a later change may look the same.
+It compares names, sizes and times, and does not follow links. Each poll reads the times of every file; it
+lists a folder again only if the folder changed, or had changed so recently that its timestamp may not show
+the next change.
 """
 
 import os
@@ -13,71 +13,71 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
-from mcp_toolserver.runtime.git_known import SETTLED
+from mcp_toolserver.runtime.git.repository_cache import RACY_WINDOW_NS
 
 MOST_ENTRIES = 30_000
-"""Names that are looked at; what lies beyond is not watched."""
+"""Largest number of entries; others are not watched."""
 
 _LEFT_OUT = frozenset({"node_modules", "__pycache__", "site-packages"})
-"""Folders that hold many files which nobody edits, as do those whose names begin with a dot."""
+"""Folders that are skipped, as are hidden ones."""
 
 State = Mapping[str, tuple[int, int, int]]
-"""By absolute path: inode, size and time of change."""
+"""State by absolute path: inode, size and modification time."""
 
 Kind = Literal[1, 2, 3]
 CREATED: Kind = 1
 CHANGED: Kind = 2
 DELETED: Kind = 3
-"""The numbers of the Language Server Protocol."""
+"""The values of the Language Server Protocol."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """Which files matter."""
+class FileFilter:
+    """Which files to watch."""
 
     endings: tuple[str, ...]
-    """Of names, with their dots."""
+    """File name suffixes, with their dots."""
     names: Collection[str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Listing:
-    """What a folder holds, by absolute path."""
+    """The listing of a folder, as absolute paths."""
 
     stamp: tuple[int, ...]
-    is_settled: bool
-    """Whether another change of the folder would show in its stamp."""
+    is_stable: bool
+    """Whether the next change will alter the stamp."""
     entries: int
     files: tuple[str, ...]
     folders: tuple[str, ...]
 
 
-class Watch:
-    """Remembers the files beneath `folder` that matter, as they were when it looked last.
+class FileWatcher:
+    """Watches the matching files below `folder`.
 
-    What changed within `settled` nanoseconds before it was listed is not relied upon later.
+    A folder changed within the last `racy_window_ns` nanoseconds is listed again at the next poll.
     """
 
-    def __init__(self, folder: str, wanted: Wanted, *, settled: int = SETTLED) -> None:
+    def __init__(self, folder: str, wanted: FileFilter, *, racy_window_ns: int = RACY_WINDOW_NS) -> None:
         self._folder = folder
         self._wanted = wanted
-        self._settled = settled
+        self._racy_window_ns = racy_window_ns
         self._listings: dict[str, _Listing] = {}
         self._state: State = {}
 
     def __len__(self) -> int:
-        """How many files it watches."""
+        """The number of watched files."""
         return len(self._state)
 
-    def look(self) -> list[tuple[str, Kind]]:
-        """What has changed since it looked last."""
-        listings = dict(self._listed())
+    def poll(self) -> list[tuple[str, Kind]]:
+        """Return the changes since the last poll."""
+        listings = dict(self._scan())
         after = {path: state for one in listings.values() for path in one.files if (state := _state(path))}
         before, self._state, self._listings = self._state, after, listings
-        # Most often nothing has changed, and that is found out much sooner as a whole.
+        # Comparing everything at once is much faster in the usual case of no change.
         return [] if after == before else list(_changes(before, after))
 
-    def _listed(self) -> Iterator[tuple[str, _Listing]]:
+    def _scan(self) -> Iterator[tuple[str, _Listing]]:
         folders = [self._folder]
         left = MOST_ENTRIES
         for folder in folders:
@@ -88,13 +88,18 @@ class Watch:
                 yield folder, listing
 
     def _listing(self, folder: str, most: int) -> _Listing:
-        """Raises: OSError: there is no such folder, or it is not for us."""
+        """ses: OSError: the folder is missing or unreadable."""
         now = time.time_ns()
         status = os.stat(folder)
         stamp = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
-        known = self._listings.get(folder)
-        if known is not None and known.is_settled and known.stamp == stamp and known.entries <= most:
-            return known
+        previous = self._listings.get(folder)
+        if (
+            previous is not None
+            and previous.is_stable
+            and previous.stamp == stamp
+            and previous.entries <= most
+        ):
+            return previous
         with os.scandir(folder) as found:
             entries = list(islice(found, most))
         files: list[str] = []
@@ -107,7 +112,7 @@ class Watch:
                 folders.append(entry.path)
         return _Listing(
             stamp=stamp,
-            is_settled=max(status.st_mtime_ns, status.st_ctime_ns) < now - self._settled,
+            is_stable=max(status.st_mtime_ns, status.st_ctime_ns) < now - self._racy_window_ns,
             entries=len(entries),
             files=tuple(files),
             folders=tuple(folders),
@@ -123,7 +128,7 @@ def _state(path: str) -> tuple[int, int, int] | None:
 
 
 def _changes(before: State, after: State) -> Iterator[tuple[str, Kind]]:
-    """What became of which file."""
+    """Yield the kind of change of each changed file."""
     for path, state in after.items():
         if path not in before:
             yield path, CREATED

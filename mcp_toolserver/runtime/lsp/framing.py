@@ -1,38 +1,36 @@
-"""Messages of JSON-RPC in a stream of bytes, as language servers send them: bounded, for nobody vouches for
-what comes.
-"""
+"""Encodes and decodes framed JSON-RPC messages with size limits, because language servers are untrusted."""
 
 import json
 import re
 
 MOST_BYTES = 16 << 20
-"""Of one message."""
+"""Bytes of one message."""
 
 _MOST_HEADER = 4 << 10
 _END = b"\r\n\r\n"
 _LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]{1,12})[ \t]*$", re.IGNORECASE | re.MULTILINE)
 
 
-class Unintelligible(Exception):
-    """It is not the protocol; the text says how, and goes on from "it"."""
+class ProtocolError(Exception):
+    """The data violates the protocol; the text says how and follows "it"."""
 
 
-def framed(message: dict[str, object]) -> bytes:
-    """A message as it is sent."""
+def encode_message(message: dict[str, object]) -> bytes:
+    """Encode a message."""
     body = json.dumps(message, separators=(",", ":")).encode()
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
-def parsed(body: bytes) -> object:
-    """The JSON in a message. Raises: Unintelligible: there is none."""
+def decode_message(body: bytes) -> object:
+    """Decode a message body. Raises: ProtocolError: it is not JSON."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
-        raise Unintelligible("sent a message that is not JSON") from None
+        raise ProtocolError("sent invalid JSON") from None
 
 
-class Frames:
-    """Takes a stream apart into the bodies of its messages."""
+class FrameDecoder:
+    """Splits a byte stream into message bodies."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._most = most
@@ -40,10 +38,10 @@ class Frames:
         self._needed: int | None = None
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The messages that `data` completes.
+        """Return the messages that `data` completes.
 
         Raises:
-            Unintelligible: a header is none, or announces too much.
+            ProtocolError: a header is invalid, or announces too many bytes.
         """
         self._buffer += data
         bodies: list[bytes] = []
@@ -62,16 +60,17 @@ class Frames:
         return body
 
     def _header(self) -> int | None:
-        """The length of the next body. What a launcher prints before the first header counts as one."""
+        """Return the length of the next body. Output of a launcher before the first header is skipped with
+        it."""
         end = self._buffer.find(_END, 0, _MOST_HEADER)
         if end < 0:
             if len(self._buffer) >= _MOST_HEADER:
-                raise Unintelligible("does not speak the Language Server Protocol")
+                raise ProtocolError("does not speak the Language Server Protocol")
             return None
         given = _LENGTH.search(bytes(self._buffer[:end]).replace(b"\r\n", b"\n"))
         if given is None:
-            raise Unintelligible("does not speak the Language Server Protocol")
+            raise ProtocolError("does not speak the Language Server Protocol")
         if int(given[1]) > self._most:
-            raise Unintelligible(f"sent a message of more than {self._most:,} bytes")
+            raise ProtocolError(f"sent a message of more than {self._most:,} bytes")
         del self._buffer[: end + len(_END)]
         return int(given[1])

@@ -1,6 +1,4 @@
-"""The language servers that run: one for each project and language, a few at once, none for longer than it is
-of use.
-"""
+"""Runs at most a few language servers, one per project and language, and ends idle ones."""
 
 import asyncio
 import os
@@ -13,45 +11,48 @@ from time import monotonic
 import anyio
 
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.lsp.programs import find_programs
+from mcp_toolserver.runtime.lsp.connection import ConnectionClosed, ResponseError, ServerProcess
+from mcp_toolserver.runtime.lsp.executables import find_executables
 from mcp_toolserver.runtime.lsp.session import Session, SessionLimits
-from mcp_toolserver.runtime.lsp.talk import Ended, Partner, Refused
-from mcp_toolserver.text.code_languages import Language
+from mcp_toolserver.text.code.languages import Language
 
-Start = Callable[[Sequence[str], int], Awaitable[Partner]]
-"""Starts a program, behind the walls of a command, in the folder open as a descriptor."""
+StartServer = Callable[[Sequence[str], int, Sequence[str] | None], Awaitable[ServerProcess]]
+"""Starts a program in the command sandbox, in the folder open as a descriptor, with access to the given roots
+or all."""
 
 
-class NoServer(Exception):
-    """No language server answers; the text is a sentence that says why."""
+class ServerUnavailable(Exception):
+    """No language server is available; the text is a sentence that says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """What one server serves."""
+    """The project that one server serves."""
 
     folder: str
     """Absolute."""
     language: Language
+    roots: tuple[str, ...] | None = None
+    """The accessible roots; None for all. Clients with other roots get a separate server."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolLimits:
-    """Bounds of all servers together."""
+    """Limits for all servers together."""
 
     running: int = 4
     idle: float = 600.0
-    """Seconds until one that nobody asks is ended."""
+    """Seconds until an unused server is ended."""
     failures: int = 3
-    """So many ends of one ..."""
-    forgotten: float = 600.0
-    """... within so many seconds, and it is not started again until some of them are that long ago."""
+    """After this many failures of one server ..."""
+    failure_window: float = 600.0
+    """... within this many seconds, it is not started again until some of them are older."""
     session: SessionLimits = field(default_factory=SessionLimits)
 
 
 @dataclass(kw_only=True, eq=False)
-class _Seat:
-    """The place of one server."""
+class _Slot:
+    """The state of one project's server."""
 
     session: Session | None = None
     is_starting: bool = False
@@ -63,122 +64,128 @@ class _Seat:
 
 
 class Pool:
-    """Starts, keeps and ends servers. `places` are the folders of their programs; none of `roots` is trusted
-    to hold one.
-    """
+    """Starts, reuses and ends servers. Executables are searched in `places`, but not inside `roots`."""
 
     def __init__(
-        self, start: Start, places: Sequence[str], roots: Sequence[str], limits: PoolLimits | None = None
+        self,
+        start: StartServer,
+        places: Sequence[str],
+        roots: Sequence[str],
+        limits: PoolLimits | None = None,
     ) -> None:
         self._start = start
         self._places = places
         self._roots = roots
         self._limits = limits or PoolLimits()
-        self._seats: dict[Project, _Seat] = {}
+        self._slots: dict[Project, _Slot] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @asynccontextmanager
     async def using(self, project: Project, folder: Callable[[], int]) -> AsyncGenerator[Session]:
-        """The server of a project, started if it is not there. `folder` opens the project's folder.
+        """Yield the server of a project, started if needed. `folder` opens the project's folder.
 
         Raises:
-            NoServer: there is none.
+            ServerUnavailable: no server can be used.
         """
-        seat = self._seats.setdefault(project, _Seat())
-        async with seat.lock:
-            session = await self._alive(seat, project, folder)
-            seat.uses += 1
-        if seat.timer is not None:
-            seat.timer.cancel()
+        slot = self._slots.setdefault(project, _Slot())
+        async with slot.lock:
+            session = await self._ensure_running(slot, project, folder)
+            slot.uses += 1
+        if slot.timer is not None:
+            slot.timer.cancel()
         try:
             yield session
         finally:
-            seat.uses -= 1
-            seat.last_used = monotonic()
-            if session.talk.why_over:
-                await self._end(seat, session)
-            elif not seat.uses:
+            slot.uses -= 1
+            slot.last_used = monotonic()
+            if session.connection.close_reason:
+                await self._end(slot, session)
+            elif not slot.uses:
                 loop = asyncio.get_running_loop()
-                seat.timer = loop.call_later(self._limits.idle, self._expire, seat, session)
+                slot.timer = loop.call_later(self._limits.idle, self._expire, slot, session)
 
     async def aclose(self) -> None:
-        """End every server, and start no more."""
+        """End every server and refuse new ones."""
         self._closed = True
-        for seat in self._seats.values():
-            if seat.timer is not None:
-                seat.timer.cancel()
-            if seat.session is not None:
-                await self._end(seat, seat.session, "was ended with this server")
+        for slot in self._slots.values():
+            if slot.timer is not None:
+                slot.timer.cancel()
+            if slot.session is not None:
+                await self._end(slot, slot.session, "was ended with this server")
         await asyncio.gather(*self._ending)
 
     def has(self, project: Project) -> bool:
-        """Whether its server runs."""
-        seat = self._seats.get(project)
-        return seat is not None and seat.session is not None
+        """Whether the project's server runs."""
+        slot = self._slots.get(project)
+        return slot is not None and slot.session is not None
 
     def installed(self, language: Language) -> list[tuple[str, ...]]:
-        """The servers of a language that are there, by absolute path and with their arguments.
+        """Return the installed servers of a language, as absolute paths with arguments.
 
         Raises:
-            NoServer: there is none.
+            ServerUnavailable: none is installed.
         """
         commands = [
             (program, *arguments)
             for name, *arguments in language.servers
-            for program in find_programs(name, self._places, self._roots)
+            for program in find_executables(name, self._places, self._roots)
         ]
         if not commands:
-            raise NoServer(f"No language server for {language.name} is installed ({language.programs}).")
+            raise ServerUnavailable(
+                f"No language server for {language.name} is installed ({language.programs})."
+            )
         return commands
 
-    async def _alive(self, seat: _Seat, project: Project, folder: Callable[[], int]) -> Session:
-        if seat.session is not None:
-            if not seat.session.talk.why_over:
-                return seat.session
-            await self._end(seat, seat.session)
-        self._refuse_failing(seat, project)
+    async def _ensure_running(self, slot: _Slot, project: Project, folder: Callable[[], int]) -> Session:
+        if slot.session is not None:
+            if not slot.session.connection.close_reason:
+                return slot.session
+            await self._end(slot, slot.session)
+        self._check_failures(slot, project)
         commands = self.installed(project.language)
         await self._make_room()
-        seat.is_starting = True
+        slot.is_starting = True
         try:
-            seat.session = await self._started(seat, project, commands, folder)
+            slot.session = await self._start_first(slot, project, commands, folder)
         finally:
-            seat.is_starting = False
-        return seat.session
+            slot.is_starting = False
+        return slot.session
 
-    def _refuse_failing(self, seat: _Seat, project: Project) -> None:
-        since = monotonic() - self._limits.forgotten
-        while seat.failures and seat.failures[0] < since:
-            seat.failures.popleft()
-        if len(seat.failures) >= self._limits.failures:
-            raise NoServer(
-                f"The language server for {project.language.name} failed {len(seat.failures)} times in a "
-                "short while, and is not started again for now."
+    def _check_failures(self, slot: _Slot, project: Project) -> None:
+        since = monotonic() - self._limits.failure_window
+        while slot.failures and slot.failures[0] < since:
+            slot.failures.popleft()
+        if len(slot.failures) >= self._limits.failures:
+            raise ServerUnavailable(
+                f"The language server for {project.language.name} failed {len(slot.failures)} times in a "
+                "short while, so it is not started again for now."
             )
 
     async def _make_room(self) -> None:
         if self._closed:
-            raise NoServer("This server is shutting down.")
+            raise ServerUnavailable("This server is shutting down.")
         while True:
-            there = [seat for seat in self._seats.values() if seat.session is not None or seat.is_starting]
+            there = [slot for slot in self._slots.values() if slot.session is not None or slot.is_starting]
             if len(there) < self._limits.running:
                 return
-            idle = [seat for seat in there if seat.session is not None and not seat.uses]
+            idle = [slot for slot in there if slot.session is not None and not slot.uses]
             if not idle:
-                raise NoServer(f"{len(there)} language servers are busy already, and no more may run.")
-            eldest = min(idle, key=lambda seat: seat.last_used)
-            if eldest.session is not None:
-                await self._end(eldest, eldest.session, "was ended to make room")
+                raise ServerUnavailable(
+                    f"{len(there)} language servers are busy already, and no more may run."
+                )
+            least_recent = min(idle, key=lambda slot: slot.last_used)
+            if least_recent.session is not None:
+                await self._end(least_recent, least_recent.session, "was ended to make room")
 
-    async def _started(
+    async def _start_first(
         self,
-        seat: _Seat,
+        slot: _Slot,
         project: Project,
         commands: Sequence[tuple[str, ...]],
         folder: Callable[[], int],
     ) -> Session:
-        """The first of the commands that gets as far as to introduce itself."""
+        """Return the first server that completes initialization."""
         for command in commands:
             session = Session(
                 name=os.path.basename(command[0]),
@@ -187,37 +194,41 @@ class Pool:
                 limits=self._limits.session,
             )
             try:
-                await self._begun(session, command, folder)
-            except (Ended, Refused, TimeoutError, Unavailable):
+                await self._start_one(session, command, project, folder)
+            except (ConnectionClosed, ResponseError, TimeoutError, Unavailable):
                 continue
             return session
-        seat.failures.append(monotonic())
+        slot.failures.append(monotonic())
         names = ", ".join(dict.fromkeys(os.path.basename(command[0]) for command in commands))
-        raise NoServer(f"The language server for {project.language.name} ({names}) could not be started.")
+        raise ServerUnavailable(
+            f"The language server for {project.language.name} ({names}) could not be started."
+        )
 
-    async def _begun(self, session: Session, command: tuple[str, ...], folder: Callable[[], int]) -> None:
+    async def _start_one(
+        self, session: Session, command: tuple[str, ...], project: Project, folder: Callable[[], int]
+    ) -> None:
         cwd = folder()
         try:
-            partner = await self._start(command, cwd)
+            process = await self._start(command, cwd, project.roots)
         finally:
             os.close(cwd)
         try:
-            await session.begin(partner)
+            await session.initialize(process)
         except BaseException:
-            await session.talk.close("could not be started")
+            await session.connection.close("could not be started")
             raise
 
-    async def _end(self, seat: _Seat, session: Session, why: str = "") -> None:
-        """End a server; one that ended by itself has failed."""
-        if seat.session is not session:
+    async def _end(self, slot: _Slot, session: Session, why: str = "") -> None:
+        """End a server; without a reason, count it as failed."""
+        if slot.session is not session:
             return
-        seat.session = None
+        slot.session = None
         if not why:
-            seat.failures.append(monotonic())
-        await session.talk.close(why)
+            slot.failures.append(monotonic())
+        await session.connection.close(why)
 
-    def _expire(self, seat: _Seat, session: Session) -> None:
-        if not seat.uses:
-            task = asyncio.get_running_loop().create_task(self._end(seat, session, "was idle"))
+    def _expire(self, slot: _Slot, session: Session) -> None:
+        if not slot.uses:
+            task = asyncio.get_running_loop().create_task(self._end(slot, session, "was idle"))
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)

@@ -1,6 +1,6 @@
-"""Each operation as requests of the Language Server Protocol, and what comes back.
+"""Maps each operation to requests of the Language Server Protocol.
 
-Imported when a language server is first asked: the types of the protocol take half a second.
+Imported on the first query, because the protocol's types take half a second to import.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,38 +10,38 @@ from itertools import islice
 
 from lsprotocol import types
 
-from mcp_toolserver.capabilities.languages import CodeAnswer, CodeOperation, CodeQuery
+from mcp_toolserver.capabilities.code import CodeAnswer, CodeOperation, CodeQuery
 from mcp_toolserver.errors import Denied, Unavailable
 from mcp_toolserver.runtime.lsp.documents import Document
-from mcp_toolserver.runtime.lsp.session import PULL, Session
-from mcp_toolserver.runtime.lsp.spots import (
+from mcp_toolserver.runtime.lsp.responses import (
     CONVERTER,
-    MOST_LOOKED_AT,
+    MAX_ENTRIES,
     Found,
-    at,
-    beyond,
-    each,
     from_item,
     from_outline,
     from_problem,
     from_symbol,
     hover_text,
-    located,
-    named,
-    structured,
+    item_label,
+    location_at,
+    parse_as,
+    parse_list,
+    parse_locations,
     symbol_type,
+    unread,
 )
-from mcp_toolserver.runtime.lsp.view import Spot, View
-from mcp_toolserver.runtime.sandbox.wire import is_object
-from mcp_toolserver.text.code_asked import asked_place
-from mcp_toolserver.text.code_positions import to_units
+from mcp_toolserver.runtime.lsp.session import PULL, Session
+from mcp_toolserver.runtime.lsp.visible_locations import CodeLocation, LocationView
+from mcp_toolserver.runtime.sandbox.broker.messages import is_object
+from mcp_toolserver.text.code.positions import to_units
+from mcp_toolserver.text.code.resolve_symbol import asked_place
 
 _MOST_HOVER = 10_000
-_ITEMS = 3
-"""Of those that one place may stand for, whose calls are followed."""
+_MAX_ITEMS = 3
+"""How many call hierarchy items of one position are followed."""
 
-_OF_ONE_FILE = frozenset({"hover", "documentSymbol"})
-"""What can be answered before the whole project has been read."""
+_SINGLE_FILE = frozenset({"hover", "documentSymbol"})
+"""Operations that do not need the whole project to be indexed."""
 
 _METHODS: Mapping[CodeOperation, str] = {
     "goToDefinition": "textDocument/definition",
@@ -57,53 +57,52 @@ _METHODS: Mapping[CodeOperation, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asking:
-    """One question at one server."""
+class RequestHandler:
+    """Runs one query on one server."""
 
     session: Session
     document: Document
-    view: View
+    view: LocationView
     query: CodeQuery
     hiding: bool
-    """Whether the operator hides anything."""
+    """Whether a rule of the operator hides anything."""
 
     async def answer(self) -> CodeAnswer:
-        """Ask it.
+        """Run the query.
 
         Raises:
             InvalidInput: the position is not in the file.
-            Denied: a rule hides what the answer is about.
-            Unavailable: this server does not answer such questions.
-            Ended, Refused, TimeoutError, Unintelligible: it does not answer this one.
+            Denied: a rule hides the target.
+            Unavailable: the server does not support the operation.
+            ConnectionClosed, ResponseError, TimeoutError, ProtocolError: the server gave no answer.
         """
         operation = self.query.operation
         method = _METHODS.get(operation)
-        if method is not None and not self.session.offers(method):
+        if method is not None and not self.session.supports(method):
             raise Unavailable(
-                f"{self.session.name} does not offer {operation}. Ask with another operation, or use "
-                "grep_search."
+                f"{self.session.name} does not support {operation}. Use another operation, or grep_search."
             )
-        ask = partial(_ASKED[operation], self)
-        is_local = operation in _OF_ONE_FILE
+        ask = partial(_OPERATIONS[operation], self)
+        is_local = operation in _SINGLE_FILE
         found = await self._current(ask, is_local=is_local)
-        places = await self.view.shown(found.spots, self.query.limit)
+        places = await self.view.visible(found.locations, self.query.limit)
         looked_at = len(places) + self.view.withheld
         return CodeAnswer(
             places=places,
-            total=len(places) + max(0, len(found.spots) - looked_at) + found.beyond,
+            total=len(places) + max(0, len(found.locations) - looked_at) + found.unread,
             withheld=self.view.withheld,
             text=found.text,
             source=self.session.name,
-            unfinished=not is_local and not self.session.is_settled,
+            unfinished=not is_local and not self.session.is_indexed,
         )
 
     async def _current(self, ask: Callable[[], Awaitable[Found]], *, is_local: bool) -> Found:
-        opening = self.view.workspace.regular
-        # A server that tells of problems by itself has to know first.
-        if self.query.operation != "diagnostics" and (is_local or self.session.is_settled):
-            return await self.session.current(ask, opening)
-        await self.session.know(opening)
-        return await (ask() if is_local else self.session.settled(ask))
+        open_file = self.view.workspace.open_file
+        # A server that publishes diagnostics has to know of changes first.
+        if self.query.operation != "diagnostics" and (is_local or self.session.is_indexed):
+            return await self.session.query_current(ask, open_file)
+        await self.session.sync_files(open_file)
+        return await (ask() if is_local else self.session.query_until_stable(ask))
 
     @property
     def _place(self) -> types.TextDocumentPositionParams:
@@ -121,10 +120,10 @@ class Asking:
         return await self.session.request(method, CONVERTER.unstructure(params))
 
     async def definitions(self) -> Found:
-        return located(await self._request("textDocument/definition", self._place))
+        return parse_locations(await self._request("textDocument/definition", self._place))
 
     async def implementations(self) -> Found:
-        return located(await self._request("textDocument/implementation", self._place))
+        return parse_locations(await self._request("textDocument/implementation", self._place))
 
     async def references(self) -> Found:
         place = self._place
@@ -133,93 +132,101 @@ class Asking:
             position=place.position,
             context=types.ReferenceContext(include_declaration=True),
         )
-        found = located(await self._request("textDocument/references", params))
-        in_order = sorted(found.spots, key=lambda spot: (spot.uri, spot.line, spot.units))
-        return Found(spots=in_order, beyond=found.beyond)
+        found = parse_locations(await self._request("textDocument/references", params))
+        in_order = sorted(found.locations, key=lambda location: (location.uri, location.line, location.units))
+        return Found(locations=in_order, unread=found.unread)
 
     async def hover(self) -> Found:
         place = self._place
-        if self.hiding and self.session.offers("textDocument/definition"):
+        if self.hiding and self.session.supports("textDocument/definition"):
             self._refuse_hidden(await self.definitions())
         result = await self._request("textDocument/hover", place)
         if result is None:
             return Found()
-        return Found(text=hover_text(structured(result, types.Hover).contents)[:_MOST_HOVER])
+        return Found(text=hover_text(parse_as(result, types.Hover).contents)[:_MOST_HOVER])
 
     def _refuse_hidden(self, defined: Found) -> None:
-        """What a server says of a name quotes the file that defines it."""
-        if any(self.view.is_hidden(spot.uri) for spot in defined.spots):
+        """Refuse a name defined in a hidden file: the hover text quotes that file."""
+        if any(self.view.is_hidden(location.uri) for location in defined.locations):
             raise Denied("A rule of the operator hides the file that defines this. Go on without it.")
 
     async def outline(self) -> Found:
         params = types.DocumentSymbolParams(text_document=self._identity)
         result = await self._request("textDocument/documentSymbol", params)
-        symbols = each(
+        symbols = parse_list(
             result, lambda raw: types.SymbolInformation if "location" in raw else types.DocumentSymbol
         )
-        spots = islice(from_outline(symbols, self.document.uri, 0), MOST_LOOKED_AT)
-        return Found(spots=tuple(spots), beyond=beyond(result))
+        locations = islice(from_outline(symbols, self.document.uri, 0), MAX_ENTRIES)
+        return Found(locations=tuple(locations), unread=unread(result))
 
     async def symbols(self) -> Found:
         result = await self._request("workspace/symbol", types.WorkspaceSymbolParams(query=self.query.symbol))
-        return Found(spots=tuple(map(from_symbol, each(result, symbol_type))), beyond=beyond(result))
+        return Found(
+            locations=tuple(map(from_symbol, parse_list(result, symbol_type))), unread=unread(result)
+        )
 
     async def hierarchy(self) -> Found:
-        return Found(spots=[from_item(item) for item in await self._items()])
+        return Found(locations=[from_item(item) for item in await self._items()])
 
     async def incoming(self) -> Found:
-        spots: list[Spot] = []
-        for item in (await self._items())[:_ITEMS]:
+        locations: list[CodeLocation] = []
+        for item in (await self._items())[:_MAX_ITEMS]:
             calls = await self._request(
                 "callHierarchy/incomingCalls", types.CallHierarchyIncomingCallsParams(item=item)
             )
-            for call in each(calls, lambda _: types.CallHierarchyIncomingCall):
-                spots += (at(call.from_.uri, place, named(call.from_)) for place in call.from_ranges)
-        return Found(spots=spots)
+            for call in parse_list(calls, lambda _: types.CallHierarchyIncomingCall):
+                locations += (
+                    location_at(call.from_.uri, place, item_label(call.from_)) for place in call.from_ranges
+                )
+        return Found(locations=locations)
 
     async def outgoing(self) -> Found:
-        spots: list[Spot] = []
-        for item in (await self._items())[:_ITEMS]:
+        locations: list[CodeLocation] = []
+        for item in (await self._items())[:_MAX_ITEMS]:
             calls = await self._request(
                 "callHierarchy/outgoingCalls", types.CallHierarchyOutgoingCallsParams(item=item)
             )
-            spots += (from_item(call.to) for call in each(calls, lambda _: types.CallHierarchyOutgoingCall))
-        return Found(spots=spots)
+            locations += (
+                from_item(call.to) for call in parse_list(calls, lambda _: types.CallHierarchyOutgoingCall)
+            )
+        return Found(locations=locations)
 
-    async def problems(self) -> Found:
-        told = await self._problems()
-        found = each(told, lambda _: types.Diagnostic)
+    async def diagnostics(self) -> Found:
+        published = await self._diagnostics()
+        found = parse_list(published, lambda _: types.Diagnostic)
         in_order = sorted(found, key=lambda one: (one.range.start.line, one.range.start.character))
-        return Found(spots=[from_problem(self.document.uri, one) for one in in_order], beyond=beyond(told))
+        return Found(
+            locations=[from_problem(self.document.uri, one) for one in in_order], unread=unread(published)
+        )
 
-    async def _problems(self) -> object:
-        # A server may say after it was introduced that it wants to be asked.
-        told = None if self.session.offers(PULL) else await self.session.problems(self.document)
-        if self.session.offers(PULL):
+    async def _diagnostics(self) -> object:
+        # A server may register this capability after initialization.
+        published = None if self.session.supports(PULL) else await self.session.diagnostics(self.document)
+        if self.session.supports(PULL):
             params = types.DocumentDiagnosticParams(text_document=self._identity)
             report = await self._request(PULL, params)
             return report.get("items") if is_object(report) else None
-        if told is None:
+        if published is None:
             raise Unavailable(
-                f"{self.session.name} has not said anything about '{self.query.path}' yet. Ask again, or run "
-                "the checks of the project."
+                f"{self.session.name} has not reported on '{self.query.path}' yet. Try again, or run the "
+                "project's checks."
             )
-        return told
+        return published
 
     async def _items(self) -> list[types.CallHierarchyItem]:
         result = await self._request("textDocument/prepareCallHierarchy", self._place)
-        return each(result, lambda _: types.CallHierarchyItem)
+        return parse_list(result, lambda _: types.CallHierarchyItem)
 
 
-_ASKED: Mapping[CodeOperation, Callable[[Asking], Awaitable[Found]]] = {
-    "goToDefinition": Asking.definitions,
-    "goToImplementation": Asking.implementations,
-    "findReferences": Asking.references,
-    "hover": Asking.hover,
-    "documentSymbol": Asking.outline,
-    "workspaceSymbol": Asking.symbols,
-    "prepareCallHierarchy": Asking.hierarchy,
-    "incomingCalls": Asking.incoming,
-    "outgoingCalls": Asking.outgoing,
-    "diagnostics": Asking.problems,
+_OPERATIONS: Mapping[CodeOperation, Callable[[RequestHandler], Awaitable[Found]]] = {
+    "goToDefinition": RequestHandler.definitions,
+    "goToImplementation": RequestHandler.implementations,
+    "findReferences": RequestHandler.references,
+    "hover": RequestHandler.hover,
+    "documentSymbol": RequestHandler.outline,
+    "workspaceSymbol": RequestHandler.symbols,
+    "prepareCallHierarchy": RequestHandler.hierarchy,
+    "incomingCalls": RequestHandler.incoming,
+    "outgoingCalls": RequestHandler.outgoing,
+    "diagnostics": RequestHandler.diagnostics,
 }

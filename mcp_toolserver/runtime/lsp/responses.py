@@ -1,4 +1,4 @@
-"""What language servers answer, from JSON by the types of the protocol to the places that it names."""
+"""Converts responses of language servers from JSON to locations."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -9,15 +9,15 @@ from cattrs.errors import BaseValidationError, StructureHandlerNotFoundError
 from lsprotocol import types
 from lsprotocol.converters import get_converter
 
-from mcp_toolserver.runtime.lsp.view import Spot
-from mcp_toolserver.runtime.lsp.wire import Unintelligible
-from mcp_toolserver.runtime.sandbox.wire import is_list, is_object
+from mcp_toolserver.runtime.lsp.framing import ProtocolError
+from mcp_toolserver.runtime.lsp.visible_locations import CodeLocation
+from mcp_toolserver.runtime.sandbox.broker.messages import is_list, is_object
 
 T = TypeVar("T")
 Contents = types.MarkupContent | types.MarkedString | Sequence[types.MarkedString]
 
-MOST_LOOKED_AT = 2_000
-"""Entries of one answer that are looked at."""
+MAX_ENTRIES = 2_000
+"""Entries of one response that are read."""
 
 _MOST_DEPTH = 20
 
@@ -26,53 +26,53 @@ CONVERTER = get_converter()
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What came of a question."""
+    """The result of a query."""
 
-    spots: Sequence[Spot] = ()
-    beyond: int = 0
-    """Entries that were not looked at."""
+    locations: Sequence[CodeLocation] = ()
+    unread: int = 0
+    """Entries that were not read."""
     text: str = ""
 
 
-def beyond(result: object) -> int:
-    """How many entries of a list are not looked at."""
-    return max(0, len(result) - MOST_LOOKED_AT) if is_list(result) else 0
+def unread(result: object) -> int:
+    """Return how many entries of a list are not read."""
+    return max(0, len(result) - MAX_ENTRIES) if is_list(result) else 0
 
 
-def each(result: object, kind: Callable[[dict[str, object]], type[T]]) -> list[T]:
-    """The entries of a list as what `kind` says they are; without those that are not.
+def parse_list(result: object, kind: Callable[[dict[str, object]], type[T]]) -> list[T]:
+    """Parse the entries of a list as the type that `kind` returns; skip invalid ones.
 
     Raises:
-        Unintelligible: there are some, and all are wrong.
+        ProtocolError: all entries are invalid.
     """
-    raws = result[:MOST_LOOKED_AT] if is_list(result) else []
+    raws = result[:MAX_ENTRIES] if is_list(result) else []
     found: list[T] = []
     for raw in raws:
-        with suppress(Unintelligible):
-            found.append(structured(raw, kind(raw if is_object(raw) else {})))
+        with suppress(ProtocolError):
+            found.append(parse_as(raw, kind(raw if is_object(raw) else {})))
     if raws and not found:
-        raise Unintelligible(_MISSHAPEN)
+        raise ProtocolError(_MALFORMED)
     return found
 
 
-_MISSHAPEN = "sent an answer that is not as the protocol prescribes"
+_MALFORMED = "sent a response that violates the protocol"
 _FAILURES = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What the library raises, beside its own, for values of the wrong kind."""
+"""Exceptions of the converter for invalid values, besides its own."""
 
 
-def structured(raw: object, kind: type[T]) -> T:
-    """Raises: Unintelligible: it has not the shape that the protocol prescribes."""
+def parse_as(raw: object, kind: type[T]) -> T:
+    """Parse a value. Raises: ProtocolError: it does not match the protocol."""
     try:
         return CONVERTER.structure(raw, kind)
     except (BaseValidationError, StructureHandlerNotFoundError, *_FAILURES):
-        raise Unintelligible(_MISSHAPEN) from None
+        raise ProtocolError(_MALFORMED) from None
 
 
-def located(result: object) -> Found:
-    """Where one or several locations lead."""
+def parse_locations(result: object) -> Found:
+    """Parse one or several locations."""
     raws = [result] if is_object(result) else result
-    places = each(raws, lambda raw: types.LocationLink if "targetUri" in raw else types.Location)
-    return Found(spots=tuple(dict.fromkeys(map(_location, places))), beyond=beyond(result))
+    places = parse_list(raws, lambda raw: types.LocationLink if "targetUri" in raw else types.Location)
+    return Found(locations=tuple(dict.fromkeys(map(_parse_location, places))), unread=unread(result))
 
 
 def symbol_type(raw: dict[str, object]) -> type[types.SymbolInformation] | type[types.WorkspaceSymbol]:
@@ -80,14 +80,14 @@ def symbol_type(raw: dict[str, object]) -> type[types.SymbolInformation] | type[
     return types.SymbolInformation if is_object(place) and "range" in place else types.WorkspaceSymbol
 
 
-def _location(place: types.Location | types.LocationLink) -> Spot:
+def _parse_location(place: types.Location | types.LocationLink) -> CodeLocation:
     if isinstance(place, types.LocationLink):
-        return at(place.target_uri, place.target_selection_range)
-    return at(place.uri, place.range)
+        return location_at(place.target_uri, place.target_selection_range)
+    return location_at(place.uri, place.range)
 
 
-def at(uri: str, place: types.Range, label: str = "", text: str | None = None) -> Spot:
-    return Spot(uri=uri, line=place.start.line, units=place.start.character, label=label, text=text)
+def location_at(uri: str, place: types.Range, label: str = "", text: str | None = None) -> CodeLocation:
+    return CodeLocation(uri=uri, line=place.start.line, units=place.start.character, label=label, text=text)
 
 
 def _kind(kind: types.SymbolKind) -> str:
@@ -95,34 +95,34 @@ def _kind(kind: types.SymbolKind) -> str:
     return "".join(f" {c.lower()}" if c.isupper() else c for c in kind.name).strip()
 
 
-def from_item(item: types.CallHierarchyItem) -> Spot:
-    return at(item.uri, item.selection_range, named(item))
+def from_item(item: types.CallHierarchyItem) -> CodeLocation:
+    return location_at(item.uri, item.selection_range, item_label(item))
 
 
-def named(item: types.CallHierarchyItem) -> str:
+def item_label(item: types.CallHierarchyItem) -> str:
     return f"{_kind(item.kind)} {item.name}"
 
 
-def from_symbol(symbol: types.SymbolInformation | types.WorkspaceSymbol) -> Spot:
+def from_symbol(symbol: types.SymbolInformation | types.WorkspaceSymbol) -> CodeLocation:
     label = f"{_kind(symbol.kind)} {symbol.name}"
     if symbol.container_name:
         label = f"{label} in {symbol.container_name}"
     place = symbol.location
     if isinstance(place, types.Location):
-        return at(place.uri, place.range, label)
-    return Spot(uri=place.uri, line=0, units=0, label=label)
+        return location_at(place.uri, place.range, label)
+    return CodeLocation(uri=place.uri, line=0, units=0, label=label)
 
 
 Symbol = types.DocumentSymbol | types.SymbolInformation
 
 
-def from_outline(symbols: Sequence[Symbol], uri: str, depth: int) -> Iterator[Spot]:
-    """What a file holds, in its order, each before what lies in it."""
+def from_outline(symbols: Sequence[Symbol], uri: str, depth: int) -> Iterator[CodeLocation]:
+    """Yield the symbols of a file in order, parents first."""
     for symbol in sorted(symbols, key=_start):
         line, units = _start(symbol)
         detail = "" if isinstance(symbol, types.SymbolInformation) else symbol.detail or ""
         label = f"{_kind(symbol.kind)} {symbol.name}"
-        yield Spot(uri=uri, line=line, units=units, label=label, text=detail, depth=depth)
+        yield CodeLocation(uri=uri, line=line, units=units, label=label, text=detail, depth=depth)
         if isinstance(symbol, types.DocumentSymbol) and symbol.children and depth < _MOST_DEPTH:
             yield from from_outline(symbol.children, uri, depth + 1)
 
@@ -133,11 +133,11 @@ def _start(symbol: Symbol) -> tuple[int, int]:
     return start.line, start.character
 
 
-def from_problem(uri: str, problem: types.Diagnostic) -> Spot:
+def from_problem(uri: str, problem: types.Diagnostic) -> CodeLocation:
     severity = (problem.severity or types.DiagnosticSeverity.Error).name.lower()
     origin = " ".join(str(part) for part in (problem.source, problem.code) if part not in (None, ""))
     message = " ".join(str(problem.message).split())
-    return at(uri, problem.range, severity, f"{message} [{origin}]" if origin else message)
+    return location_at(uri, problem.range, severity, f"{message} [{origin}]" if origin else message)
 
 
 def hover_text(contents: Contents) -> str:

@@ -1,50 +1,49 @@
-"""What a search can say of code without a language server: lines that look like definitions, and lines that
-hold the name. It knows nothing of scopes or types.
-"""
+"""Answers queries with text search when no language server is available: lines that look like definitions,
+and lines that contain the name. Scopes and types are ignored."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from mcp_toolserver.capabilities.code import CodeAnswer, CodePlace, CodeQuery
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.languages import CodeAnswer, CodePlace, CodeQuery
 from mcp_toolserver.capabilities.search import LineQuery, Search
 from mcp_toolserver.errors import InvalidInput, Unavailable
-from mcp_toolserver.runtime.beneath import below
-from mcp_toolserver.runtime.fs import Workspace
-from mcp_toolserver.runtime.lsp.documents import read
-from mcp_toolserver.runtime.lsp.view import MOST_TEXT
-from mcp_toolserver.text.code_asked import asked_place
-from mcp_toolserver.text.code_languages import (
+from mcp_toolserver.runtime.files.path_resolver import relative_to
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.lsp.documents import read_text
+from mcp_toolserver.runtime.lsp.visible_locations import MOST_TEXT
+from mcp_toolserver.text.code.languages import (
     LANGUAGES,
     Language,
     definition_pattern,
     outline,
     searched_language,
 )
-from mcp_toolserver.text.code_positions import code_lines, symbol_at, symbol_start
+from mcp_toolserver.text.code.positions import code_lines, symbol_at, symbol_start
+from mcp_toolserver.text.code.resolve_symbol import asked_place
 
 SOURCE = "a search for definitions by their form"
 _FOUND = re.compile(r"(?P<path>.+?):(?P<line>[0-9]+):(?P<text>.*)", re.DOTALL)
 _SHOWN_OF_DEFINITION = 6
-"""Lines of a definition that stand for what is known of it."""
+"""Lines of a definition shown as hover text."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fallback:
-    """Answers from the text alone."""
+class SearchFallback:
+    """Answers queries from the text alone."""
 
     workspace: Workspace
     search: Search | None
     why: str
-    """Why no language server does."""
+    """Why no language server is available."""
 
     async def answer(self, query: CodeQuery) -> CodeAnswer:
-        """Answer.
+        """Answer a query.
 
         Raises:
-            Unavailable: a search cannot.
-            InvalidInput, NotFound, Denied: as for any question.
+            Unavailable: a search cannot answer it.
+            InvalidInput, NotFound, Denied: as for any query.
         """
         match query.operation:
             case "documentSymbol":
@@ -60,7 +59,7 @@ class Fallback:
             case _:
                 raise Unavailable(
                     f"{self.why} {query.operation} needs one; goToDefinition, findReferences, hover and the "
-                    "symbols can be searched without."
+                    "symbol operations work without."
                 )
 
     async def _outline(self, query: CodeQuery) -> CodeAnswer:
@@ -86,18 +85,16 @@ class Fallback:
         patterns = dict.fromkeys(definition_pattern(language, name) for language in LANGUAGES)
         endings = sorted({ending for language in LANGUAGES for ending in language.ids})
         pattern = "|".join(patterns)
-        return await self._searched(query, pattern, f"*.{{{','.join(endings)}}}", ignore_case=True)
+        return await self._search(query, pattern, f"*.{{{','.join(endings)}}}", ignore_case=True)
 
     async def _definitions(self, query: CodeQuery) -> CodeAnswer:
-        language, symbol = await self._meant(query)
+        language, symbol = await self._symbol(query)
         pattern = definition_pattern(language, re.escape(symbol))
-        return await self._searched(self._everywhere(query, symbol), pattern, language.glob)
+        return await self._search(self._everywhere(query, symbol), pattern, language.glob)
 
     async def _references(self, query: CodeQuery) -> CodeAnswer:
-        language, symbol = await self._meant(query)
-        return await self._searched(
-            self._everywhere(query, symbol), rf"\b{re.escape(symbol)}\b", language.glob
-        )
+        language, symbol = await self._symbol(query)
+        return await self._search(self._everywhere(query, symbol), rf"\b{re.escape(symbol)}\b", language.glob)
 
     async def _hover(self, query: CodeQuery) -> CodeAnswer:
         found = await self._definitions(query)
@@ -105,12 +102,12 @@ class Fallback:
             return found
         first = found.places[0]
         lines = await self._lines(self.workspace.canonical(first.path))
-        shown = lines[first.line - 1 : first.line - 1 + _SHOWN_OF_DEFINITION]
-        text = "\n".join((f"{first.path}:{first.line}", *(line[:MOST_TEXT] for line in shown)))
+        visible = lines[first.line - 1 : first.line - 1 + _SHOWN_OF_DEFINITION]
+        text = "\n".join((f"{first.path}:{first.line}", *(line[:MOST_TEXT] for line in visible)))
         return self._answer((), 0, text)
 
-    async def _meant(self, query: CodeQuery) -> tuple[Language, str]:
-        """The name that stands at the place of the question."""
+    async def _symbol(self, query: CodeQuery) -> tuple[Language, str]:
+        """Return the name at the queried position."""
         language = searched_language(query.path)
         if query.symbol and query.line is None:
             return language, query.symbol
@@ -125,13 +122,13 @@ class Fallback:
         return language, symbol
 
     async def _lines(self, path: CanonicalPath) -> list[str]:
-        return code_lines((await read(path, self.workspace.regular)).text)
+        return code_lines((await read_text(path, self.workspace.open_file)).text)
 
-    async def _searched(
+    async def _search(
         self, query: CodeQuery, pattern: str, glob: str, *, ignore_case: bool = False
     ) -> CodeAnswer:
         if self.search is None:
-            raise Unavailable(f"{self.why} A search cannot stand in for it: none can run here.")
+            raise Unavailable(f"{self.why} Search, the fallback, is unavailable too.")
         found = await self.search.lines(
             LineQuery(
                 pattern=pattern,
@@ -147,9 +144,9 @@ class Fallback:
         return self._answer(places, max(found.total, len(places)))
 
     def _everywhere(self, query: CodeQuery, symbol: str) -> CodeQuery:
-        """The question about `symbol` in all of the root that its file lies in."""
+        """Return the query for `symbol` in the whole root of its file."""
         absolute = self.workspace.spellings(query.path)[-1]
-        root = next(root for root in self.workspace.roots if below(root, absolute) is not None)
+        root = next(root for root in self.workspace.roots if relative_to(root, absolute) is not None)
         return replace(query, path=self.workspace.canonical(root), symbol=symbol)
 
     def _answer(self, places: Sequence[CodePlace], total: int, text: str = "") -> CodeAnswer:

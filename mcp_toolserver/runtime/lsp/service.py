@@ -1,23 +1,22 @@
-"""Questions about code, before there is one: what answers them is imported for the first."""
+"""Defers the imports for language servers until the first query."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mcp_toolserver.capabilities.languages import CodeAnswer, CodeQuery, Languages
+from mcp_toolserver.capabilities.code import CodeAnswer, CodeQuery, Languages
 from mcp_toolserver.capabilities.search import Search
-from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.dialogue import Dialogue, converse
-from mcp_toolserver.runtime.fs import Workspace
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
 
 if TYPE_CHECKING:
     from mcp_toolserver.runtime.lsp.pool import Pool
 
 
 class LanguageServers:
-    """The language servers of this server, started by `broker`; None where they cannot be confined. Programs
-    are looked for in `path`, but not in `roots`. `search` stands in for them.
-    """
+    """The language servers of this process, started by `broker`; None if they cannot be sandboxed.
+    Executables are searched in `path`, but not inside `roots`. `search` is the fallback."""
 
     def __init__(
         self,
@@ -36,34 +35,34 @@ class LanguageServers:
         self._pool: Pool | None = None
 
     def within(self, workspace: Workspace) -> Languages:
-        """What is known of the code in `workspace`."""
-        return _Within(self, workspace)
+        """Return the queries for the code in `workspace`."""
+        return _CallLanguages(self, workspace)
 
     async def ask(self, query: CodeQuery, workspace: Workspace) -> CodeAnswer:
         """See `Languages.ask`."""
-        # A server that is never asked about code starts without these.
-        from mcp_toolserver.runtime.lsp.languages import CodeAnswers
+        # Most processes never need these imports.
+        from mcp_toolserver.runtime.lsp.code_queries import CodeQueries
+        from mcp_toolserver.runtime.lsp.executables import search_folders
         from mcp_toolserver.runtime.lsp.pool import Pool
-        from mcp_toolserver.runtime.lsp.programs import places
 
         if self._pool is None and self._broker is not None:
-            self._pool = Pool(self._start, places(self._path), self._roots)
+            self._pool = Pool(self._start, search_folders(self._path), self._roots)
         search = None if self._search is None else self._search(workspace)
-        answers = CodeAnswers(pool=self._pool, workspace=workspace, search=search, hiding=self._hiding)
+        answers = CodeQueries(pool=self._pool, workspace=workspace, search=search, hiding=self._hiding)
         return await answers.ask(query)
 
     async def aclose(self) -> None:
-        """End them all."""
+        """End all servers."""
         if self._pool is not None:
             await self._pool.aclose()
 
-    async def _start(self, argv: Sequence[str], cwd: int) -> Dialogue:
+    async def _start(self, argv: Sequence[str], cwd: int, roots: Sequence[str] | None) -> InteractiveProcess:
         assert self._broker is not None
-        return await converse(self._broker, argv, cwd=cwd)
+        return await start_interactive(self._broker, argv, cwd=cwd, roots=roots)
 
 
 @dataclass(frozen=True)
-class _Within:
+class _CallLanguages:
     """Implements `capabilities.Languages`."""
 
     servers: LanguageServers

@@ -1,4 +1,4 @@
-"""One running language server and what it has told so far."""
+"""Manages one running language server: initialization, documents, progress and diagnostics."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,31 +14,36 @@ from anyio import to_thread
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import ToolError
-from mcp_toolserver.runtime.lsp.documents import MOST_OPEN, Document, Documents, Open, Pages
-from mcp_toolserver.runtime.lsp.manners import answered, encoding, introduction, registered
-from mcp_toolserver.runtime.lsp.talk import Ended, Partner, Refused, Talk
+from mcp_toolserver.runtime.lsp.client_capabilities import (
+    answer_request,
+    encoding,
+    initialize_params,
+    registered_methods,
+)
+from mcp_toolserver.runtime.lsp.connection import Connection, ConnectionClosed, ResponseError, ServerProcess
+from mcp_toolserver.runtime.lsp.documents import MOST_OPEN, Document, Documents, LineCache, OpenFile
+from mcp_toolserver.runtime.lsp.file_watcher import DELETED, FileFilter, FileWatcher, Kind
 from mcp_toolserver.runtime.lsp.uris import to_uri
-from mcp_toolserver.runtime.lsp.watch import DELETED, Kind, Wanted, Watch
-from mcp_toolserver.runtime.sandbox.wire import is_list, is_object
-from mcp_toolserver.text.code_languages import Language, ending
-from mcp_toolserver.text.code_positions import Encoding
+from mcp_toolserver.runtime.sandbox.broker.messages import is_list, is_object
+from mcp_toolserver.text.code.languages import Language, ending
+from mcp_toolserver.text.code.positions import Encoding
 
 T = TypeVar("T")
 
 _FEW_FILES = 1_000
-"""Of a project: to look at them all takes less than to have a thread do it, or not much more."""
+"""Projects up to this size are polled on the event loop."""
 
 _MOST_REMEMBERED = 1_000
-"""Files whose diagnostics are kept, and pieces of work that are followed."""
+"""Largest number of stored diagnostics and of tracked progress tokens."""
 
-_CHANGED_MEANWHILE = (-32801, -32802)
-"""The server asks to be asked again: the content was modified, or it cancelled the work itself."""
+_RETRY_CODES = (-32801, -32802)
+"""ContentModified and ServerCancelled: the server wants the request again."""
 
-_ASKED_AGAIN = 4
+_MAX_RETRIES = 4
 _PAUSE = 0.1
 
-_STEADY = 2
-"""Answers in a row that repeat the one before."""
+_STABLE_ANSWERS = 2
+"""Equal responses in a row after which a server counts as indexed."""
 
 PULL = "textDocument/diagnostic"
 PROVIDERS = {
@@ -51,268 +56,273 @@ PROVIDERS = {
     "textDocument/prepareCallHierarchy": "callHierarchyProvider",
     "workspace/symbol": "workspaceSymbolProvider",
 }
-"""What a server says of itself to offer a method."""
+"""The capability by which a server announces each method."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Published:
-    """What a server has told to be wrong in a file."""
+class PublishedDiagnostics:
+    """The diagnostics that a server published for a file."""
 
     items: object
     version: int | None
-    at: float
+    received_at: float
 
     def is_of(self, document: Document) -> bool:
-        """Whether it is about the document as it is now."""
-        return self.at >= document.told if self.version is None else self.version == document.version
+        """Whether the diagnostics are for the current text of the document."""
+        return (
+            self.received_at >= document.sent_at if self.version is None else self.version == document.version
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionLimits:
-    """How long one server is waited for, in seconds."""
+    """Timeouts for one server, in seconds."""
 
     start: float = 20.0
     answer: float = 25.0
-    reading: float = 10.0
-    """For a new server to read the project; then what it knows has to do."""
-    youth: float = 2.0
-    """A server that is no older may not even have begun to read."""
-    steady: float = 0.5
-    """When a new server says the same again after this time, twice, it is believed."""
-    silence: float = 5.0
-    """Work that was begun and not heard of for so long is not waited for."""
+    indexing: float = 10.0
+    """Time for a new server to index the project; later answers are accepted as they are."""
+    min_age: float = 2.0
+    """A younger server may not have started to index."""
+    poll_interval: float = 0.5
+    """Interval between repeated queries to a new server."""
+    progress_timeout: float = 5.0
+    """Progress without updates for this long is ignored."""
     diagnostics: float = 10.0
-    """For a server to tell what is wrong in a document by itself ..."""
+    """Time for a server to publish diagnostics of a document ..."""
     recheck: float = 1.0
-    """... and to tell it again after something else has changed."""
-    afterthought: float = 0.25
-    """A server that tells of problems without being asked may go on to tell of more."""
+    """... and to publish them again after another file changed."""
+    quiet_period: float = 0.25
+    """Time without new diagnostics after which they are complete."""
 
 
 @dataclass(kw_only=True)
 class Session:
-    """A server that has been introduced. `name` is its program's."""
+    """An initialized server. `name` is the name of its program."""
 
     name: str
     folder: str
     language: Language
     limits: SessionLimits
-    talk: Talk = field(init=False)
+    connection: Connection = field(init=False)
     documents: Documents = field(init=False)
-    pages: Pages = field(default_factory=Pages)
-    """What its answers have shown."""
+    pages: LineCache = field(default_factory=LineCache)
+    """Lines of the files in its responses."""
     encoding: Encoding = "utf-16"
-    published: dict[str, Published] = field(default_factory=dict[str, Published])
-    """By address, what came last."""
-    _offers: Mapping[str, object] = field(default_factory=dict[str, object])
+    published: dict[str, PublishedDiagnostics] = field(default_factory=dict[str, PublishedDiagnostics])
+    """Latest diagnostics by URI."""
+    _server_capabilities: Mapping[str, object] = field(default_factory=dict[str, object])
     _registered: set[str] = field(default_factory=set[str])
-    _working: dict[str, float] = field(default_factory=dict[str, float])
-    """By token, when it was last heard of."""
-    is_settled: bool = False
-    """It was seen to have read the project."""
+    _progress_tokens: dict[str, float] = field(default_factory=dict[str, float])
+    """Time of the last update by progress token."""
+    is_indexed: bool = False
+    """Whether the server has indexed the project."""
     _changed: float = 0.0
     _began: float = field(default_factory=monotonic)
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
-    _news_told: int = 0
-    """How often it was told of changes."""
+    _activity: asyncio.Event = field(default_factory=asyncio.Event)
+    _change_count: int = 0
+    """How many times changes were sent."""
     _lock: anyio.Lock = field(default_factory=anyio.Lock)
 
     @cached_property
-    def _watch(self) -> Watch:
+    def _watch(self) -> FileWatcher:
         endings = tuple(f".{end}" for end in self.language.ids)
-        return Watch(self.folder, Wanted(endings=endings, names=self.language.markers))
+        return FileWatcher(self.folder, FileFilter(endings=endings, names=self.language.markers))
 
-    async def begin(self, partner: Partner) -> None:
-        """Introduce ourselves to the server at the other end.
+    async def initialize(self, process: ServerProcess) -> None:
+        """Connect to the server and initialize it.
 
         Raises:
-            Ended, Refused: it does not want to serve.
-            TimeoutError: it says nothing.
+            ConnectionClosed, ResponseError: the server refuses.
+            TimeoutError: it does not answer.
         """
-        self.talk = Talk(partner, self._answer, self._hear, self._announce)
-        self.documents = Documents(self.talk.notify)
-        await to_thread.run_sync(self._watch.look)
+        self.connection = Connection(process, self._answer, self._on_notification, self._wake_waiters)
+        self.documents = Documents(self.connection.notify)
+        await to_thread.run_sync(self._watch.poll)
         with anyio.fail_after(self.limits.start):
-            result = await self.talk.request("initialize", introduction(self.folder))
-        offers = result.get("capabilities") if is_object(result) else None
-        self._offers = offers if is_object(offers) else {}
-        self.encoding = encoding(self._offers.get("positionEncoding"))
-        self.talk.notify("initialized", {})
+            result = await self.connection.request("initialize", initialize_params(self.folder))
+        offered = result.get("capabilities") if is_object(result) else None
+        self._server_capabilities = offered if is_object(offered) else {}
+        self.encoding = encoding(self._server_capabilities.get("positionEncoding"))
+        self.connection.notify("initialized", {})
 
-    def offers(self, method: str) -> bool:
-        """Whether the server answers `method`."""
-        return method in self._registered or self._offers.get(PROVIDERS[method]) not in (None, False)
+    def supports(self, method: str) -> bool:
+        """Whether the server supports `method`."""
+        return method in self._registered or self._server_capabilities.get(PROVIDERS[method]) not in (
+            None,
+            False,
+        )
 
     @property
     def is_busy(self) -> bool:
-        """Whether it says that it is at work."""
-        since = monotonic() - self.limits.silence
-        return any(heard > since for heard in self._working.values())
+        """Whether it reports work in progress."""
+        since = monotonic() - self.limits.progress_timeout
+        return any(updated > since for updated in self._progress_tokens.values())
 
-    async def document(self, path: CanonicalPath, opening: Open) -> Document:
-        """The document of an absolute path, which the server has open now; it and all that are open are as
-        their files.
-
-        Raises:
-            Ended: the server is gone.
-            NotFound, Denied, InvalidInput: see `documents.read`.
-        """
-        async with self._lock:
-            if await self.documents.refresh(opening):
-                self._has_news()
-                await self._look(opening)
-            return await self.documents.open(path, self._identifier(path), opening)
-
-    async def know(self, opening: Open) -> None:
-        """Tell the server which files have changed on disk.
+    async def document(self, path: CanonicalPath, open_file: OpenFile) -> Document:
+        """Open the document of an absolute path, after sending all changes of open documents.
 
         Raises:
-            Ended: the server is gone.
+            ConnectionClosed: the server is gone.
+            NotFound, Denied, InvalidInput: see `documents.read_text`.
         """
         async with self._lock:
-            await self._look(opening)
+            if await self.documents.refresh(open_file):
+                self._note_change()
+                await self._send_changes(open_file)
+            return await self.documents.open(path, self._identifier(path), open_file)
 
-    async def current(self, ask: Callable[[], Awaitable[T]], opening: Open) -> T:
-        """The answer to `ask` of a server that knows which files have changed on disk.
+    async def sync_files(self, open_file: OpenFile) -> None:
+        """Send changed files to the server.
 
-        They are looked at while it answers. When any has changed, it is told and asked once more.
+        Raises:
+            ConnectionClosed: the server is gone.
         """
-        before = self._news_told
+        async with self._lock:
+            await self._send_changes(open_file)
+
+    async def query_current(self, ask: Callable[[], Awaitable[T]], open_file: OpenFile) -> T:
+        """Return the answer to `ask` from a server that knows all changes on disk.
+
+        Files are polled while the server answers. If any changed, the changes are sent and the query is
+        repeated.
+        """
+        before = self._change_count
         asked = asyncio.ensure_future(ask())
         try:
-            # It sends the question first.
+            # Let the task send the request first.
             await asyncio.sleep(0)
-            await self.know(opening)
-            if before == self._news_told:
+            await self.sync_files(open_file)
+            if before == self._change_count:
                 return await asked
-            # Some servers fail at the next question when this one is cancelled.
+            # Some servers fail at the next request if this one is cancelled.
             await asyncio.wait((asked,))
         finally:
-            await _dropped(asked)
+            await _discard(asked)
         return await ask()
 
     async def request(self, method: str, params: object) -> object:
-        """Ask.
+        """Send a request; repeat it if the server asks for that.
 
         Raises:
-            Ended, Refused: there is no answer.
-            TimeoutError: none came in time.
+            ConnectionClosed, ResponseError: there is no answer.
+            TimeoutError: there was no answer in time.
         """
         with anyio.fail_after(self.limits.answer):
-            for _ in range(_ASKED_AGAIN):
+            for _ in range(_MAX_RETRIES):
                 try:
-                    return await self.talk.request(method, params)
-                except Refused as error:
-                    if error.code not in _CHANGED_MEANWHILE:
+                    return await self.connection.request(method, params)
+                except ResponseError as error:
+                    if error.code not in _RETRY_CODES:
                         raise
                 await anyio.sleep(_PAUSE)
-            return await self.talk.request(method, params)
+            return await self.connection.request(method, params)
 
-    async def settled(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """The answer to `ask` of a server that has read the project, or has had time enough to.
+    async def query_until_stable(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Return the answer to `ask` from a server that has indexed the project, or has had enough time to.
 
-        Few say when they have. So one that was just started is asked until it says the same and has no more
-        work to do. `is_settled` then says whether it came to that.
+        Few servers report when indexing is done. A new server is queried until the answer repeats and no work
+        is in progress; `is_indexed` records that.
         """
         found = await ask()
         same = 0
-        with anyio.move_on_after(self.limits.reading):
-            while not self.is_settled:
-                await anyio.sleep(self.limits.steady)
+        with anyio.move_on_after(self.limits.indexing):
+            while not self.is_indexed:
+                await anyio.sleep(self.limits.poll_interval)
                 again = await ask()
                 same = same + 1 if again == found else 0
                 found = again
-                is_young = monotonic() - self._began < self.limits.youth
-                self.is_settled = same >= _STEADY and not is_young and not self.is_busy
+                is_young = monotonic() - self._began < self.limits.min_age
+                self.is_indexed = same >= _STABLE_ANSWERS and not is_young and not self.is_busy
         return found
 
-    async def problems(self, document: Document) -> object | None:
-        """What the server tells of a document by itself; None when it tells nothing in time, or wants
-        to be asked.
+    async def diagnostics(self, document: Document) -> object | None:
+        """Return the diagnostics that the server publishes; None if it publishes none in time, or wants to be
+        asked.
 
         Raises:
-            Ended: the server is gone.
+            ConnectionClosed: the server is gone.
         """
 
-        def told() -> bool:
+        def is_known() -> bool:
             found = self.published.get(document.uri)
             return found is not None and found.is_of(document)
 
-        def told_since() -> bool:
-            return told() and self.published[document.uri].at >= self._changed
+        def is_current() -> bool:
+            return is_known() and self.published[document.uri].received_at >= self._changed
 
-        await self._until(lambda: told() or self.offers(PULL), self.limits.diagnostics)
-        if self.offers(PULL) or not told():
-            if self.talk.why_over:
-                raise Ended(self.talk.why_over)
+        await self._until(lambda: is_known() or self.supports(PULL), self.limits.diagnostics)
+        if self.supports(PULL) or not is_known():
+            if self.connection.close_reason:
+                raise ConnectionClosed(self.connection.close_reason)
             return None
-        # What else has changed need not concern this document, and then nothing more comes.
-        await self._until(told_since, self.limits.recheck)
+        # The other change may not affect this document, and then nothing more is published.
+        await self._until(is_current, self.limits.recheck)
         with anyio.move_on_after(self.limits.diagnostics):
             while await self._has_more(self.published[document.uri]):
                 continue
         return self.published[document.uri].items
 
-    async def _has_more(self, last: Published) -> bool:
-        """Whether the server goes on soon after its last word on a document."""
-        left = last.at + self.limits.afterthought - monotonic()
+    async def _has_more(self, last: PublishedDiagnostics) -> bool:
+        """Whether the server publishes more diagnostics shortly after the last ones."""
+        left = last.received_at + self.limits.quiet_period - monotonic()
         return await self._until(lambda: last not in self.published.values(), left)
 
-    async def _look(self, opening: Open) -> None:
-        """Tell the server which files have changed on disk, and open them."""
+    async def _send_changes(self, open_file: OpenFile) -> None:
+        """Send changed files to the server and open them."""
         is_small = len(self._watch) <= _FEW_FILES
-        news = self._watch.look() if is_small else await to_thread.run_sync(self._watch.look)
+        news = self._watch.poll() if is_small else await to_thread.run_sync(self._watch.poll)
         if not news:
             return
-        told = [{"uri": to_uri(path), "type": kind} for path, kind in news]
-        self.talk.notify("workspace/didChangeWatchedFiles", {"changes": told})
-        if self._hears_of_saving():
+        changes = [{"uri": to_uri(path), "type": kind} for path, kind in news]
+        self.connection.notify("workspace/didChangeWatchedFiles", {"changes": changes})
+        if self._wants_did_save():
             self.documents.save_all()
-        self._has_news()
-        await self._open_changed(news, opening)
+        self._note_change()
+        await self._open_changed(news, open_file)
 
-    def _has_news(self) -> None:
+    def _note_change(self) -> None:
         self._changed = monotonic()
-        self._news_told += 1
+        self._change_count += 1
 
-    async def _open_changed(self, changed: Sequence[tuple[str, Kind]], opening: Open) -> None:
-        """Open what has changed: a server may look at files in its own time, but knows documents at once."""
+    async def _open_changed(self, changed: Sequence[tuple[str, Kind]], open_file: OpenFile) -> None:
+        """Open changed files: servers may read files late, but know open documents at once."""
         there = (path for path, kind in changed if kind != DELETED and ending(path) in self.language.ids)
         for path in islice(there, MOST_OPEN - 1):
             with suppress(ToolError):
-                await self.documents.open(CanonicalPath(path), self._identifier(path), opening)
+                await self.documents.open(CanonicalPath(path), self._identifier(path), open_file)
 
     def _identifier(self, path: str) -> str:
         return self.language.ids[ending(path)]
 
-    def _hears_of_saving(self) -> bool:
-        how = self._offers.get("textDocumentSync")
+    def _wants_did_save(self) -> bool:
+        how = self._server_capabilities.get("textDocumentSync")
         return is_object(how) and how.get("save") not in (None, False)
 
     async def _until(self, holds: Callable[[], bool], seconds: float) -> bool:
         with anyio.move_on_after(seconds):
-            while not holds() and not self.talk.why_over:
-                await self._news.wait()
+            while not holds() and not self.connection.close_reason:
+                await self._activity.wait()
         return holds()
 
     def _answer(self, method: str, params: object) -> object:
         if method == "client/registerCapability":
-            self._registered.update(one for one in registered(params) if one in PROVIDERS)
-            self._announce()
-        return answered(self.folder, method, params)
+            self._registered.update(one for one in registered_methods(params) if one in PROVIDERS)
+            self._wake_waiters()
+        return answer_request(self.folder, method, params)
 
-    def _hear(self, method: str, params: object) -> None:
+    def _on_notification(self, method: str, params: object) -> None:
         if not is_object(params):
             return
         if method == "textDocument/publishDiagnostics":
             self._publish(params)
         elif method == "$/progress":
-            self._follow(params)
-        self._announce()
+            self._track_progress(params)
+        self._wake_waiters()
 
-    def _announce(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+    def _wake_waiters(self) -> None:
+        self._activity.set()
+        self._activity = asyncio.Event()
 
     def _publish(self, params: dict[str, object]) -> None:
         uri, version = params.get("uri"), params.get("version")
@@ -321,29 +331,29 @@ class Session:
         self.published.pop(uri, None)
         while len(self.published) >= _MOST_REMEMBERED:
             del self.published[next(iter(self.published))]
-        self.published[uri] = Published(
+        self.published[uri] = PublishedDiagnostics(
             items=params["diagnostics"],
             version=version if isinstance(version, int) else None,
-            at=monotonic(),
+            received_at=monotonic(),
         )
 
-    def _follow(self, params: dict[str, object]) -> None:
-        """What the server is busy with, from its own words."""
+    def _track_progress(self, params: dict[str, object]) -> None:
+        """Track work that the server reports."""
         value = params.get("value")
         kind = value.get("kind") if is_object(value) else None
         token = str(params.get("token"))
         if kind == "end":
-            self._working.pop(token, None)
-        elif token in self._working or len(self._working) < _MOST_REMEMBERED:
-            self._working[token] = monotonic()
+            self._progress_tokens.pop(token, None)
+        elif token in self._progress_tokens or len(self._progress_tokens) < _MOST_REMEMBERED:
+            self._progress_tokens[token] = monotonic()
 
 
-async def _dropped(asked: asyncio.Future[T]) -> None:
-    """Have nothing left of a task whose outcome nobody waits for any more."""
+async def _discard(asked: asyncio.Future[T]) -> None:
+    """Cancel a task and discard its outcome."""
     if not asked.done():
         asked.cancel()
         with anyio.CancelScope(shield=True):
             await asyncio.wait((asked,))
     if not asked.cancelled():
-        # An exception that nobody has seen would be logged.
+        # Retrieve the exception, which would be logged otherwise.
         asked.exception()

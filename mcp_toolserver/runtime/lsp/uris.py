@@ -1,16 +1,16 @@
-"""Absolute paths as file: addresses, and back."""
+"""Converts absolute paths to file URIs and back."""
 
 import os
 from urllib.parse import quote_from_bytes, unquote_to_bytes, urlsplit
 
 
 def to_uri(path: str) -> str:
-    """The address of an absolute path."""
+    """Return the file URI of an absolute path."""
     return f"file://{quote_from_bytes(os.fsencode(path))}"
 
 
 def to_path(uri: str) -> str | None:
-    """The absolute path that `uri` means on this machine; None when it means none."""
+    """Return the absolute local path of `uri`; None if it has none."""
     try:
         parts = urlsplit(uri)
     except ValueError:

@@ -1,57 +1,57 @@
-"""Places that a language server names, as far as they may be seen.
+"""Filters the locations that a language server returns to those the caller may see.
 
-It names them by address, and nothing keeps it from naming any file. Each is looked up beneath the roots like
-every path of a caller, and shown with its line as it is on disk now.
+A server can name any file. Each location is resolved inside the roots like every path of a caller, and shown
+with its line as it is on disk now.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from mcp_toolserver.capabilities.languages import CodePlace
+from mcp_toolserver.capabilities.code import CodePlace
 from mcp_toolserver.errors import ToolError
-from mcp_toolserver.runtime.fs import Workspace
-from mcp_toolserver.runtime.lsp.documents import Pages
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.lsp.documents import LineCache
 from mcp_toolserver.runtime.lsp.uris import to_path
-from mcp_toolserver.text.code_positions import Encoding, to_index
+from mcp_toolserver.text.code.positions import Encoding, to_index
 
 MOST_TEXT = 300
 """Characters of a line that are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spot:
-    """A place as a server names it."""
+class CodeLocation:
+    """A location as the server returned it."""
 
     uri: str
     line: int
     units: int
     label: str = ""
     text: str | None = None
-    """What to say of it; None for its line."""
+    """Text to show; None for the source line."""
     depth: int = 0
 
 
 @dataclass(kw_only=True)
-class View:
-    """The spots of one answer."""
+class LocationView:
+    """The visible locations of one response."""
 
     workspace: Workspace
     encoding: Encoding
-    pages: Pages
-    """Of all answers."""
+    pages: LineCache
+    """Shared by all responses."""
     withheld: int = 0
-    """Spots that cannot be shown: outside the roots, hidden, or no longer there."""
+    """Locations that cannot be shown: outside the roots, hidden or missing."""
     _files: dict[str, tuple[str, list[str]] | None] = field(
         default_factory=dict[str, tuple[str, list[str]] | None]
     )
 
-    async def shown(self, spots: Iterable[Spot], limit: int) -> tuple[CodePlace, ...]:
-        """The first `limit` of them that can be shown."""
+    async def visible(self, locations: Iterable[CodeLocation], limit: int) -> tuple[CodePlace, ...]:
+        """Return the first `limit` locations that can be shown."""
         found: list[CodePlace] = []
-        for spot in spots:
+        for location in locations:
             if len(found) == limit:
                 break
-            if (place := await self._place(spot)) is None:
+            if (place := await self._place(location)) is None:
                 self.withheld += 1
             else:
                 found.append(place)
@@ -65,21 +65,21 @@ class View:
         except ToolError:
             return False
 
-    async def _place(self, spot: Spot) -> CodePlace | None:
-        if spot.uri not in self._files:
-            self._files[spot.uri] = await self._file(spot.uri)
-        file = self._files[spot.uri]
-        if file is None or not 0 <= spot.line < len(file[1]):
+    async def _place(self, location: CodeLocation) -> CodePlace | None:
+        if location.uri not in self._files:
+            self._files[location.uri] = await self._file(location.uri)
+        file = self._files[location.uri]
+        if file is None or not 0 <= location.line < len(file[1]):
             return None
         path, lines = file
-        line = lines[spot.line]
+        line = lines[location.line]
         return CodePlace(
             path=path,
-            line=spot.line + 1,
-            character=to_index(line, spot.units, self.encoding) + 1,
-            text=_clipped(line if spot.text is None else spot.text),
-            label=_clipped(spot.label),
-            depth=spot.depth,
+            line=location.line + 1,
+            character=to_index(line, location.units, self.encoding) + 1,
+            text=_clip(line if location.text is None else location.text),
+            label=_clip(location.label),
+            depth=location.depth,
         )
 
     async def _file(self, uri: str) -> tuple[str, list[str]] | None:
@@ -87,11 +87,11 @@ class View:
             return None
         try:
             path = self.workspace.canonical(absolute)
-            return path, await self.pages.lines(uri, path, self.workspace.regular)
+            return path, await self.pages.lines(uri, path, self.workspace.open_file)
         except ToolError:
             return None
 
 
-def _clipped(text: str) -> str:
+def _clip(text: str) -> str:
     flat = text.strip()
     return flat if len(flat) <= MOST_TEXT else f"{flat[:MOST_TEXT]}…"

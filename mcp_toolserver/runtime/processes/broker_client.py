@@ -4,28 +4,30 @@ The launcher calls `Broker.start` before any thread exists and before the large 
 stays small and forks safely. Standard library only.
 """
 
+import errno
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Self
 
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.sandbox.charter import Charter, Helper
-from mcp_toolserver.runtime.sandbox.walls import Proof, heard
-from mcp_toolserver.runtime.sandbox.wire import COMMAND, HELPER, Request, Script, encode
+from mcp_toolserver.runtime.sandbox.broker.messages import HIDE, REQUEST, Request, encode, encode_patterns
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper
+from mcp_toolserver.runtime.sandbox.layers.spec import Proof, decode_proof
 
-__all__ = ["Broker", "Charter", "Helper", "Proof", "Streams"]
+__all__ = ["Broker", "BrokerPolicy", "Helper", "Proof", "Streams"]
 
 MAX_PROOF = 1 << 16
 
 _SERVER_END = 3
-_APART = """
+_STANDALONE = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from mcp_toolserver.runtime.sandbox.apart import main
+from mcp_toolserver.runtime.sandbox.broker.standalone import main
 main(int(sys.argv[2]))
 """
 
@@ -48,7 +50,7 @@ class Broker:
         self.pid = pid
 
     @classmethod
-    def start(cls, charter: Charter) -> Self:
+    def start(cls, broker_policy: BrokerPolicy) -> Self:
         """Fork the broker from this process, which must have no other thread.
 
         Raises:
@@ -61,23 +63,23 @@ class Broker:
         pid = os.fork()
         if pid == 0:
             # Only the fork needs these modules; the server is spared their import.
-            from mcp_toolserver.runtime.sandbox.serve import serve
+            from mcp_toolserver.runtime.sandbox.broker.main import serve
 
             ours.close()
-            serve(theirs, charter)
+            serve(theirs, broker_policy)
         theirs.close()
         return cls(ours, pid)
 
     @classmethod
-    def start_apart(cls, charter: Charter) -> Self:
+    def start_standalone(cls, broker_policy: BrokerPolicy) -> Self:
         """Start the broker in an interpreter of its own: slower, but safe where threads exist.
 
         Raises:
             Unavailable: as for `start`.
         """
         ours, theirs = _socket_pair()
-        package = Path(__file__).parents[2]
-        argv = [sys.executable, "-I", "-c", _APART, str(package), str(_SERVER_END)]
+        package = Path(__file__).parents[3]
+        argv = [sys.executable, "-I", "-c", _STANDALONE, str(package), str(_SERVER_END)]
         with theirs:
             pid = os.posix_spawn(
                 sys.executable,
@@ -86,9 +88,9 @@ class Broker:
                 file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), _SERVER_END)],
             )
         # Only this way of starting needs it.
-        from mcp_toolserver.runtime.sandbox.apart import packet
+        from mcp_toolserver.runtime.sandbox.broker.standalone import encode_policy
 
-        ours.send(packet(charter))
+        ours.send(encode_policy(broker_policy))
         return cls(ours, pid)
 
     @cached_property
@@ -99,9 +101,26 @@ class Broker:
             Unavailable: the broker is gone.
         """
         try:
-            return heard(self._requests.recv(MAX_PROOF))
+            return decode_proof(self._requests.recv(MAX_PROOF))
         except (OSError, ValueError):
-            raise Unavailable("The process broker ended before it could prove its walls.") from None
+            raise Unavailable("The process broker ended before it could prove its sandbox.") from None
+
+    def hide(self, patterns: Sequence[str]) -> None:
+        """Have every command that starts from now on see nothing of what `patterns` match.
+
+        The patterns are globs, relative to a root or absolute. Nothing takes them back.
+
+        Raises:
+            Unavailable: the broker is gone.
+        """
+        body = os.memfd_create("patterns")
+        with os.fdopen(body, "wb") as file:
+            file.write(encode_patterns(patterns))
+            file.flush()
+            try:
+                socket.send_fds(self._requests, [HIDE], [body], socket.MSG_NOSIGNAL)
+            except OSError as error:
+                raise unstartable(error) from None
 
     def spawn(self, request: Request, streams: Streams) -> socket.socket:
         """Ask for a program; what becomes of it is told on the socket returned, one JSON object a packet.
@@ -113,16 +132,14 @@ class Broker:
         """
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        except OSError:
-            raise Unavailable(
-                "No process can be started: too many files are open. Try again later."
-            ) from None
+        except OSError as error:
+            raise unstartable(error) from None
         with theirs:
             try:
                 self._send(request, theirs.fileno(), streams)
             except OSError as error:
                 ours.close()
-                raise _explained(error) from None
+                raise unstartable(error) from None
         ours.setblocking(False)
         return ours
 
@@ -131,10 +148,9 @@ class Broker:
         with os.fdopen(body, "wb") as file:
             file.write(encode(request))
             file.flush()
-            descriptors = (body, control, streams.cwd, streams.stdin, streams.stdout, streams.stderr)
-            kind = COMMAND if isinstance(request, Script) else HELPER
+            descriptors = (control, body, streams.cwd, streams.stdin, streams.stdout, streams.stderr)
             flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
-            socket.send_fds(self._requests, [kind], descriptors, flags)
+            socket.send_fds(self._requests, [REQUEST], descriptors, flags)
 
     def close(self) -> None:
         """End the broker; returns when it, and all it started, is gone."""
@@ -153,7 +169,15 @@ def _socket_pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-def _explained(error: OSError) -> Unavailable:
-    if isinstance(error, BlockingIOError):
-        return Unavailable("Too many processes are being started at once. Try again later.")
-    return Unavailable("No process can be started: the process broker has ended. Restart the server.")
+def unstartable(error: OSError) -> Unavailable:
+    """Why no process can be started, in words for the caller."""
+    match error.errno:
+        case errno.EMFILE | errno.ENFILE:
+            why = "too many files are open. Try again later."
+        case errno.EAGAIN | errno.ENOBUFS | errno.ETOOMANYREFS:
+            why = "too many processes are being started at once. Try again later."
+        case errno.EPIPE | errno.ECONNRESET | errno.ENOTCONN | errno.EBADF:
+            why = "the process broker has ended. Restart the server."
+        case code:
+            why = f"the system answers {errno.errorcode.get(code or 0, 'an unknown error')}. Try again later."
+    return Unavailable(f"No process can be started: {why}")

@@ -1,4 +1,4 @@
-"""A program under its nanny, as the event loop sees it: what it prints, and how it ends."""
+"""A program under its supervisor, as the event loop sees it: what it prints, and how it ends."""
 
 import asyncio
 import contextlib
@@ -11,14 +11,17 @@ from typing import TypeGuard, get_args
 import anyio
 
 from mcp_toolserver.errors import SandboxUnavailable, Unavailable
-from mcp_toolserver.runtime.launch import Exit, Reason
-from mcp_toolserver.runtime.sandbox.wire import is_list, is_object
-from mcp_toolserver.runtime.spawn import CHUNK
+from mcp_toolserver.runtime.processes.launcher import Exit, Reason
+from mcp_toolserver.runtime.processes.spawn import CHUNK
+from mcp_toolserver.runtime.sandbox.broker.messages import CHECK, is_list, is_object
+
+LONGEST_REPORT = 1 << 18
+"""Bytes; the kernel takes no longer packet from a supervisor by default."""
 
 LOST = Exit(status=None, reason="lost")
 
 
-async def piece(pipe: int) -> bytes:
+async def read_chunk(pipe: int) -> bytes:
     """What comes next in a pipe that does not block, at most 1 MiB; empty at its end."""
     while True:
         try:
@@ -27,7 +30,7 @@ async def piece(pipe: int) -> bytes:
             await anyio.wait_readable(pipe)
 
 
-class Drain:
+class PipeReader:
     """Reads a pipe whenever something is in it, hands that to `take`, and so never keeps its writer long."""
 
     def __init__(self, pipe: int, take: Callable[[bytes], None]) -> None:
@@ -64,7 +67,7 @@ class Drain:
 
 
 class Child:
-    """What the nanny tells of its program. `ended` is called once, when all of it is gone."""
+    """What the supervisor tells of its program. `ended` is called once, when all of it is gone."""
 
     def __init__(self, control: socket.socket, ended: Callable[[], None]) -> None:
         self._control = control
@@ -75,6 +78,9 @@ class Child:
         self._trouble: Unavailable | None = None
         self.exit: Exit | None = None
         """How it ended; None until then."""
+        self.notes: tuple[str, ...] = ()
+        """What its reader should know so far, in sentences; what is in `exit` comes on top."""
+        self._checked = asyncio.Event()
         self._loop.add_reader(control, self._receive)
 
     async def started(self) -> None:
@@ -92,8 +98,23 @@ class Child:
         await self._ended.wait()
         return self.exit or LOST
 
+    async def check(self) -> None:
+        """Have protected names verified now; `notes` has what there is to report of it.
+
+        Returns as well when it has ended meanwhile.
+        """
+        self._checked.clear()
+        with contextlib.suppress(OSError):
+            self._control.send(CHECK)
+            await self._checked.wait()
+
+    def take_notes(self) -> tuple[str, ...]:
+        """Those that were not taken before."""
+        notes, self.notes = self.notes, ()
+        return notes
+
     def stop(self) -> None:
-        """Have the nanny kill it; `wait` tells when that is done."""
+        """Have the supervisor kill it; `wait` tells when that is done."""
         if self.exit is None:
             with contextlib.suppress(OSError):
                 self._control.shutdown(socket.SHUT_WR)
@@ -106,16 +127,15 @@ class Child:
 
     def _receive(self) -> None:
         try:
-            packet = self._control.recv(4096)
+            message = _message(_packet(self._control))
         except BlockingIOError:
-            return
-        except OSError:
-            packet = b""
-        message: object = json.loads(packet or b"{}")
-        if not is_object(message):
             return
         if "started" in message:
             self._started.set()
+        elif "noticed" in message:
+            self.notes = (*self.notes, *_texts(message["noticed"]))
+        elif "checked" in message:
+            self._checked.set()
         else:
             self._conclude(message)
 
@@ -128,7 +148,36 @@ class Child:
             self._tell()
         finally:
             self._started.set()
+            self._checked.set()
             self._ended.set()
+
+
+def _packet(control: socket.socket) -> bytes:
+    """The next packet; empty at the end.
+
+    Raises:
+        BlockingIOError: there is none yet.
+    """
+    for _ in range(2):
+        try:
+            return control.recv(LONGEST_REPORT)
+        except BlockingIOError:
+            raise
+        except ConnectionResetError:
+            # The supervisor ended before it read our last word. What it reported comes after this.
+            continue
+        except OSError:
+            break
+    return b""
+
+
+def _message(packet: bytes) -> dict[str, object]:
+    """What a packet says; nothing when it cannot be read, as when the supervisor ended without a report."""
+    try:
+        message: object = json.loads(packet or b"{}")
+    except ValueError:
+        return {}
+    return message if is_object(message) else {}
 
 
 def _trouble(message: dict[str, object]) -> Unavailable:
@@ -137,7 +186,7 @@ def _trouble(message: dict[str, object]) -> Unavailable:
             return Unavailable(f"The process broker refuses: {why}.")
         case {"failed": str() as why}:
             return Unavailable(f"The program cannot be started: {why}.")
-        case {"unwalled": str() as why}:
+        case {"sandbox_failed": str() as why}:
             return SandboxUnavailable(why)
         case _:
             return Unavailable("The program cannot be started: its watcher ended. Try again later.")

@@ -9,31 +9,38 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import anyio
 
-from mcp_toolserver.capabilities.calls import Report, Scope
+from mcp_toolserver.capabilities.call_scope import LOCAL, Report, Scope
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.processes import Command, JobState, Processes
+from mcp_toolserver.capabilities.processes import Command, JobState
 from mcp_toolserver.errors import Conflict, NotFound, SandboxUnavailable, Unavailable
-from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.capture import Capture, CaptureLimits, Sink
-from mcp_toolserver.runtime.child import Child, Drain
-from mcp_toolserver.runtime.sandbox.wire import Script
-from mcp_toolserver.runtime.spawn import Spawned, spawn
-from mcp_toolserver.text.utf8 import decode_page
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.child import Child, PipeReader
+from mcp_toolserver.runtime.processes.launcher import NOT_VERIFIED, UNVERIFIED
+from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits, Sink
+from mcp_toolserver.runtime.processes.spawn import Spawned, spawn
+from mcp_toolserver.runtime.sandbox.broker.messages import Script
+from mcp_toolserver.text.lines.utf8_stream import decode_page
 
 END_SECONDS = 8.0
-"""How long a kill is waited for: longer than the nanny's own patience."""
+"""How long a kill is waited for: longer than the supervisor's own patience."""
 
 
 class Folders(Protocol):
     """The folders that commands may be started in."""
 
-    def folder(self, path: CanonicalPath) -> int:
+    @property
+    def roots(self) -> Sequence[str] | None:
+        """What commands see of the server's roots: absolute paths of those or of folders in them; None stands
+        for all."""
+        ...
+
+    def open_dir(self, path: CanonicalPath) -> int:
         """A folder, open; the caller closes it.
 
         Raises:
@@ -104,27 +111,45 @@ class Commands:
         its output is forgotten."""
         self._changed, self._gone = changed, gone
 
-    def within(self, folders: Folders, scope: Scope | None = None) -> Processes:
-        """The same commands, started in `folders` only, for the call with this `scope`."""
-        return _Within(self, Place(folders=folders, patient=scope is not None and scope.patient))
+    def within(self, folders: Folders, scope: Scope | None = None) -> "CommandsOfOne":
+        """The same commands for the call with this `scope`: started in `folders` only, and of those in the
+        background its owner's only."""
+        if scope is None:
+            return CommandsOfOne(self, Place(folders=folders))
+        return CommandsOfOne(self, Place(folders=folders, owner=scope.owner, patient=scope.patient))
 
     async def run(self, command: Command, report: Report) -> JobState:
         """See `Processes.run`."""
         return await self.run_in(Place(folders=self._folders), command, report)
 
-    async def output(self, handle: str, *, offset: int, limit: int, wait: float) -> JobState:
-        """See `Jobs.output`."""
-        job = self._find(handle)
+    async def output(
+        self, handle: str, *, offset: int, limit: int, wait: float, owner: str = LOCAL
+    ) -> JobState:
+        """See `Jobs.output`; `owner` is who asks."""
+        job = self._find(handle, owner)
         await job.more(offset, wait)
-        return job.page(offset, limit)
+        state = job.page(offset, limit)
+        _refuse_unverified(state)
+        return state
 
-    async def stop(self, handle: str) -> JobState:
-        """See `Jobs.stop`."""
-        job = self._find(handle)
+    async def stop(self, handle: str, owner: str = LOCAL) -> JobState:
+        """See `Jobs.stop`; `owner` is who asks."""
+        job = self._find(handle, owner)
         if job.child.exit is not None:
             raise Conflict(f"{handle} has already ended. Its output can still be read.")
         await job.child.end(END_SECONDS)
-        return job.page(job.capture.total, 0)
+        state = job.page(job.capture.total, 0)
+        _refuse_unverified(state)
+        return state
+
+    def forget(self, owner: str) -> None:
+        """Stop the background commands of `owner`, who does not come back: nobody else may have them."""
+        for handle in [name for name, job in self._handles.items() if job.owner == owner]:
+            job = self._handles.pop(handle)
+            if job.child.exit is None:
+                job.child.stop()
+            else:
+                job.capture.close()
 
     async def aclose(self) -> None:
         """Kill every command, and start no more."""
@@ -141,7 +166,7 @@ class Commands:
         self, place: "Place", command: Command, report: Report, *, ended: Callable[[], None] = _nothing
     ) -> JobState:
         """`run` in another place; `ended` is called once, when the command is gone, however it ended."""
-        job = self._start(place.folders, command, ended)
+        job = self._start(place, command, ended)
         try:
             await job.child.started()
             if not command.background:
@@ -154,12 +179,13 @@ class Commands:
             return self._publish(job)
         state = job.whole()
         job.capture.close()
-        if state.reason == "unwalled":
+        if state.reason == "sandbox_failed":
             raise SandboxUnavailable(state.detail)
+        _refuse_unverified(state)
         why = self._explain(state.text + state.tail) if state.exit_status else ()
         return replace(state, notes=(*state.notes, *why))
 
-    def _start(self, folders: Folders, command: Command, ended: Callable[[], None]) -> "Job":
+    def _start(self, place: "Place", command: Command, ended: Callable[[], None]) -> "Job":
         if self._closed:
             raise Unavailable("The server is shutting down; no command is started any more.")
         if len(self._running) >= self._limits.running:
@@ -167,9 +193,10 @@ class Commands:
                 f"{self._limits.running} commands run already, and no more may. Stop one with TaskStop, or "
                 "wait for one to end."
             )
-        cwd = folders.folder(command.cwd)
+        cwd = place.folders.open_dir(command.cwd)
         try:
-            request = Script(script=command.script, timeout=command.timeout)
+            roots = None if place.folders.roots is None else tuple(place.folders.roots)
+            request = Script(script=command.script, timeout=command.timeout, roots=roots)
             spawned = spawn(self._broker, request, cwd=cwd)
         finally:
             os.close(cwd)
@@ -178,7 +205,8 @@ class Commands:
             self._ended(job)
             ended()
 
-        job = Job(spawned, Capture(self._sink, self._limits.capture), conclude, self._heard)
+        capture = Capture(self._sink, self._limits.capture, owner=place.owner)
+        job = Job(spawned, capture, conclude, self._note_change)
         self._running.add(job)
         return job
 
@@ -193,13 +221,16 @@ class Commands:
             self._ended(job)
         return state
 
-    def _heard(self, job: "Job") -> None:
+    def _note_change(self, job: "Job") -> None:
         if job.handle:
             self._changed(job.handle)
 
     def _ended(self, job: "Job") -> None:
         self._running.discard(job)
-        if job.handle:
+        if job.handle and job.handle not in self._handles:
+            # Its owner has left.
+            job.capture.close()
+        elif job.handle:
             # The dict is in the order of ending, as far as its jobs have ended.
             self._handles[job.handle] = self._handles.pop(job.handle)
             job.capture.settle()
@@ -216,14 +247,22 @@ class Commands:
                 job.capture.close()
                 self._gone(job.handle)
 
-    def _find(self, handle: str) -> "Job":
+    def _find(self, handle: str, owner: str) -> "Job":
         self._forget()
-        if handle not in self._handles:
+        job = self._handles.get(handle)
+        if job is None or job.owner != owner:
             raise NotFound(
                 "No background command has this id; it was never given, or its output is no longer kept. "
                 "Use the id that bash returned."
             )
-        return self._handles[handle]
+        return job
+
+
+def _refuse_unverified(state: JobState) -> None:
+    """Raises: Unavailable: nobody can tell what a command did to protected names."""
+    if state.reason in UNVERIFIED:
+        printed = f"\n{state.text}{state.tail}" if state.text else ""
+        raise Unavailable(f"The command was killed: {NOT_VERIFIED}.{printed}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,19 +270,32 @@ class Place:
     """Where a command runs, and for how long it stays in the foreground there."""
 
     folders: Folders
+    owner: str = LOCAL
+    """Who may ask for it, when it goes on in the background."""
     patient: bool = False
     """To its end: see `Scope.patient`."""
 
 
 @dataclass(frozen=True)
-class _Within:
-    """Implements `Processes`."""
+class CommandsOfOne:
+    """Implements `Processes` and `Jobs` for one call."""
 
     commands: Commands
     place: Place
 
     async def run(self, command: Command, report: Report) -> JobState:
+        """See `Processes.run`."""
         return await self.commands.run_in(self.place, command, report)
+
+    async def output(self, handle: str, *, offset: int, limit: int, wait: float) -> JobState:
+        """See `Jobs.output`."""
+        return await self.commands.output(
+            handle, offset=offset, limit=limit, wait=wait, owner=self.place.owner
+        )
+
+    async def stop(self, handle: str) -> JobState:
+        """See `Jobs.stop`."""
+        return await self.commands.stop(handle, self.place.owner)
 
 
 class Job:
@@ -262,12 +314,13 @@ class Job:
         self.handle = ""
         """Empty as long as the job is in the foreground."""
         self.capture = capture
+        self.owner = capture.owner
         self._tell = ended
         self._printed = printed
         self._began = time.monotonic()
         self._end = 0.0
         self._news = asyncio.Event()
-        self._drain = Drain(spawned.output, self._take)
+        self._drain = PipeReader(spawned.output, self._take)
         self.child = Child(spawned.control, self._conclude)
 
     async def watch(self, report: Report, limits: CommandLimits) -> None:
@@ -318,9 +371,10 @@ class Job:
             exit_status=end and end.status,
             reason="running" if end is None else end.reason,
             detail=end.detail if end else "",
-            notes=end.notes if end else (),
+            notes=(*self.child.notes, *(end.notes if end else ())),
             seconds=self.seconds(),
-            spill=self.capture.spill,
+            saved_output=self.capture.saved_output,
+            unsaved=self.capture.unsaved,
         )
 
     def _take(self, data: bytes) -> None:

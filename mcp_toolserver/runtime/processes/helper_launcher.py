@@ -6,17 +6,17 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import anyio.lowlevel
 
-from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.child import Child, Drain, piece
-from mcp_toolserver.runtime.launch import Exit, Running
-from mcp_toolserver.runtime.sandbox.wire import Program
-from mcp_toolserver.runtime.spawn import Spawned, spawn
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.child import Child, PipeReader, read_chunk
+from mcp_toolserver.runtime.processes.launcher import Exit, Running
+from mcp_toolserver.runtime.processes.spawn import Spawned, spawn
+from mcp_toolserver.runtime.sandbox.broker.messages import Program
 
-COMPLAINTS = 64 << 10
+MAX_STDERR = 64 << 10
 """Bytes of standard error that are kept."""
 
 END_SECONDS = 5.0
-"""How long leaving waits for the nanny's word that all is gone."""
+"""How long leaving waits for the supervisor's word that all is gone."""
 
 
 class Programs:
@@ -40,7 +40,7 @@ class Programs:
 
     @asynccontextmanager
     async def _opened(self, program: Program, cwd: int, stdin: int | None) -> AsyncGenerator[Running, None]:
-        running = _Program(spawn(self._broker, program, cwd=cwd, stdin=stdin, apart=True))
+        running = _Program(spawn(self._broker, program, cwd=cwd, stdin=stdin, separate_stderr=True))
         try:
             await running.child.started()
             yield running
@@ -53,14 +53,14 @@ class _Program:
 
     def __init__(self, spawned: Spawned) -> None:
         self._output = spawned.output
-        self._complaints = bytearray()
+        self._stderr = bytearray()
         assert spawned.errors is not None
-        self._errors = Drain(spawned.errors, self._complain)
+        self._errors = PipeReader(spawned.errors, self._add_stderr)
         self.child = Child(spawned.control, self._errors.finish)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """See `Running.chunks`."""
-        while data := await piece(self._output):
+        while data := await read_chunk(self._output):
             yield data
             await anyio.lowlevel.checkpoint()
 
@@ -68,9 +68,9 @@ class _Program:
         """See `Running.wait`."""
         return await self.child.wait()
 
-    def complaints(self) -> bytes:
-        """See `Running.complaints`."""
-        return bytes(self._complaints)
+    def stderr(self) -> bytes:
+        """See `Running.stderr`."""
+        return bytes(self._stderr)
 
     async def end(self) -> None:
         """Kill it, if it still runs, and let go of it."""
@@ -78,5 +78,5 @@ class _Program:
         self._errors.close()
         os.close(self._output)
 
-    def _complain(self, data: bytes) -> None:
-        self._complaints += data[: COMPLAINTS - len(self._complaints)]
+    def _add_stderr(self, data: bytes) -> None:
+        self._stderr += data[: MAX_STDERR - len(self._stderr)]

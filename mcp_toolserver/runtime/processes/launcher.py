@@ -5,8 +5,18 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-Reason = Literal["exited", "timed out", "stopped", "over a limit", "unwalled", "lost"]
-"""What ended a program."""
+Reason = Literal[
+    "exited", "timed out", "stopped", "over a limit", "uncovered", "sandbox_failed", "unverified", "lost"
+]
+"""What ended a program: for the last three it is not known what it did."""
+
+UNVERIFIED: tuple[Reason, ...] = ("unverified", "lost")
+"""Nobody could tell what became of protected names."""
+
+NOT_VERIFIED = (
+    "its supervisor could not report, so protected names (.git, .vscode, .envrc and the like) could not be "
+    "verified; the user should look at them before using the folder"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,13 +27,14 @@ class Exit:
     """0-255, or 128 + signal; None when the broker was lost."""
     reason: Reason
     detail: str = ""
-    """The limit that ended it, in words that go on from "it used"; or why its walls could not be built."""
+    """The limit that ended it, in words that go on from "it used"; or why its sandbox could not be set up; or
+    what they did not protect any more."""
     notes: tuple[str, ...] = ()
-    """What its reader should know beside: sentences."""
+    """What its reader should know as well: sentences."""
 
 
 class Running(Protocol):
-    """A program that runs under its own nanny."""
+    """A program that runs under its own supervisor."""
 
     def chunks(self) -> AsyncIterator[bytes]:
         """Its standard output as it comes, at most 1 MiB at a time."""
@@ -33,7 +44,7 @@ class Running(Protocol):
         """Returns when it and everything it started is gone."""
         ...
 
-    def complaints(self) -> bytes:
+    def stderr(self) -> bytes:
         """The first 64 KiB of its standard error; whole after `wait`."""
         ...
 

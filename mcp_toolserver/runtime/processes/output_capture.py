@@ -1,25 +1,60 @@
 """What a command printed: its start and its end in memory, all of it in a file when that is too little."""
 
-import os
 from dataclasses import dataclass
 from typing import Protocol
 
-from mcp_toolserver.capabilities.calls import Spill
-from mcp_toolserver.text.utf8 import decode_page, without_cut_start
+from mcp_toolserver.capabilities.call_scope import LOCAL, SavedOutput
+from mcp_toolserver.text.lines.utf8_stream import decode_page, without_cut_start
 
 WIDEST = 3
 """UTF-8 bytes of U+FFFD, which may stand for a single byte of output."""
 
 
+class Saved(Protocol):
+    """A file for long output."""
+
+    @property
+    def handle(self) -> str:
+        """Unguessable."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """Absolute."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes written."""
+        ...
+
+    def append(self, data: bytes) -> None:
+        """Write at the end. Raises: OSError: not all of `data` could be written; `strerror` says why."""
+        ...
+
+    def read(self, offset: int, limit: int) -> bytes:
+        """At most `limit` bytes from byte `offset`.
+
+        Raises:
+            NotFound: it was removed.
+            OSError: it cannot be read.
+        """
+        ...
+
+    def finish(self) -> None:
+        """No more will be written."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it; it stays where it is."""
+        ...
+
+
 class Sink(Protocol):
     """Makes files for long output in the server's private folder."""
 
-    def create(self) -> tuple[str, str, int]:
-        """A new file: handle, absolute path, and a descriptor to read and write it, which the caller closes.
-
-        Raises:
-            OSError: it cannot be made.
-        """
+    def create(self, owner: str) -> Saved:
+        """A new file, for `owner` only; the caller closes it. Raises: OSError: it cannot be made."""
         ...
 
 
@@ -47,27 +82,31 @@ class Excerpt:
 class Capture:
     """The output of one command, given in pieces to `add`."""
 
-    def __init__(self, sink: Sink, limits: CaptureLimits) -> None:
+    def __init__(self, sink: Sink, limits: CaptureLimits, *, owner: str = LOCAL) -> None:
         self._sink = sink
+        self.owner = owner
+        """Who may read the file."""
         self._limits = limits
         self._head = bytearray()
         self._tail = bytearray()
-        self._file: _File | None = None
-        self._refused = False
+        self._file: Saved | None = None
+        self.unsaved = ""
+        """Why the file does not hold all, in words that go on from "because"; empty when it does."""
         self.total = 0
         """Bytes so far, kept or not."""
 
     @property
-    def spill(self) -> Spill | None:
+    def saved_output(self) -> SavedOutput | None:
         """The file, if there is one."""
-        return self._file and Spill(handle=self._file.handle, path=self._file.path, size=self._file.size)
+        if self._file is None:
+            return None
+        return SavedOutput(handle=self._file.handle, path=self._file.path, size=self._file.size)
 
     def add(self, data: bytes) -> None:
         """Take the next piece."""
         if self.total + len(data) > self._limits.head + self._limits.tail:
             self.keep()
-        if self._file is not None:
-            self._file.append(data)
+        self._save(data)
         self.total += len(data)
         room = max(self._limits.head - len(self._head), 0)
         self._head += data[:room]
@@ -76,20 +115,22 @@ class Capture:
 
     def keep(self) -> None:
         """Have a file from now on, with all that was printed before. Without room for one: nothing."""
-        if self._file is not None or self._refused:
+        if self._file is not None or self.unsaved:
             return
         try:
-            handle, path, descriptor = self._sink.create()
-        except OSError:
-            self._refused = True
+            self._file = self._sink.create(self.owner)
+        except OSError as error:
+            self.unsaved = _reason(error)
             return
-        self._file = _File(handle, path, descriptor, self._limits.file)
-        self._file.append(bytes(self._head + self._tail))
+        self._save(bytes(self._head + self._tail))
 
     def read(self, offset: int, limit: int) -> tuple[int, bytes]:
         """At most `limit` bytes from `offset`, or from the first byte after it that was kept."""
         if self._file is not None and offset < self._file.size:
-            return offset, self._file.read(offset, limit)
+            try:
+                return offset, self._file.read(offset, limit)
+            except OSError:
+                return offset, b""
         if offset < len(self._head):
             return offset, bytes(self._head[offset : offset + limit])
         first = self.total - len(self._tail)
@@ -120,9 +161,11 @@ class Capture:
 
     def settle(self) -> None:
         """No more will come, and no excerpt is asked for: what the file holds need not be in memory."""
-        if self._file is not None and self._file.size == self.total:
-            self._head.clear()
-            self._tail.clear()
+        if self._file is not None:
+            self._file.finish()
+            if self._file.size == self.total:
+                self._head.clear()
+                self._tail.clear()
 
     def close(self) -> None:
         """Let go of all of it; the file stays where it is."""
@@ -131,35 +174,19 @@ class Capture:
         if self._file is not None:
             self._file.close()
 
-
-class _File:
-    """A file that is only appended to, up to a limit."""
-
-    def __init__(self, handle: str, path: str, descriptor: int, limit: int) -> None:
-        self.handle = handle
-        self.path = path
-        self.size = 0
-        self._descriptor = descriptor
-        self._limit: int = limit
-
-    def append(self, data: bytes) -> None:
-        rest = memoryview(data)[: self._limit - self.size]
+    def _save(self, data: bytes) -> None:
+        """Write `data` to the file, as far as there is room: what follows is counted only."""
+        if self._file is None or self.unsaved:
+            return
+        room = self._limits.file - self._file.size
         try:
-            while rest:
-                written = os.write(self._descriptor, rest)
-                self.size += written
-                rest = rest[written:]
-        except OSError:
-            # The disk is full: what is there stays, and what follows is counted only.
-            self._limit = self.size
+            self._file.append(data[:room])
+        except OSError as error:
+            self.unsaved = _reason(error)
+        else:
+            if room < len(data):
+                self.unsaved = f"the output of one command takes {self._limits.file >> 20} MiB at most"
 
-    def read(self, offset: int, limit: int) -> bytes:
-        try:
-            return os.pread(self._descriptor, min(limit, self.size - offset), offset)
-        except OSError:
-            return b""
 
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)

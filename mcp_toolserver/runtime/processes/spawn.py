@@ -6,9 +6,8 @@ import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.broker import Broker, Streams
-from mcp_toolserver.runtime.sandbox.wire import Request
+from mcp_toolserver.runtime.processes.broker_client import Broker, Streams, unstartable
+from mcp_toolserver.runtime.sandbox.broker.messages import Request
 
 CHUNK = 1 << 20
 """Bytes asked of a pipe at once, and its size where the kernel grants it."""
@@ -25,7 +24,7 @@ class Spawned:
 
 
 def spawn(
-    broker: Broker, request: Request, *, cwd: int, stdin: int | None = None, apart: bool = False
+    broker: Broker, request: Request, *, cwd: int, stdin: int | None = None, separate_stderr: bool = False
 ) -> Spawned:
     """Ask for a program in the folder `cwd`; `apart` gives standard error a pipe of its own.
 
@@ -36,11 +35,9 @@ def spawn(
         try:
             stdin = _nothing(theirs) if stdin is None else stdin
             output, stdout = _pipe(ours, theirs)
-            errors, stderr = _pipe(ours, theirs) if apart else (None, stdout)
-        except OSError:
-            raise Unavailable(
-                "No process can be started: too many files are open. Try again later."
-            ) from None
+            errors, stderr = _pipe(ours, theirs) if separate_stderr else (None, stdout)
+        except OSError as error:
+            raise unstartable(error) from None
         streams = Streams(cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr)
         control = broker.spawn(request, streams)
         ours.pop_all()

@@ -1,7 +1,7 @@
-"""What the driver of a session says, read with the distrust that its neighbour, the code, deserves.
+"""Decodes the messages of a session's driver, which the user's code could forge.
 
-`repl/driver.py` has the grammar. Everything that is not of it ends the session, and everything is bounded. So
-the code can claim only what it might have printed as well.
+`repl/sandboxed/driver.py` defines the protocol. Any violation ends the session, and every message is bounded,
+so forged messages can claim no more than the code could have printed.
 """
 
 import base64
@@ -10,84 +10,84 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from mcp_toolserver.runtime.sandbox.wire import is_object
+from mcp_toolserver.runtime.sandbox.broker.messages import is_object
 
-LONGEST = 24 << 20
-"""Bytes of one line: a picture of the largest size that an interpreter may send, and some more."""
-
-
-class Nonsense(Exception):
-    """What was said is none of the driver's words."""
+MAX_LINE = 24 << 20
+"""Bytes of one line: enough for the largest picture in base64."""
 
 
-class Words:
-    """Lines of JSON objects out of a stream that comes in pieces."""
+class DriverProtocolError(Exception):
+    """The data does not follow the driver protocol."""
+
+
+class Decoder:
+    """Decodes a byte stream into lines of JSON objects."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
-    def taken(self, data: bytes) -> Iterator[dict[str, object]]:
-        """The words that end in `data`.
+    def feed(self, data: bytes) -> Iterator[dict[str, object]]:
+        """Return the messages that `data` completes.
 
         Raises:
-            Nonsense: a line is too long, or no object.
+            DriverProtocolError: a line is too long or not an object.
         """
         first, *others = data.split(b"\n")
-        # Joined once a line, however small the pieces are.
+        # Appending keeps small chunks cheap.
         self._rest += first
-        if len(self._rest) > LONGEST:
-            raise Nonsense
+        if len(self._rest) > MAX_LINE:
+            raise DriverProtocolError
         for rest in others:
             line, self._rest = bytes(self._rest), bytearray(rest)
-            yield _word(line)
+            yield _parse(line)
 
 
-def _word(line: bytes) -> dict[str, object]:
+def _parse(line: bytes) -> dict[str, object]:
     try:
         word: object = json.loads(line)
     except (ValueError, RecursionError):
-        raise Nonsense from None
+        raise DriverProtocolError from None
     if not is_object(word):
-        raise Nonsense
+        raise DriverProtocolError
     return word
 
 
 @dataclass(kw_only=True)
-class Hearing:
-    """What is heard of one piece of code."""
+class OngoingEvaluation:
+    """The state of one evaluation, updated by the driver's messages."""
 
     tag: str
-    """What marks the words that belong to it."""
-    printed: Callable[[bytes], None]
-    most_pictures: int
-    most_bytes: int
-    """Of one picture."""
+    """Marks the messages of this evaluation."""
+    on_output: Callable[[bytes], None]
+    max_pictures: int
+    max_picture_bytes: int
+    """Largest size of one picture."""
     pictures: list[bytes] = field(default_factory=list[bytes])
     dropped: int = 0
     status: int | None = None
-    """Of the code, when it has run; 0 is without an error."""
+    """Exit status of the code once it has finished; 0 means no error."""
     ended: int | None = None
-    """The exit status of the interpreter, when it has ended."""
+    """Exit status of the interpreter once it has ended."""
     ready: bool = False
     missing: str = ""
-    """The program that a session cannot do without."""
+    """A required program that is not installed."""
 
     @property
-    def over(self) -> bool:
-        """Whether nothing more will come."""
+    def is_finished(self) -> bool:
+        """Whether no more messages will come."""
         return self.status is not None or self.ended is not None or bool(self.missing)
 
-    def take(self, word: dict[str, object]) -> None:
-        """Take one word.
+    def apply(self, word: dict[str, object]) -> None:
+        """Apply one message.
 
         Raises:
-            Nonsense: it is none.
+            DriverProtocolError: the message is not part of the protocol.
         """
         match word:
             case {"output": str() as data}:
-                self.printed(_bytes(data))
+                self.on_output(_bytes(data))
             case {"picture": str() as data, "tag": tag}:
-                self._show(_bytes(data), tag)
+                self._add_picture(_bytes(data), tag)
             case {"done": int() as status, "tag": tag}:
                 status = _status(status)
                 self.status = status if tag == self.tag else self.status
@@ -98,12 +98,12 @@ class Hearing:
             case {"missing": str() as program}:
                 self.missing = program[:100]
             case _:
-                raise Nonsense
+                raise DriverProtocolError
 
-    def _show(self, picture: bytes, tag: object) -> None:
+    def _add_picture(self, picture: bytes, tag: object) -> None:
         if tag != self.tag:
             return
-        if len(self.pictures) < self.most_pictures and len(picture) <= self.most_bytes:
+        if len(self.pictures) < self.max_pictures and len(picture) <= self.max_picture_bytes:
             self.pictures.append(picture)
         else:
             self.dropped += 1
@@ -113,10 +113,10 @@ def _bytes(data: str) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
-        raise Nonsense from None
+        raise DriverProtocolError from None
 
 
 def _status(status: int) -> int:
     if not 0 <= status <= 255:
-        raise Nonsense
+        raise DriverProtocolError
     return status

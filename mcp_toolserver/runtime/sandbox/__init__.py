@@ -1,6 +1,7 @@
-"""The forked side: the broker, its nannies and what the kernel does for them. Standard library only.
+"""The forked side: the broker, its supervisors and what the kernel does for them. Standard library only.
 
-`charter` says what may be asked, `wire` how it is asked, `serve` is the broker's loop, `nanny` watches one
-command, `environment` what it inherits. The server's process needs none of it but `charter`, `wire` and
-`environment`; the rest is imported after the fork.
+`broker` starts programs and supervises them, `layers` confines them, `mounts` says what they see, `protected`
+watches the names they must not create or change, `selftest` proves all of it at start-up. The server's
+process needs only `broker.policy`, `broker.messages` and `layers.environment`; the rest is imported after the
+fork.
 """

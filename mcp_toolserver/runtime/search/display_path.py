@@ -1,4 +1,4 @@
-"""Names of found files: joined to the folder that was searched, and made fit to show."""
+"""Joins names of found files to the searched folder, and escapes them for display."""
 
 import re
 
@@ -15,7 +15,7 @@ def inside(folder: str, name: str) -> CanonicalPath:
 
 
 def showable(path: str) -> str:
-    """A path on one line: what is no text appears as an escape, so that no name can pass for another line."""
+    """A path on one line. Control characters are escaped, so that no name can imitate another line."""
     if path.isascii() and path.isprintable():
         return path
     return _UNSHOWABLE.sub(lambda match: f"\\x{ord(match[0]) & 0xFF:02x}", path)

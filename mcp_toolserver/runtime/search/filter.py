@@ -1,7 +1,7 @@
-"""Which of the files that a search program names are wanted.
+"""Filters the files that ripgrep finds by the caller's glob and the operator's rules.
 
-The program's own globs would bring back what ignore files exclude, and its types what is hidden. So globs are
-matched here. The program only gets the names of plain ones, to spare it the other files.
+ripgrep's own globs override ignore files, and its types include hidden files. So globs are matched here;
+ripgrep only gets simple file name patterns, to skip other files.
 """
 
 import re
@@ -9,26 +9,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.glob import expand, matcher
+from mcp_toolserver.text.search.glob import expand, matcher
 
 Wanted = Callable[[str], bool]
 
 _PLAIN_NAME = re.compile(r"(?:[\w. @+-]|\*(?!\*))+", re.ASCII)
-"""Names that mean the same to ripgrep as to us."""
+"""Patterns that have the same meaning in ripgrep and here."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Include:
-    """A glob, beneath the searched folder."""
+    """A compiled glob, relative to the searched folder."""
 
     matches: Wanted | None = None
     """None for everything."""
     names: tuple[str, ...] | None = None
-    """Patterns one of which the last component of every match matches; None when that cannot be said."""
+    """Patterns for the last component of every match; None when there is no such list."""
     names_suffice: bool = False
     """Whether everything with such a name matches."""
     names_hidden: bool = False
-    """Whether it asks for files or folders whose names start with a dot."""
+    """Whether it names files or folders that start with a dot."""
 
 
 def include(glob: str | None) -> Include:
@@ -69,21 +69,21 @@ def _expanded(glob: str) -> Sequence[str]:
         raise InvalidInput(f"'{glob[:80]}' cannot be used: {error}.") from None
     if any(alternative.startswith("/") for alternative in alternatives):
         raise InvalidInput(
-            f"'{glob[:80]}' is absolute, but is matched beneath `path`. Give the folder as `path`."
+            f"'{glob[:80]}' is absolute, but is matched inside `path`. Give the folder as `path`."
         )
     return alternatives
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """What a glob matches, and neither a rule nor a dot in front of a name hides."""
+    """Accepts files that match a glob and that neither a rule nor a leading dot hides."""
 
     matches: Wanted | None = None
     """None for everything."""
     is_hidden: Wanted | None = None
-    """Whether a rule hides it. None when there are no rules, so that nobody has to be asked."""
+    """Whether a rule hides a file; None when there are no rules."""
     dots: bool = False
-    """Whether dot files are wanted."""
+    """Whether dot files are included."""
 
     def __call__(self, name: str) -> bool:
         if not self.dots and (name.startswith(".") or "/." in name):
@@ -94,5 +94,5 @@ class Filter:
 
     @property
     def is_open(self) -> bool:
-        """Whether only a dot can hide a file."""
+        """Whether only a leading dot can exclude a file."""
         return self.matches is None and self.is_hidden is None

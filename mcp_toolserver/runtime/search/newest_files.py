@@ -1,19 +1,19 @@
-"""Names as they come in, and of them the files that changed last."""
+"""Collects the most recently changed of the files that ripgrep lists."""
 
 import os
 from collections.abc import Iterator
 
-from mcp_toolserver.runtime.search_filter import Filter
+from mcp_toolserver.runtime.search.filter import Filter
 
 _CUT_AT = 8
 """Candidates before the older ones are dropped, in multiples of the limit."""
 
 
-class Listing:
-    """The newest of the wanted files that a search program names, and how many there are.
+class NewestFiles:
+    """The newest of the wanted files that ripgrep lists, and their total number.
 
-    The times are looked up here, while the program still walks with all its threads. It could sort by time
-    itself, but then walks with one, and that costs more than it spares unless thousands of files match.
+    The server looks up the times while ripgrep still walks with all its threads. ripgrep could sort by time
+    itself, but then it walks with one thread, which is slower unless thousands of files match.
     """
 
     def __init__(self, folder: int, wanted: Filter, limit: int) -> None:
@@ -24,10 +24,10 @@ class Listing:
         self._candidates: list[tuple[int, str]] = []
         self.total = 0
         self.has_output = False
-        """Whether anything was named, wanted or not."""
+        """Whether ripgrep listed any file, wanted or not."""
 
     def add(self, data: bytes) -> bool:
-        """Take in NUL-terminated names; never enough, because all are counted."""
+        """Parse NUL-terminated names; always return False, because all files are counted."""
         whole, end, self._rest = (self._rest + data).rpartition(b"\0")
         if end:
             self.has_output = True
@@ -49,10 +49,10 @@ class Listing:
         return [name for _, name in self._candidates]
 
     def _chosen(self, names: bytes) -> Iterator[tuple[bytes, str]]:
-        """Wanted names, as bytes too, which spares the system call an encoding."""
+        """Wanted names, also as bytes, which saves encoding them for the system call."""
         whole = ("\0" + names.decode("utf-8", "surrogateescape")).replace("\0./", "\0")
         pairs = zip(names.split(b"\0"), whole[1:].split("\0"), strict=True)
-        # Thousands of names are looked at as one, if that will do.
+        # Thousands of names are checked as one string where that is enough.
         if self._wanted.is_open and (self._wanted.dots or ("\0." not in whole and "/." not in whole)):
             return pairs
         return (pair for pair in pairs if self._wanted(pair[1]))

@@ -1,4 +1,4 @@
-"""The text of a search: the window asked for, looked up again, as the caller reads it."""
+"""Formats the requested window of a search result, after checking its lines again where necessary."""
 
 import codecs
 import os
@@ -13,9 +13,9 @@ from typing import NamedTuple, Self
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.search import FoundLines, LineQuery
 from mcp_toolserver.errors import ToolError
-from mcp_toolserver.runtime.search_names import inside, showable
-from mcp_toolserver.runtime.search_place import Place, Searched
-from mcp_toolserver.runtime.search_results import Collection, Hit
+from mcp_toolserver.runtime.search.display_path import inside, showable
+from mcp_toolserver.runtime.search.output_parser import FileMatches, Results
+from mcp_toolserver.runtime.search.target import SearchableFiles, SearchTarget
 
 # A FIFO swapped in would keep an opener waiting without O_NONBLOCK.
 _NO_LINK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -26,7 +26,7 @@ _OMISSION = re.compile(rb" \[\.\.\. [^\]]+\]\Z")
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A line of a file, as the search saw it."""
+    """A line of a file, as ripgrep printed it."""
 
     number: int
     matched: bool
@@ -35,13 +35,17 @@ class Line:
     text: bytes
 
 
-def answer(
-    workspace: Searched | None, place: Place, query: LineQuery, found: Collection, errors: Sequence[str]
+def format_result(
+    workspace: SearchableFiles | None,
+    place: SearchTarget,
+    query: LineQuery,
+    found: Results,
+    errors: Sequence[str],
 ) -> FoundLines:
-    """Show the entries of `found` that `query` asks for.
+    """Format the entries of `found` that `query` asks for.
 
-    They are looked up again in `workspace`, and those no longer there are named instead. None spares that:
-    the program could read nothing else.
+    Each line is first looked up in `workspace`; files that no longer contain it are listed as errors instead.
+    None skips that, for where ripgrep could read nothing else.
     """
     problems = list(errors)
     if found.is_binary:
@@ -62,7 +66,7 @@ def answer(
     )
 
 
-def _names(place: Place, query: LineQuery, found: Collection) -> str:
+def _names(place: SearchTarget, query: LineQuery, found: Results) -> str:
     first = query.offset - found.skipped
     hits = found.hits[first : first + query.limit if query.limit else None]
     paths = [showable(place.file or inside(place.path, hit.name)) for hit in hits]
@@ -72,14 +76,14 @@ def _names(place: Place, query: LineQuery, found: Collection) -> str:
 
 
 class Window(NamedTuple):
-    """A hit with how many of its entries to skip and to take."""
+    """The matches of a file, and how many of its entries to skip and to take."""
 
-    hit: Hit
+    hit: FileMatches
     skip: int
     take: int
 
 
-def _windows(found: Collection, query: LineQuery) -> Iterator[Window]:
+def _windows(found: Results, query: LineQuery) -> Iterator[Window]:
     position = found.skipped
     end = query.offset + query.limit if query.limit else found.total
     for hit in found.hits:
@@ -93,8 +97,8 @@ def _windows(found: Collection, query: LineQuery) -> Iterator[Window]:
 
 
 def _content(
-    workspace: Searched | None,
-    place: Place,
+    workspace: SearchableFiles | None,
+    place: SearchTarget,
     query: LineQuery,
     windows: Iterable[Window],
     problems: list[str],
@@ -113,8 +117,8 @@ def _content(
     return ("\n--\n" if query.before + query.after else "\n").join(pieces)
 
 
-def lines(hit: Hit) -> Iterator[Line]:
-    """The lines of a hit in content mode, without the CR that ripgrep adds where a file has none."""
+def lines(hit: FileMatches) -> Iterator[Line]:
+    """The lines of a file in content mode, without the CR that ripgrep adds where a file has none."""
     for number, sign, offset, text in _LINE.findall(hit.body):
         yield Line(
             number=int(number), matched=sign == b":", offset=int(offset), text=text.removesuffix(b"\r")
@@ -145,9 +149,9 @@ def _shown_lines(path: str, near: Sequence[Line], query: LineQuery) -> Iterator[
 
 
 class Lookup:
-    """Looks found lines up beneath the root. Files come in path order, so a folder is opened once."""
+    """Looks found lines up in the workspace. Files come in path order, so a folder is opened once."""
 
-    def __init__(self, workspace: Searched) -> None:
+    def __init__(self, workspace: SearchableFiles) -> None:
         self._workspace = workspace
         self._folder = ExitStack()
         self._path: str = ""
@@ -160,7 +164,7 @@ class Lookup:
         self._folder.close()
 
     def holds(self, path: CanonicalPath, near: Sequence[Line]) -> bool:
-        """Whether there is a regular file beneath the root that holds these lines."""
+        """Whether there is a regular file in the workspace that contains these lines."""
         folder, _, name = path.rpartition("/")
         try:
             self._enter(folder or ("/" if path.startswith("/") else "."))
@@ -176,13 +180,13 @@ class Lookup:
         if folder != self._path:
             self._folder.close()
             self._path = ""
-            self._fd = self._workspace.folder(CanonicalPath(folder))
+            self._fd = self._workspace.open_dir(CanonicalPath(folder))
             self._folder.callback(os.close, self._fd)
             self._path = folder
 
 
 def _holds(fd: int, near: Sequence[Line]) -> bool:
-    """Whether the open file holds these lines where the search saw them."""
+    """Whether the open file contains these lines at their offsets."""
     head = os.pread(fd, len(codecs.BOM_UTF8), 0)
     if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         data = os.pread(fd, _MAX_TRANSCODED, 0).decode("utf-16", "replace").encode()

@@ -1,4 +1,4 @@
-"""How ripgrep is asked, and what its complaints mean. The stand-in understands exactly what is asked here.
+"""Builds ripgrep's arguments and translates its error messages.
 
 No option here runs a program, follows a link, opens an archive or reads a configuration, and a pattern is
 never where an option could be.
@@ -15,7 +15,7 @@ STDIN = "-"
 
 MAX_PATTERN = 10_000
 FAILED = 2
-"""The exit status when something could not be searched, or nothing at all."""
+"""The exit status when some or all files could not be searched."""
 _EXCERPT = 40
 """Characters shown on each side of the place where a pattern fails."""
 
@@ -26,9 +26,9 @@ _COMMON_TYPES = (
 )
 _TYPE = re.compile(r"[A-Za-z0-9][\w+-]*", re.ASCII)
 
-# Ignore files count without a repository, because nobody who writes one thinks of that. Those above the root
-# are not read: what lies there is not ours to look at. Those between the root and the searched folder come
-# through standard input, see `ignore_rules`.
+# Ignore files count without a repository, because their authors expect that. Those above the root are not
+# read, because they lie outside the workspace. Those between the root and the searched folder come through
+# standard input, see `ignore_rules`.
 _ALWAYS = (
     "--color=never",
     "--null",
@@ -99,7 +99,7 @@ def _walk(query: FileQuery | LineQuery, *, rules: bool) -> list[str]:
 
 
 def _only(names: Sequence[str] | None) -> list[str]:
-    """A type of our own restricts the names. Unlike a glob, it does not lift the ignore rules."""
+    """A custom file type restricts the names. Unlike a glob, it does not override ignore rules."""
     if names is None:
         return []
     return [*(f"--type-add={_WANTED}:{name}" for name in names), f"--type={_WANTED}"]
@@ -119,10 +119,10 @@ def _unknown_type(type_: str) -> InvalidInput:
 
 
 def refusal(complaints: bytes, query: LineQuery | FileQuery) -> ToolError:
-    """What to tell the model when the program did not search at all."""
+    """The error for a search that ripgrep did not run."""
     text = complaints.decode("utf-8", "replace")
     if not isinstance(query, LineQuery):
-        return Unavailable("The search program failed to list files.")
+        return Unavailable("ripgrep failed to list files.")
     if "unrecognized file type" in text:
         return _unknown_type(query.type or "")
     if "regex parse error" in text:
@@ -132,19 +132,19 @@ def refusal(complaints: bytes, query: LineQuery | FileQuery) -> ToolError:
     for sign, what in _PATTERN_ERRORS:
         if sign in text:
             return InvalidInput(what)
-    return Unavailable("The search program failed. Try a simpler search.")
+    return Unavailable("ripgrep failed. Try a simpler search.")
 
 
 _PATTERN_ERRORS = (
     (
         'literal "\\n" is not allowed',
-        "The pattern holds a line end, but lines are searched one by one. Set `multiline`.",
+        "The pattern contains a line end, but lines are searched one by one. Set `multiline`.",
     ),
     (
         "exceeds size limit",
         "The pattern is too large once its repetitions are written out. Use smaller ones.",
     ),
-    ('contains "\\0"', "A pattern cannot hold a NUL character."),
+    ('contains "\\0"', "A pattern cannot contain a NUL character."),
 )
 
 
@@ -161,7 +161,7 @@ def _regex_error(text: str) -> str:
     what = reason[1] if reason else "it cannot be parsed"
     if shown is None:
         return what
-    # The frame `(?:` is not the caller's.
+    # ripgrep adds the `(?:` to the caller's pattern.
     at = max(0, len(shown[2]) - len("(?:"))
     excerpt = shown[1][max(0, at - _EXCERPT) : at + _EXCERPT]
     return f"{what}, at character {at + 1}, near `{excerpt}`"

@@ -1,4 +1,4 @@
-"""Where a search runs: a folder opened beneath the root, and what the program gets on standard input."""
+"""The open folder in which ripgrep runs, and its standard input."""
 
 import os
 import sys
@@ -10,38 +10,38 @@ from typing import Literal, Protocol
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import InvalidInput, NotFound
-from mcp_toolserver.runtime.ignore_rules import inherited
+from mcp_toolserver.runtime.search.ignore_rules import inherited
 
 
-class Searched(Protocol):
-    """What a search needs of the workspace."""
+class SearchableFiles(Protocol):
+    """The part of the workspace that a search needs."""
 
     def kind(self, path: CanonicalPath) -> Literal["file", "folder", "other", "missing"]:
         """Raises: Denied: hidden, or outside the roots."""
         ...
 
-    def folder(self, path: CanonicalPath) -> int:
+    def open_dir(self, path: CanonicalPath) -> int:
         """The folder, open; the caller closes it."""
         ...
 
-    def regular(self, path: CanonicalPath) -> int:
+    def open_file(self, path: CanonicalPath) -> int:
         """The regular file, open for reading; the caller closes it."""
         ...
 
     def is_hidden(self, path: CanonicalPath) -> bool:
-        """Whether a rule of the operator hides it."""
+        """Whether a rule of the operator hides the path."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a search runs."""
+class SearchTarget:
+    """An open folder to search."""
 
     path: CanonicalPath
-    """The folder that names are beneath."""
+    """The path that results are relative to."""
     folder: int
     file: CanonicalPath | None = None
-    """The one file to search, which is then standard input."""
+    """The single file to search, which is then standard input."""
     stdin: int | None = None
 
     @property
@@ -50,17 +50,19 @@ class Place:
         return self.file is None and self.stdin is not None
 
     def rewind(self) -> None:
-        """Let standard input be read from its start again."""
+        """Rewind standard input to its start."""
         if self.stdin is not None:
             os.lseek(self.stdin, 0, os.SEEK_SET)
 
 
 @contextmanager
-def opened(workspace: Searched, path: CanonicalPath, *, ignored: bool) -> Generator[Place]:
-    """Open what lies at `path`; with ignore rules from above it unless `ignored` files are wanted.
+def open_target(workspace: SearchableFiles, path: CanonicalPath, *, ignored: bool) -> Generator[SearchTarget]:
+    """Open the folder or file at `path`; add ignore rules from above unless `ignored` files are wanted.
 
     Raises:
-        NotFound, Denied, InvalidInput: nothing there, not for reading, or neither a file nor a folder.
+        NotFound: if missing.
+        Denied: if hidden or unreadable.
+        InvalidInput: if neither a file nor a folder.
     """
     with ExitStack() as stack:
 
@@ -72,11 +74,13 @@ def opened(workspace: Searched, path: CanonicalPath, *, ignored: bool) -> Genera
             case "folder":
                 rules = b"" if ignored else inherited(workspace, path)
                 stdin = kept(_holding(rules)) if rules else None
-                yield Place(path=path, folder=kept(workspace.folder(path)), stdin=stdin)
+                yield SearchTarget(path=path, folder=kept(workspace.open_dir(path)), stdin=stdin)
             case "file":
                 parent = CanonicalPath(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))
-                folder = kept(workspace.folder(parent))
-                yield Place(path=parent, folder=folder, file=path, stdin=kept(workspace.regular(path)))
+                folder = kept(workspace.open_dir(parent))
+                yield SearchTarget(
+                    path=parent, folder=folder, file=path, stdin=kept(workspace.open_file(path))
+                )
             case "missing":
                 raise NotFound(f"'{path}' does not exist. Search a folder above it.")
             case "other":
@@ -84,7 +88,7 @@ def opened(workspace: Searched, path: CanonicalPath, *, ignored: bool) -> Genera
 
 
 def _holding(content: bytes) -> int:
-    """A nameless file with this content; in memory where there is such a thing."""
+    """An unnamed file with this content; in memory where the system supports that."""
     if sys.platform == "linux":
         fd = os.memfd_create("ignore rules")
     else:

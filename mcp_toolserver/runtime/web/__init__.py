@@ -1,1 +1,1 @@
-"""Reading from the web, with a guard on every address."""
+"""Fetches from the web; a guard checks every address."""

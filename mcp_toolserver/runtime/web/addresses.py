@@ -1,7 +1,7 @@
-"""Which IP addresses belong to the public internet.
+"""Classifies IP addresses as public, private or reserved.
 
-The tables are our own: what the standard library calls global differs between its versions, and counts some
-addresses as global that stand for others.
+The tables are ours because the standard library's differ between versions and count some addresses as global
+that embed others.
 """
 
 from ipaddress import IPv4Address, IPv6Address, ip_network
@@ -9,11 +9,10 @@ from typing import Literal
 
 Address = IPv4Address | IPv6Address
 
-Standing = Literal["public", "own", "closed"]
-"""`own` is what people number their own machines and networks with, which an operator may open by the name of
-a host; `closed` is opened by nothing but the address itself."""
+AddressClass = Literal["public", "private", "reserved"]
+"""The operator can allow a `private` address by the name of a host, a `reserved` one only by the address."""
 
-_OWN = tuple(
+_PRIVATE = tuple(
     map(
         ip_network,
         (
@@ -25,7 +24,7 @@ _OWN = tuple(
         ),
     )
 )
-_CLOSED = tuple(
+_RESERVED = tuple(
     map(
         ip_network,
         (
@@ -47,19 +46,19 @@ _CLOSED = tuple(
     )
 )
 _GLOBAL_6 = ip_network("2000::/3")
-"""Whatever else there is of IPv6 is local, multicast, reserved, or holds an IPv4 address in disguise."""
+"""All other IPv6 addresses are local, multicast, reserved or embed an IPv4 address."""
 
 _ISATAP = frozenset({0x0000_5EFE, 0x0200_5EFE})
-"""The middle of an address that holds an IPv4 address in its last 32 bits."""
+"""Middle bits of an address that embeds an IPv4 address in its last 32 bits."""
 
 
-def standing(address: Address) -> Standing:
-    """What kind of address it is."""
-    if any(address in network for network in _OWN):
-        return "own"
-    if any(address in network for network in _CLOSED):
-        return "closed"
+def address_class(address: Address) -> AddressClass:
+    """Return the class of an address."""
+    if any(address in network for network in _PRIVATE):
+        return "private"
+    if any(address in network for network in _RESERVED):
+        return "reserved"
     if isinstance(address, IPv4Address):
         return "public"
     holds_another = (int(address) >> 32) & 0xFFFF_FFFF in _ISATAP
-    return "public" if address in _GLOBAL_6 and not holds_another else "closed"
+    return "public" if address in _GLOBAL_6 and not holds_another else "reserved"

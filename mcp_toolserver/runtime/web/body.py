@@ -1,4 +1,4 @@
-"""The body of an answer: taken as it comes, unpacked on the way, and never more of it than was asked for."""
+"""Reads and decompresses a response body up to a size limit."""
 
 import zlib
 from collections.abc import AsyncIterator
@@ -6,58 +6,58 @@ from collections.abc import AsyncIterator
 from mcp_toolserver.errors import Unavailable
 
 ENCODINGS = "gzip"
-"""What is asked for. Others cannot be unpacked within bounds here."""
+"""The only compression requested; others cannot be decompressed within limits here."""
 
 _GZIP = 31
-"""Tells zlib to expect gzip and no other format."""
+"""Makes zlib expect gzip and no other format."""
 
 
-class Unpacking:
-    """Collects the bytes of a body up to a limit."""
+class BodyDecoder:
+    """Collects and decompresses body bytes up to a limit."""
 
     def __init__(self, encoding: str, most: int) -> None:
         if encoding not in ("", "identity", "gzip", "x-gzip"):
-            raise Unavailable(f"the answer is packed as {encoding[:20]!r}, which was not asked for")
+            raise Unavailable(f"the response uses the encoding {encoding[:20]!r}, which was not requested")
         self._inflate = zlib.decompressobj(_GZIP) if "gzip" in encoding else None
         self._most = most
         self._raw = 0
-        self._kept = bytearray()
-        self.is_over = False
-        """Whether there is more than the limit."""
+        self._content = bytearray()
+        self.is_truncated = False
+        """Whether the body exceeds the limit."""
 
     def add(self, chunk: bytes) -> None:
-        """Take the next bytes as they were sent.
+        """Add the next raw bytes.
 
         Raises:
-            Unavailable: they are not what the server said they are.
+            Unavailable: the bytes do not match the declared encoding.
         """
         self._raw += len(chunk)
         try:
             self._unpack(chunk)
         except zlib.error:
-            raise Unavailable("the answer is not packed the way its server says") from None
-        # What unpacks to nothing is bounded too.
-        self.is_over = self.is_over or self._raw > self._most
+            raise Unavailable("the response does not match its declared encoding") from None
+        # Also limit input that decompresses to nothing.
+        self.is_truncated = self.is_truncated or self._raw > self._most
 
-    def taken(self) -> bytes:
-        """All that was collected."""
-        return bytes(self._kept)
+    def content(self) -> bytes:
+        """Return the decoded bytes."""
+        return bytes(self._content)
 
     def _unpack(self, chunk: bytes) -> None:
-        while chunk and not self.is_over:
-            room = self._most + 1 - len(self._kept)
+        while chunk and not self.is_truncated:
+            room = self._most + 1 - len(self._content)
             if self._inflate is None:
                 piece, chunk = chunk[:room], b""
             else:
                 piece = self._inflate.decompress(chunk, room)
-                chunk = self._inflate.unconsumed_tail or self._rest()
-            self._kept += piece
-            if len(self._kept) > self._most:
-                del self._kept[self._most :]
-                self.is_over = True
+                chunk = self._inflate.unconsumed_tail or self._next_member()
+            self._content += piece
+            if len(self._content) > self._most:
+                del self._content[self._most :]
+                self.is_truncated = True
 
-    def _rest(self) -> bytes:
-        """What follows the end of one packed part is the next part."""
+    def _next_member(self) -> bytes:
+        """Return the data after a gzip member, which starts the next member."""
         assert self._inflate is not None
         rest = self._inflate.unused_data
         if rest:
@@ -66,14 +66,14 @@ class Unpacking:
 
 
 async def read_body(chunks: AsyncIterator[bytes], encoding: str, most: int) -> tuple[bytes, bool]:
-    """At most `most` bytes of the body, unpacked, and whether that is all of it.
+    """Return at most `most` decoded bytes of the body, and whether that is all of it.
 
     Raises:
-        Unavailable: as for `Unpacking`.
+        Unavailable: as for `BodyDecoder`.
     """
-    body = Unpacking(encoding, most)
+    body = BodyDecoder(encoding, most)
     async for chunk in chunks:
         body.add(chunk)
-        if body.is_over:
+        if body.is_truncated:
             break
-    return body.taken(), not body.is_over
+    return body.content(), not body.is_truncated

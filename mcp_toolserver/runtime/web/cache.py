@@ -1,6 +1,5 @@
-"""Answers kept for a while, so that a page read in parts is fetched once and one that did not change is not
-sent again. In memory only, and little of it.
-"""
+"""An in-memory cache of responses, so that a page read in parts is fetched once and an unchanged page is not
+sent again."""
 
 import re
 import time
@@ -10,25 +9,25 @@ from dataclasses import dataclass, field
 
 MOST_BYTES = 32 * 1024 * 1024
 USUAL_SECONDS = 120.0
-"""How long an answer that says nothing about it is taken as it is."""
+"""Lifetime of a response without caching headers."""
 MOST_SECONDS = 900.0
 
 _MAX_AGE = re.compile(r"(?:^|,)\s*max-age\s*=\s*\"?([0-9]{1,9})")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
-    """An answer that may be used again."""
+class CacheEntry:
+    """A cached response."""
 
     headers: Mapping[str, str]
-    """In lower case."""
+    """Names in lower case."""
     body: bytes
     complete: bool
     fresh_until: float
 
     @property
     def conditions(self) -> dict[str, str]:
-        """What to ask with, so that the server sends the answer only if it has changed."""
+        """Conditional headers, with which the server sends only a changed response."""
         asked = {
             "if-none-match": self.headers.get("etag"),
             "if-modified-since": self.headers.get("last-modified"),
@@ -36,8 +35,8 @@ class Kept:
         return {name: value for name, value in asked.items() if value}
 
 
-def seconds_fresh(headers: Mapping[str, str]) -> float | None:
-    """How long an answer may be used without asking; None when it must not be kept."""
+def freshness_seconds(headers: Mapping[str, str]) -> float | None:
+    """Return how long a response is fresh; None if it must not be cached."""
     said = headers.get("cache-control", "").lower()
     if "no-store" in said or headers.get("vary", "").strip() == "*":
         return None
@@ -49,29 +48,29 @@ def seconds_fresh(headers: Mapping[str, str]) -> float | None:
 
 @dataclass(frozen=True)
 class Cache:
-    """The newest answers, by what was asked for."""
+    """The most recently used responses by URL."""
 
     most: int = MOST_BYTES
-    _kept: OrderedDict[str, Kept] = field(default_factory=OrderedDict[str, Kept])
+    _entries: OrderedDict[str, CacheEntry] = field(default_factory=OrderedDict[str, CacheEntry])
 
-    def get(self, key: str) -> Kept | None:
-        """The answer, fresh or not."""
-        if key in self._kept:
-            self._kept.move_to_end(key)
-        return self._kept.get(key)
+    def get(self, key: str) -> CacheEntry | None:
+        """Return the entry, fresh or stale."""
+        if key in self._entries:
+            self._entries.move_to_end(key)
+        return self._entries.get(key)
 
-    def put(self, key: str, kept: Kept) -> None:
-        """Keep an answer; the oldest make room for it."""
-        self._kept[key] = kept
-        self._kept.move_to_end(key)
-        while sum(len(one.body) for one in self._kept.values()) > self.most:
-            self._kept.popitem(last=False)
+    def put(self, key: str, entry: CacheEntry) -> None:
+        """Store an entry; evict the oldest ones if needed."""
+        self._entries[key] = entry
+        self._entries.move_to_end(key)
+        while sum(len(one.body) for one in self._entries.values()) > self.most:
+            self._entries.popitem(last=False)
 
     def drop(self, key: str) -> None:
-        """Forget an answer."""
-        self._kept.pop(key, None)
+        """Remove an entry."""
+        self._entries.pop(key, None)
 
 
 def now() -> float:
-    """Of the clock that `Kept.fresh_until` is on."""
+    """Return the time on the clock of `CacheEntry.fresh_until`."""
     return time.monotonic()

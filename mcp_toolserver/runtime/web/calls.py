@@ -1,4 +1,4 @@
-"""What one call gets of the web."""
+"""The web capabilities of one call."""
 
 import secrets
 import ssl
@@ -6,97 +6,97 @@ from dataclasses import dataclass
 
 import httpcore
 
-from mcp_toolserver.capabilities.calls import Scope
+from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.web import WebAnswer, WebHits, WebQuery, WebRead, WebSend
-from mcp_toolserver.runtime.web.client import Ask, Errand, Exchanges, Reply
+from mcp_toolserver.runtime.web.client import FetchOptions, HttpClient, Request, Response
 from mcp_toolserver.runtime.web.guard import Guard
 from mcp_toolserver.runtime.web.options import WebOptions
-from mcp_toolserver.runtime.web.searches import Searches
-from mcp_toolserver.text.urls import parse_url
+from mcp_toolserver.runtime.web.search_client import SearchClient
+from mcp_toolserver.text.web.urls import parse_url
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sources:
-    """What all calls share."""
+class WebServices:
+    """The services shared by all calls."""
 
     guard: Guard
-    exchanges: Exchanges
-    searches: Searches
-    is_polite: bool
+    http: HttpClient
+    search_client: SearchClient
+    obeys_robots: bool
 
     @classmethod
-    def of(
+    def build(
         cls,
         options: WebOptions,
         guard: Guard,
         *,
         network: httpcore.AsyncNetworkBackend | None,
         trusted: ssl.SSLContext | None,
-    ) -> "Sources":
-        """Put them together."""
-        exchanges = Exchanges(guard, network, trusted)
-        searches = Searches(exchanges=exchanges, guard=guard, providers=options.providers)
-        return cls(guard=guard, exchanges=exchanges, searches=searches, is_polite=options.robots)
+    ) -> "WebServices":
+        """Create the services."""
+        http = HttpClient(guard, network, trusted)
+        search_client = SearchClient(http=http, guard=guard, providers=options.providers)
+        return cls(guard=guard, http=http, search_client=search_client, obeys_robots=options.robots)
 
-    def fetching(self, scope: Scope) -> "Fetching":
+    def fetching(self, scope: Scope) -> "WebFetcher":
         """For one call."""
-        return Fetching(self, scope)
+        return WebFetcher(self, scope)
 
-    def sending(self, scope: Scope) -> "Sending":
+    def sending(self, scope: Scope) -> "WebSender":
         """For one call."""
-        return Sending(self, scope)
+        return WebSender(self, scope)
 
 
 @dataclass(frozen=True)
-class Fetching:
+class WebFetcher:
     """See `Fetch`."""
 
-    sources: Sources
+    sources: WebServices
     scope: Scope
 
     async def get(self, request: WebRead) -> WebAnswer:
-        """See `Fetch.get`. An answer to headers of a caller is for that caller alone."""
-        ask = Ask(
+        """See `Fetch.get`. Responses to a caller's own headers are not cached."""
+        outgoing = Request(
             url=parse_url(request.url),
             headers=request.headers,
             most=request.most,
-            is_kept=not request.headers,
+            is_cacheable=not request.headers,
         )
-        errand = Errand(
+        options = FetchOptions(
             guard=self.sources.guard,
             seconds=request.seconds,
             refuses=self.scope.refuses,
-            is_polite=self.sources.is_polite,
+            obeys_robots=self.sources.obeys_robots,
         )
-        return _answer(await self.sources.exchanges.reply(ask, errand))
+        return _answer(await self.sources.http.fetch(outgoing, options))
 
     async def search(self, query: WebQuery) -> WebHits:
         """See `Fetch.search`."""
-        hits, provider, left = await self.sources.searches.search(query, self.scope.session)
+        hits, provider, left = await self.sources.search_client.search(query, self.scope.session)
         return WebHits(hits=hits, provider=provider, left=left, mark=_mark())
 
 
 @dataclass(frozen=True)
-class Sending:
+class WebSender:
     """See `Send`."""
 
-    sources: Sources
+    sources: WebServices
     scope: Scope
 
     async def send(self, request: WebSend) -> WebAnswer:
         """See `Send.send`."""
-        ask = Ask(
+        outgoing = Request(
             url=parse_url(request.url),
             method=request.method,
             headers=request.headers,
             body=request.body,
             most=request.most,
         )
-        errand = Errand(guard=self.sources.guard, seconds=request.seconds, refuses=self.scope.refuses)
-        return _answer(await self.sources.exchanges.reply(ask, errand))
+        options = FetchOptions(guard=self.sources.guard, seconds=request.seconds, refuses=self.scope.refuses)
+        return _answer(await self.sources.http.fetch(outgoing, options))
 
 
-def _answer(reply: Reply) -> WebAnswer:
+def _answer(reply: Response) -> WebAnswer:
     return WebAnswer(
         url=str(reply.url),
         status=reply.status,

@@ -1,6 +1,5 @@
-"""One exchange with the web: each hop checked like the first, credentials kept to where they were meant for,
-and all of it bounded in time and bytes.
-"""
+"""An HTTP client that checks every redirect like the first request, sends credentials only to their own site,
+and limits time and bytes."""
 
 import ssl
 from collections.abc import Callable, Iterator, Mapping
@@ -15,19 +14,19 @@ from anyio import to_thread
 from mcp_toolserver import __version__
 from mcp_toolserver.errors import Denied, TimedOut, Unavailable
 from mcp_toolserver.runtime.web.body import ENCODINGS, read_body
-from mcp_toolserver.runtime.web.cache import Cache, Kept, now, seconds_fresh
+from mcp_toolserver.runtime.web.cache import Cache, CacheEntry, freshness_seconds, now
 from mcp_toolserver.runtime.web.guard import Guard
-from mcp_toolserver.runtime.web.robots import AGENT, MOST_BYTES, Courtesy
-from mcp_toolserver.runtime.web.transport import GuardedNetwork, GuardedTransport, trust
-from mcp_toolserver.text.urls import Url, joined
+from mcp_toolserver.runtime.web.robots import AGENT, MOST_BYTES, RobotsChecker
+from mcp_toolserver.runtime.web.transport import GuardedNetwork, GuardedTransport, create_tls_context
+from mcp_toolserver.text.web.urls import Url, joined
 
-HOPS = 5
+MAX_REDIRECTS = 5
 """Redirects that are followed."""
 
 _CONNECT_SECONDS = 10.0
 
-_ANYWHERE = frozenset({"accept", "accept-language"})
-"""Headers of a caller that also another site may see; in any other there may be a secret."""
+_CROSS_ORIGIN_HEADERS = frozenset({"accept", "accept-language"})
+"""Caller's headers that another site may see; any other may contain a secret."""
 
 _DEFAULTS = {
     "user-agent": f"{AGENT}/{__version__}",
@@ -37,8 +36,8 @@ _DEFAULTS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ask:
-    """A request."""
+class Request:
+    """A request to send."""
 
     url: Url
     method: str = "GET"
@@ -46,13 +45,13 @@ class Ask:
     """Names in lower case."""
     body: bytes | None = None
     most: int
-    is_kept: bool = False
-    """Whether an answer may come from the cache and go there."""
+    is_cacheable: bool = False
+    """Whether the cache may serve and store the response."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reply:
-    """An answer."""
+class Response:
+    """A response received."""
 
     url: Url
     status: int
@@ -62,7 +61,7 @@ class Reply:
 
     @property
     def reason(self) -> str:
-        """The usual words for the status."""
+        """The standard phrase of the status."""
         try:
             return HTTPStatus(self.status).phrase
         except ValueError:
@@ -70,19 +69,19 @@ class Reply:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Errand:
-    """How an exchange is to be gone about."""
+class FetchOptions:
+    """How to send a request."""
 
     guard: Guard
     seconds: float
-    refuses: Callable[[str], str | None] = lambda _: None
-    """Why a redirect may not be followed; None when it may."""
-    is_polite: bool = False
-    """Whether robots.txt is asked."""
+    refuses: Callable[[str], str | None] | None = None
+    """Returns why a redirect is refused, or None."""
+    obeys_robots: bool = False
+    """Whether robots.txt is checked."""
 
 
-class Exchanges:
-    """Speaks HTTP. It holds what is kept between exchanges: trust, robots.txt and the cache."""
+class HttpClient:
+    """Sends requests. Holds the state shared by all requests: TLS context, robots.txt and cache."""
 
     def __init__(
         self,
@@ -93,71 +92,75 @@ class Exchanges:
         self._network = network or _sockets()
         self._trusted = trusted
         self._cache = Cache()
-        self._courtesy = Courtesy(read=self._read_robots)
-        self._robots_errand = Errand(guard=guard, seconds=15.0)
+        self._robots_checker = RobotsChecker(read=self._read_robots)
+        self._robots_options = FetchOptions(guard=guard, seconds=15.0)
 
-    async def reply(self, ask: Ask, errand: Errand) -> Reply:
-        """The answer, after at most `HOPS` redirects.
+    async def fetch(self, request: Request, options: FetchOptions) -> Response:
+        """Send a request and return the response after at most `MAX_REDIRECTS` redirects.
 
         Raises:
-            Denied: a hop leads where it may not.
-            Unavailable: there is no answer, or none that can be used.
-            TimedOut: it did not come whole in time.
+            Denied: the guard or the caller refuses an address on the way.
+            Unavailable: there is no usable response.
+            TimedOut: the response was not complete in time.
         """
-        with anyio.move_on_after(errand.seconds):
-            return await self._followed(ask, errand)
-        raise TimedOut(f"{ask.url.host} did not answer in full within {errand.seconds:g} s.")
+        with anyio.move_on_after(options.seconds):
+            return await self._follow_redirects(request, options)
+        raise TimedOut(f"{request.url.host} did not answer in full within {options.seconds:g} s.")
 
-    async def _followed(self, ask: Ask, errand: Errand) -> Reply:
-        for hop in range(HOPS + 1):
-            errand.guard.check(ask.url)
-            if hop and (why := errand.refuses(str(ask.url))):
-                raise Denied(f"the address redirects to {ask.url}, which this call may not read: {why}")
-            if errand.is_polite:
-                await self._courtesy.check(ask.url)
-            reply = await self._exchanged(ask, errand.guard)
-            onward = redirected(ask, reply)
-            if onward is None:
-                return reply
-            ask = onward
-        raise Unavailable(f"the address redirects more than {HOPS} times; nothing was read")
+    async def _follow_redirects(self, request: Request, options: FetchOptions) -> Response:
+        for hop in range(MAX_REDIRECTS + 1):
+            options.guard.check(request.url)
+            if hop and options.refuses and (why := options.refuses(str(request.url))):
+                raise Denied(f"the address redirects to {request.url}, which this call may not read: {why}")
+            if options.obeys_robots:
+                await self._robots_checker.check(request.url)
+            response = await self._exchange(request, options.guard)
+            next_request = redirect_of(request, response)
+            if next_request is None:
+                return response
+            request = next_request
+        raise Unavailable(f"the address redirects more than {MAX_REDIRECTS} times; nothing was read")
 
-    async def _exchanged(self, ask: Ask, guard: Guard) -> Reply:
-        if not ask.is_kept:
-            return await self._sent(ask, guard)
-        kept = self._cache.get(str(ask.url))
-        if kept is not None and kept.fresh_until > now():
-            return _again(ask.url, kept)
-        conditions = kept.conditions if kept else {}
-        reply = await self._sent(replace(ask, headers={**ask.headers, **conditions}), guard)
-        if reply.status == HTTPStatus.NOT_MODIFIED and kept is not None:
-            reply = _again(ask.url, replace(kept, headers={**kept.headers, **reply.headers}))
-        return self._remembered(reply)
+    async def _exchange(self, request: Request, guard: Guard) -> Response:
+        if not request.is_cacheable:
+            return await self._send(request, guard)
+        entry = self._cache.get(str(request.url))
+        if entry is not None and entry.fresh_until > now():
+            return _from_cache(request.url, entry)
+        conditions = entry.conditions if entry else {}
+        response = await self._send(replace(request, headers={**request.headers, **conditions}), guard)
+        if response.status == HTTPStatus.NOT_MODIFIED and entry is not None:
+            response = _from_cache(request.url, replace(entry, headers={**entry.headers, **response.headers}))
+        return self._cache_response(response)
 
-    def _remembered(self, reply: Reply) -> Reply:
-        seconds = seconds_fresh(reply.headers)
-        self._cache.drop(str(reply.url))
-        if reply.status == HTTPStatus.OK and seconds is not None:
-            kept = Kept(
-                headers=reply.headers, body=reply.body, complete=reply.complete, fresh_until=now() + seconds
+    def _cache_response(self, response: Response) -> Response:
+        seconds = freshness_seconds(response.headers)
+        self._cache.drop(str(response.url))
+        if response.status == HTTPStatus.OK and seconds is not None:
+            entry = CacheEntry(
+                headers=response.headers,
+                body=response.body,
+                complete=response.complete,
+                fresh_until=now() + seconds,
             )
-            self._cache.put(str(reply.url), kept)
-        return reply
+            self._cache.put(str(response.url), entry)
+        return response
 
-    async def _sent(self, ask: Ask, guard: Guard) -> Reply:
+    async def _send(self, request: Request, guard: Guard) -> Response:
         network = GuardedNetwork(guard, self._network)
-        async with GuardedTransport(network, await self._trust(ask.url)) as transport:
-            return await _sent(ask, transport)
+        async with GuardedTransport(network, await self._tls_context(request.url)) as transport:
+            return await _send(request, transport)
 
-    async def _trust(self, url: Url) -> ssl.SSLContext | None:
-        """Reading the certificates takes a tenth of a second: once, when needed, in a thread."""
+    async def _tls_context(self, url: Url) -> ssl.SSLContext | None:
+        """Return the TLS context. Loading certificates takes 0.1 s, so it happens once, on demand, in a
+        thread."""
         if url.scheme == "https" and self._trusted is None:
-            self._trusted = await to_thread.run_sync(trust)
+            self._trusted = await to_thread.run_sync(create_tls_context)
         return self._trusted
 
     async def _read_robots(self, url: Url) -> tuple[int, bytes]:
-        reply = await self.reply(Ask(url=url, most=MOST_BYTES), self._robots_errand)
-        return reply.status, reply.body
+        response = await self.fetch(Request(url=url, most=MOST_BYTES), self._robots_options)
+        return response.status, response.body
 
 
 def _sockets() -> httpcore.AsyncNetworkBackend:
@@ -166,36 +169,36 @@ def _sockets() -> httpcore.AsyncNetworkBackend:
     return found
 
 
-async def _sent(ask: Ask, transport: GuardedTransport) -> Reply:
-    """Past the client of httpx, which keeps cookies and reads where a redirect leads."""
-    request = httpx.Request(
-        ask.method,
-        str(ask.url),
-        headers={**_DEFAULTS, **ask.headers},
-        content=ask.body,
+async def _send(request: Request, transport: GuardedTransport) -> Response:
+    """Send without httpx's client, which would store cookies and parse redirects."""
+    outgoing = httpx.Request(
+        request.method,
+        str(request.url),
+        headers={**_DEFAULTS, **request.headers},
+        content=request.body,
         extensions={"timeout": {"connect": _CONNECT_SECONDS}},
     )
     try:
-        answer = await transport.handle_async_request(request)
+        answer = await transport.handle_async_request(outgoing)
         try:
             headers = {name.lower(): value for name, value in answer.headers.items()}
             encoding = headers.get("content-encoding", "").strip().lower()
             body, complete = b"", True
-            if ask.method != "HEAD":
-                body, complete = await read_body(answer.aiter_raw(), encoding, ask.most)
+            if request.method != "HEAD":
+                body, complete = await read_body(answer.aiter_raw(), encoding, request.most)
         finally:
             await answer.aclose()
     except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
-        raise Unavailable(_failure(ask.url.host, error)) from None
-    return Reply(url=ask.url, status=answer.status_code, headers=headers, body=body, complete=complete)
+        raise Unavailable(_failure_text(request.url.host, error)) from None
+    return Response(url=request.url, status=answer.status_code, headers=headers, body=body, complete=complete)
 
 
-def _failure(host: str, error: Exception) -> str:
+def _failure_text(host: str, error: Exception) -> str:
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error)):
         return f"the certificate of {host} is not valid for that name; nothing was sent to it"
     if isinstance(error, httpcore.ConnectError | httpcore.ConnectTimeout):
         return f"{host} cannot be reached; check the address, or try later"
-    return f"{host} broke off or does not speak HTTP"
+    return f"{host} closed the connection or does not speak HTTP"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -205,31 +208,35 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__
 
 
-def _again(url: Url, kept: Kept) -> Reply:
-    return Reply(url=url, status=HTTPStatus.OK, headers=kept.headers, body=kept.body, complete=kept.complete)
+def _from_cache(url: Url, entry: CacheEntry) -> Response:
+    return Response(
+        url=url, status=HTTPStatus.OK, headers=entry.headers, body=entry.body, complete=entry.complete
+    )
 
 
-def redirected(ask: Ask, reply: Reply) -> Ask | None:
-    """The request that a redirect asks for; None where the reply is the answer.
+def redirect_of(request: Request, response: Response) -> Request | None:
+    """Return the request that follows a redirect; None if the response is final.
 
     Raises:
-        Denied: it leads out of the web, or from an encrypted connection to a plain one.
+        Denied: the redirect leaves the web, or goes from https to http.
     """
-    if reply.status not in (301, 302, 303, 307, 308) or "location" not in reply.headers:
+    if response.status not in (301, 302, 303, 307, 308) or "location" not in response.headers:
         return None
     try:
-        url = joined(ask.url, reply.headers["location"])
+        url = joined(request.url, response.headers["location"])
     except ValueError as error:
-        raise Denied(f"{ask.url.host} redirects to where nothing is fetched from: {error}") from None
-    if ask.url.scheme == "https" and url.scheme == "http":
-        raise Denied(f"{ask.url.host} redirects from https to http, which is refused")
-    again = ask
-    if ask.method != "HEAD" and (reply.status == 303 or (reply.status < 303 and ask.method == "POST")):
-        again = replace(ask, method="GET", body=None)
-    if url.origin == ask.url.origin:
+        raise Denied(f"{request.url.host} redirects to an address that is not fetched: {error}") from None
+    if request.url.scheme == "https" and url.scheme == "http":
+        raise Denied(f"{request.url.host} redirects from https to http, which is refused")
+    again = request
+    if request.method != "HEAD" and (
+        response.status == 303 or (response.status < 303 and request.method == "POST")
+    ):
+        again = replace(request, method="GET", body=None)
+    if url.origin == request.url.origin:
         return replace(again, url=url)
     if again.method not in ("GET", "HEAD"):
-        # What was meant for one site is not handed to another.
+        # A body or method meant for one site is not sent to another.
         return None
-    carried = {name: value for name, value in again.headers.items() if name in _ANYWHERE}
+    carried = {name: value for name, value in again.headers.items() if name in _CROSS_ORIGIN_HEADERS}
     return replace(again, url=url, headers=carried, body=None)

@@ -1,7 +1,7 @@
-"""Which hosts may be spoken to: decided on the name before it is looked up, and on every address after.
+"""Decides which hosts may be contacted: by name before the lookup, and by every address after it.
 
-A name is looked up once, all of its addresses must pass, and the connection goes to one of those that were
-checked. There is no second look-up that could answer otherwise.
+A name is looked up once, all its addresses must be permitted, and the connection uses one of them. No second
+lookup could return something else.
 """
 
 import re
@@ -15,17 +15,17 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 import anyio
 
 from mcp_toolserver.errors import Denied, Unavailable
-from mcp_toolserver.runtime.web.addresses import Address, standing
-from mcp_toolserver.text.urls import Url, UrlPattern, bracketed, url_pattern
+from mcp_toolserver.runtime.web.addresses import Address, address_class
+from mcp_toolserver.text.web.urls import Url, UrlPattern, bracketed, url_pattern
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a host; raises OSError when there are none."""
+"""Returns the addresses of a host; raises OSError if there are none."""
 
 PORTS = frozenset({80, 443, 8080, 8443})
-"""Where web servers listen; others are opened by naming them."""
+"""Standard ports of web servers; the operator can allow others by naming them."""
 
 LOOKUPS_PER_MINUTE = 60
-"""Names in a minute: each label that is looked up tells its name server something."""
+"""Lookups per minute: each lookup reveals its labels to the name server."""
 
 _INTERNAL = re.compile(
     r"(?:.+\.)?(?:localhost|localdomain|local|internal|intranet|private|lan|home|corp|home\.arpa|onion)"
@@ -35,19 +35,19 @@ _PRIVATE = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]+)(?::(?P<port>[0-9]{1,5}))?
 
 
 @dataclass(frozen=True, kw_only=True)
-class Private:
-    """One entry of the operator's list of places that may be reached although they are not public."""
+class PrivateHost:
+    """An entry of the operator's list of non-public hosts that may be reached."""
 
     network: IPv4Network | IPv6Network | None
     host: UrlPattern | None
     port: int | None
 
 
-def private(text: str) -> Private:
-    """Parse `host`, `*.host`, an address or a network (`10.0.0.0/8`), each perhaps with `:port`.
+def parse_private_host(text: str) -> PrivateHost:
+    """Parse `host`, `*.host`, an address or a network (`10.0.0.0/8`), each optionally with `:port`.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: the text has none of these forms.
     """
     wrong = f"{text!r} is not a host, an address or a network, with or without :port"
     found = _PRIVATE.fullmatch(text)
@@ -56,65 +56,65 @@ def private(text: str) -> Private:
     if port is not None and not 0 < port < 65_536:
         raise ValueError(wrong)
     try:
-        return Private(network=ip_network(place), host=None, port=port)
+        return PrivateHost(network=ip_network(place), host=None, port=port)
     except ValueError:
         if found is None or "/" in place:
             raise ValueError(wrong) from None
-    return Private(network=None, host=url_pattern(place), port=port)
+    return PrivateHost(network=None, host=url_pattern(place), port=port)
 
 
 async def system_resolve(host: str, port: int) -> Sequence[str]:
-    """Ask the system."""
+    """Resolve a name with the system's resolver."""
     found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [address[4][0] for address in found]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Guard:
-    """Says no, or to which addresses a connection may go."""
+    """Permits or refuses hosts and addresses."""
 
     hosts: tuple[UrlPattern, ...] = ()
-    """Only these, and what `private` names; empty is every public host."""
-    private: tuple[Private, ...] = ()
+    """If not empty, only these hosts and those in `private` are permitted; otherwise every public host."""
+    private: tuple[PrivateHost, ...] = ()
     resolve: Resolve = system_resolve
     lookups: deque[float] = field(default_factory=lambda: deque[float](maxlen=LOOKUPS_PER_MINUTE))
 
     def check(self, url: Url) -> None:
-        """Judge an address of the web by its words.
+        """Check a URL by its text.
 
         Raises:
-            Denied: the host is not listed, is a name for what is not public, or the port is not of the web.
+            Denied: the host is not listed or its name is not public, or the port is not permitted.
         """
-        named = self._names(url.host, url.port)
+        named = self._is_listed(url.host, url.port)
         if self.hosts and not named and not any(pattern.matches(url) for pattern in self.hosts):
             raise Denied(f"{url.host} is not among the hosts that this server may fetch from (web-hosts).")
         if not named and _INTERNAL.fullmatch(url.host):
-            raise Denied(_refusal(url.host, "is a name for a place that is not public"))
-        if not self._opens(url):
+            raise Denied(_refusal(url.host, "is the name of a host that is not public"))
+        if not self._allows_port(url):
             raise Denied(
-                f"port {url.port} is not one of web servers here; the operator can open it by naming "
+                f"port {url.port} is not a permitted web port; the operator can allow it by naming "
                 f"{bracketed(url.host)}:{url.port} in web-private."
             )
 
     async def addresses(self, host: str, port: int) -> tuple[str, ...]:
-        """Where a connection to `host` may go.
+        """Return the addresses to which a connection to `host` may go.
 
         Raises:
-            Denied: an address of the host is not public, and the operator did not name it.
+            Denied: an address is not public, and the operator did not allow it.
             Unavailable: the host has no address, or too many names were looked up.
         """
-        literal = _literal(host)
-        found = [literal] if literal else await self._looked_up(host, port)
+        literal = _parse_address(host)
+        found = [literal] if literal else await self._resolve_host(host, port)
         for address in found:
-            if not self._passes(address, host, port):
-                raise Denied(_refusal(host, "leads to an address that is not public"))
+            if not self._is_allowed(address, host, port):
+                raise Denied(_refusal(host, "resolves to an address that is not public"))
         return tuple(map(str, found))
 
     def is_named(self, host: str, address: str, port: int) -> bool:
-        """Whether the operator opened this host or this very address."""
-        return self._opens_host(host, port) or self._opens_network(ip_address(address), port)
+        """Whether the operator allowed this host or this address."""
+        return self._allows_host(host, port) or self._allows_network(ip_address(address), port)
 
-    async def _looked_up(self, host: str, port: int) -> list[Address]:
+    async def _resolve_host(self, host: str, port: int) -> list[Address]:
         now = time.monotonic()
         if len(self.lookups) == self.lookups.maxlen and now - self.lookups[0] < 60:
             raise Unavailable("Too many names were looked up within a minute; wait before the next fetch.")
@@ -128,20 +128,20 @@ class Guard:
             raise Unavailable(f"{host} has no address; check the name.")
         return found
 
-    def _passes(self, address: Address, host: str, port: int) -> bool:
-        kind = standing(address)
-        if kind == "public" or self._opens_network(address, port):
+    def _is_allowed(self, address: Address, host: str, port: int) -> bool:
+        kind = address_class(address)
+        if kind == "public" or self._allows_network(address, port):
             return True
-        return kind == "own" and self._opens_host(host, port)
+        return kind == "private" and self._allows_host(host, port)
 
-    def _names(self, host: str, port: int) -> bool:
-        literal = _literal(host)
-        return self._opens_host(host, port) or (literal is not None and self._opens_network(literal, port))
+    def _is_listed(self, host: str, port: int) -> bool:
+        literal = _parse_address(host)
+        return self._allows_host(host, port) or (literal is not None and self._allows_network(literal, port))
 
-    def _opens(self, url: Url) -> bool:
+    def _allows_port(self, url: Url) -> bool:
         if url.port in PORTS or any(pattern.port and pattern.matches(url) for pattern in self.hosts):
             return True
-        literal = _literal(url.host)
+        literal = _parse_address(url.host)
         return any(
             entry.port == url.port
             and (
@@ -151,20 +151,20 @@ class Guard:
             for entry in self.private
         )
 
-    def _opens_host(self, host: str, port: int) -> bool:
+    def _allows_host(self, host: str, port: int) -> bool:
         return any(
             entry.host is not None and entry.host.covers(host) and entry.port in (None, port)
             for entry in self.private
         )
 
-    def _opens_network(self, address: Address, port: int) -> bool:
+    def _allows_network(self, address: Address, port: int) -> bool:
         return any(
             entry.network is not None and address in entry.network and entry.port in (None, port)
             for entry in self.private
         )
 
 
-def _literal(host: str) -> Address | None:
+def _parse_address(host: str) -> Address | None:
     try:
         return ip_address(host)
     except ValueError:

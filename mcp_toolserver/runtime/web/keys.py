@@ -1,4 +1,4 @@
-"""The operator's keys for search engines: one file each, for nobody else to read."""
+"""Reads the operator's keys for search engines from private files."""
 
 import os
 import stat
@@ -10,10 +10,10 @@ _MOST = 4_096
 
 
 def key_files(entries: Sequence[str]) -> dict[str, str]:
-    """Engine → file, of entries `engine=FILE`.
+    """Parse entries `engine=FILE` into a mapping of engine to file.
 
     Raises:
-        SettingsError: an entry is not of that form.
+        SettingsError: an entry has another form.
     """
     found: dict[str, str] = {}
     for entry in entries:
@@ -27,10 +27,10 @@ def key_files(entries: Sequence[str]) -> dict[str, str]:
 
 
 def read_key(path: str) -> str:
-    """The key in a file, without the white space around it.
+    """Return the key in a file, stripped.
 
     Raises:
-        SettingsError: the file is missing, open to others, or holds no key. Its content is never repeated.
+        SettingsError: the file is missing, readable by others, or holds no key; the message never quotes it.
     """
     try:
         # Without O_NONBLOCK, opening a FIFO would wait for a writer; Windows has neither.

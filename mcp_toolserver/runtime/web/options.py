@@ -1,12 +1,12 @@
-"""What the operator decides about the web, checked at start."""
+"""Parses and checks the operator's web settings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.runtime.web.guard import Private, private
-from mcp_toolserver.text.urls import Url, UrlPattern, parse_url, url_pattern
+from mcp_toolserver.runtime.web.guard import PrivateHost, parse_private_host
+from mcp_toolserver.text.web.urls import Url, UrlPattern, parse_url, url_pattern
 
 T = TypeVar("T")
 
@@ -16,20 +16,20 @@ _BASES: Mapping[str, str | None] = {
     "searxng": None,
     "duckduckgo": "https://html.duckduckgo.com",
 }
-"""The search engines there are, and where each is; everybody runs SearXNG themselves."""
+"""Supported search engines and their addresses; SearXNG is self-hosted."""
 
 _KEYED = frozenset({"brave", "tavily"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Provider:
-    """A search engine that the operator chose."""
+    """A search engine chosen by the operator."""
 
     engine: str
     base: Url
     key: str = field(default="", repr=False)
     is_named: bool = False
-    """Whether its address is the operator's word, which opens it although it may not be public."""
+    """Whether the operator set the address, which permits it even if it is not public."""
 
 
 USUAL_PROVIDER = Provider(engine="duckduckgo", base=parse_url("https://html.duckduckgo.com"))
@@ -40,16 +40,16 @@ class WebOptions:
     """Constant for the life of the process."""
 
     hosts: tuple[UrlPattern, ...] = ()
-    private: tuple[Private, ...] = ()
+    private: tuple[PrivateHost, ...] = ()
     robots: bool = True
     providers: tuple[Provider, ...] = (USUAL_PROVIDER,)
 
 
 def host_patterns(entries: Sequence[str]) -> tuple[UrlPattern, ...]:
-    """Read `web-hosts`.
+    """Parse `web-hosts`.
 
     Raises:
-        SettingsError: an entry is not of the form that is wanted.
+        SettingsError: an entry is invalid.
     """
     found = tuple(_read("web-hosts", url_pattern, entry) for entry in entries)
     for entry, pattern in zip(entries, found, strict=True):
@@ -58,17 +58,17 @@ def host_patterns(entries: Sequence[str]) -> tuple[UrlPattern, ...]:
     return found
 
 
-def private_places(entries: Sequence[str]) -> tuple[Private, ...]:
-    """Read `web-private`.
+def private_places(entries: Sequence[str]) -> tuple[PrivateHost, ...]:
+    """Parse `web-private`.
 
     Raises:
         SettingsError: as for `host_patterns`.
     """
-    return tuple(_read("web-private", private, entry) for entry in entries)
+    return tuple(_read("web-private", parse_private_host, entry) for entry in entries)
 
 
 def providers(entries: Sequence[str], keys: Mapping[str, str]) -> tuple[Provider, ...]:
-    """Read `web-search`: engines, each as `name` or `name=address`; `keys` holds the secret of each by name.
+    """Parse `web-search`: engines as `name` or `name=address`; `keys` has the secret of each by name.
 
     Raises:
         SettingsError: an engine is unknown, or its address or key is missing.

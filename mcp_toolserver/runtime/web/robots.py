@@ -1,4 +1,4 @@
-"""The robots.txt of each site, looked at before the site is read and remembered for a while."""
+"""Checks the robots.txt of each site and caches it."""
 
 import time
 from collections import OrderedDict
@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from mcp_toolserver.errors import Denied
-from mcp_toolserver.text.robots import Robots, parse_robots
-from mcp_toolserver.text.urls import Url
+from mcp_toolserver.text.web.robots import Robots, parse_robots
+from mcp_toolserver.text.web.urls import Url
 
 AGENT = "mcp-toolserver"
 
@@ -18,12 +18,12 @@ _NOTHING_SAID = parse_robots("", AGENT)
 _NOTHING_ALLOWED = parse_robots("User-agent: *\nDisallow: /", AGENT)
 
 Read = Callable[[Url], Awaitable[tuple[int, bytes]]]
-"""The status and the first bytes of an address."""
+"""Returns the status and the first bytes of an address."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Courtesy:
-    """Refuses what a site does not want to be read by programs."""
+class RobotsChecker:
+    """Refuses pages that a site excludes for robots."""
 
     read: Read
     _known: OrderedDict[str, tuple[float, Robots]] = field(
@@ -31,14 +31,14 @@ class Courtesy:
     )
 
     async def check(self, url: Url) -> None:
-        """Ask the site, at most once in an hour.
+        """Check the site's robots.txt, fetched at most once an hour.
 
         Raises:
-            Denied: the site does not want this page to be read.
+            Denied: the site excludes this page.
         """
         if not (await self._rules(url)).allows(url.target):
             raise Denied(
-                f"{url.host} asks programs not to read this page (robots.txt). Do not retry; "
+                f"The robots.txt of {url.host} excludes this page. Do not retry; "
                 "the operator can set web-robots = false."
             )
 
@@ -53,7 +53,7 @@ class Courtesy:
 
 
 def _rules(status: int, body: bytes) -> Robots:
-    """A site without such a file allows everything; one that cannot say so for the moment allows nothing."""
+    """Parse robots.txt. A missing file allows everything; a server error forbids everything for now."""
     if status >= 500 or status == 429:
         return _NOTHING_ALLOWED
     return parse_robots(body.decode(errors="replace"), AGENT) if 200 <= status < 300 else _NOTHING_SAID

@@ -1,6 +1,5 @@
-"""Connections that go only where the guard lets them. The decision is taken where the socket is opened, so
-that no redirect, retry or second look-up comes past it.
-"""
+"""Opens connections only to addresses the guard permits. The check happens where the socket is opened, so no
+redirect, retry or second lookup can bypass it."""
 
 import ssl
 from collections.abc import AsyncIterator, Iterable
@@ -14,22 +13,22 @@ from mcp_toolserver.errors import Denied
 from mcp_toolserver.runtime.web.guard import Guard
 
 _MOST_ADDRESSES = 4
-"""Of one host that are tried before giving up."""
+"""Addresses of one host that are tried."""
 
 _SocketOptions = Iterable[
     tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]
 ]
 
 
-def trust() -> ssl.SSLContext:
-    """Whom to believe: the system's certificates; where it has none, those of the HTTP client."""
+def create_tls_context() -> ssl.SSLContext:
+    """Create a TLS context with the system's certificates, or with certifi's if there are none."""
     places = ssl.get_default_verify_paths()
     own = any(place and Path(place).exists() for place in (places.cafile, places.capath))
     return ssl.create_default_context(cafile=None if own else certifi.where())
 
 
 class GuardedNetwork(httpcore.AsyncNetworkBackend):
-    """Opens sockets to addresses that were checked, and no others."""
+    """Opens sockets only to checked addresses."""
 
     def __init__(self, guard: Guard, inner: httpcore.AsyncNetworkBackend) -> None:
         self._guard = guard
@@ -43,7 +42,8 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: _SocketOptions | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """The name goes no further: certificates and the Host header are the HTTP client's business."""
+        """Connect to a checked address; the HTTP client still uses the name for certificates and the Host
+        header."""
         failure: Exception = httpcore.ConnectError("no address")
         for address in (await self._guard.addresses(host, port))[:_MOST_ADDRESSES]:
             try:
@@ -58,17 +58,17 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
     async def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: _SocketOptions | None = None
     ) -> httpcore.AsyncNetworkStream:
-        """Never: what listens on one is not the web."""
+        """Refuse: a Unix socket is not the web."""
         raise Denied("a socket of this machine is not of the web")
 
     async def sleep(self, seconds: float) -> None:
-        """Between retries, of which there are none here."""
+        """Sleep between retries, which this client does not make."""
         await self._inner.sleep(seconds)
 
     async def _refuse_this_machine(
         self, stream: httpcore.AsyncNetworkStream, host: str, address: str
     ) -> None:
-        """A machine on the internet reaches itself under its public address."""
+        """Refuse a connection to ourselves: a public host can reach itself under its public address."""
         there, here = stream.get_extra_info("server_addr"), stream.get_extra_info("client_addr")
         if there[0] == here[0] and not self._guard.is_named(host, address, there[1]):
             await stream.aclose()
@@ -76,7 +76,7 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
 
 
 class GuardedTransport(httpx.AsyncBaseTransport):
-    """An HTTP transport over a guarded network. It knows no proxy and keeps no cookie."""
+    """An HTTP transport without proxies and cookies, over a guarded network."""
 
     def __init__(self, network: GuardedNetwork, trusted: ssl.SSLContext | None) -> None:
         self._pool = httpcore.AsyncConnectionPool(

@@ -1,4 +1,4 @@
-"""The web as calls may use it. What speaks HTTP is imported when the first call needs it."""
+"""The web capability; the HTTP client is imported on first use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from mcp_toolserver.capabilities.calls import Scope
+from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.web import Fetch, Send
 from mcp_toolserver.runtime.web.guard import Guard, Resolve, system_resolve
 from mcp_toolserver.runtime.web.options import WebOptions
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     import httpcore
 
-    from mcp_toolserver.runtime.web.calls import Sources
+    from mcp_toolserver.runtime.web.calls import WebServices
 
 
 @dataclass(frozen=True, kw_only=True)
-class Underlay:
-    """What the internet is made of: names, sockets and whom to believe. None is that of this machine."""
+class Transport:
+    """How to reach the internet: name resolution, sockets and TLS. None means the system's."""
 
     resolve: Resolve = system_resolve
     network: httpcore.AsyncNetworkBackend | None = None
@@ -30,27 +30,27 @@ class Underlay:
 
 @dataclass(frozen=True)
 class Web:
-    """Reading and sending, under one guard."""
+    """Fetching and sending under one guard."""
 
     options: WebOptions
-    underlay: Underlay = Underlay()
+    transport: Transport = Transport()
 
     def fetching(self, scope: Scope) -> Fetch:
-        """Reading, for one call."""
-        return self._sources.fetching(scope)
+        """Return the fetch capability of one call."""
+        return self._services.fetching(scope)
 
     def sending(self, scope: Scope) -> Send:
-        """Sending, for one call."""
-        return self._sources.sending(scope)
+        """Return the send capability of one call."""
+        return self._services.sending(scope)
 
     @cached_property
     def guard(self) -> Guard:
-        """The one guard, for what speaks to the web in another way."""
-        return Guard(hosts=self.options.hosts, private=self.options.private, resolve=self.underlay.resolve)
+        """The guard, also used by git clone."""
+        return Guard(hosts=self.options.hosts, private=self.options.private, resolve=self.transport.resolve)
 
     @cached_property
-    def _sources(self) -> Sources:
-        from mcp_toolserver.runtime.web.calls import Sources
+    def _services(self) -> WebServices:
+        from mcp_toolserver.runtime.web.calls import WebServices
 
-        options, underlay = self.options, self.underlay
-        return Sources.of(options, self.guard, network=underlay.network, trusted=underlay.trusted)
+        options, transport = self.options, self.transport
+        return WebServices.build(options, self.guard, network=transport.network, trusted=transport.trusted)

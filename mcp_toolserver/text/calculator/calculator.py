@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.functions import CONSTANTS, FUNCTIONS, MAX_BITS, Number, factorial, power
+from mcp_toolserver.text.calculator.functions import CONSTANTS, FUNCTIONS, MAX_BITS, Number, factorial, power
 
 MAX_CHARACTERS = 1_000
 MAX_DEPTH = 50
@@ -100,7 +100,7 @@ class _Parser:
         self._depth = 0
 
     def expression(self, binding: int) -> Number:
-        """What stands here, up to an operator that binds no more than `binding`."""
+        """Parse an expression, up to an operator that binds no tighter than `binding`."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise InvalidInput(f"The expression is nested deeper than {MAX_DEPTH}; calculate it in parts.")

@@ -6,7 +6,7 @@ from fractions import Fraction
 _DIGITS = 15
 _MAX_DENOMINATOR = 1_000_000
 _LONG = 40
-"""Digits after which a number that ends is told as one that does not."""
+"""Most digits of an exact number; a longer one is rounded like a number that does not end."""
 
 
 def numeral(value: int | Fraction | float) -> str:

@@ -8,7 +8,7 @@ from fractions import Fraction
 Number = int | Fraction | float
 
 MAX_BITS = 10_000
-"""Of a whole number, or of either part of a fraction."""
+"""For an integer, or the numerator or denominator of a fraction."""
 
 MAX_FACTORIAL = 1_000
 _MAX_PLACES = 1_000
@@ -24,7 +24,7 @@ class Function:
 
     @property
     def takes(self) -> str:
-        """How many values, in words."""
+        """The number of arguments, in words."""
         if self.fewest == self.most == 1:
             return "one value"
         return f"{self.fewest} values" if self.fewest == self.most else f"{self.fewest} to {self.most} values"

@@ -1,10 +1,8 @@
-"""What is known of code, as text: one place a line, as editors spell places, and what to know about the
-answer at its end.
-"""
+"""Formats code locations as text: one per line, in the path:line:character form of editors, notes last."""
 
 from collections.abc import Iterator
 
-from mcp_toolserver.capabilities.languages import CodeAnswer, CodeOperation, CodePlace
+from mcp_toolserver.capabilities.code import CodeAnswer, CodeOperation, CodePlace
 
 _NOUNS: dict[CodeOperation, tuple[str, str]] = {
     "goToDefinition": ("definition", "definitions"),

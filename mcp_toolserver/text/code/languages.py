@@ -1,5 +1,5 @@
-"""The languages whose servers are known: which files, which programs, what a project starts at, and what a
-definition looks like to a search.
+"""The supported languages: file names, language servers, project markers, and regexes that find
+definitions.
 """
 
 import re
@@ -231,7 +231,7 @@ class Outlined:
 
 
 def outline(lines: list[str], language: Language) -> list[Outlined]:
-    """What the lines of a file seem to define."""
+    """The definitions in a file, found by regexes."""
     patterns = [
         re.compile(given.replace(SYMBOL, r"(?P<name>[A-Za-z_$][\w$]*)")) for given in language.definitions
     ]

@@ -1,4 +1,4 @@
-"""Places in a line of code, as people count them and as each language server does."""
+"""Converts columns between characters, as people count them, and the units of a language server."""
 
 import re
 from typing import Literal
@@ -17,7 +17,7 @@ def code_lines(text: str) -> list[str]:
 
 
 def to_units(line: str, index: int, encoding: Encoding) -> int:
-    """How many units lie before character `index` (from 0) of `line`."""
+    """The number of units before character `index` (from 0) of `line`."""
     if encoding == "utf-32" or line.isascii():
         return index
     return len(_encoded(line[:index], encoding)) // _WIDTH[encoding]
@@ -38,7 +38,7 @@ def symbol_at(line: str, index: int) -> str:
 
 
 def symbol_start(line: str, symbol: str) -> int | None:
-    """Where `symbol` first stands in `line`, as a whole word rather than as a part of one."""
+    """Index of the first occurrence of `symbol` in `line`, preferring whole words."""
     whole = re.search(rf"(?<![\w$]){re.escape(symbol)}(?![\w$])", line)
     if whole is not None:
         return whole.start()

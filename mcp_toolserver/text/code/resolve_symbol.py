@@ -1,9 +1,9 @@
-"""Which place in a file a question means."""
+"""Resolves the position in a file that a query refers to."""
 
-from mcp_toolserver.capabilities.languages import CodeQuery
+from mcp_toolserver.capabilities.code import CodeQuery
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.code_languages import outline, searched_language
-from mcp_toolserver.text.code_positions import symbol_start
+from mcp_toolserver.text.code.languages import outline, searched_language
+from mcp_toolserver.text.code.positions import symbol_start
 
 Place = tuple[int, int]
 """Line and character, from 0."""
@@ -47,7 +47,7 @@ def _on_line(query: CodeQuery, line: str) -> int:
 
 
 def _named(query: CodeQuery, lines: list[str]) -> Place:
-    """Where the symbol seems to be defined in the file, or else where it first stands."""
+    """The position of the symbol's definition, or else of its first occurrence."""
     if not query.symbol:
         raise InvalidInput(
             f"{query.operation} needs a place: `line` and `character`, or `query`, the name of a symbol in "

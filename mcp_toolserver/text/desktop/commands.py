@@ -1,6 +1,6 @@
-"""Argument lists of the programs that reach a desktop, by the name of the program. Pure.
+"""Argument lists of desktop programs.
 
-What a model wrote is an argument of its own in each, and never a part of a script.
+Text from the model is always a separate argument, never a part of a script.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ _MAC_WINDOW = f'{KEPT}r=$(osascript -e \'{_FRONT}\' | tr -d \' \') && "$0" -x -t
 
 
 def name(program: str) -> str:
-    """What a program is called, wherever it lies."""
+    """The base name of a program."""
     return program.rpartition("/")[2]
 
 
@@ -88,7 +88,7 @@ _READERS = {"pbcopy": "pbpaste", "wl-copy": "wl-paste"}
 
 
 def reader(program: str) -> str:
-    """What reads what `program` copied: another one beside it, or itself."""
+    """The program that reads what `program` copied: a companion program, or itself."""
     return program.removesuffix(name(program)) + _READERS.get(name(program), name(program))
 
 

@@ -1,8 +1,8 @@
-"""Argument lists of the programs that look into an index of files, and what they print. Pure."""
+"""Argument lists of file index programs, and parsers of their output."""
 
 import re
 
-from mcp_toolserver.text.desktop import Argv, name
+from mcp_toolserver.text.desktop.commands import Argv, name
 
 MOST_NAMED = 1_000
 """Files that an index is asked for: some of them may be left out."""

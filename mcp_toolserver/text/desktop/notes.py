@@ -1,11 +1,11 @@
-"""Talking to Apple Notes by one script, which gets its values as JSON and answers with JSON. Pure."""
+"""The script that controls Apple Notes; it receives its values and returns its result as JSON."""
 
 import json
 from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from mcp_toolserver.text.desktop import Argv
+from mcp_toolserver.text.desktop.commands import Argv
 
 _SCRIPT = r"""
 function run(argv) {
@@ -81,7 +81,7 @@ function run(argv) {
 """
 
 
-class ToldCard(BaseModel):
+class CardReply(BaseModel):
     """A note without its text."""
 
     model_config = ConfigDict(frozen=True)
@@ -92,15 +92,15 @@ class ToldCard(BaseModel):
     changed: str
 
 
-class Told(BaseModel):
-    """What the script answers."""
+class NotesReply(BaseModel):
+    """The reply of the script."""
 
     model_config = ConfigDict(frozen=True)
 
     problem: str = ""
-    notes: tuple[ToldCard, ...] = ()
+    notes: tuple[CardReply, ...] = ()
     total: int = 0
-    """How many notes there are, or characters of the text."""
+    """Number of notes, or of characters in the text."""
     text: str = ""
 
 
@@ -115,9 +115,9 @@ def asking(osascript: str, request: Mapping[str, JsonValue]) -> Argv:
     return osascript, "-l", "JavaScript", "-e", _SCRIPT, json.dumps(request, ensure_ascii=False)
 
 
-def told(printed: bytes) -> Told:
+def parse_reply(printed: bytes) -> NotesReply:
     """Read its answer. Raises: ValueError: it is none."""
-    return Told.model_validate_json(printed)
+    return NotesReply.model_validate_json(printed)
 
 
 def below_title(title: str, text: str) -> str:

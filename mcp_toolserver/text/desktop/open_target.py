@@ -1,4 +1,4 @@
-"""What is opened on a desktop: an address, or a path of the workspace."""
+"""The target of `open`: a URL, a mail address, or a path in the workspace."""
 
 import re
 from collections.abc import Callable
@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
 
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.text.paths import lexical
-from mcp_toolserver.text.urls import canonical_url
+from mcp_toolserver.text.path_syntax import check_spelling
+from mcp_toolserver.text.web.urls import canonical_url
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _MAIL = re.compile(r"mailto:[\w.+-]+@[\w.-]+", re.ASCII)
@@ -47,7 +47,7 @@ def open_target(text: str) -> OpenTarget:
         return OpenTarget(address=text)
     if not text or _SCHEME.match(text):
         raise ValueError("give an http, https or mailto address, or a path of the workspace")
-    return OpenTarget(path=lexical(text))
+    return OpenTarget(path=check_spelling(text))
 
 
 def _parsed(value: object) -> object:

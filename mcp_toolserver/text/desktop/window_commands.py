@@ -1,6 +1,7 @@
-"""Argument lists of the programs that tell windows apart, and what they print. Pure.
+"""Argument lists of the programs that list windows, and parsers of their output.
 
-A program gives its windows their titles. So what is read here is not taken from where a title may stand.
+A program chooses the titles of its windows, so the parsers read ids only from fields that cannot contain a
+title.
 """
 
 import json
@@ -8,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mcp_toolserver.text.desktop import KEPT, Argv, name
+from mcp_toolserver.text.desktop.commands import KEPT, Argv, name
 
 _SHOWN_ON_MACOS = """
 ObjC.import("CoreGraphics");
@@ -53,7 +54,7 @@ class Area:
     height: int
 
     def within(self, screen: "Area") -> "Area | None":
-        """What of it is on the screen."""
+        """The visible part."""
         left, top = max(self.x, 0), max(self.y, 0)
         right = min(self.x + self.width, screen.width)
         bottom = min(self.y + self.height, screen.height)
@@ -78,7 +79,7 @@ def managed(xprop: str) -> Argv:
 
 
 def managed_ids(printed: str) -> list[str] | None:
-    """Those; None where there is no window manager."""
+    """The ids of managed windows; None without a window manager."""
     _, is_told, ids = printed.partition("window id #")
     return _ID.findall(ids) if is_told else None
 
@@ -89,7 +90,7 @@ def children(xwininfo: str) -> Argv:
 
 
 def child_ids(printed: str) -> list[str]:
-    """Those."""
+    """The ids of child windows."""
     _, _, below = printed.partition("\n  Parent window id:")
     _, _, listed = below.partition("\n")
     return list(dict.fromkeys(_CHILD.findall(listed)))
@@ -115,10 +116,10 @@ def shown_on_macos(osascript: str) -> Argv:
 
 
 def windows_on_macos(printed: str) -> list[Window]:
-    """Those. Raises: ValueError: it is no list of windows."""
-    told: Sequence[Mapping[str, object]] = json.loads(printed)
+    """The windows. Raises: ValueError: the output is not a list of windows."""
+    reply: Sequence[Mapping[str, object]] = json.loads(printed)
     try:
-        return [Window(id=str(int(str(each["id"]))), title=str(each["title"])) for each in told]
+        return [Window(id=str(int(str(each["id"]))), title=str(each["title"])) for each in reply]
     except (KeyError, TypeError) as error:
         raise ValueError("no list of windows") from error
 

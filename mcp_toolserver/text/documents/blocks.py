@@ -1,9 +1,9 @@
-"""As many whole parts of a document as fit an answer: cells of a notebook, pages of a PDF."""
+"""Selects as many whole blocks of a document (notebook cells, PDF pages) as fit into a result."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mcp_toolserver.text.clip import head_bytes
+from mcp_toolserver.text.lines.truncate import head_bytes
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """What the parts are."""
+    """The kind of block."""
 
     document: str
     part: str

@@ -1,10 +1,10 @@
-"""What is in a document, by whoever can take its kind apart."""
+"""Converts a document to text with the parser of its type."""
 
 from dataclasses import dataclass
 
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.blocks import Shown, Wanted
-from mcp_toolserver.text.kinds import DocumentKind
+from mcp_toolserver.text.documents.blocks import Shown, Wanted
+from mcp_toolserver.text.documents.file_type import DocumentKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +16,7 @@ class Lines:
 
 
 def shown(kind: DocumentKind, content: bytes, wanted: Wanted) -> Shown | Lines:
-    """What is in the file: the wanted parts, or all of its text as lines.
+    """The content of the file: the requested blocks, or its whole text as lines.
 
     Raises:
         Unavailable: what it takes is not installed.
@@ -27,21 +27,21 @@ def shown(kind: DocumentKind, content: bytes, wanted: Wanted) -> Shown | Lines:
         case "notebook":
             return _notebook(content, wanted)
         case "PDF":
-            from mcp_toolserver.text.pdf import pages
+            from mcp_toolserver.text.documents.pdf import pages
 
             return pages(content, wanted)
         case "docx":
-            from mcp_toolserver.text.word import word
+            from mcp_toolserver.text.documents.docx import word
 
             return _text(word(content))
         case _:
-            from mcp_toolserver.text.sheet import sheets
+            from mcp_toolserver.text.documents.xlsx import sheets
 
             return _text(sheets(content))
 
 
 def _notebook(content: bytes, wanted: Wanted) -> Shown | Lines:
-    from mcp_toolserver.text.notebook_view import view
+    from mcp_toolserver.text.notebook.render import view
 
     try:
         return view(content, wanted)

@@ -1,12 +1,14 @@
-"""The text of a Word document: paragraphs and tables in their order, inserted text included, deleted not."""
+"""Extracts the text of a Word document: paragraphs and tables in order, insertions accepted, deletions
+omitted.
+"""
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from io import BytesIO
 from typing import BinaryIO, Protocol
 
-from mcp_toolserver.text.foreign import extra, foreign
-from mcp_toolserver.text.office import check_package
+from mcp_toolserver.text.documents.optional_parser import extra, foreign
+from mcp_toolserver.text.documents.zip_check import check_package
 
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _PARAGRAPH, _TABLE, _ROW, _CELL = (f"{_WORD}{name}" for name in ("p", "tbl", "tr", "tc"))
@@ -67,7 +69,7 @@ def _lines(parent: _Element) -> Iterator[str]:
 
 
 def _mark(paragraph: _Element) -> str:
-    """What Markdown would have before such a paragraph."""
+    """The Markdown prefix of such a paragraph."""
     properties = paragraph.find(_PROPERTIES)
     if properties is None:
         return ""
@@ -94,7 +96,7 @@ def _inner(parent: _Element, tag: str) -> Iterator[_Element]:
 
 
 def _text(parent: _Element) -> str:
-    """What a paragraph says, text boxes in it included."""
+    """The text of a paragraph, including text boxes."""
     return "".join(_pieces(parent))
 
 

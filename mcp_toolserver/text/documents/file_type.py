@@ -1,4 +1,4 @@
-"""Which files are shown as what is in them, not as their bytes. Asked of every file, so it imports little."""
+"""Detects documents and images by name and first bytes. Runs for every file read, so it imports little."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -30,7 +30,7 @@ def image_type(head: bytes) -> str | None:
 
 
 def document_kind(path: str, head: bytes) -> DocumentKind | None:
-    """What kind of document a file is, by its first bytes and its name; None for anything else."""
+    """The type of a document, by its first bytes and its name; None for other files."""
     if head.startswith(_PDF):
         return "PDF"
     ending = path[-_ENDING:].lower()

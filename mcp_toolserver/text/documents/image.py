@@ -1,9 +1,9 @@
-"""How large a picture is, and what models cannot look at."""
+"""Reads the size of an image, and names image types that models cannot read."""
 
 import struct
 from collections.abc import Callable, Mapping
 
-from mcp_toolserver.text.kinds import HEAD_BYTES, image_type
+from mcp_toolserver.text.documents.file_type import HEAD_BYTES, image_type
 
 _OTHERS: Mapping[bytes, str] = {
     b"BM": "a BMP image",
@@ -36,14 +36,14 @@ def viewable(data: bytes) -> str | None:
 
 
 def other_type(head: bytes) -> str | None:
-    """What a file is that is no picture for a model, in words, if that is known."""
+    """The name of an image type that models cannot read, if known."""
     if head[4:8] == b"ftyp" and head[8:12] in (b"avif", b"heic", b"heix", b"mif1"):
         return "an AVIF or HEIC image"
     return next((name for start, name in _OTHERS.items() if head.startswith(start)), None)
 
 
 def pixels(data: bytes, mime_type: str) -> Size | None:
-    """How large the picture is; None when it does not say."""
+    """Width and height of the image; None if the header lacks them."""
     try:
         return _READERS[mime_type](data)
     except (struct.error, IndexError):

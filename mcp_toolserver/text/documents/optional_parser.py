@@ -1,4 +1,4 @@
-"""Other people's parsers: imported when first needed, and their ways to fail turned into ours."""
+"""Imports third-party parsers on first use and translates their exceptions into ours."""
 
 import struct
 import zipfile

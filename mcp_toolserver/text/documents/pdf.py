@@ -1,4 +1,4 @@
-"""The text of a PDF, page by page, in bounded work. Scripts, links and attachments in it are left alone."""
+"""Extracts the text of a PDF page by page, in bounded work. Ignores scripts, links and attachments."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -7,8 +7,8 @@ from io import BytesIO
 from typing import BinaryIO, Protocol
 
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.blocks import Block, Kind, Shown, Wanted, blocks, numbered
-from mcp_toolserver.text.foreign import extra, foreign
+from mcp_toolserver.text.documents.blocks import Block, Kind, Shown, Wanted, blocks, numbered
+from mcp_toolserver.text.documents.optional_parser import extra, foreign
 
 _STREAM_BYTES = 20_000_000
 """Of one stream, unpacked."""
@@ -50,7 +50,7 @@ class _Enough(BaseException):
 
 
 class _Work:
-    """What is left to do for one answer."""
+    """The remaining work budget of one call."""
 
     def __init__(self) -> None:
         self.left = _WORK

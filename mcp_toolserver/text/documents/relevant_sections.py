@@ -1,4 +1,4 @@
-"""The parts of a long text that a question is about, by the words that they share. No model is asked."""
+"""Selects the sections of a long text that share words with a query. Uses no model."""
 
 import re
 from collections import Counter
@@ -77,7 +77,7 @@ def _pieces(text: str, start: int, end: int) -> list[Part]:
 
 
 def _scores(documents: Sequence[Sequence[str]], wanted: set[str]) -> list[float]:
-    """How well each document answers (BM25)."""
+    """The BM25 score of each document."""
     counts = [Counter(word for word in document if word in wanted) for document in documents]
     holding = Counter(word for count in counts for word in count)
     mean = sum(map(len, documents)) / max(len(documents), 1)

@@ -1,4 +1,4 @@
-"""What a person would read of a page: Markdown of HTML, the text of a PDF, other text as it is."""
+"""Converts a response to readable text: HTML to Markdown, PDF to its text, other text unchanged."""
 
 import codecs
 import re
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from html import unescape
 
 from mcp_toolserver.errors import InvalidInput, ToolError
-from mcp_toolserver.text.blocks import Wanted
-from mcp_toolserver.text.encoding import detect
-from mcp_toolserver.text.pdf import pages
-from mcp_toolserver.text.urls import Url
+from mcp_toolserver.text.documents.blocks import Wanted
+from mcp_toolserver.text.documents.pdf import pages
+from mcp_toolserver.text.lines.encoding import detect
+from mcp_toolserver.text.web.urls import Url
 
 HTML_BYTES = 2 * 1024 * 1024
-"""Of a page that are converted; the converter holds up everything else meanwhile."""
+"""Largest page to convert; the converter blocks all other work meanwhile."""
 
 _PDF_TEXT = Wanted(skip=0, take=None, room=2 * 1024 * 1024)
 

@@ -1,4 +1,4 @@
-"""The text of an Excel workbook: a line a row, its cells apart by tabs, as they were last computed."""
+"""Extracts the text of an Excel workbook: one line per row, tabs between cells, last computed values."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, time
@@ -6,8 +6,8 @@ from importlib import import_module
 from io import BytesIO
 from typing import Protocol
 
-from mcp_toolserver.text.foreign import extra, foreign
-from mcp_toolserver.text.office import check_package
+from mcp_toolserver.text.documents.optional_parser import extra, foreign
+from mcp_toolserver.text.documents.zip_check import check_package
 
 _CELLS = 300_000
 """Cells and rows of a workbook that are looked at."""
@@ -45,10 +45,10 @@ def sheets(content: bytes) -> str:
             load(BytesIO(content), read_only=True, data_only=data_only, keep_links=False).worksheets
             for data_only in (True, False)
         )
-        return "\n".join(_bounded(zip(computed, written, strict=True)))
+        return "\n".join(_truncated(zip(computed, written, strict=True)))
 
 
-def _bounded(pairs: Iterator[tuple[_Sheet, _Sheet]]) -> Iterator[str]:
+def _truncated(pairs: Iterator[tuple[_Sheet, _Sheet]]) -> Iterator[str]:
     """The lines of all sheets, until there are too many."""
     cells = characters = 0
     for computed, written in pairs:

@@ -1,4 +1,4 @@
-"""The packages that office documents are: ZIP archives of XML, which may be bombs."""
+"""Checks the ZIP archives that office documents are, which may be decompression bombs."""
 
 from io import BytesIO
 from zipfile import ZipFile
@@ -11,7 +11,7 @@ _TOTAL_BYTES = 200 * 1024 * 1024
 """Unpacked. Parsers need several times as much memory."""
 
 _ENTRY = b"PK\x01\x02"
-"""What each entry in the list of an archive starts with."""
+"""Signature of an entry in the central directory."""
 
 _DECLARATIONS = tuple("<!DOCTYPE".encode(codec) for codec in ("ascii", "utf-16-le", "utf-16-be"))
 """No part of an office document may declare a type; entities, which can grow without end, need one."""

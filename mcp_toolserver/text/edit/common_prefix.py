@@ -1,15 +1,15 @@
-"""Where two texts begin to differ, found at the speed of comparing memory."""
+"""Finds where two texts begin to differ, at the speed of a memory comparison."""
 
 from collections.abc import Callable
 
 
 def common_start(one: str, other: str) -> int:
-    """How many characters two texts have in common at their start."""
+    """Length of the common prefix of two texts."""
     return _longest(min(len(one), len(other)), lambda start, end: one[start:end] == other[start:end])
 
 
 def common_end(one: str, other: str, *, limit: int) -> int:
-    """How many characters, up to `limit`, two texts have in common at their end."""
+    """Length of the common suffix of two texts, at most `limit`."""
 
     def same(start: int, end: int) -> bool:
         return one[len(one) - end : len(one) - start] == other[len(other) - end : len(other) - start]

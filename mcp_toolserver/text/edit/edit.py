@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from io import StringIO
 
 from mcp_toolserver.errors import Conflict, InvalidInput
-from mcp_toolserver.text.matches import Occurrences, distinct_lines, folded, named_lines, occurrences
-from mcp_toolserver.text.near_miss import explain
+from mcp_toolserver.text.edit.explain_mismatch import explain
+from mcp_toolserver.text.edit.occurrences import Occurrences, distinct_lines, folded, named_lines, occurrences
 
 MAX_CHARACTERS = 10 << 20
 """The longest text that edits may make; a few replacements could otherwise fill the memory."""

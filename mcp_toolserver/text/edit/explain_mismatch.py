@@ -1,7 +1,7 @@
-"""Why a text does not occur in another that was believed to hold it, told so that the next try succeeds.
+"""Explains why `old_string` was not found, with the closest match, so that the model can retry.
 
-First come forms in which models send text by mistake, then differences that are hard to see, then the nearest
-lines. Every step is linear in the size of the file.
+Checks common model mistakes first, then differences that are hard to see, then the nearest lines. Every step
+is linear in the size of the file.
 """
 
 import html
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import islice
 
-from mcp_toolserver.text.matches import Occurrences, folded, named_lines
-from mcp_toolserver.text.nearest import fragment, nearest
-from mcp_toolserver.text.quoted import LOOKALIKES
-from mcp_toolserver.text.visible import escapes, unescape
+from mcp_toolserver.text.edit.nearest_lines import fragment, nearest
+from mcp_toolserver.text.edit.occurrences import Occurrences, folded, named_lines
+from mcp_toolserver.text.edit.quote import LOOKALIKES
+from mcp_toolserver.text.lines.escape_invisible import escapes, unescape
 
 _LINES_NAMED = 10
-_ESCAPES_TOLD = 5
+_MOST_ESCAPES = 5
 _FOLDED_CHARACTERS = 2_000_000
 """Longer texts are not searched for differences that are hard to see: that takes many times their size."""
 _TELLING_CHARACTERS = 12
@@ -54,7 +54,7 @@ _OF_AN_EDIT: Names = ("old_string", "new_string")
 
 
 def explain(content: str, old: str, new: str, *, names: Names = _OF_AN_EDIT) -> str:
-    """What kept `old` from being found in `content`, where it nearly is, and what to send instead."""
+    """Explain why `old` is not in `content`, where it almost is, and what to send instead."""
     if not content.strip():
         return "There is no text in the file. Use write_file to give it content."
     text, wanted = folded(content), folded(old)
@@ -136,11 +136,11 @@ def _shown_escapes(text: str, wanted: str) -> str | None:
     meant = unescape(wanted)
     if meant == wanted or meant not in text:
         return None
-    told = (f"{shown} as {json.dumps(character)[1:-1]}" for shown, character in escapes(wanted).items())
+    named = (f"{shown} as {json.dumps(character)[1:-1]}" for shown, character in escapes(wanted).items())
     return (
         "It holds escapes by which results show characters that cannot be seen; the file, on "
         f"{_where(text, meant)}, has the characters themselves. Send them in JSON escapes: "
-        f"{', '.join(islice(told, _ESCAPES_TOLD))}."
+        f"{', '.join(islice(named, _MOST_ESCAPES))}."
     )
 
 

@@ -1,4 +1,4 @@
-"""Which lines differ between two texts, in bounded time."""
+"""Computes the lines that differ between two texts, in bounded time."""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -97,7 +97,7 @@ def _furthest_paths(old: Sequence[int], new: Sequence[int]) -> "list[array[int]]
 
 
 def _step(row: Sequence[int], index: int, distance: int) -> int:
-    """Where a path on a diagonal starts, given how far the paths on its neighbours came."""
+    """Start of a path on a diagonal, from the ends of the paths on its neighbours."""
     return row[index] if _comes_by_insertion(row, index, distance) else row[index - 1] + 1
 
 

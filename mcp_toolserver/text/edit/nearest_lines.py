@@ -1,4 +1,4 @@
-"""The lines of a file that are nearest to a text it does not hold, found by its rarest lines and words."""
+"""Finds the lines of a file that are most similar to a text, by their rarest lines and words."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import islice
 
-from mcp_toolserver.text.common import common_start
-from mcp_toolserver.text.quoted import quoted
+from mcp_toolserver.text.edit.common_prefix import common_start
+from mcp_toolserver.text.edit.quote import quoted
 
 _WORD = re.compile(r"\w{3,}")
 _SOUGHT = 50
@@ -41,7 +41,7 @@ class Fragment:
         return " ".join(
             islice(
                 (
-                    _told(self.first + index + 1, there, here, name)
+                    _difference(self.first + index + 1, there, here, name)
                     for index, (there, here) in enumerate(zip(self.lines, wanted, strict=True))
                     if there is None or not _agrees(there, here, starts=index == 0, ends=index == last)
                 ),
@@ -50,13 +50,13 @@ class Fragment:
         )
 
     def alike(self, wanted: Sequence[str]) -> int:
-        """How many lines are the same but for white space around them."""
+        """Number of lines that are equal except for surrounding white space."""
         pairs = zip(self.lines, wanted, strict=True)
         return sum(there is not None and there.strip() == here.strip() for there, here in pairs)
 
 
 def nearest(text: str, wanted: str, name: str) -> str | None:
-    """Where the text nearest to `wanted` is and how it differs, or None when nothing is like it."""
+    """The position of the text most similar to `wanted` and its differences; None if nothing is similar."""
     lines = wanted.split("\n")
     return _by_lines(text, lines, name) or _by_words(text, lines, wanted[:_WORDS_READ], name)
 
@@ -80,7 +80,7 @@ def _lines(text: str, start: int) -> Iterator[str]:
     yield text[start:]
 
 
-def _told(number: int, there: str | None, here: str, name: str) -> str:
+def _difference(number: int, there: str | None, here: str, name: str) -> str:
     if there is None:
         return f"The file has no line there for {quoted(here, 0)}."
     place = _parting(there, here)
@@ -141,13 +141,13 @@ def _places(text: str, wanted: str) -> Iterator[int]:
 
 
 def _likeness(one: str, one_place: int, other: str, other_place: int) -> float:
-    """How alike the lines are on which a word stands in two texts, near to the word."""
+    """Similarity of the lines around a word in two texts."""
     before, after = _around(one, one_place, _WINDOW, _WINDOW)
     other_sides = _around(other, other_place, len(before) + _MARGIN, len(after) + _MARGIN)
     return SequenceMatcher(None, before + after, "".join(other_sides), autojunk=False).ratio()
 
 
 def _around(text: str, place: int, before: int, after: int) -> tuple[str, str]:
-    """What stands on the same line before and after `place`, up to so many characters."""
+    """The text before and after `place` on the same line, up to a number of characters."""
     start, end = text[max(0, place - before) : place], text[place : place + after]
     return start[start.rfind("\n") + 1 :], end.split("\n", 1)[0]

@@ -1,4 +1,6 @@
-"""Where a text occurs in another, whatever line endings either uses: a model cannot see a carriage return."""
+"""Finds the occurrences of a text in another, ignoring the kind of line endings: models cannot see a carriage
+return.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ class Occurrences:
 
     @property
     def count(self) -> int:
-        """How many there are, from the start, none overlapping another."""
+        """Number of non-overlapping occurrences, from the start."""
         return self.text.count(self.wanted)
 
     def first(self, limit: int) -> list[int]:

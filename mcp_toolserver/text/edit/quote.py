@@ -5,7 +5,7 @@ So is what cannot be seen, in JSON's own escapes: the quotes can be copied into 
 
 import json
 
-from mcp_toolserver.text.visible import is_hidden
+from mcp_toolserver.text.lines.escape_invisible import is_hidden
 
 LOOKALIKES = {
     **dict.fromkeys(map(ord, "‘’‚‛′ʼ"), "'"),

@@ -1,12 +1,12 @@
-"""The difference of two texts as a unified diff of bounded size, made in bounded time."""
+"""Computes a unified diff of bounded size, in bounded time."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from mcp_toolserver.text.changes import Change, changes
-from mcp_toolserver.text.clip import head_bytes
-from mcp_toolserver.text.common import common_end, common_start
+from mcp_toolserver.text.edit.common_prefix import common_end, common_start
+from mcp_toolserver.text.edit.line_diff import Change, changes
+from mcp_toolserver.text.lines.truncate import head_bytes
 
 _CONTEXT = 3
 _LINES = 300_000
@@ -186,5 +186,5 @@ def _row(sign: str, line: str, place: int) -> _Row:
 
 
 def _first_difference(line: str, other: str | None) -> int:
-    """Where a long line departs from its counterpart."""
+    """Index of the first difference between a long line and its counterpart."""
     return 0 if other is None or len(line) <= _LINE_CHARACTERS else common_start(line, other)

@@ -1,12 +1,12 @@
-"""Where a repository is cloned from: an https address, or a folder. Git knows more, which run programs."""
+"""Parses clone sources: an https URL or a folder. Other forms that git accepts can run programs."""
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.text.paths import lexical
-from mcp_toolserver.text.urls import parse_url
+from mcp_toolserver.text.path_syntax import check_spelling
+from mcp_toolserver.text.web.urls import parse_url
 
 _REMOTE = re.compile(r"[^/]*:")
 """How everything begins that git takes for another machine or for a program to run."""
@@ -48,4 +48,4 @@ def clone_source(text: str) -> CloneSource:
     path = text.removeprefix(_FILE) if text.startswith(f"{_FILE}/") else text
     if not path or (path is text and _REMOTE.match(path)):
         raise ValueError("give an https:// address, or a folder of the workspace; nothing else is cloned")
-    return CloneSource(folder=lexical(path))
+    return CloneSource(folder=check_spelling(path))

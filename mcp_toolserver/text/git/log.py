@@ -1,4 +1,4 @@
-"""What `git log`, `git blame` and `git for-each-ref` print when asked for fields between NUL bytes."""
+"""Parses the output of `git log`, `git blame` and `git for-each-ref` with NUL-separated fields."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the git tools say about what they did not show. Each note is a line of its own, or nothing."""
+"""Notes of the git tools about what they omitted; each is one line, or empty."""
 
 from collections.abc import Iterable, Iterator
 
@@ -28,5 +28,5 @@ def about(found: GitText, *, asked: str) -> Iterator[str]:
 
 
 def joined(text: str, notes: Iterable[str]) -> str:
-    """What git printed, and after it the notes, each on a line of its own."""
+    """The output of git, followed by the notes, one per line."""
     return "\n".join((*([text.removesuffix("\n")] if text else []), *notes))

@@ -1,4 +1,4 @@
-"""Addresses of other repositories, without the credentials that people put in them."""
+"""Removes credentials from the URLs of remote repositories."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What a tree of files is made of: languages by the ends of names, and the folders at the top."""
+"""Counts the languages of a file tree by file extension, and its top-level folders."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -68,12 +68,12 @@ def language(path: str) -> str:
 
 
 def languages(paths: Iterable[str]) -> Counts:
-    """How many files there are of each language."""
+    """Number of files per language."""
     return _ordered(Counter(map(language, paths)))
 
 
 def top_folders(paths: Iterable[str]) -> Counts:
-    """How many files there are in each folder at the top, `.` for those in none."""
+    """Number of files per top-level folder; `.` for files in none."""
     return _ordered(Counter(path.partition("/")[0] if "/" in path else "." for path in paths))
 
 

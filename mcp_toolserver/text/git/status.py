@@ -1,4 +1,4 @@
-"""What `git status --porcelain=v2 --branch -z` prints, and how it is shown."""
+"""Parses and formats the output of `git status --porcelain=v2 --branch -z`."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

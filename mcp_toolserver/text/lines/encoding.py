@@ -1,4 +1,4 @@
-"""How the bytes of a text file stand for characters, and which bytes are no text at all."""
+"""Detects the encoding of a text file, and bytes that are not text."""
 
 import codecs
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ class Encoding:
     """One way to read bytes as text. For bytes it was detected on, `encode(decode(raw)) == raw`."""
 
     name: str
-    """What people call it."""
+    """Display name."""
     codec: str
-    """What Python calls it; knows nothing of the byte order mark."""
+    """Python's name of the codec, without byte order mark."""
     bom: bytes
 
     def decode(self, raw: bytes) -> str:

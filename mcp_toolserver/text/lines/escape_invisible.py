@@ -119,7 +119,7 @@ def _visible_value(value: JsonValue) -> JsonValue:
 
 
 def escape(character: str) -> str:
-    """How a character that cannot be seen is shown."""
+    """The escape of an invisible character."""
     return f"\\u{{{ord(character):x}}}"
 
 

@@ -1,12 +1,12 @@
-"""The first or the last lines of a text file of any size; no more of it is read than could be shown."""
+"""Reads the first or last lines of a text file of any size, without reading more than it may show."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.clip import head_bytes, tail_bytes
-from mcp_toolserver.text.encoding import Encoding, detect
+from mcp_toolserver.text.lines.encoding import Encoding, detect
+from mcp_toolserver.text.lines.truncate import head_bytes, tail_bytes
 
 _WINDOW = 256 * 1024
 """Bytes of the file that are looked at."""
@@ -88,16 +88,16 @@ def _end(encoding: Encoding, lines: Sequence[str], *, whole: bool, cut: bool) ->
 
 
 def notes(end: End, which: str, size: int, more: str) -> list[str]:
-    """What is to be told about the lines; `more` says how to get others."""
-    told: list[str] = []
+    """Notes about the lines; `more` says how to get others."""
+    found_notes: list[str] = []
     about = [end.encoding] * (end.encoding != "utf-8") + ["CRLF line endings"] * end.crlf
     if about:
-        told.append(f"[{', '.join(about)}]")
+        found_notes.append(f"[{', '.join(about)}]")
     count = len(end.lines)
     if not count:
-        told.append("[the file is empty]")
+        found_notes.append("[the file is empty]")
     elif not end.whole:
         lines = f"{which} {count} lines" if count > 1 else f"{which} line"
         cut = ", cut to what fits" if end.cut else ""
-        told.append(f"[the {lines} of {size:,} bytes{cut}; {more}]")
-    return told
+        found_notes.append(f"[the {lines} of {size:,} bytes{cut}; {more}]")
+    return found_notes

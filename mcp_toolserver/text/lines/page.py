@@ -1,6 +1,6 @@
-"""A run of lines out of a text file of any size, in constant memory.
+"""Reads a range of lines from a text file of any size, in constant memory.
 
-Lines end at "\\n". The file is read once, to its end, because the number of lines is part of the answer.
+Lines end at "\n". The whole file is read once, because the result contains the number of lines.
 """
 
 import codecs
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.encoding import UTF_8, Encoding, detect
+from mcp_toolserver.text.lines.encoding import UTF_8, Encoding, detect
 
 _CHUNK = 1024 * 1024
 _SAMPLE = 64 * 1024
@@ -43,7 +43,7 @@ class Page:
 
     @property
     def next_skip(self) -> int | None:
-        """How many lines to skip for the next page; None at the end of the file."""
+        """Number of lines to skip for the next page; None at the end of the file."""
         return self.last if self.last < self.total else None
 
 
@@ -183,7 +183,7 @@ class _Taken:
         return len(self.lines) < self._take and not self.is_full
 
     def _skipped(self, chunk: bytes) -> int:
-        """Where in `chunk` the lines to be taken begin or go on."""
+        """Offset in `chunk` at which the requested lines begin or continue."""
         missing = self._skip - self._line_feeds
         if missing <= 0:
             return 0

@@ -1,11 +1,11 @@
-"""The content of a file that is to be changed as text, in the encoding that it has and keeps."""
+"""Decodes a file for editing and encodes it again in the same encoding."""
 
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.encoding import Encoding, detect
+from mcp_toolserver.text.lines.encoding import Encoding, detect
 
 
 def encoding_of(path: str, raw: bytes) -> Encoding:
-    """How `raw` stands for text.
+    """Detect the encoding of `raw`.
 
     Raises:
         InvalidInput: it does not.

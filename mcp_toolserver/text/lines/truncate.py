@@ -1,4 +1,4 @@
-"""Cutting text at byte limits without cutting a character."""
+"""Truncates text at byte limits without splitting a character."""
 
 
 def head_bytes(text: str, limit: int) -> str:

@@ -1,4 +1,4 @@
-"""Bytes of a stream as text, in pieces that do not cut a character. What is no UTF-8 shows as U+FFFD."""
+"""Decodes a byte stream piece by piece without splitting characters. Invalid UTF-8 becomes U+FFFD."""
 
 from codecs import getincrementaldecoder
 

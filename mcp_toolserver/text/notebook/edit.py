@@ -1,4 +1,4 @@
-"""One change of a notebook. All of the file but what changes stays as it is, byte for byte."""
+"""Edits one cell of a notebook. The rest of the file stays identical, byte for byte."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from typing import Literal
 from pydantic import JsonValue
 
 from mcp_toolserver.errors import InvalidInput, NotFound
-from mcp_toolserver.text.json_layout import Layout, layout
-from mcp_toolserver.text.json_parts import Part, Splice, members, spliced
-from mcp_toolserver.text.notebook import Notebook, fields, parsed, source_of
+from mcp_toolserver.text.notebook.json_spans import Part, Splice, members, spliced
+from mcp_toolserver.text.notebook.json_style import Layout, layout
+from mcp_toolserver.text.notebook.notebook import Notebook, fields, parsed, source_of
 
 CellType = Literal["code", "markdown", "raw"]
 Mode = Literal["replace", "insert", "delete"]
@@ -24,7 +24,7 @@ _NOT_IN_CODE = frozenset({"attachments"})
 
 @dataclass(frozen=True, kw_only=True)
 class CellEdit:
-    """What is to happen to one cell, named by its id or by its number.
+    """An edit of one cell, identified by id or number.
 
     A new cell goes after the one with the id, or gets the number; without either it is the last.
     """
@@ -87,7 +87,7 @@ def edit(text: str, change: CellEdit) -> EditedNotebook:
         try:
             parsed(after)
         except InvalidInput as error:
-            raise InvalidInput(f"stays as it is, because afterwards it {error}") from None
+            raise InvalidInput(f"was not changed, because the result {error}") from None
     outputs = done.before.get("outputs")
     new_source = "" if change.mode == "delete" else change.source
     return EditedNotebook(

@@ -1,4 +1,4 @@
-"""Where the parts of a JSON text lie, so that one of them can be replaced and the others stay as they are."""
+"""Locates the values in a JSON text, so that one can be replaced and the rest stays unchanged."""
 
 import json
 import re

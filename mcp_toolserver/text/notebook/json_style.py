@@ -1,4 +1,4 @@
-"""How a JSON text is laid out, so that what is put into it looks as if it had always been there."""
+"""Detects the formatting of a JSON text, so that inserted values match it."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from mcp_toolserver.text.json_parts import after_space, decoded
+from mcp_toolserver.text.notebook.json_spans import after_space, decoded
 
 _NEEDLESS = re.compile(r"(?<!\\)(?:\\\\)*\\u(?!00[01])")
 """The escape of a character that could stand there itself."""
@@ -20,7 +20,7 @@ class Layout:
     newline: str
     """Empty where everything stands on one line."""
     unit: str
-    """What a line is indented by for each level."""
+    """Indentation per level."""
     comma: str
     """Between two values on one line."""
     colon: str
@@ -46,7 +46,7 @@ class Layout:
         return f"[{self._line(level + 1)}{item}{self._line(level)}]"
 
     def between(self, level: int) -> str:
-        """What stands between two items of an array at `level`."""
+        """The separator between two items of an array at `level`."""
         return f",{self._line(level + 1)}" if self.newline else self.comma
 
     def _line(self, level: int) -> str:
@@ -54,7 +54,7 @@ class Layout:
 
 
 def layout(text: str, at: int, level: int) -> Layout:
-    """How the object at `at` is laid out, which is not empty and stands at `level` of `text`."""
+    """The formatting of the non-empty object at `at`, at nesting `level` of `text`."""
     first = after_space(text, at + 1)
     key = decoded(text, first)
     colon = text[key.end : after_space(text, after_space(text, key.end) + 1)]

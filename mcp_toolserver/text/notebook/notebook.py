@@ -1,4 +1,4 @@
-"""A Jupyter notebook: its cells, and where each lies in the text of the file."""
+"""Parses a Jupyter notebook: its cells, and the position of each in the file."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.json_parts import Part, after_space, decoded, elements, members
+from mcp_toolserver.text.notebook.json_spans import Part, after_space, decoded, elements, members
 
 _MAJOR = 4
 _IDS_SINCE = 5
@@ -17,7 +17,7 @@ _IDS_SINCE = 5
 
 _STEPS = 8
 _STEP_CHARACTERS = 40
-"""How much of the place of a mistake is told."""
+"""Characters of the text around a mistake that the error shows."""
 
 _RULES = {
     "required": "lacks a field that it must have",
@@ -28,7 +28,7 @@ _OTHER_RULE = "is not as the format wants it"
 
 
 class _Violation(Protocol):
-    """What nbformat found wrong."""
+    """A violation that nbformat reports."""
 
     @property
     def validator(self) -> object: ...
@@ -59,7 +59,7 @@ class Notebook:
 
 
 def fields(cell: Part) -> Mapping[str, JsonValue]:
-    """What is in a cell."""
+    """The fields of a cell."""
     assert isinstance(cell.value, dict)
     return cell.value
 
@@ -120,7 +120,7 @@ def _minor(notebook: Mapping[str, JsonValue]) -> int:
 
 
 def violation(notebook: Mapping[str, JsonValue]) -> str | None:
-    """What makes a notebook invalid, and where; None when it is valid."""
+    """The first violation of the notebook format, with its position; None if valid."""
     iter_validate: Callable[[object], Iterator[_Violation]] = import_module(
         "nbformat.validator"
     ).iter_validate

@@ -13,12 +13,21 @@ from importlib import import_module
 from pydantic import JsonValue
 
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.blocks import Block, Kind, Picture, Shown, Wanted, blocks, indented, numbered
-from mcp_toolserver.text.clip import head_bytes, tail_bytes
-from mcp_toolserver.text.encoding import detect
-from mcp_toolserver.text.foreign import foreign
-from mcp_toolserver.text.kinds import HEAD_BYTES, image_type
-from mcp_toolserver.text.notebook import source_of, violation
+from mcp_toolserver.text.documents.blocks import (
+    Block,
+    Kind,
+    Picture,
+    Shown,
+    Wanted,
+    blocks,
+    indented,
+    numbered,
+)
+from mcp_toolserver.text.documents.file_type import HEAD_BYTES, image_type
+from mcp_toolserver.text.documents.optional_parser import foreign
+from mcp_toolserver.text.lines.encoding import detect
+from mcp_toolserver.text.lines.truncate import head_bytes, tail_bytes
+from mcp_toolserver.text.notebook.notebook import source_of, violation
 
 _OUTPUTS = 20
 """Outputs of one cell that are shown."""
@@ -32,7 +41,7 @@ _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MIME_TYPE = re.compile(r"[\w.+-]{1,80}/[\w.+-]{1,80}", re.ASCII)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TEXTS = ("text/plain", "text/markdown", "text/latex", "application/json", "text/html", "image/svg+xml")
-"""What an output is shown as, the best first."""
+"""MIME types of an output to show, best first."""
 _ACTIVE = frozenset({"text/html", "image/svg+xml"})
 _TYPES = frozenset({"code", "markdown", "raw"})
 
@@ -148,9 +157,9 @@ def _output(output: Fields, album: _Album) -> list[str]:
     match output.get("output_type"):
         case "stream":
             name = "stderr" if output.get("name") == "stderr" else "stdout"
-            return [f"[output {name}]", *_bounded(_joined(output.get("text")))]
+            return [f"[output {name}]", *_truncated(_joined(output.get("text")))]
         case "error":
-            return ["[output error]", *_bounded(_failure(output))]
+            return ["[output error]", *_truncated(_failure(output))]
         case _:
             return _rich(_mapping(output.get("data")), album)
 
@@ -175,7 +184,7 @@ def _rich(data: Fields, album: _Album) -> list[str]:
     label = ", untrusted, shown as text" if chosen in _ACTIVE else ""
     value = data[chosen]
     text = json.dumps(value, ensure_ascii=False) if chosen == "application/json" else _joined(value)
-    return [f"[output {chosen}{label}{also}]", *_bounded(text)]
+    return [f"[output {chosen}{label}{also}]", *_truncated(text)]
 
 
 def _picture(mime_type: str, value: JsonValue) -> Picture | None:
@@ -196,7 +205,7 @@ def _joined(value: JsonValue) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _bounded(text: str) -> list[str]:
+def _truncated(text: str) -> list[str]:
     """The lines of an output, without colours and without what is too long."""
     plain = _COLOURS.sub("", text).removesuffix("\n")
     head = head_bytes(plain, _HEAD_BYTES + _TAIL_BYTES)

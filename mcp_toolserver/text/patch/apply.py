@@ -1,11 +1,11 @@
-"""A text with the hunks of a patch applied: nothing outside of them changes, not even a line ending."""
+"""Applies the hunks of a patch to a text; everything outside them stays unchanged, line endings included."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mcp_toolserver.errors import Conflict
-from mcp_toolserver.text.patch import Hunk, lines_of
-from mcp_toolserver.text.patch_place import Placed, Target
+from mcp_toolserver.text.patch.locate_hunks import Placed, Target
+from mcp_toolserver.text.patch.model import Hunk, lines_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,8 @@
 
 from collections.abc import Iterator
 
-from mcp_toolserver.text.patch import (
+from mcp_toolserver.text.patch.hunk_header import Header, header
+from mcp_toolserver.text.patch.model import (
     UNFINISHED,
     Hunk,
     Line,
@@ -25,7 +26,6 @@ from mcp_toolserver.text.patch import (
     refuse_size,
     without_line_feed,
 )
-from mcp_toolserver.text.patch_header import Header, header
 
 BEGIN = "*** Begin Patch"
 _END = "*** End Patch"

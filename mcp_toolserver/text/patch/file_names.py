@@ -5,7 +5,7 @@ import re
 NOWHERE = "/dev/null"
 
 _PREFIXES = frozenset({("a", "b"), ("c", "i"), ("c", "w"), ("i", "w"), ("o", "w"), ("b", "a")})
-"""What git puts in front of old and new names."""
+"""Git's prefixes of old and new names."""
 
 _ESCAPE = re.compile(r"\\([0-7]{1,3}|.)")
 _MEANINGS = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
@@ -64,7 +64,7 @@ def _cut(path: str) -> str:
 
 
 def _end_of_quotes(text: str) -> int:
-    """Where the quotes that begin `text` end; -1 when they do not."""
+    """Index of the closing quote of `text`; -1 if there is none."""
     place = 1
     while place < len(text) and text[place] != '"':
         place += 2 if text[place] == "\\" else 1

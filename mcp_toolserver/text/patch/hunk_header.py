@@ -9,7 +9,7 @@ _EMPTY = frozenset({"", "...", "…", "@@", "... @@", "… @@"})
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What the line says."""
+    """The parsed header line."""
 
     start: int | None = None
     """Lines before the hunk in the old file."""

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from itertools import accumulate, islice
 
 from mcp_toolserver.errors import Conflict
-from mcp_toolserver.text.matches import folded, named_lines
-from mcp_toolserver.text.near_miss import explain
-from mcp_toolserver.text.patch import Hunk, Line
-from mcp_toolserver.text.quoted import quoted
+from mcp_toolserver.text.edit.explain_mismatch import explain
+from mcp_toolserver.text.edit.occurrences import folded, named_lines
+from mcp_toolserver.text.edit.quote import quoted
+from mcp_toolserver.text.patch.model import Hunk, Line
 
 _FUZZ = 2
 """Lines of context that may be left out at either end."""
@@ -40,7 +40,7 @@ class Placed:
     exact: bool
     """The lines are there as they are in the patch."""
     notes: tuple[str, ...]
-    """How it was found, when not exactly where and as it says."""
+    """How it was found, if not by an exact match at its position."""
 
     @property
     def loose(self) -> bool:
@@ -111,7 +111,7 @@ class Target:
         self._floor = 0
         """Hunks come in the order of the file: the next one starts here or later."""
         self._drift = 0
-        """How far the hunk before was from where the patch said."""
+        """Offset of the previous hunk from the position in the patch."""
 
     def place(self, hunk: Hunk) -> Placed:
         """Find the next hunk.

@@ -64,12 +64,12 @@ Action = Literal["create", "delete", "update", "copy"]
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """What is to become of one file."""
+    """The change of one file."""
 
     action: Action
     path: str
     to: str | None = None
-    """Where an updated file moves, or a copy lies."""
+    """Target of a move or copy."""
     hunks: tuple[Hunk, ...] = ()
     executable: bool | None = None
     """Whether it may be run from now on; None: as before."""
@@ -147,7 +147,7 @@ class Source:
 
     @property
     def number(self) -> int:
-        """Of the next line, from 1."""
+        """Number of the next line, from 1."""
         return self._place + 1
 
     def peek(self, ahead: int = 0) -> str | None:

@@ -1,9 +1,9 @@
-"""A patch in either form, told apart."""
+"""Parses a patch in either format."""
 
-from mcp_toolserver.text.matches import folded
-from mcp_toolserver.text.patch import Patch
-from mcp_toolserver.text.patch_envelope import BEGIN, parse_envelope
-from mcp_toolserver.text.patch_unified import parse_unified
+from mcp_toolserver.text.edit.occurrences import folded
+from mcp_toolserver.text.patch.envelope_format import BEGIN, parse_envelope
+from mcp_toolserver.text.patch.model import Patch
+from mcp_toolserver.text.patch.unified_format import parse_unified
 
 
 def parse(text: str) -> Patch:

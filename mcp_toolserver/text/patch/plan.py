@@ -1,6 +1,7 @@
-"""What becomes of several files by a patch, worked out before anything is written.
+"""Computes the effect of a patch on several files before anything is written.
 
-Each section works on what those before it have left. When some cannot be carried out, all of them are told.
+Each section applies to the result of the sections before it. If some cannot be applied, the error lists all
+of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,34 +9,34 @@ from dataclasses import dataclass, field, replace
 
 from mcp_toolserver.capabilities.files import CanonicalPath, Contents, FileChange
 from mcp_toolserver.errors import Conflict, NotFound, ToolError
-from mcp_toolserver.text.content import encoded, encoding_of
-from mcp_toolserver.text.diff import unified
-from mcp_toolserver.text.encoding import UTF_8
-from mcp_toolserver.text.patch import Patch, Section
-from mcp_toolserver.text.patch_apply import apply_hunks
+from mcp_toolserver.text.edit.unified_diff import unified
+from mcp_toolserver.text.lines.encoding import UTF_8
+from mcp_toolserver.text.lines.text_content import encoded, encoding_of
+from mcp_toolserver.text.patch.apply import apply_hunks
+from mcp_toolserver.text.patch.model import Patch, Section
 
 _FAILURES = 5
-"""Sections of which it is told what is wrong."""
+"""Most sections whose errors are listed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a section does, in words."""
+    """The effect of one section."""
 
     section: Section
     text: str
     """`updated f: 2 hunks`."""
     path: CanonicalPath
-    """Where the content lies afterwards."""
+    """Path of the content afterwards."""
     notes: tuple[str, ...] = ()
-    """What was not exactly as the patch says."""
+    """Deviations from the patch."""
     diff: str = ""
-    """What really changed, when that was so."""
+    """The actual diff, if it deviates from the patch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is to be written, and what to tell."""
+    """The files to write, and the effects to report."""
 
     changes: tuple[FileChange, ...]
     outcomes: tuple[Outcome, ...]
@@ -91,12 +92,12 @@ def plan(patch: Patch, contents: Contents) -> Plan:
 
 
 def _joined(failures: Sequence[ToolError]) -> ToolError:
-    told = [str(error) for error in failures[:_FAILURES]]
+    shown = [str(error) for error in failures[:_FAILURES]]
     if len(failures) > _FAILURES:
-        told.append(f"{len(failures) - _FAILURES} more sections cannot be carried out either.")
-    text = "\n".join(f"- {line}" for line in told) if len(told) > 1 else told[0]
-    opening = "The patch cannot be applied" + (":\n" if len(told) > 1 else ": ")
-    return type(failures[0])(f"{opening}{text}{chr(10) if len(told) > 1 else ' '}No file was changed.")
+        shown.append(f"{len(failures) - _FAILURES} more sections cannot be carried out either.")
+    text = "\n".join(f"- {line}" for line in shown) if len(shown) > 1 else shown[0]
+    opening = "The patch cannot be applied" + (":\n" if len(shown) > 1 else ": ")
+    return type(failures[0])(f"{opening}{text}{chr(10) if len(shown) > 1 else ' '}No file was changed.")
 
 
 def _changes(

@@ -8,7 +8,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from mcp_toolserver.text.patch import (
+from mcp_toolserver.text.patch.file_names import NOWHERE, git_names, has_prefixes, name, without_prefixes
+from mcp_toolserver.text.patch.hunk_header import Header, header
+from mcp_toolserver.text.patch.model import (
     UNFINISHED,
     Hunk,
     Line,
@@ -19,8 +21,6 @@ from mcp_toolserver.text.patch import (
     refuse_size,
     without_line_feed,
 )
-from mcp_toolserver.text.patch_header import Header, header
-from mcp_toolserver.text.patch_names import NOWHERE, git_names, has_prefixes, name, without_prefixes
 
 _GIT, _OLD, _NEW = "diff --git ", "--- ", "+++ "
 _SIGNATURE = re.compile(r"-- ?")
@@ -98,14 +98,14 @@ def _section(old: str, new: str, hunks: tuple[Hunk, ...], where: int) -> Section
 
 @dataclass(frozen=True, kw_only=True)
 class _Git:
-    """What git says about a file, and where."""
+    """Git's extended headers of a file, with their line."""
 
     where: int
     said: dict[str, str]
     """Extended headers, by their first words."""
 
     def get(self, words: str) -> str | None:
-        """What follows the words."""
+        """The rest of the line after the keyword."""
         return self.said.get(f"{words} ")
 
     @property

@@ -1,13 +1,14 @@
 """Glob patterns for paths, and wildcards for other text, both matched in time linear in the subject.
 
-Rules are matched with these, so nothing a caller writes may make them slow or match across a "/" by surprise:
+Rules match untrusted paths with these, so matching must not backtrack. docs/architecture.md has
+figures that show why wcmatch cannot be used here.
 
     *  ?  [a-z] [!a]    within one component; never "/"
     **                  any number of components, also none; `a/**` matches `a` too
     {a,b} {1..9}        braces, expanded first, to at most 1,000 alternatives
     \\                   takes the next character as it is
     name, name/         no "/" but at the end: the component at any depth, as in .gitignore
-    path/               everything beneath, and `path`
+    path/               `path` and everything in it
     ./path, a/b, /a/b   from the start
 
 Files whose names start with a dot are matched like others. Case counts.
@@ -29,9 +30,9 @@ _TOKEN = re.compile(r"\\.|\[[!^]?+\]?+(?:\\.|[^\]\\])*+\]|\*+|.", re.DOTALL)
 _CLASS_ITEM = re.compile(r"(\\.|.)-(\\.|.)|(\\.|.)", re.DOTALL)
 _MAGIC = re.compile(r"[*?\[{}\\]")
 
-# Every component of a pattern takes exactly one component of a path, and every token in a component but a
-# star takes exactly one character. So between two stars the leftmost place is as good as any other: what
-# comes after can only gain. Each choice is therefore made once and kept, in an atomic group.
+# Every component of a pattern matches exactly one component of a path, and every token in a component but a
+# star matches exactly one character. So between two stars the leftmost match is as good as any other: it
+# leaves the most text for the rest. Atomic groups therefore keep the first match and never backtrack.
 _SKIP = r"(?:[^/]++/)*?"
 _SKIP_TO_LAST = r"(?>(?:[^/]++/)*)"
 _END_OF_COMPONENT = r"(?=/|\Z)"
@@ -66,7 +67,7 @@ def expand(pattern: str) -> tuple[str, ...]:
 
 
 def _braces(pattern: str) -> Sequence[str]:
-    # Most patterns have no braces, and a server's start should not wait for them.
+    # Lazy import: most patterns have no braces.
     import bracex
 
     try:
@@ -111,8 +112,25 @@ def literal_prefix(pattern: str) -> str:
     return head or slash
 
 
+def starts(pattern: str) -> tuple[str, ...]:
+    """What a search for `pattern` has to start from, for each of its alternatives: a path from the root, an
+    absolute one, or "" for the root itself, as for what matches at any depth.
+
+    Raises:
+        ValueError: as for `matcher`.
+    """
+    return tuple(map(_start, expand(pattern)))
+
+
+def _start(alternative: str) -> str:
+    top = "/" if alternative.startswith("/") else ""
+    if "/" not in alternative.rstrip("/"):
+        return top
+    return top + "/".join(part for part in literal_prefix(alternative).split("/") if part not in ("", "."))
+
+
 def rooted(pattern: str) -> tuple[str, str]:
-    """The folder that an absolute `pattern` starts from, and the pattern beneath it."""
+    """The folder that an absolute `pattern` starts from, and the pattern below it."""
     start = literal_prefix(pattern)
     if start == pattern:
         start = pattern.rpartition("/")[0]

@@ -1,8 +1,8 @@
-"""How a command is doing, in words for the model."""
+"""Formats the state and output of a command for the model."""
 
 from collections.abc import Sequence
 
-from mcp_toolserver.capabilities.calls import Report, Spill
+from mcp_toolserver.capabilities.call_scope import Report
 from mcp_toolserver.capabilities.processes import JobState
 
 _WORDS = {
@@ -10,17 +10,23 @@ _WORDS = {
     "timed out": "killed after {}: timeout",
     "stopped": "stopped after {}",
     "over a limit": "killed after {}",
-    "unwalled": "not run, after {}: SANDBOX_UNAVAILABLE",
-    "lost": "killed after {}: its watcher ended",
+    "uncovered": "stopped after {}",
+    "sandbox_failed": "not run, after {}: SANDBOX_UNAVAILABLE",
+    "unverified": "killed after {}: its supervisor could not verify protected names",
+    "lost": "killed after {}: its supervisor ended without a report",
 }
 
 
 def ending(state: JobState) -> str:
-    """How it ended, or how long it has run."""
+    """How the command ended, or how long it has run."""
     if state.reason == "exited":
         return f"exit status {state.exit_status}{_limit(state.detail)}"
     said = _WORDS[state.reason].format(f"{state.seconds:.1f} s")
-    return f"{said}: {state.detail}" if state.reason == "unwalled" else said + _limit(state.detail)
+    return (
+        f"{said}: {state.detail}"
+        if state.reason in ("uncovered", "sandbox_failed")
+        else said + _limit(state.detail)
+    )
 
 
 def _limit(detail: str) -> str:
@@ -30,18 +36,21 @@ def _limit(detail: str) -> str:
 
 
 def printed(state: JobState) -> str:
-    """What it printed, with a line on what was left out."""
+    """The output, with a note about omitted parts."""
     if not state.omitted:
         return state.text
-    gap = f"[{state.omitted} bytes left out; {_kept(state.spill, state.total)}]"
+    gap = f"[{state.omitted} bytes left out; {_saved(state)}]"
     return f"{lines(state.text)}{gap}\n{state.tail}"
 
 
-def _kept(spill: Spill | None, total: int) -> str:
-    if spill is None:
-        return "they could not be kept"
-    part = "all" if spill.size == total else f"the first {spill.size} bytes"
-    return f'{part} of it: read_file, path "{spill.path}"'
+def _saved(state: JobState) -> str:
+    because = f", because {state.unsaved}" if state.unsaved else ""
+    if state.saved_output is None:
+        return f"they could not be saved{because}"
+    where = f'read_file, path "{state.saved_output.path}"'
+    if state.saved_output.size == state.total:
+        return f"all of it: {where}"
+    return f"the first {state.saved_output.size} bytes of it: {where}; the rest could not be saved{because}"
 
 
 def lines(text: str) -> str:
@@ -50,7 +59,7 @@ def lines(text: str) -> str:
 
 
 def describing(report: Report, description: str) -> Report:
-    """`report`, with what the command is for before each word, where that was told."""
+    """`report` with the purpose of the command, if given, in front of each message."""
 
     async def described(message: str) -> None:
         await report(f"{description}: {message}" if description else message)
@@ -58,8 +67,8 @@ def describing(report: Report, description: str) -> Report:
     return described
 
 
-def told(state: JobState) -> str:
-    """What it printed, then what there is to say of it, one line each."""
+def command_text(state: JobState) -> str:
+    """The output, followed by notes, one per line."""
     text = printed(state) or ("" if state.running else "(no output)")
     return noted(text, _notes(state))
 

@@ -1,10 +1,10 @@
-"""Code for an interpreter: which one, and what came of it, in words for the model."""
+"""Parses the language of a REPL call and formats the result for the model."""
 
 import shlex
 from collections.abc import Mapping
 
-from mcp_toolserver.capabilities.sessions import Evaluation, Language
-from mcp_toolserver.text.job import noted, printed
+from mcp_toolserver.capabilities.repl import Evaluation, Language
+from mcp_toolserver.text.shell.command_output import noted, printed
 
 _LANGUAGES: Mapping[str, Language] = {
     "python": "python",
@@ -45,7 +45,7 @@ def one_shot(spoken: Language, code: str) -> str:
 
 
 def evaluated(came: Evaluation, spoken: Language, *, asked: str, hidden: int) -> str:
-    """What it printed, then what there is to say of it, one line each.
+    """The output, followed by notes, one per line.
 
     `asked` is the session that was asked for, `hidden` how many pictures could not be shown.
     """

@@ -1,4 +1,6 @@
-"""What a command was kept from, by what programs print of it: advice for the reader, never a decision."""
+"""Detects in the output of a command what the sandbox probably blocked. A hint for the reader, never a
+decision.
+"""
 
 import re
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ _SIGNAL = re.compile(r"\bp?kill(?:all)?\b.*operation not permitted", re.IGNORECA
 
 @dataclass(frozen=True, kw_only=True)
 class Confined:
-    """What commands may do here."""
+    """The permissions of commands on this host."""
 
     writes: bool
     git: bool

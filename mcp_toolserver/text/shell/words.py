@@ -1,4 +1,4 @@
-"""What a shell command consists of, as far as rules need to know."""
+"""Splits shell commands into the parts that rules match."""
 
 import re
 import shlex
@@ -25,7 +25,9 @@ def simple_parts(command: str) -> tuple[str, ...]:
     all of them and so cannot be widened by chaining. Neither is a boundary: a shell has more ways to name a
     program than a text can show.
     """
-    pieces = (piece.strip() for piece in _OPERATORS.split(command))
+    # The shell takes these away before anything else.
+    joined = command.replace("\\\n", "")
+    pieces = (piece.strip() for piece in _OPERATORS.split(joined))
     parts = (part for piece in pieces for part in (piece, _bare(piece)))
     return tuple(dict.fromkeys(part for part in (command.strip(), *parts) if part))
 

@@ -1,4 +1,4 @@
-"""Headers that a caller may send."""
+"""Validates the request headers that a caller may send."""
 
 import re
 from collections.abc import Mapping

@@ -1,20 +1,22 @@
-"""An answer of the web as text."""
+"""Formats a web response as text."""
 
 from mcp_toolserver.capabilities.web import WebAnswer
-from mcp_toolserver.text.encoding import detect
-from mcp_toolserver.text.readable import decoded
-from mcp_toolserver.text.untrusted import framed
+from mcp_toolserver.text.documents.to_text import decoded
+from mcp_toolserver.text.lines.encoding import detect
+from mcp_toolserver.text.web.untrusted import framed
 
 _HEADERS = 100
 _HEADER_LIMIT = 500
 
 
 def answered(method: str, answer: WebAnswer, *, headers: bool) -> str:
-    """What was asked, how it went, and in a frame what came back."""
+    """The request, its status, and the framed response."""
     outcome = "success" if 200 <= answer.status < 300 else "no success"
     said = f"{method} {answer.url}: {answer.status} {answer.reason} ({outcome})"
-    told = [f"{name}: {value[:_HEADER_LIMIT]}" for name, value in list(answer.headers.items())[:_HEADERS]]
-    parts = [*(["\n".join(told)] if headers else []), *filter(None, [_body(answer)])]
+    header_lines = [
+        f"{name}: {value[:_HEADER_LIMIT]}" for name, value in list(answer.headers.items())[:_HEADERS]
+    ]
+    parts = [*(["\n".join(header_lines)] if headers else []), *filter(None, [_body(answer)])]
     shown = framed("\n\n".join(parts), answer.mark) if parts else "(no body)"
     cut = "" if answer.complete else f"\n[only the first {len(answer.body)} bytes of the body were read]"
     return f"{said}\n{shown}{cut}"

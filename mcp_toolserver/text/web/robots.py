@@ -1,11 +1,11 @@
-"""What a site asks of programs that read it by themselves: robots.txt, as RFC 9309 has it."""
+"""Parses robots.txt and matches paths against it (RFC 9309)."""
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from mcp_toolserver.text.glob import wildcard
-from mcp_toolserver.text.urls import canonical_url
+from mcp_toolserver.text.search.glob import wildcard
+from mcp_toolserver.text.web.urls import canonical_url
 
 _MOST_RULES = 5_000
 _LINE = re.compile(r"\s*(?P<key>[A-Za-z-]+)\s*:\s*(?P<value>[^#]*?)\s*(?:#.*)?")
@@ -53,11 +53,11 @@ def _lines(text: str) -> Iterator[tuple[str, str]]:
 def _matcher(pattern: str) -> Callable[[str], bool]:
     """A rule holds for all that starts with it, unless it ends with `$`."""
     ends = pattern.endswith("$")
-    spelt = _spelt(pattern.removesuffix("$"))
+    spelt = _canonical(pattern.removesuffix("$"))
     return wildcard(spelt if ends else f"{spelt}*")
 
 
-def _spelt(path: str) -> str:
+def _canonical(path: str) -> str:
     """The path in the spelling that addresses have here."""
     try:
         return canonical_url(f"http://host{path if path.startswith('/') else '/' + path}").removeprefix(

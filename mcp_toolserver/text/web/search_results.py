@@ -1,4 +1,4 @@
-"""What search engines answer, read into results. A page in no known shape is an error, not an empty list."""
+"""Parses the responses of search engines. An unknown format is an error, not an empty list."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from mcp_toolserver.capabilities.web import WebHit, WebQuery
-from mcp_toolserver.text.urls import parse_url
+from mcp_toolserver.text.web.urls import parse_url
 
 _TAG = re.compile(r"<[^<>]*>")
 _SPACE = re.compile(r"\s+")
@@ -118,7 +118,7 @@ class _Page(HTMLParser):
 
 
 def _target(link: str) -> str:
-    """Where a result leads; its link goes through the search engine. Advertisements lead nowhere."""
+    """The target URL behind the search engine's redirect; none for advertisements."""
     found = _TARGET.search(link)
     if found is None:
         return "" if "duckduckgo.com/" in link else link

@@ -1,4 +1,4 @@
-"""Text from the web, put where a model cannot take it for anything else."""
+"""Marks text from the web so that a model cannot mistake it for instructions."""
 
 
 def framed(text: str, mark: str) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
-from mcp_toolserver.text.glob import wildcard
-from mcp_toolserver.text.visible import visible
+from mcp_toolserver.text.lines.escape_invisible import visible
+from mcp_toolserver.text.search.glob import wildcard
 
 MAX_LENGTH = 8_192
 MAX_HOST, MAX_LABEL = 253, 63
@@ -99,7 +99,7 @@ def parse_url(text: str) -> Url:
 
 
 def joined(base: Url, reference: str) -> Url:
-    """Where `reference`, as a page or a redirect gives it, leads from `base`.
+    """Resolve `reference`, from a page or a redirect, against `base`.
 
     Raises:
         ValueError: as for `parse_url`.

@@ -1,14 +1,17 @@
-"""Make a note in Apple Notes, of plain text below a title, in a folder or in the user's usual one."""
+"""Create a note in Apple Notes with a title and plain text, in the given folder or the default one."""
 
 from mcp_toolserver.tool import Args, Capability, Field, Limits, Output, Permission, Runtime, ToolSpec
 
 
 class CreateNote(Args):
     title: str = Field(
-        min_length=1, max_length=200, pattern=r"^[^\n\r]*\S[^\n\r]*$", description="First line"
+        min_length=1,
+        max_length=200,
+        pattern=r"^[^\n\r]*\S[^\n\r]*$",
+        description="Title: the first line of the note",
     )
-    body: str = Field(max_length=20_000, description="Plain text")
-    folder: str = Field(default="", max_length=200, description="FOLDER or ACCOUNT/FOLDER of Notes")
+    body: str = Field(max_length=20_000, description="Plain text below the title")
+    folder: str = Field(default="", max_length=200, description="Folder in Notes: FOLDER or ACCOUNT/FOLDER")
 
 
 async def run(args: CreateNote, rt: Runtime) -> Output:

@@ -1,5 +1,5 @@
-"""List the user's notes in Apple Notes, the one changed last first. They may be private: list them only when
-the user asks for it.
+"""List notes of the user in Apple Notes, most recently changed first. Notes may be private: call this only
+when the user asks for it.
 """
 
 from mcp_toolserver.tool import (
@@ -19,8 +19,8 @@ _MOST = 100
 
 
 class ListNotes(Args):
-    query: str = Field(default="", max_length=200, description="Part of the title")
-    folder: str = Field(default="", max_length=200, description="FOLDER or ACCOUNT/FOLDER of Notes")
+    query: str = Field(default="", max_length=200, description="Return only notes whose title contains this")
+    folder: str = Field(default="", max_length=200, description="Folder in Notes: FOLDER or ACCOUNT/FOLDER")
 
 
 class Listed(Record):

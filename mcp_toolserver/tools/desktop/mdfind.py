@@ -1,5 +1,6 @@
-"""Find files and folders of the workspace by the machine's own index: names and content on macOS, mostly
-names on Linux. It may be older than the files; `glob_search` and `grep_search` look at the files themselves.
+"""Find files and folders of the workspace with the operating system's search index: names and contents on
+macOS, mostly names on Linux. The index may be out of date; glob_search and grep_search read the files
+themselves.
 """
 
 from mcp_toolserver.tool import (
@@ -19,8 +20,14 @@ _MOST = 100
 
 
 class Mdfind(Args):
-    query: str = Field(min_length=1, max_length=1_000, description="Words, or a query of that index")
-    path: WorkspacePath = Field(default=CanonicalPath("."), description="Folder")
+    query: str = Field(
+        min_length=1,
+        max_length=1_000,
+        description="Words to search for, or a query in the syntax of the index",
+    )
+    path: WorkspacePath = Field(
+        default=CanonicalPath("."), description="Folder to search; default: the first root"
+    )
 
 
 async def run(args: Mdfind, rt: Runtime) -> Output:

@@ -1,11 +1,11 @@
-"""Show the user a short notice on their desktop, such as that long work is done. No answer comes back."""
+"""Show the user a short desktop notification, for example when long work is done. Returns no answer."""
 
 from mcp_toolserver.tool import Args, Capability, Field, Output, Permission, Runtime, ToolSpec
 
 
 class Notify(Args):
-    title: str = Field(min_length=1, max_length=200, description="First line")
-    message: str = Field(min_length=1, max_length=1_000, description="The rest")
+    title: str = Field(min_length=1, max_length=200, description="Title of the notification")
+    message: str = Field(min_length=1, max_length=1_000, description="Text of the notification")
 
 
 async def run(args: Notify, rt: Runtime) -> Output:

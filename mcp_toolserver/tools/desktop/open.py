@@ -1,10 +1,10 @@
-"""Show a web or mail address, or a file or folder of the workspace, to the user, with the program that they
-have for it. It stays open as long as this server runs.
+"""Open a URL, a mail address, or a file or folder of the workspace in the user's default program. The program
+ends when this server ends.
 """
 
 from typing import Annotated
 
-from mcp_toolserver.text.open_target import Target
+from mcp_toolserver.text.desktop.open_target import Target
 from mcp_toolserver.tool import (
     Args,
     CanonicalPath,
@@ -19,7 +19,7 @@ from mcp_toolserver.tool import (
 
 
 class Open(Args):
-    target: Annotated[Target, PathsMark()] = Field(description="Address or path")
+    target: Annotated[Target, PathsMark()] = Field(description="URL, mailto address or path")
 
 
 async def run(args: Open, rt: Runtime) -> Output:

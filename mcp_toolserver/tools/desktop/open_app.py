@@ -1,10 +1,10 @@
-"""Start a program of the user's desktop, with a web or mail address or a file or folder of the workspace if
-one is given. It stays open as long as this server runs.
+"""Start a desktop program, optionally with a URL, a mail address, or a file or folder of the workspace. The
+program ends when this server ends.
 """
 
 from typing import Annotated
 
-from mcp_toolserver.text.open_target import OpenTarget, Target
+from mcp_toolserver.text.desktop.open_target import OpenTarget, Target
 from mcp_toolserver.tool import (
     Args,
     CanonicalPath,
@@ -25,7 +25,9 @@ class OpenApp(Args):
         pattern=r"^\w[\w .+&'()-]*$",
         description="Name (macOS) or desktop file id, such as `org.gnome.Maps` (Linux)",
     )
-    target: Annotated[Target, PathsMark()] = Field(default_factory=OpenTarget, description="Address or path")
+    target: Annotated[Target, PathsMark()] = Field(
+        default_factory=OpenTarget, description="URL, mailto address or path to open"
+    )
 
 
 async def run(args: OpenApp, rt: Runtime) -> Output:

@@ -1,4 +1,4 @@
-"""Read the text that the user has copied. It may be private: read it only when the user asks for it."""
+"""Read the text on the user's clipboard. It may be private: call this only when the user asks for it."""
 
 from mcp_toolserver.tool import Args, Capability, Output, Permission, Record, Runtime, ToolSpec
 

@@ -1,8 +1,8 @@
-"""Read one of the user's notes in Apple Notes, as plain text. It may be private: read it only when the user
-asks for it. Name it by its exact title, or by the id that `list_notes` gave.
+"""Read a note of the user in Apple Notes as plain text. Notes may be private: call this only when the user
+asks for it. Name the note by its exact title, or by the id that `list_notes` returned.
 """
 
-from mcp_toolserver.text.notes import check_named
+from mcp_toolserver.text.desktop.notes import check_named
 from mcp_toolserver.tool import (
     Args,
     Capability,
@@ -20,10 +20,12 @@ _MOST = 100_000
 
 
 class ReadNote(Args):
-    title: str = Field(default="", max_length=500, description="Exact title")
-    folder: str = Field(default="", max_length=200, description="FOLDER or ACCOUNT/FOLDER of Notes")
-    index: int = Field(default=0, ge=0, description="Which of several with that title, from 1, newest first")
-    id: str = Field(default="", max_length=500, description="In place of the title")
+    title: str = Field(default="", max_length=500, description="Exact title of the note")
+    folder: str = Field(default="", max_length=200, description="Folder in Notes: FOLDER or ACCOUNT/FOLDER")
+    index: int = Field(
+        default=0, ge=0, description="Which of several notes with that title, from 1, newest first"
+    )
+    id: str = Field(default="", max_length=500, description="Id of the note, instead of the title")
 
     @model_validator(mode="after")
     def _named(self) -> "ReadNote":

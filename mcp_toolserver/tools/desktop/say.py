@@ -1,12 +1,12 @@
-"""Read a short text aloud on the user's machine. It returns when all is said."""
+"""Read a short text aloud on the user's machine. Returns when the speech ends."""
 
 from mcp_toolserver.tool import Args, Capability, Field, Limits, Output, Permission, Runtime, ToolSpec
 
 
 class Say(Args):
-    text: str = Field(min_length=1, max_length=1_000, description="What to say")
+    text: str = Field(min_length=1, max_length=1_000, description="Text to read aloud")
     voice: str = Field(
-        default="", max_length=60, pattern=r"^(\w[\w +()-]*)?$", description="Name of a voice of that machine"
+        default="", max_length=60, pattern=r"^(\w[\w +()-]*)?$", description="Name of an installed voice"
     )
 
 

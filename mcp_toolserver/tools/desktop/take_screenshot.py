@@ -1,10 +1,10 @@
-"""Look at the user's screen, or at the window in front. It may show private things: look only when the user
-asks for it.
+"""Take a screenshot of the user's screen, or of the active window. It may show private content: call this
+only when the user asks for it.
 """
 
 from typing import Literal
 
-from mcp_toolserver.text.image import pixels
+from mcp_toolserver.text.documents.image import pixels
 from mcp_toolserver.tool import (
     Args,
     Capability,
@@ -21,7 +21,9 @@ _PNG = "image/png"
 
 
 class TakeScreenshot(Args):
-    mode: Literal["screen", "window"] = Field(default="screen", description="All, or the window in front")
+    mode: Literal["screen", "window"] = Field(
+        default="screen", description="The whole screen, or the active window"
+    )
 
 
 async def run(args: TakeScreenshot, rt: Runtime) -> Output:

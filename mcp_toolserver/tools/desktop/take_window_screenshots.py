@@ -1,8 +1,8 @@
-"""Look at each window on the user's screen by itself. What covers a window may be seen in its place. They may
-show private things: look only when the user asks for it.
+"""Take a screenshot of each window on the user's screen. An overlapping window may show in place of the one
+behind it. Screenshots may show private content: call this only when the user asks for it.
 """
 
-from mcp_toolserver.text.image import pixels
+from mcp_toolserver.text.documents.image import pixels
 from mcp_toolserver.tool import (
     Args,
     Capability,

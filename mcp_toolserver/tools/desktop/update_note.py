@@ -1,10 +1,10 @@
-"""Add plain text to one of the user's notes in Apple Notes, or put it in place of all below the title. Name
-the note by its exact title, or by the id that `list_notes` gave.
+"""Append plain text to a note of the user in Apple Notes, or replace everything below its title. Name the
+note by its exact title, or by the id that `list_notes` returned.
 """
 
 from typing import Literal
 
-from mcp_toolserver.text.notes import check_named
+from mcp_toolserver.text.desktop.notes import check_named
 from mcp_toolserver.tool import (
     Args,
     Capability,
@@ -20,12 +20,16 @@ from mcp_toolserver.tool import (
 
 
 class UpdateNote(Args):
-    title: str = Field(default="", max_length=500, description="Exact title")
-    body: str = Field(max_length=20_000, description="Plain text")
-    mode: Literal["append", "replace"] = Field(default="append", description="At the end, or in place of all")
-    folder: str = Field(default="", max_length=200, description="FOLDER or ACCOUNT/FOLDER of Notes")
-    index: int = Field(default=0, ge=0, description="Which of several with that title, from 1, newest first")
-    id: str = Field(default="", max_length=500, description="In place of the title")
+    title: str = Field(default="", max_length=500, description="Exact title of the note")
+    body: str = Field(max_length=20_000, description="Plain text to write")
+    mode: Literal["append", "replace"] = Field(
+        default="append", description="Append at the end, or replace everything below the title"
+    )
+    folder: str = Field(default="", max_length=200, description="Folder in Notes: FOLDER or ACCOUNT/FOLDER")
+    index: int = Field(
+        default=0, ge=0, description="Which of several notes with that title, from 1, newest first"
+    )
+    id: str = Field(default="", max_length=500, description="Id of the note, instead of the title")
 
     @model_validator(mode="after")
     def _named(self) -> "UpdateNote":
@@ -44,7 +48,7 @@ TOOL = ToolSpec(
     name="update_note",
     description=__doc__ or "",
     permission=Permission.DANGER_FULL_ACCESS,
-    # Whoever names a note is told which there are, and text is added to what is read first.
+    # A wrong title returns the titles that exist, and appending reads the note first.
     needs=frozenset({Capability.NOTES_READ, Capability.NOTES_WRITE}),
     args=UpdateNote,
     run=run,

@@ -1,12 +1,10 @@
-"""Put a text on the user's clipboard, in place of what they had copied. On Linux it is there as long as this
-server runs.
-"""
+"""Replace the text on the user's clipboard. On Linux the text stays only while this server runs."""
 
 from mcp_toolserver.tool import Args, Capability, Field, Output, Permission, Runtime, ToolSpec
 
 
 class WriteClipboard(Args):
-    text: str = Field(min_length=1, max_length=100_000, description="The text")
+    text: str = Field(min_length=1, max_length=100_000, description="Text to put there")
 
 
 async def run(args: WriteClipboard, rt: Runtime) -> Output:

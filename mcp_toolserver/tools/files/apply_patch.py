@@ -1,5 +1,6 @@
-"""Create, change, move and delete several files, all or none, by a unified diff (also git's) or by
-`*** Begin Patch`. Hunks are found by their lines; what did not fit exactly is told.
+"""Create, change, move or delete several files with one patch: a unified diff (git format included) or the
+`*** Begin Patch` format. If one file fails, none is changed. Hunks are located by their lines; inexact
+matches are reported.
 """
 
 from collections.abc import Iterator, Mapping
@@ -7,9 +8,9 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
 
-from mcp_toolserver.text.patch import Patch
-from mcp_toolserver.text.patch_files import Outcome, Plan, plan
-from mcp_toolserver.text.patch_parse import parse
+from mcp_toolserver.text.patch.model import Patch
+from mcp_toolserver.text.patch.parse import parse
+from mcp_toolserver.text.patch.plan import Outcome, Plan, plan
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -37,7 +38,7 @@ def _parsed(value: object) -> object:
 class ApplyPatch(Args):
     patch: Annotated[
         InstanceOf[Patch], BeforeValidator(_parsed), WithJsonSchema({"type": "string"}), PathsMark()
-    ] = Field(description="Its whole text; paths are relative to the first root")
+    ] = Field(description="Full text of the patch; paths are relative to the first root")
 
 
 async def run(args: ApplyPatch, rt: Runtime) -> Output:
@@ -79,7 +80,7 @@ def _about(outcome: Outcome, written: Written | None) -> str:
 
 
 def _diffs(outcomes: tuple[Outcome, ...]) -> Iterator[str]:
-    """What really changed in files where a hunk did not fit exactly, as far as there is room."""
+    """The diffs of files where a hunk did not match exactly, up to a size."""
     room = _DIFF_BYTES
     for outcome in outcomes:
         room -= len(outcome.diff.encode())

@@ -1,11 +1,11 @@
-"""Replace exact text, no line numbers. `old_string` must occur once, or set `replace_all`. `edits`: all or
-none.
+"""Replace exact text in a file and return the diff. Copy `old_string` from read_file without its line
+numbers. If one replacement fails, the file stays unchanged.
 """
 
-from mcp_toolserver.text.content import encoded, encoding_of
-from mcp_toolserver.text.diff import unified
-from mcp_toolserver.text.edit import Edit, Edited, apply
-from mcp_toolserver.text.matches import named_lines
+from mcp_toolserver.text.edit.edit import Edit, Edited, apply
+from mcp_toolserver.text.edit.occurrences import named_lines
+from mcp_toolserver.text.edit.unified_diff import unified
+from mcp_toolserver.text.lines.text_content import encoded, encoding_of
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -23,21 +23,26 @@ from mcp_toolserver.tool import (
 
 
 class EditItem(Args):
-    old_string: str = Field(description="Old text")
-    new_string: str = Field(description="New text")
-    replace_all: bool = Field(default=False, description="Every one")
+    old_string: str = Field(description="Exact text to replace")
+    new_string: str = Field(description="Replacement text")
+    replace_all: bool = Field(default=False, description="Replace every occurrence")
 
 
 class EditFile(Args):
-    path: WorkspacePath = Field(description="File")
-    old_string: str | None = Field(default=None, description="Old")
-    new_string: str | None = Field(default=None, min_length=0, description="New")
-    replace_all: bool = Field(default=False, description="All")
+    path: WorkspacePath = Field(description="Path of the file, relative to the first root or absolute")
+    old_string: str | None = Field(
+        default=None,
+        description="Exact text to replace, with its indentation; must occur once unless replace_all is set",
+    )
+    new_string: str | None = Field(
+        default=None, min_length=0, description="Text to put in its place; empty deletes the old text"
+    )
+    replace_all: bool = Field(default=False, description="Replace every occurrence of old_string")
     edits: tuple[EditItem, ...] = Field(
         default=(),
         strict=False,
         max_length=100,
-        description="Several",
+        description="Several replacements, applied in order; use instead of old_string and new_string",
     )
 
     @model_validator(mode="after")

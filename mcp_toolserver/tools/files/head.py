@@ -1,10 +1,10 @@
-"""Show the first lines of a text file as they are, without numbers, whatever its size. For other parts use
+"""Show the first lines of a text file of any size, without line numbers. For other parts of a file use
 read_file.
 """
 
 from typing import BinaryIO
 
-from mcp_toolserver.text.ends import first_lines, notes
+from mcp_toolserver.text.lines.head_tail import first_lines, notes
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -22,8 +22,8 @@ _BYTES = 199_000
 
 
 class Head(Args):
-    path: WorkspacePath = Field(description="File")
-    lines: int = Field(default=10, ge=1, description="How many")
+    path: WorkspacePath = Field(description="Path of the file, relative to the first root or absolute")
+    lines: int = Field(default=10, ge=1, description="Number of lines to show")
 
 
 async def run(args: Head, rt: Runtime) -> Output:

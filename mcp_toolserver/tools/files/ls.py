@@ -1,10 +1,10 @@
-"""List a folder, by name: folders end in /, what is neither file nor folder says what it is. Links are not
+"""List a folder, sorted by name. Folder names end in /; special files are labelled. Symbolic links are not
 followed.
 """
 
 from collections.abc import Iterator
 
-from mcp_toolserver.text.listing import detailed, named
+from mcp_toolserver.text.folder_listing import detailed, named
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -24,10 +24,12 @@ _ENTRIES = 1_000
 
 
 class Ls(Args):
-    path: WorkspacePath = Field(default=CanonicalPath("."), description="Folder")
-    hidden: bool = Field(default=False, description="Dot files too")
-    details: bool = Field(default=False, description="Size and time of change too")
-    offset: int = Field(default=0, ge=0, description="Entries to skip")
+    path: WorkspacePath = Field(
+        default=CanonicalPath("."), description="Folder to list; default: the first root"
+    )
+    hidden: bool = Field(default=False, description="Include dot files")
+    details: bool = Field(default=False, description="Show size and modification time")
+    offset: int = Field(default=0, ge=0, description="Entries to skip, for the next page")
 
 
 async def run(args: Ls, rt: Runtime) -> Output:

@@ -1,5 +1,5 @@
-"""Make a folder, with those above it that are missing. It is no error if it is there. write_file makes the
-folders of its file by itself.
+"""Create a folder and its missing parents. Succeeds if the folder exists. write_file creates the folders that
+it needs.
 """
 
 from mcp_toolserver.tool import (
@@ -16,7 +16,7 @@ from mcp_toolserver.tool import (
 
 
 class Mkdir(Args):
-    path: WorkspacePath = Field(description="Folder")
+    path: WorkspacePath = Field(description="Path of the folder, relative to the first root or absolute")
 
 
 async def run(args: Mkdir, rt: Runtime) -> Output:

@@ -1,11 +1,11 @@
-"""Change one cell of a Jupyter notebook; read_file shows them. A code cell with another source loses its
-outputs. All else in the file stays.
+"""Replace, insert or delete one cell of a Jupyter notebook. read_file shows the cells with their ids and
+numbers. Changing the source of a code cell clears its outputs; the rest of the file stays unchanged.
 """
 
 from typing import TYPE_CHECKING, Literal
 
-from mcp_toolserver.text.diff import unified
-from mcp_toolserver.text.encoding import Encoding, detect
+from mcp_toolserver.text.edit.unified_diff import unified
+from mcp_toolserver.text.lines.encoding import Encoding, detect
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -24,20 +24,32 @@ from mcp_toolserver.tool import (
 )
 
 if TYPE_CHECKING:
-    from mcp_toolserver.text.notebook_edit import CellEdit, EditedNotebook
+    from mcp_toolserver.text.notebook.edit import CellEdit, EditedNotebook
 
 
 class NotebookEdit(Args):
-    path: WorkspacePath = Field(description="File")
-    edit_mode: Literal["replace", "insert", "delete"] = Field(default="replace", description="Mode")
-    cell_id: str | None = Field(default=None, description="Or: cell_number. insert: after it")
-    cell_number: int | None = Field(default=None, ge=0, description="From 0. insert: the number it gets")
-    new_source: str | None = Field(default=None, min_length=0, description="Whole")
+    path: WorkspacePath = Field(description="Path of the .ipynb file, relative to the first root or absolute")
+    edit_mode: Literal["replace", "insert", "delete"] = Field(
+        default="replace", description="What to do with the cell"
+    )
+    cell_id: str | None = Field(
+        default=None, description="Id of the cell (or give cell_number); insert puts the new cell after it"
+    )
+    cell_number: int | None = Field(
+        default=None,
+        ge=0,
+        description="Number of the cell, from 0; for insert, the number that the new cell gets",
+    )
+    new_source: str | None = Field(
+        default=None, min_length=0, description="Whole new source of the cell; required to replace or insert"
+    )
     cell_type: Literal["code", "markdown", "raw"] | None = Field(
-        default=None, description="Usual: as it was, or code"
+        default=None, description="Type of the cell; default: unchanged, or code for a new cell"
     )
     expected_sha256: str | None = Field(
-        default=None, pattern="^[0-9a-fA-F]{64}$", description="Of the old file"
+        default=None,
+        pattern="^[0-9a-fA-F]{64}$",
+        description="SHA-256 (hex) of the current file; if it differs, nothing is written",
     )
 
     @model_validator(mode="after")
@@ -57,7 +69,7 @@ async def run(args: NotebookEdit, rt: Runtime) -> Output:
     if not args.path.lower().endswith(".ipynb"):
         raise InvalidInput(f"'{args.path}' is not named as a notebook (.ipynb). Edit it with edit_file.")
     # A server that is never asked to edit a notebook is spared this import.
-    from mcp_toolserver.text.notebook_edit import edit
+    from mcp_toolserver.text.notebook.edit import edit
 
     done: list[tuple[EditedNotebook, str]] = []
 
@@ -84,7 +96,7 @@ def _encoding(path: str, raw: bytes) -> Encoding:
 
 
 def _cell_edit(args: NotebookEdit) -> "CellEdit":
-    from mcp_toolserver.text.notebook_edit import CellEdit
+    from mcp_toolserver.text.notebook.edit import CellEdit
 
     return CellEdit(
         mode=args.edit_mode,

@@ -1,11 +1,13 @@
-"""Read text, image, notebook, PDF, docx, xlsx. Lines: number, tab, text."""
+"""Read a text file, image, Jupyter notebook, PDF, docx or xlsx. Each line of text comes as its number, a tab
+and the line.
+"""
 
 from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import BinaryIO
 
-from mcp_toolserver.text.kinds import HEAD_BYTES, DocumentKind, document_kind, image_type
-from mcp_toolserver.text.page import Page, page
+from mcp_toolserver.text.documents.file_type import HEAD_BYTES, DocumentKind, document_kind, image_type
+from mcp_toolserver.text.lines.page import Page, page
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -31,14 +33,18 @@ _DOCUMENT_BYTES = 50 * 1024 * 1024
 
 
 class ReadFile(Args):
-    path: WorkspacePath = Field(description="File")
-    offset: int = Field(default=0, ge=0, description="Lines, cells, pages to skip")
-    limit: int | None = Field(default=None, ge=1, description=f"Lines ({_LINES})")
+    path: WorkspacePath = Field(description="Path of the file, relative to the first root or absolute")
+    offset: int = Field(default=0, ge=0, description="Lines to skip; cells in a notebook, pages in a PDF")
+    limit: int | None = Field(
+        default=None,
+        ge=1,
+        description=f"Most lines, cells or pages to return; default for text: {_LINES} lines",
+    )
 
 
 @dataclass(frozen=True)
 class _Document:
-    """What has to be taken apart first, which may take long."""
+    """A document that has to be parsed, which may take long."""
 
     kind: DocumentKind
     content: bytes
@@ -71,8 +77,8 @@ def _shown(args: ReadFile, file: BinaryIO, size: int) -> "Output | _Document":
 
 def _document(args: ReadFile, found: _Document) -> Output:
     # A server that is never asked for a document is spared these imports.
-    from mcp_toolserver.text.blocks import Shown, Wanted
-    from mcp_toolserver.text.documents import shown as taken_apart
+    from mcp_toolserver.text.documents.blocks import Shown, Wanted
+    from mcp_toolserver.text.documents.documents import shown as taken_apart
 
     wanted = Wanted(skip=args.offset, take=args.limit, room=_TEXT_BYTES)
     try:
@@ -126,7 +132,7 @@ def _notes(found: Page) -> list[str]:
 
 
 def _about(found: Page) -> str:
-    """What is unusual about the file and would matter to whoever changes it."""
+    """Properties of the file that matter for editing: encoding and line endings."""
     parts = [found.encoding] if found.encoding != "utf-8" else []
     if found.line_endings in ("CRLF", "mixed"):
         parts.append(f"{found.line_endings} line endings")

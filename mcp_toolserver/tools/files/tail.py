@@ -1,8 +1,8 @@
-"""Show the last lines of a text file as they are, without numbers; of a log however long, at once."""
+"""Show the last lines of a text file of any size, without line numbers. Fast even for long logs."""
 
 from typing import BinaryIO
 
-from mcp_toolserver.text.ends import last_lines, notes
+from mcp_toolserver.text.lines.head_tail import last_lines, notes
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -20,8 +20,8 @@ _BYTES = 199_000
 
 
 class Tail(Args):
-    path: WorkspacePath = Field(description="File")
-    lines: int = Field(default=10, ge=1, description="How many")
+    path: WorkspacePath = Field(description="Path of the file, relative to the first root or absolute")
+    lines: int = Field(default=10, ge=1, description="Number of lines to show")
 
 
 async def run(args: Tail, rt: Runtime) -> Output:

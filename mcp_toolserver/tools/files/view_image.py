@@ -1,11 +1,11 @@
-"""Look at a picture: PNG, JPEG, GIF or WebP. It says how large it is; what no model takes is refused with the
-reason.
+"""Show an image (PNG, JPEG, GIF or WebP) with its size in pixels. An image that models cannot read is
+rejected with the reason.
 """
 
 from typing import BinaryIO
 
-from mcp_toolserver.text.image import MOST_BYTES, MOST_PIXELS, other_type, pixels
-from mcp_toolserver.text.kinds import HEAD_BYTES, image_type
+from mcp_toolserver.text.documents.file_type import HEAD_BYTES, image_type
+from mcp_toolserver.text.documents.image import MOST_BYTES, MOST_PIXELS, other_type, pixels
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -22,7 +22,7 @@ from mcp_toolserver.tool import (
 
 
 class ViewImage(Args):
-    path: WorkspacePath = Field(description="Picture")
+    path: WorkspacePath = Field(description="Path of the image, relative to the first root or absolute")
 
 
 async def run(args: ViewImage, rt: Runtime) -> Output:

@@ -1,7 +1,9 @@
-"""Write a file whole, with folders. For a part: edit_file."""
+"""Create or overwrite a whole file, with missing parent folders, and return the diff. To change part of a
+file, use edit_file.
+"""
 
-from mcp_toolserver.text.diff import unified
-from mcp_toolserver.text.encoding import detect
+from mcp_toolserver.text.edit.unified_diff import unified
+from mcp_toolserver.text.lines.encoding import detect
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -18,9 +20,13 @@ from mcp_toolserver.tool import (
 
 
 class WriteFile(Args):
-    path: WorkspacePath = Field(description="File")
-    content: str = Field(description="UTF-8 text")
-    expected_sha256: str | None = Field(default=None, pattern="^[0-9a-fA-F]{64}$", description="Of old text")
+    path: WorkspacePath = Field(description="Path of the file, relative to the first root or absolute")
+    content: str = Field(description="Whole new content, stored as UTF-8")
+    expected_sha256: str | None = Field(
+        default=None,
+        pattern="^[0-9a-fA-F]{64}$",
+        description="SHA-256 (hex) of the current file; if it differs, nothing is written",
+    )
 
 
 async def run(args: WriteFile, rt: Runtime) -> Output:
@@ -42,7 +48,7 @@ def _diff(args: WriteFile, written: Written) -> str:
 
 
 def _notes(written: Written) -> list[str]:
-    """What changed beside the text."""
+    """Changes other than the text."""
     old, new = detect(written.before), detect(written.after)
     notes: list[str] = []
     if old is not None and new is not None and written.before and old.name != new.name:

@@ -1,4 +1,4 @@
-"""Show who last changed each line of a file, when and in which commit."""
+"""Show who last changed each line of a file, when, and in which commit."""
 
 from collections.abc import Iterator
 
@@ -25,10 +25,10 @@ _NOT_COMMITTED = "0" * _ID
 
 
 class GitBlame(Args):
-    path: WorkspacePath = Field(description="File")
-    start_line: int | None = Field(default=None, ge=1, le=_LAST, description="First line")
-    end_line: int | None = Field(default=None, ge=1, le=_LAST, description="Last line")
-    commit: str = Field(default="", max_length=256, description="As of this commit")
+    path: WorkspacePath = Field(description="Path of the file")
+    start_line: int | None = Field(default=None, ge=1, le=_LAST, description="First line to show, from 1")
+    end_line: int | None = Field(default=None, ge=1, le=_LAST, description="Last line to show")
+    commit: str = Field(default="", max_length=256, description="Commit whose version of the file to show")
 
 
 async def run(args: GitBlame, rt: Runtime) -> Output:

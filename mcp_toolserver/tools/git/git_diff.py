@@ -1,8 +1,8 @@
-"""Show changes as a patch: those that are not staged, those that are, or those between commits. A range A..B
-compares its ends; A...B shows what B has that A has not. A patch that is too long becomes a count by file.
+"""Show changes as a patch: unstaged, staged, or between commits. A range A..B compares its ends; A...B shows
+what B added since it left A. A patch that is too long becomes a line count per file.
 """
 
-from mcp_toolserver.text.git_notes import about, joined
+from mcp_toolserver.text.git.messages import about, joined
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -21,11 +21,15 @@ from mcp_toolserver.tool import (
 
 
 class GitDiff(Args):
-    path: WorkspacePath = Field(default=CanonicalPath("."), description="Folder or file")
-    staged: bool = Field(default=False, description="What is staged, against HEAD or `commit`")
+    path: WorkspacePath = Field(
+        default=CanonicalPath("."), description="Limit the diff to this file or folder"
+    )
+    staged: bool = Field(default=False, description="Show staged changes, against HEAD or `commit`")
     commit: str = Field(default="", max_length=520, description="Commit to compare with, or a range")
-    commit2: str = Field(default="", max_length=256, description="Compare `commit`...`commit2`")
-    stat: bool = Field(default=False, description="Count lines by file")
+    commit2: str = Field(
+        default="", max_length=256, description="Second commit: compares `commit`...`commit2`"
+    )
+    stat: bool = Field(default=False, description="Return only line counts per file")
 
 
 async def run(args: GitDiff, rt: Runtime) -> Output:

@@ -1,8 +1,10 @@
-"""List commits, newest first: author, date, message. With `path` those that touch it. Patches: git_show."""
+"""List commits, newest first: id, author, date, message. With `path`, only commits that changed it. For
+patches use git_show.
+"""
 
 from collections.abc import Iterator
 
-from mcp_toolserver.text.git_notes import counted
+from mcp_toolserver.text.git.messages import counted
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -21,14 +23,20 @@ from mcp_toolserver.tool import (
 
 
 class GitLog(Args):
-    path: WorkspacePath = Field(default=CanonicalPath("."), description="Folder or file")
-    count: int = Field(default=20, ge=1, le=1_000, description="Commits")
-    offset: int = Field(default=0, ge=0, le=999_999, description="Commits to skip")
-    oneline: bool = Field(default=False, description="Id and subject only")
-    commit: str = Field(default="", max_length=520, description="Start, or range A..B")
-    author: str = Field(default="", max_length=256, description="Part of name or address")
-    since: str = Field(default="", max_length=64, description="Date, `2 weeks ago`")
-    until: str = Field(default="", max_length=64, description="Date")
+    path: WorkspacePath = Field(
+        default=CanonicalPath("."), description="Only commits that changed this file or folder"
+    )
+    count: int = Field(default=20, ge=1, le=1_000, description="Most commits to return")
+    offset: int = Field(default=0, ge=0, le=999_999, description="Commits to skip, for the next page")
+    oneline: bool = Field(default=False, description="Return only id and subject of each commit")
+    commit: str = Field(default="", max_length=520, description="Commit to start from, or a range A..B")
+    author: str = Field(default="", max_length=256, description="Part of the author's name or email address")
+    since: str = Field(
+        default="",
+        max_length=64,
+        description="Only commits after this date, such as 2026-01-31 or `2 weeks ago`",
+    )
+    until: str = Field(default="", max_length=64, description="Only commits before this date")
 
 
 class Commit(Record):

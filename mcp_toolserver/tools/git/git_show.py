@@ -1,8 +1,8 @@
-"""Show a commit: message and patch. With the path of a file, its content in that commit; with a folder, the
-changes beneath it.
+"""Show a commit: message and patch. With the path of a file, show its content in that commit; with a folder,
+the changes inside it.
 """
 
-from mcp_toolserver.text.git_notes import about, joined
+from mcp_toolserver.text.git.messages import about, joined
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -22,10 +22,15 @@ from mcp_toolserver.tool import (
 
 
 class GitShow(Args):
-    commit: str = Field(default="HEAD", min_length=1, max_length=256, description="Commit")
-    path: WorkspacePath = Field(default=CanonicalPath("."), description="File or folder")
-    format: ShowForm = Field(default="patch", description="`stat` counts lines; `metadata` is the message")
-    stat: bool = Field(default=False, description="The same as format stat")
+    commit: str = Field(
+        default="HEAD", min_length=1, max_length=256, description="Commit to show: id, branch or tag"
+    )
+    path: WorkspacePath = Field(default=CanonicalPath("."), description="File or folder to show")
+    format: ShowForm = Field(
+        default="patch",
+        description="What to return: patch, line counts (stat) or the message alone (metadata)",
+    )
+    stat: bool = Field(default=False, description="The same as format `stat`")
 
 
 async def run(args: GitShow, rt: Runtime) -> Output:

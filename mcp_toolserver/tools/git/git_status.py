@@ -1,9 +1,9 @@
-"""Show the branch and what is not committed, as `git status --short` does: the letter of what is staged, then
-of what is not; `??` is untracked.
+"""Show the current branch and uncommitted changes, as `git status --short` does: the first letter is the
+staged state, the second the unstaged state; `??` is untracked.
 """
 
-from mcp_toolserver.text.git_notes import counted, hidden
-from mcp_toolserver.text.git_status import long, short
+from mcp_toolserver.text.git.messages import counted, hidden
+from mcp_toolserver.text.git.status import long, short
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -24,8 +24,10 @@ _ENTRIES = 1_000
 
 
 class GitStatus(Args):
-    path: WorkspacePath = Field(default=CanonicalPath("."), description="Folder or file")
-    short: bool = Field(default=True, description="Letters instead of words")
+    path: WorkspacePath = Field(
+        default=CanonicalPath("."), description="Limit the status to this file or folder"
+    )
+    short: bool = Field(default=True, description="Show states as letters instead of words")
 
 
 class Changed(Record):

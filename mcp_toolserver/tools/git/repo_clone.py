@@ -1,13 +1,13 @@
-"""Clone a git repository into a new folder, from an https address or a folder of the workspace. No passwords,
-no submodules; nothing that the repository names is run.
+"""Clone a git repository from an https URL or a folder of the workspace into a new folder. Does not use
+credentials, fetch submodules or run anything that the repository names.
 """
 
 from typing import Annotated
 
 from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
 
-from mcp_toolserver.text.clone_source import CloneSource, clone_source
-from mcp_toolserver.text.git_notes import counted
+from mcp_toolserver.text.git.clone_source import CloneSource, clone_source
+from mcp_toolserver.text.git.messages import counted
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -38,9 +38,9 @@ class RepoClone(Args):
         WithJsonSchema({"type": "string"}),
         PathsMark(),
         UrlMark(),
-    ] = Field(description="https address, or folder of a repository")
-    path: WorkspacePath = Field(description="New folder")
-    depth: int = Field(default=0, ge=0, le=1_000_000, description="Only so many commits; 0 for all")
+    ] = Field(description="https URL, or path of a repository")
+    path: WorkspacePath = Field(description="Path of the new folder")
+    depth: int = Field(default=0, ge=0, le=1_000_000, description="Number of commits to fetch; 0 for all")
     branch: str = Field(
         default="", max_length=200, pattern=r"^([\w.][\w./+-]*)?$", description="Branch or tag to check out"
     )
@@ -54,10 +54,10 @@ async def run(args: RepoClone, rt: Runtime) -> Output:
         branch=args.branch,
         depth=args.depth,
     )
-    return Output(_told(args, await rt.clones.clone(query, rt.report)))
+    return Output(_text(args, await rt.clones.clone(query, rt.report)))
 
 
-def _told(args: RepoClone, found: Cloned) -> str:
+def _text(args: RepoClone, found: Cloned) -> str:
     notes = "".join(f"\n[{note}]" for note in found.notes)
     if not found.commit:
         return f"Cloned {args.source} into {args.path}/: it has no commits.{notes}"

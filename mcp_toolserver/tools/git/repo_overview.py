@@ -1,9 +1,9 @@
-"""Get to know a git repository: branches, remotes, last commits, languages by number of files, folders."""
+"""Summarize a git repository: branches, remotes, recent commits, languages by file count, folders."""
 
 from collections.abc import Iterable, Iterator
 
-from mcp_toolserver.text.git_notes import counted
-from mcp_toolserver.text.languages import Counts, languages, top_folders
+from mcp_toolserver.text.git.messages import counted
+from mcp_toolserver.text.git.repo_languages import Counts, languages, top_folders
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -27,7 +27,9 @@ _DAY = 10
 
 
 class RepoOverview(Args):
-    path: WorkspacePath = Field(default=CanonicalPath("."), description="Folder or file in the repository")
+    path: WorkspacePath = Field(
+        default=CanonicalPath("."), description="Any file or folder in the repository"
+    )
 
 
 async def run(args: RepoOverview, rt: Runtime) -> Output:

@@ -1,11 +1,11 @@
-"""Ask a language server about code. Lines and characters count from 1, as read_file and all answers show
-them. A place is `line` with `character` or `query`, or `query` alone. Without a server for the language a
-search stands in and says so.
+"""Ask a language server about code: definitions, references, types, symbols, calls, diagnostics. Give a
+position as `line` with `character` or `query`, or as `query` alone. Lines and characters count from 1, as in
+read_file. If no language server is installed, a text search answers and says so.
 """
 
 from pydantic import JsonValue
 
-from mcp_toolserver.text.code_answer import code_answer
+from mcp_toolserver.text.code.answer_text import code_answer
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -39,13 +39,13 @@ _SPELLINGS = {
 
 
 class Lsp(Args):
-    operation: CodeOperation = Field(description="Question")
+    operation: CodeOperation = Field(description="What to ask the language server")
     path: WorkspacePath = Field(
-        default=CanonicalPath("."), description="File; for workspaceSymbol or a folder"
+        default=CanonicalPath("."), description="File to ask about; workspaceSymbol also takes a folder"
     )
-    line: int | None = Field(default=None, ge=1, description="From 1")
-    character: int | None = Field(default=None, ge=1, description="From 1, in characters")
-    query: str = Field(default="", max_length=200, description="Name of a symbol")
+    line: int | None = Field(default=None, ge=1, description="Line number, from 1")
+    character: int | None = Field(default=None, ge=1, description="Column in characters, from 1")
+    query: str = Field(default="", max_length=200, description="Name of the symbol to look up")
 
     @model_validator(mode="before")
     @classmethod

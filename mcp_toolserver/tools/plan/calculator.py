@@ -1,14 +1,16 @@
-"""Calculate: + - * / // % ^ or **, !, brackets, pi, e, and functions such as sqrt, log, sin (radians), round,
-min, gcd. Whole numbers and fractions are exact; the rest has 15 digits.
+"""Evaluate an arithmetic expression: + - * / // % ^ or **, !, brackets, pi, e, and functions such as sqrt,
+log, sin (radians), round, min, gcd. Integers and fractions are exact; other results have 15 digits.
 """
 
-from mcp_toolserver.text.calculator import calculate
-from mcp_toolserver.text.numerals import numeral
+from mcp_toolserver.text.calculator.calculator import calculate
+from mcp_toolserver.text.calculator.format_number import numeral
 from mcp_toolserver.tool import Args, Field, Output, Permission, Runtime, ToolSpec
 
 
 class Calculator(Args):
-    expression: str = Field(min_length=1, description="`(1/3 + 2^10) * sqrt(2)`")
+    expression: str = Field(
+        min_length=1, description="Expression to evaluate, such as `(1/3 + 2^10) * sqrt(2)`"
+    )
 
 
 async def run(args: Calculator, rt: Runtime) -> Output:

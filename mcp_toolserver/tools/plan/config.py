@@ -1,5 +1,5 @@
-"""Read or change preferences kept for this workspace: `setting` reads one, with `value` changes it, neither
-reads all. The server itself obeys its operator alone; permissions can only be read.
+"""Read or change preferences stored for this workspace. Give `setting` to read one, `setting` and `value` to
+change it, neither to read all. Permissions and server settings are read-only.
 """
 
 import json
@@ -24,14 +24,16 @@ from mcp_toolserver.tool import (
     model_validator,
 )
 
-Told = Annotated[object, WithJsonSchema({"type": "string"})]
+ConfigValue = Annotated[object, WithJsonSchema({"type": "string"})]
 """Some clients cannot take a union, or what may be anything; a switch understands the words too."""
 
 
 class Config(Args):
-    setting: str = Field(default="", max_length=100, description="Key")
-    value: Told = Field(default=None, description="Text, or true or false")
-    action: Literal["get", "set", "list"] | None = Field(default=None, description="As given")
+    setting: str = Field(default="", max_length=100, description="Name of the preference")
+    value: ConfigValue = Field(default=None, description="New value: text, or true or false")
+    action: Literal["get", "set", "list"] | None = Field(
+        default=None, description="Optional; must match the other arguments"
+    )
 
     @model_validator(mode="after")
     def _as_the_action_says(self) -> "Config":
@@ -45,7 +47,7 @@ class Config(Args):
         return self
 
     def implied(self) -> str:
-        """What is to be done, from what was given."""
+        """The action implied by the arguments."""
         if not self.setting:
             return "list"
         return "get" if self.value is None else "set"

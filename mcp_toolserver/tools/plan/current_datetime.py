@@ -1,4 +1,4 @@
-"""What day and time it is, in a time zone or where the server runs."""
+"""Tell what date and time it is now, in a given time zone or in that of the server."""
 
 from datetime import UTC, datetime
 
@@ -7,15 +7,17 @@ from mcp_toolserver.tool import Args, Capability, Field, Output, Permission, Run
 
 class CurrentDatetime(Args):
     timezone: str = Field(
-        default="", max_length=100, description="IANA name, such as Europe/Paris; else the server's own"
+        default="",
+        max_length=100,
+        description="IANA time zone, such as Europe/Paris; default: the server's time zone",
     )
 
 
 async def run(args: CurrentDatetime, rt: Runtime) -> Output:
-    return Output(_told(await rt.clock.now(args.timezone), args.timezone))
+    return Output(_text(await rt.clock.now(args.timezone), args.timezone))
 
 
-def _told(now: datetime, zone: str) -> str:
+def _text(now: datetime, zone: str) -> str:
     names = ", ".join(dict.fromkeys(name for name in (f"{now:%A}", zone, now.tzname()) if name))
     there = now.isoformat(timespec="seconds")
     utc = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,5 +1,5 @@
-"""Hand in the result of your work as data, where a program waits for it: the arguments are that data, under
-the names that were asked of you.
+"""Return the final result as structured data to the calling program. Pass the data as arguments, under the
+names that the program asked for.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""Keep a list of things to do: `todos` is the whole list anew, or `action` changes it. The list_id that comes
-back names it in later calls; without one a new list starts.
+"""Write a todo list: `todos` replaces the whole list, `action` makes one change. Pass the returned list_id in
+later calls; a call without it starts a new list.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,22 +54,28 @@ _TAKES: dict[Action | None, tuple[set[str], set[str]]] = {
     "remove": ({"list_id", "id"}, set()),
     "clear": ({"list_id"}, set()),
 }
-"""What each action must be given, and what it may be."""
+"""Required and optional arguments of each action."""
 
 
 class TodoItem(Args):
-    content: Words = Field(description="What")
-    active_form: Words | None = Field(default=None, alias="activeForm", description="While doing it")
-    status: TodoStatus = Field(default="pending", description="State")
+    content: Words = Field(description="What has to be done")
+    active_form: Words | None = Field(
+        default=None, alias="activeForm", description="The same in the -ing form, such as `Running tests`"
+    )
+    status: TodoStatus = Field(default="pending", description="Progress of this todo")
 
 
 class TodoWrite(Args):
-    todos: tuple[TodoItem, ...] = Field(default=(), strict=False, max_length=MOST, description="All")
-    action: Action | None = Field(default=None, description="One change")
-    text: Words | None = Field(default=None, description="To add")
-    id: int | None = Field(default=None, description="To toggle or remove")
-    priority: TodoPriority = Field(default="medium", description="To add")
-    list_id: str = Field(default="", max_length=100, description="List")
+    todos: tuple[TodoItem, ...] = Field(
+        default=(), strict=False, max_length=MOST, description="The whole list; replaces the previous one"
+    )
+    action: Action | None = Field(
+        default=None, description="One change or look at the list, instead of todos"
+    )
+    text: Words | None = Field(default=None, description="Text of the todo to add")
+    id: int | None = Field(default=None, description="Id of the todo to toggle or remove")
+    priority: TodoPriority = Field(default="medium", description="Priority of the todo to add")
+    list_id: str = Field(default="", max_length=100, description="List to change; default: a new one")
 
     @model_validator(mode="after")
     def _one_form(self) -> "TodoWrite":
@@ -93,12 +99,12 @@ class Todos(Record):
 
     @model_serializer
     def _nudge_or_nothing(self) -> dict[str, JsonValue]:
-        told: dict[str, JsonValue] = {
+        record: dict[str, JsonValue] = {
             "list_id": self.list_id,
             "newTodos": list(self.newTodos),
             "oldTodos": list(self.oldTodos),
         }
-        return {**told, "verificationNudgeNeeded": True} if self.verificationNudgeNeeded else told
+        return {**record, "verificationNudgeNeeded": True} if self.verificationNudgeNeeded else record
 
 
 async def run(args: TodoWrite, rt: Runtime) -> Output:
@@ -107,8 +113,8 @@ async def run(args: TodoWrite, rt: Runtime) -> Output:
     nudge = bool(args.todos) and wants_verification(now)
     record = Todos(
         list_id=changed.handle,
-        newTodos=_told(now),
-        oldTodos=_told(changed.before.todos),
+        newTodos=_as_json(now),
+        oldTodos=_as_json(changed.before.todos),
         verificationNudgeNeeded=nudge,
     )
     return Output("\n".join(_lines(record.list_id, now, nudge=nudge)), data=record)
@@ -145,7 +151,7 @@ def _sent(args: TodoWrite, before: TodoList) -> tuple[Todo, ...]:
     )
 
 
-def _told(todos: Sequence[Todo]) -> tuple[dict[str, JsonValue], ...]:
+def _as_json(todos: Sequence[Todo]) -> tuple[dict[str, JsonValue], ...]:
     return tuple(
         {
             "id": todo.id,

@@ -1,4 +1,6 @@
-"""Call a tool that is not in your list, by a name that ToolSearch found. It is as if you called that tool."""
+"""Call a tool that is not in your list, by a name that ToolSearch returned. Permissions and results are those
+of that tool.
+"""
 
 from mcp_toolserver.tool import (
     Alias,
@@ -12,14 +14,16 @@ from mcp_toolserver.tool import (
 
 
 class CallTool(Args):
-    name: str = Field(min_length=1, max_length=128, description="Tool")
-    arguments: dict[str, JsonValue] = Field(default_factory=dict, description="By its schema")
+    name: str = Field(min_length=1, max_length=128, description="Name of the tool to call")
+    arguments: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Arguments, as the schema of that tool describes them"
+    )
 
 
 TOOL = ToolSpec(
     name="CallTool",
     description=__doc__ or "",
-    # Of the other tool; what a client is told is the most that any tool on offer needs.
+    # The permission of the called tool applies; clients see the highest that any available tool needs.
     permission=Permission.DANGER_FULL_ACCESS,
     needs=frozenset(),
     args=CallTool,

@@ -1,11 +1,11 @@
-"""Compare two text files: a unified diff, as patch and apply_patch take it. For changes in a repository use
-the git tools.
+"""Compare two text files and return a unified diff that patch and apply_patch accept. For changes in a
+repository, use the git tools.
 """
 
 from typing import BinaryIO
 
-from mcp_toolserver.text.diff import unified
-from mcp_toolserver.text.encoding import detect
+from mcp_toolserver.text.edit.unified_diff import unified
+from mcp_toolserver.text.lines.encoding import detect
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -24,8 +24,8 @@ _DIFF_BYTES = 199_000
 
 
 class Diff(Args):
-    path: WorkspacePath = Field(description="Old file")
-    other_path: WorkspacePath = Field(description="New file")
+    path: WorkspacePath = Field(description="Path of the old file")
+    other_path: WorkspacePath = Field(description="Path of the new file")
 
 
 async def run(args: Diff, rt: Runtime) -> Output:
@@ -33,7 +33,7 @@ async def run(args: Diff, rt: Runtime) -> Output:
     new = await rt.fs.read(args.other_path, lambda file, size: _whole(args.other_path, file, size))
     if old == new:
         return Output("The files are identical.")
-    return Output(await rt.compute(lambda: _told(args, old, new)))
+    return Output(await rt.compute(lambda: _text(args, old, new)))
 
 
 def _whole(path: str, file: BinaryIO, size: int) -> bytes:
@@ -45,7 +45,7 @@ def _whole(path: str, file: BinaryIO, size: int) -> bytes:
     return file.read(_WHOLE_BYTES)
 
 
-def _told(args: Diff, old: bytes, new: bytes) -> str:
+def _text(args: Diff, old: bytes, new: bytes) -> str:
     encodings = detect(old), detect(new)
     if encodings[0] is None or encodings[1] is None:
         return f"The files differ. Not both are text; they have {len(old)} and {len(new)} bytes."

@@ -1,9 +1,11 @@
-"""Find files, newest first; without `/` at any depth. Skips links, dot and ignored files."""
+"""Find files by name pattern, newest first. Skips symbolic links, dot files and files excluded by
+.gitignore.
+"""
 
 from collections.abc import Iterator
 
-from mcp_toolserver.text.found import nothing, unsearched
-from mcp_toolserver.text.glob import rooted
+from mcp_toolserver.text.search.glob import rooted
+from mcp_toolserver.text.search.notes import nothing, unsearched
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -26,10 +28,14 @@ _SWITCHES = {"hidden": "dot files", "include_ignored": "what .gitignore lists"}
 
 
 class GlobSearch(Args):
-    pattern: str = Field(min_length=1, description="`src/**/*.{ts,js}`")
-    path: WorkspacePath = Field(default=CanonicalPath("."), description="Folder")
-    hidden: bool = Field(default=False, description="Dot files")
-    include_ignored: bool = Field(default=False, description="Those too")
+    pattern: str = Field(
+        min_length=1, description="Glob such as `src/**/*.{ts,js}`; without `/` it matches at any depth"
+    )
+    path: WorkspacePath = Field(
+        default=CanonicalPath("."), description="Folder to search; default: the first root"
+    )
+    hidden: bool = Field(default=False, description="Include dot files")
+    include_ignored: bool = Field(default=False, description="Include files excluded by .gitignore")
 
     @model_validator(mode="before")
     @classmethod

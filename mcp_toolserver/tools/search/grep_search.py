@@ -1,8 +1,10 @@
-"""Search files. Rust's regexes: no look-around. Skips links, binary, dot and ignored files."""
+"""Search file contents with a regular expression (ripgrep syntax: no look-around or backreferences). Skips
+symbolic links, binary files, dot files and files excluded by .gitignore.
+"""
 
 from collections.abc import Iterator
 
-from mcp_toolserver.text.found import nothing, unsearched
+from mcp_toolserver.text.search.notes import nothing, unsearched
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -36,31 +38,49 @@ _SPELLINGS = {
 
 
 class GrepSearch(Args):
-    pattern: str = Field(min_length=1, description="Regex")
-    path: WorkspacePath = Field(default=CanonicalPath("."), description="Folder or file")
-    glob: str | None = Field(default=None, description="`*.ts`")
-    type: str | None = Field(default=None, description="`py`")
-    output_mode: SearchMode = Field(default="files_with_matches", description="Answer")
-    after: int | None = Field(default=None, ge=0, alias="-A", description="After")
-    before: int | None = Field(default=None, ge=0, alias="-B", description="Before")
-    around: int = Field(default=0, ge=0, alias="-C", description="Around")
-    line_numbers: bool = Field(default=True, alias="-n", description="Line numbers (true)")
-    ignore_case: bool = Field(default=False, alias="-i", description="Ignore case")
-    multiline: bool = Field(default=False, description="Across lines")
-    head_limit: int = Field(default=200, ge=0, description="0: all (200)")
-    offset: int = Field(default=0, ge=0, description="To skip")
-    include_ignored: bool = Field(default=False, description="Dot files too")
+    pattern: str = Field(min_length=1, description="Regular expression to search for")
+    path: WorkspacePath = Field(
+        default=CanonicalPath("."), description="File or folder to search; default: the first root"
+    )
+    glob: str | None = Field(
+        default=None, description="Search only files whose path matches this glob, such as `*.ts`"
+    )
+    type: str | None = Field(default=None, description="Search only this ripgrep file type, such as `py`")
+    output_mode: SearchMode = Field(
+        default="files_with_matches",
+        description="What to return: paths of matching files, matching lines, or matches per file",
+    )
+    after: int | None = Field(
+        default=None, ge=0, alias="-A", description="Lines to show after each match (content mode)"
+    )
+    before: int | None = Field(
+        default=None, ge=0, alias="-B", description="Lines to show before each match (content mode)"
+    )
+    around: int = Field(
+        default=0, ge=0, alias="-C", description="Lines to show before and after each match (content mode)"
+    )
+    line_numbers: bool = Field(
+        default=True, alias="-n", description="Show line numbers in content mode (true)"
+    )
+    ignore_case: bool = Field(default=False, alias="-i", description="Ignore upper and lower case")
+    multiline: bool = Field(default=False, description="Let the pattern match across line breaks")
+    head_limit: int = Field(default=200, ge=0, description="Most results to return (200); 0 for all")
+    offset: int = Field(default=0, ge=0, description="Results to skip, for the next page")
+    include_ignored: bool = Field(
+        default=False, description="Include dot files and files excluded by .gitignore"
+    )
 
 
 async def run(args: GrepSearch, rt: Runtime) -> Output:
+    before, after = _context(args)
     query = LineQuery(
         pattern=args.pattern,
         path=args.path,
         mode=args.output_mode,
         glob=args.glob,
         type=args.type,
-        before=args.around if args.before is None else args.before,
-        after=args.around if args.after is None else args.after,
+        before=before,
+        after=after,
         ignore_case=args.ignore_case,
         multiline=args.multiline,
         line_numbers=args.line_numbers,
@@ -73,6 +93,16 @@ async def run(args: GrepSearch, rt: Runtime) -> Output:
     is_cut = not found.complete or args.offset + found.shown < found.total
     text = "\n".join((*_lines(args, found, is_cut=is_cut), *unsearched(found.errors)))
     return Output(text, truncated=is_cut)
+
+
+def _context(args: GrepSearch) -> tuple[int, int]:
+    """Lines before and after a match. Two zeros count as not given: strict clients send them with -C."""
+    if args.before == 0 == args.after:
+        return args.around, args.around
+    return (
+        args.around if args.before is None else args.before,
+        args.around if args.after is None else args.after,
+    )
 
 
 def _lines(args: GrepSearch, found: FoundLines, *, is_cut: bool) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""Find unlisted tools, to call them by name."""
+"""Find tools that are not in your list and get their schemas; then call them by name."""
 
-from mcp_toolserver.text.tool_query import answer, find, names
+from mcp_toolserver.text.tool_search import answer, find, names
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -17,8 +17,14 @@ _MOST = 10
 
 
 class ToolSearch(Args):
-    query: str = Field(default="", max_length=1_000, description="Words, `+must`, `select:A,B`")
-    max_results: int = Field(default=5, ge=1, le=_MOST, description=f"≤ {_MOST} (5)")
+    query: str = Field(
+        default="",
+        max_length=1_000,
+        description="Words to find; `+word` is required; `select:A,B` gets tools by name; empty lists all",
+    )
+    max_results: int = Field(
+        default=5, ge=1, le=_MOST, description=f"Most tools to return (5); at most {_MOST}"
+    )
 
 
 async def run(args: ToolSearch, rt: Runtime) -> Output:

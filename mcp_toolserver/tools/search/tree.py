@@ -1,10 +1,10 @@
-"""Show a folder with those beneath it, as an indented list: a good first look at a project. Skips dot files
-and what .gitignore lists; links are not followed.
+"""Show a folder and its subfolders as an indented list; a good first look at a project. Skips dot files and
+files excluded by .gitignore. Symbolic links are not followed.
 """
 
 from collections.abc import Iterator, Mapping
 
-from mcp_toolserver.text.listing import branches, unseen
+from mcp_toolserver.text.folder_listing import branches, unseen
 from mcp_toolserver.tool import (
     Args,
     CanonicalPath,
@@ -24,10 +24,12 @@ _OF_ONE_FOLDER = 100
 
 
 class Tree(Args):
-    path: WorkspacePath = Field(default=CanonicalPath("."), description="Folder")
-    max_depth: int = Field(default=3, ge=1, le=64, description="Levels to show")
-    hidden: bool = Field(default=False, description="Dot files too")
-    include_ignored: bool = Field(default=False, description="Ignored files too")
+    path: WorkspacePath = Field(
+        default=CanonicalPath("."), description="Folder to show; default: the first root"
+    )
+    max_depth: int = Field(default=3, ge=1, le=64, description="Levels of folders to show")
+    hidden: bool = Field(default=False, description="Include dot files")
+    include_ignored: bool = Field(default=False, description="Include files excluded by .gitignore")
 
 
 async def run(args: Tree, rt: Runtime) -> Output:

@@ -1,10 +1,13 @@
-"""Run a script in a new bash. What it leaves running is killed; a long run goes on in the background."""
+"""Run a script in a new bash process and return its output and exit status. A long run moves to the
+background and returns a task id for TaskOutput and TaskStop. Processes that a finished script leaves running
+are killed.
+"""
 
 from math import isfinite
 from typing import Any
 
-from mcp_toolserver.text.job import describing, told
-from mcp_toolserver.text.shell import simple_parts
+from mcp_toolserver.text.shell.command_output import command_text, describing
+from mcp_toolserver.text.shell.words import simple_parts
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -23,21 +26,27 @@ from mcp_toolserver.tool import (
 
 
 class Bash(Args):
-    command: str = Field(min_length=1, max_length=100_000, description="Script")
+    command: str = Field(min_length=1, max_length=100_000, description="Bash script to run")
     timeout: int = Field(
         default=120_000,
         ge=1,
         le=600_000,
-        description="ms (120000), up to 600000",
+        description="Milliseconds until the script is killed (120000); at most 600000",
     )
-    cwd: WorkspacePath = Field(default=CanonicalPath("."), description="Folder")
-    run_in_background: bool = Field(default=False, description="Get a task id")
-    description: str = Field(default="", max_length=500, description="What for")
+    cwd: WorkspacePath = Field(
+        default=CanonicalPath("."), description="Working directory; default: the first root"
+    )
+    run_in_background: bool = Field(
+        default=False, description="Return a task id at once instead of waiting for the end"
+    )
+    description: str = Field(
+        default="", max_length=500, description="Purpose of the command in a few words, shown to the user"
+    )
 
 
 async def run(args: Bash, rt: Runtime) -> Output:
     state = await rt.processes.run(_command(args), describing(rt.report, args.description))
-    return Output.of_job(told(state), state)
+    return Output.of_job(command_text(state), state)
 
 
 def _command(args: Bash) -> Command:
@@ -51,7 +60,7 @@ def _command(args: Bash) -> Command:
 
 
 def _milliseconds(seconds: Any) -> Any:
-    """What is no finite number is left for validation."""
+    """Leave values that are not finite numbers to validation."""
     return round(seconds * 1000) if isinstance(seconds, int | float) and isfinite(seconds) else seconds
 
 
@@ -67,7 +76,7 @@ TOOL = ToolSpec(
     destructive=True,
     may_be_long=True,
     aliases=(Alias("Bash"), Alias("shell", converts={"timeout": _milliseconds})),
-    # The nanny keeps the timeout, and the deadline must not come before it; the bytes leave room for notes.
+    # The supervisor keeps the timeout, so the deadline must not come first; the bytes leave room for notes.
     limits=Limits(deadline=660.0, output_bytes=202_000),
     profile=Profile.LEAN,
 )

@@ -1,13 +1,14 @@
-"""Run a script with sh in a new container, which sees the first root as /workspace and is removed afterwards.
-It has the programs of its image, not those of this machine. A long run goes on in the background.
+"""Run a script with sh in a new container that mounts the first root as /workspace and is removed afterwards.
+It has the programs of its image, not those of this machine. A long run moves to the background and returns a
+task id.
 """
 
 from typing import Annotated
 
 from pydantic import AfterValidator
 
-from mcp_toolserver.text.job import noted, told
-from mcp_toolserver.text.shell import argument, simple_parts
+from mcp_toolserver.text.shell.command_output import command_text, noted
+from mcp_toolserver.text.shell.words import argument, simple_parts
 from mcp_toolserver.tool import (
     Args,
     Capability,
@@ -22,16 +23,21 @@ from mcp_toolserver.tool import (
 
 class ContainerShell(Args):
     command: Annotated[str, AfterValidator(argument)] = Field(
-        min_length=1, max_length=100_000, description="Script"
+        min_length=1, max_length=100_000, description="Shell script to run"
     )
-    timeout: int = Field(default=120_000, ge=1, le=600_000, description="Milliseconds, at most 600000")
+    timeout: int = Field(
+        default=120_000,
+        ge=1,
+        le=600_000,
+        description="Milliseconds until the script is killed; at most 600000",
+    )
 
 
 async def run(args: ContainerShell, rt: Runtime) -> Output:
     came = await rt.containers.run(args.command, args.timeout / 1000, rt.report)
     state = came.state
     note = f"Sandbox unavailable - ran in the local shell instead. {came.on_host}"
-    return Output.of_job(noted(told(state), [note] if came.on_host else []), state)
+    return Output.of_job(noted(command_text(state), [note] if came.on_host else []), state)
 
 
 TOOL = ToolSpec(
@@ -45,6 +51,6 @@ TOOL = ToolSpec(
     subjects=lambda args: simple_parts(args.command),
     destructive=True,
     may_be_long=True,
-    # As for bash: the nanny keeps the timeout, and the bytes leave room for notes.
+    # As for bash: the supervisor keeps the timeout, and the bytes leave room for notes.
     limits=Limits(deadline=660.0, output_bytes=203_000),
 )

@@ -1,13 +1,14 @@
-"""Run a script in a new PowerShell, without a profile; what it leaves running is killed. A long run goes on
-in the background (see TaskOutput, TaskStop).
+"""Run a script in a new PowerShell process, without a profile, and return its output. A long run moves to the
+background and returns a task id for TaskOutput and TaskStop. Processes that a finished script leaves running
+are killed.
 """
 
 from typing import Annotated
 
 from pydantic import AfterValidator
 
-from mcp_toolserver.text.job import describing, told
-from mcp_toolserver.text.shell import argument, program, simple_parts
+from mcp_toolserver.text.shell.command_output import command_text, describing
+from mcp_toolserver.text.shell.words import argument, program, simple_parts
 from mcp_toolserver.tool import (
     Args,
     CanonicalPath,
@@ -26,12 +27,23 @@ from mcp_toolserver.tool import (
 
 class PowerShell(Args):
     command: Annotated[str, AfterValidator(argument)] = Field(
-        min_length=1, max_length=100_000, description="Script"
+        min_length=1, max_length=100_000, description="PowerShell script to run"
     )
-    timeout: int = Field(default=120_000, ge=1, le=600_000, description="Milliseconds, at most 600000")
-    cwd: WorkspacePath = Field(default=CanonicalPath("."), description="Folder")
-    run_in_background: bool = Field(default=False, description="Return its task id")
-    description: str = Field(default="", max_length=500, description="For the user")
+    timeout: int = Field(
+        default=120_000,
+        ge=1,
+        le=600_000,
+        description="Milliseconds until the script is killed; at most 600000",
+    )
+    cwd: WorkspacePath = Field(
+        default=CanonicalPath("."), description="Working directory; default: the first root"
+    )
+    run_in_background: bool = Field(
+        default=False, description="Return a task id at once instead of waiting for the end"
+    )
+    description: str = Field(
+        default="", max_length=500, description="Purpose of the command in a few words, shown to the user"
+    )
 
 
 async def run(args: PowerShell, rt: Runtime) -> Output:
@@ -43,7 +55,7 @@ async def run(args: PowerShell, rt: Runtime) -> Output:
         background=args.run_in_background,
     )
     state = await rt.processes.run(command, describing(rt.report, args.description))
-    return Output.of_job(told(state), state)
+    return Output.of_job(command_text(state), state)
 
 
 TOOL = ToolSpec(
@@ -57,7 +69,7 @@ TOOL = ToolSpec(
     subjects=lambda args: simple_parts(args.command),
     destructive=True,
     may_be_long=True,
-    # As for bash: the nanny keeps the timeout, and the bytes leave room for notes.
+    # As for bash: the supervisor keeps the timeout, and the bytes leave room for notes.
     limits=Limits(deadline=660.0, output_bytes=202_000),
     profile=Profile.DEFAULT,
 )

@@ -1,15 +1,15 @@
-"""Run Python, JavaScript or shell code in the first root; get what it prints and plots. With session "new"
-its variables stay: pass on the handle that the answer names.
+"""Run Python, JavaScript or shell code in the first root and return what it prints and plots. To keep
+variables between calls, start with session "new" and pass the returned handle in later calls.
 """
 
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
-from mcp_toolserver.text.image import viewable
-from mcp_toolserver.text.job import told as told_of
-from mcp_toolserver.text.repl import evaluated, named_language, one_shot
-from mcp_toolserver.text.shell import argument, simple_parts
+from mcp_toolserver.text.documents.image import viewable
+from mcp_toolserver.text.shell.command_output import command_text
+from mcp_toolserver.text.shell.repl_output import evaluated, named_language, one_shot
+from mcp_toolserver.text.shell.words import argument, simple_parts
 from mcp_toolserver.tool import (
     Args,
     CanonicalPath,
@@ -33,11 +33,17 @@ NamedLanguage = Annotated[Language, BeforeValidator(named_language), WithJsonSch
 
 
 class Repl(Args):
-    code: Annotated[str, AfterValidator(argument)] = Field(max_length=100_000, description="Code")
-    language: NamedLanguage = Field(description="python, javascript or shell")
-    timeout_ms: int = Field(default=45_000, ge=1, le=600_000, description="Milliseconds, at most 600000")
-    session: str = Field(default="", max_length=100, description='"new" or a handle; empty keeps nothing')
-    end_session: bool = Field(default=False, description="End it afterwards; code may be empty")
+    code: Annotated[str, AfterValidator(argument)] = Field(
+        max_length=100_000, description="Source code to run"
+    )
+    language: NamedLanguage = Field(description="Language: python, javascript or shell")
+    timeout_ms: int = Field(
+        default=45_000, ge=1, le=600_000, description="Milliseconds until the code is stopped; at most 600000"
+    )
+    session: str = Field(
+        default="", max_length=100, description='"new", or the handle of a session; empty keeps no variables'
+    )
+    end_session: bool = Field(default=False, description="End the session after the code, which may be empty")
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
@@ -54,7 +60,7 @@ async def run(args: Repl, rt: Runtime) -> Output:
     script = one_shot(args.language, args.code)
     command = Command(script=script, cwd=CanonicalPath("."), timeout=args.timeout_ms / 1000)
     state = await rt.processes.run(command, rt.report)
-    return Output.of_job(told_of(state), state)
+    return Output.of_job(command_text(state), state)
 
 
 def _snippet(args: Repl) -> Snippet:

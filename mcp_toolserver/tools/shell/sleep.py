@@ -1,4 +1,4 @@
-"""Wait, for something outside to happen. To wait for a background command, use TaskOutput with wait_ms."""
+"""Wait for a fixed time. To wait for a background command, use TaskOutput with wait_ms."""
 
 from mcp_toolserver.tool import (
     Args,
@@ -18,7 +18,7 @@ _STEP = 1.0
 
 
 class Sleep(Args):
-    duration_ms: int = Field(ge=0, le=_MOST, description="Milliseconds, at most 300000")
+    duration_ms: int = Field(ge=0, le=_MOST, description="Milliseconds to wait; at most 300000")
 
 
 async def run(args: Sleep, rt: Runtime) -> Output:

@@ -1,10 +1,10 @@
-"""Ask the user what you cannot go on well without: several questions at once, each with options or to be
-answered in words. Never for passwords or other secrets.
+"""Ask the user one or more questions that you need answered to continue, each with options or a free-text
+answer. Do not ask for passwords or other secrets.
 """
 
 from collections.abc import Sequence
 
-from mcp_toolserver.text.questions import folded
+from mcp_toolserver.text.question_formats import folded
 from mcp_toolserver.tool import (
     Alias,
     Answers,
@@ -27,18 +27,21 @@ _LONGEST_WAIT = 3_600.0
 
 
 class OptionItem(Args):
-    label: str = Field(min_length=1, max_length=200, description="Answer")
-    description: str = Field(default="", max_length=1_000, description="Meaning")
+    label: str = Field(min_length=1, max_length=200, description="Text of the option")
+    description: str = Field(default="", max_length=1_000, description="What choosing it means")
 
 
 class QuestionItem(Args):
-    question: str = Field(min_length=1, max_length=4_000, description="Question")
-    header: str = Field(default="", max_length=100, description="Topic")
+    question: str = Field(min_length=1, max_length=4_000, description="The full question")
+    header: str = Field(default="", max_length=100, description="Short topic of the question")
     options: tuple[OptionItem, ...] = Field(
-        default=(), strict=False, max_length=20, description="To choose from; else in words"
+        default=(),
+        strict=False,
+        max_length=20,
+        description="Answers to choose from; without options the user answers in free text",
     )
-    multi_select: bool = Field(default=False, description="Choose several")
-    required: bool = Field(default=True, description="Else it may stay open")
+    multi_select: bool = Field(default=False, description="The user may choose several options")
+    required: bool = Field(default=True, description="The user has to answer it")
 
     @model_validator(mode="after")
     def _distinct(self) -> "QuestionItem":
@@ -50,7 +53,7 @@ class QuestionItem(Args):
         return self
 
     def plain(self) -> Question:
-        """As the human is asked."""
+        """The question as the user sees it."""
         return Question(
             text=self.question,
             header=self.header,
@@ -62,7 +65,7 @@ class QuestionItem(Args):
 
 class AskUserQuestion(Args):
     questions: tuple[QuestionItem, ...] = Field(
-        strict=False, min_length=1, max_length=10, description="Questions"
+        strict=False, min_length=1, max_length=10, description="Questions to ask together"
     )
 
     @model_validator(mode="before")
@@ -77,10 +80,10 @@ class Answered(Record):
 
 async def run(args: AskUserQuestion, rt: Runtime) -> Output:
     answers = await rt.ask([item.plain() for item in args.questions])
-    return Output(_told(args.questions, answers), data=Answered(answers=answers))
+    return Output(_text(args.questions, answers), data=Answered(answers=answers))
 
 
-def _told(questions: Sequence[QuestionItem], answers: Answers) -> str:
+def _text(questions: Sequence[QuestionItem], answers: Answers) -> str:
     pairs = zip(questions, answers, strict=True)
     return "\n".join(f"Q: {item.question}\nA: {', '.join(said) or '(no answer)'}" for item, said in pairs)
 

@@ -1,5 +1,5 @@
-"""Stop until the user lets you go on: before a step that only they can judge, or one that they have to do
-themselves. They may add a few words, or stop you.
+"""Pause until the user confirms: before a step that only they can judge or do. They may add a comment, or
+stop you.
 """
 
 from mcp_toolserver.tool import (
@@ -24,7 +24,7 @@ _GO, _STOP = "continue", "stop"
 
 
 class PauseForHuman(Args):
-    reason: str = Field(min_length=1, max_length=4_000, description="Why you stop, for the user")
+    reason: str = Field(min_length=1, max_length=4_000, description="Reason for the pause, shown to the user")
 
 
 async def run(args: PauseForHuman, rt: Runtime) -> Output:

@@ -1,5 +1,5 @@
-"""Tell the user something without waiting for an answer: news of a long job, or what you found. Files can go
-with it by path.
+"""Send the user a message, such as progress or a result, without waiting for an answer. Files can be attached
+by path.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,9 +25,13 @@ _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".svg")
 
 
 class SendUserMessage(Args):
-    message: str = Field(max_length=20_000, description="Text")
-    attachments: WorkspacePaths = Field(default=(), strict=False, max_length=20, description="Files")
-    status: Literal["normal", "proactive"] = Field(default="normal", description="Proactive: not asked for")
+    message: str = Field(max_length=20_000, description="Text of the message")
+    attachments: WorkspacePaths = Field(
+        default=(), strict=False, max_length=20, description="Paths of files to attach"
+    )
+    status: Literal["normal", "proactive"] = Field(
+        default="normal", description="`proactive` if the user did not ask for this message"
+    )
 
     @model_validator(mode="after")
     def _something(self) -> "SendUserMessage":

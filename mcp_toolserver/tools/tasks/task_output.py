@@ -1,9 +1,9 @@
-"""Read what a background command has printed so far, running or ended. Start with offset 0 and go on with the
-next offset that the last line names. To wait for more output or for the end, set wait_ms. The output of an
-ended command can be read for about an hour.
+"""Read the output of a background command, running or finished. Start at offset 0 and continue at the next
+offset, which the last line names. Set wait_ms to wait for more output or the end. The output stays readable
+for about an hour after the end.
 """
 
-from mcp_toolserver.text.job import ending, lines
+from mcp_toolserver.text.shell.command_output import ending, lines
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -22,9 +22,14 @@ _PAGE = 60_000
 
 
 class TaskOutput(Args):
-    task_id: str = Field(min_length=1, max_length=200, description="Id that bash returned")
-    offset: int = Field(default=0, ge=0, description="Bytes to skip")
-    wait_ms: int = Field(default=0, ge=0, le=30_000, description="Milliseconds to wait for something new")
+    task_id: str = Field(min_length=1, max_length=200, description="Task id that bash returned")
+    offset: int = Field(default=0, ge=0, description="Bytes of output to skip")
+    wait_ms: int = Field(
+        default=0,
+        ge=0,
+        le=30_000,
+        description="Milliseconds to wait for new output or the end; at most 30000",
+    )
 
 
 async def run(args: TaskOutput, rt: Runtime) -> Output:

@@ -1,9 +1,9 @@
-"""End a background command: kill it with everything it started. What it printed can still be read with
-TaskOutput. To see how a command is doing, or to wait for its end, use TaskOutput instead. A command in the
-foreground needs no stop: cancelling its call kills it.
+"""Stop a background command: kill it and every process it started. TaskOutput can still read its output. To
+check on a command or wait for its end, use TaskOutput instead. A foreground command is killed when its call
+is cancelled.
 """
 
-from mcp_toolserver.text.job import ending
+from mcp_toolserver.text.shell.command_output import ending, noted
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -18,12 +18,13 @@ from mcp_toolserver.tool import (
 
 
 class TaskStop(Args):
-    task_id: str = Field(min_length=1, max_length=200, description="Id that bash returned")
+    task_id: str = Field(min_length=1, max_length=200, description="Task id that bash returned")
 
 
 async def run(args: TaskStop, rt: Runtime) -> Output:
     state = await rt.jobs.stop(args.task_id)
-    return Output(f"{args.task_id}: {ending(state)}; {state.total} bytes of output.")
+    said = f"{args.task_id}: {ending(state)}; {state.total} bytes of output."
+    return Output(noted(said, state.notes))
 
 
 TOOL = ToolSpec(

@@ -1,5 +1,5 @@
-"""Save what a public address holds as a file in the workspace, replacing one that is there. Its parent
-folders are made. It honours robots.txt.
+"""Download a public URL to a file in the workspace. Overwrites an existing file and creates missing parent
+folders. Obeys robots.txt.
 """
 
 from mcp_toolserver.tool import (
@@ -23,11 +23,13 @@ _SECONDS = 120.0
 
 
 class Download(Args):
-    url: WebUrl = Field(description="http or https address")
-    path: WorkspacePath = Field(description="File to write")
+    url: WebUrl = Field(description="http or https URL")
+    path: WorkspacePath = Field(description="Path of the file to write")
 
 
 async def run(args: Download, rt: Runtime) -> Output:
+    # A path that cannot be written costs no request to the site.
+    await rt.fs.check_writable(args.path)
     await rt.report(f"downloading {args.url}")
     answer = await rt.web.get(WebRead(url=args.url, headers={}, most=_BYTES, seconds=_SECONDS))
     if not 200 <= answer.status < 300:

@@ -1,4 +1,4 @@
-"""Commands in the background: which there are, and the end of what each has printed."""
+"""Background commands: their list, and the end of the output of each."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -7,34 +7,34 @@ from typing import Any
 
 import mcp_types as mcp
 
+from mcp_toolserver.capabilities.change_events import ChangeEvents
 from mcp_toolserver.capabilities.processes import JobState
-from mcp_toolserver.changes import Changes
-from mcp_toolserver.dispatch import Form
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.protocol.source import LARGEST, Visitor, text
-from mcp_toolserver.spec import Output, Runtime
-from mcp_toolserver.text.job import ending, lines
+from mcp_toolserver.pipeline.call import Form
+from mcp_toolserver.protocol.resources.source import LARGEST, Visitor, text
+from mcp_toolserver.text.shell.command_output import ending, lines
+from mcp_toolserver.tool_spec import Output, Runtime
 
 URI = "toolserver://jobs"
 TEMPLATE = f"{URI}/{{id}}"
 
 TOOL = "TaskOutput"
-"""The tool whose rights and rules hold."""
+"""The tool whose permission and rules apply."""
 
 _TAIL = 60_000
-"""Bytes of the end of the output."""
+"""Maximum bytes of the end of the output."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackgroundJobs:
     """Implements `Source`."""
 
-    changes: Changes
+    changes: ChangeEvents
     offered: Callable[[str], bool]
     """Whether the server has a tool of this name."""
 
     def listed(self, owner: str) -> Sequence[mcp.Resource]:
-        """The list, and each that the caller started."""
+        """The list, and each command that the client started."""
         if not self.offered(TOOL):
             return ()
         return [
@@ -78,14 +78,13 @@ class BackgroundJobs:
         return text(uri, found.text)
 
     def watched(self, uri: str, owner: str) -> bool:
-        """The list, and what is on it."""
+        """The list and its commands can change."""
         own = (f"{URI}/{handle}" for handle in self.changes.of(owner, "job"))
         return self.offered(TOOL) and (uri == URI or uri in own)
 
     async def complete(self, _: str, __: str, value: str, visitor: Visitor) -> Sequence[str]:
         """See `Source.complete`."""
-        handles = self.changes.of(visitor.owner, "job")
-        return [handle for handle in handles if handle.startswith(value)]
+        return self.changes.of(visitor.owner, "job", value)
 
     async def _overview(self, visitor: Visitor) -> mcp.ReadResourceResult:
         handles = self.changes.of(visitor.owner, "job")
@@ -123,7 +122,7 @@ async def _tail(args: Any, rt: Runtime) -> Output:
 
 
 def _shown(state: JobState) -> Output:
-    """The first character may have been cut in two."""
+    """Decode; the first character may be cut in two."""
     printed = state.text.lstrip("\ufffd") if state.start else state.text
     left_out = f"[{state.start} bytes before; TaskOutput reads them]\n" if state.start else ""
     return Output(f"{left_out}{lines(printed)}[{ending(state)}]")

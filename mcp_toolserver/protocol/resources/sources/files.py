@@ -1,4 +1,4 @@
-"""Files in the roots, as they are: read with the rights of read_file, and by the same rules."""
+"""Files in the roots, unchanged; the permission and rules of read_file apply."""
 
 import base64
 from collections.abc import Callable, Sequence
@@ -8,24 +8,24 @@ from urllib.parse import unquote, urlsplit
 
 import mcp_types as mcp
 
-from mcp_toolserver.dispatch import Form, Result
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.protocol.source import LARGEST, Refused, Visitor, text
-from mcp_toolserver.protocol.sources.names import TOOL, completed
-from mcp_toolserver.spec import Image, Output, Runtime
-from mcp_toolserver.text.kinds import image_type
+from mcp_toolserver.pipeline.call import Form, Result
+from mcp_toolserver.protocol.resources.source import LARGEST, Refused, Visitor, text
+from mcp_toolserver.protocol.resources.sources.path_completion import TOOL, completed
+from mcp_toolserver.text.documents.file_type import image_type
+from mcp_toolserver.tool_spec import Image, Output, Runtime
 
 TEMPLATE = "file:///{+path}"
 
 _ESCAPES = 10
-"""How much longer a text can become when all of it is shown as escapes."""
+"""Factor by which a text grows if all of it is escaped."""
 
 _BINARY = "application/octet-stream"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RootFiles:
-    """Implements `Source`. They are not listed; there are tools to find them with."""
+    """Implements `Source`. Files are not listed; tools find them."""
 
     roots: Sequence[str]
     offered: Callable[[str], bool]
@@ -42,7 +42,7 @@ class RootFiles:
         template = mcp.ResourceTemplate(
             name="file",
             uri_template=TEMPLATE,
-            description="A file in the roots: the whole of it, as it is.",
+            description="A whole file in the roots, unchanged.",
         )
         return [template]
 
@@ -54,11 +54,11 @@ class RootFiles:
         return _content(uri, await visitor.call(TOOL, {"path": path}, form))
 
     def watched(self, _: str, __: str) -> bool:
-        """Nobody looks at files until they are read."""
+        """Files are not watched."""
         return False
 
     async def complete(self, _: str, __: str, value: str, visitor: Visitor) -> Sequence[str]:
-        """Paths without the slash that the template has."""
+        """Paths without the leading slash, which is part of the template."""
         path = f"/{value.removeprefix('/')}"
         roots = [f"{root}/" for root in self.roots if f"{root}/" != path and f"{root}/".startswith(path)]
         found = roots or await completed(path, visitor)
@@ -66,7 +66,7 @@ class RootFiles:
 
 
 def path_of(uri: str) -> str | None:
-    """The path that a `file:` address of this machine names, decoded once; None for any other address."""
+    """The path of a local `file:` URI, decoded once; None for any other URI."""
     try:
         parts = urlsplit(uri)
         path = unquote(parts.path, errors="strict")

@@ -1,18 +1,18 @@
-"""Names in a folder that go on from what was typed, as far as rules let them be known."""
+"""Completes paths with the names in a folder that the rules allow."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from mcp_toolserver.capabilities.files import FolderQuery
-from mcp_toolserver.dispatch import Form
-from mcp_toolserver.protocol.source import Refused, Visitor, Waiting
-from mcp_toolserver.spec import Output, Runtime
+from mcp_toolserver.pipeline.call import Form
+from mcp_toolserver.protocol.resources.source import Refused, Visitor, Waiting
+from mcp_toolserver.tool_spec import Output, Runtime
 
 TOOL = "read_file"
-"""The tool whose rights and rules hold."""
+"""The tool whose permission and rules apply."""
 
 _LOOKED_AT = 5_000
-"""Names of one folder; what a longer one holds beyond is not proposed."""
+"""Maximum names read from one folder."""
 
 _BYTES = 4 << 20
 
@@ -20,7 +20,7 @@ _BYTES = 4 << 20
 async def completed(value: str, visitor: Visitor) -> Sequence[str]:
     """Paths that start with `value`; those of folders end with a slash.
 
-    What is hidden, denied or not there is not named, and nobody is asked for the sake of a name.
+    Hidden, denied and missing paths are omitted, and no question is asked.
     """
     folder, slash, start = value.rpartition("/")
     form = Form(run=lambda args, rt: _names(args, rt, start), output_bytes=_BYTES)
@@ -45,7 +45,7 @@ async def _names(args: Any, rt: Runtime, start: str) -> Output:
         for entry in content.entries
         if entry.name.startswith(start)
         and entry.kind in ("file", "folder")
-        # An escape stands for what cannot be shown; a path with it leads nowhere.
+        # A name with escapes is not the real name, so the path would not exist.
         and "\\" not in entry.name
     )
     return Output("\n".join(names))

@@ -1,4 +1,4 @@
-"""Results that were too long to send: whoever has the handle of one can read it."""
+"""Saved outputs: the full text of truncated results, readable by their owner."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,22 +6,22 @@ from typing import Protocol
 
 import mcp_types as mcp
 
-from mcp_toolserver.changes import Changes
+from mcp_toolserver.capabilities.change_events import ChangeEvents
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.protocol.source import LARGEST, Refused, Visitor, text
+from mcp_toolserver.protocol.resources.source import LARGEST, Refused, Visitor, text
 from mcp_toolserver.protocol.translate import OUTPUT_URI
 
 TEMPLATE = OUTPUT_URI + "{id}"
 
 _DAY_MS = 24 * 3600 * 1000
-"""An output never changes; it may go, but then so has the server."""
+"""A client may cache an output: it never changes."""
 
 
 class Outputs(Protocol):
     """Long results, by handle."""
 
-    async def read(self, handle: str, limit: int) -> bytes:
-        """Raises: NotFound: no such handle, or the text is longer than `limit` bytes."""
+    async def read(self, handle: str, owner: str, limit: int) -> bytes:
+        """Raises: NotFound: `owner` has no such handle, or the text is longer than `limit` bytes."""
         ...
 
 
@@ -30,17 +30,17 @@ class LongOutputs:
     """Implements `Source`."""
 
     outputs: Outputs
-    changes: Changes
+    changes: ChangeEvents
     shown: Callable[[str], str]
-    """A text as it may leave the server."""
+    """Redacts and escapes a text for output."""
 
     def listed(self, owner: str) -> Sequence[mcp.Resource]:
-        """Those of the caller's own calls."""
+        """The outputs of the client's own calls."""
         return [
             mcp.Resource(
                 name="full output",
                 uri=OUTPUT_URI + handle,
-                description="The whole of a result that was cut.",
+                description="The full text of a truncated result.",
                 mime_type="text/plain",
             )
             for handle in self.changes.of(owner, "output")
@@ -52,17 +52,18 @@ class LongOutputs:
             mcp.ResourceTemplate(
                 name="full output",
                 uri_template=TEMPLATE,
-                description="The whole of a result that was cut.",
+                description="The full text of a truncated result.",
                 mime_type="text/plain",
             )
         ]
 
-    async def read(self, uri: str, _: Visitor) -> mcp.ReadResourceResult | None:
+    async def read(self, uri: str, visitor: Visitor) -> mcp.ReadResourceResult | None:
         """See `Source.read`."""
         if not uri.startswith(OUTPUT_URI):
             return None
         try:
-            return self._text(uri, await self.outputs.read(uri.removeprefix(OUTPUT_URI), LARGEST))
+            handle = uri.removeprefix(OUTPUT_URI)
+            return self._text(uri, await self.outputs.read(handle, visitor.owner, LARGEST))
         except NotFound as error:
             raise Refused(error.kind, str(error)) from None
 
@@ -72,8 +73,7 @@ class LongOutputs:
 
     async def complete(self, _: str, __: str, value: str, visitor: Visitor) -> Sequence[str]:
         """See `Source.complete`."""
-        handles = self.changes.of(visitor.owner, "output")
-        return [handle for handle in handles if handle.startswith(value)]
+        return self.changes.of(visitor.owner, "output", value)
 
     def _text(self, uri: str, content: bytes) -> mcp.ReadResourceResult:
         shown = self.shown(content.decode(errors="replace"))

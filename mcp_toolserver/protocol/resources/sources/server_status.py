@@ -1,4 +1,4 @@
-"""The server itself: what it enforces, and how it is set up."""
+"""The server's enforcement and settings."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 
 import mcp_types as mcp
 
-from mcp_toolserver.dispatch import Form
-from mcp_toolserver.protocol.source import LARGEST, Refused, Visitor, text
-from mcp_toolserver.spec import Output, Runtime
+from mcp_toolserver.pipeline.call import Form
+from mcp_toolserver.protocol.resources.source import LARGEST, Refused, Visitor, text
+from mcp_toolserver.tool_spec import Output, Runtime
 
 SECURITY_URI = "toolserver://security"
 CONFIG_URI = "toolserver://config"
 
 TOOL = "Config"
-"""The tool whose rights and rules hold for preferences."""
+"""The tool whose permission and rules apply to preferences."""
 
 _FIXED_MS = 300_000
-"""What does not change while the server runs."""
+"""Cache time of what does not change while the server runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +25,9 @@ class ServerStatus:
     """Implements `Source`."""
 
     security: str
-    """What is enforced here, for people and models to read."""
+    """A text on what this server enforces."""
     settings: Mapping[str, object]
-    """What the operator decided, as far as callers may know it."""
+    """The settings that clients may read."""
     offered: Callable[[str], bool]
     """Whether the server has a tool of this name."""
 
@@ -62,7 +62,7 @@ class ServerStatus:
         return text(uri, json.dumps({**self.settings, **kept}, indent=1), mime_type="application/json")
 
     def watched(self, uri: str, _: str) -> bool:
-        """Preferences change; what the operator decided does not."""
+        """Preferences can change; settings cannot."""
         return uri == CONFIG_URI
 
     async def complete(self, _: str, __: str, ___: str, ____: Visitor) -> Sequence[str]:
@@ -70,7 +70,7 @@ class ServerStatus:
         raise AssertionError("there is nothing to fill in")
 
     async def _preferences(self, visitor: Visitor) -> Mapping[str, object]:
-        """Nothing where the operator keeps callers from them."""
+        """Empty if clients may not read them."""
         if not self.offered(TOOL):
             return {}
         try:

@@ -1,4 +1,4 @@
-"""The lists of things to do that the caller works with."""
+"""The todo lists of the client."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import mcp_types as mcp
 
-from mcp_toolserver.capabilities.kept import TodoChange
-from mcp_toolserver.changes import Changes
-from mcp_toolserver.dispatch import Form
+from mcp_toolserver.capabilities.change_events import ChangeEvents
+from mcp_toolserver.capabilities.stored import TodoChange
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.protocol.source import LARGEST, Visitor, text
-from mcp_toolserver.spec import Output, Runtime
+from mcp_toolserver.pipeline.call import Form
+from mcp_toolserver.protocol.resources.source import LARGEST, Visitor, text
+from mcp_toolserver.tool_spec import Output, Runtime
 
 URI = "toolserver://todos"
 
 TOOL = "TodoWrite"
-"""The tool whose rights and rules hold."""
+"""The tool whose permission and rules apply."""
 
 _JSON = "application/json"
 
@@ -25,7 +25,7 @@ _JSON = "application/json"
 class TodoLists:
     """Implements `Source`."""
 
-    changes: Changes
+    changes: ChangeEvents
     offered: Callable[[str], bool]
     """Whether the server has a tool of this name."""
 
@@ -34,7 +34,7 @@ class TodoLists:
         todos = mcp.Resource(
             name="todos",
             uri=URI,
-            description="The lists of things to do that you made or changed since you connected.",
+            description="The todo lists that you created or changed since you connected.",
             mime_type=_JSON,
         )
         return [todos] if self.offered(TOOL) else ()
@@ -69,12 +69,12 @@ async def _lists(handles: Sequence[str], rt: Runtime) -> Output:
         try:
             found.append(await rt.todos.change(handle, lambda todos: todos))
         except NotFound:
-            # Too many others have been used since.
+            # The store evicted it.
             continue
-    return Output(json.dumps([_told(one) for one in found], indent=1))
+    return Output(json.dumps([_wire(one) for one in found], indent=1))
 
 
-def _told(found: TodoChange) -> dict[str, object]:
+def _wire(found: TodoChange) -> dict[str, object]:
     todos = [
         {"id": todo.id, "content": todo.content, "status": todo.status, "priority": todo.priority}
         for todo in found.after.todos

@@ -1,14 +1,15 @@
-"""Between the server and one interpreter: passes code in, and what it printed and displayed out.
+"""Connects the server with one interpreter: forwards code to it, and its output and pictures back.
 
-Run by path as `python -I driver.py LANGUAGE`. One line of JSON is one word. The server says
+Run by path as `python -I driver.py LANGUAGE`. A message is one line of JSON. The server sends
 
     {"run": CODE, "tag": TAG}        {"interrupt": true}
 
-and hears `{"ready": true}` or `{"missing": PROGRAM}` first, `{"ended": STATUS}` last, and of each code
+The driver first sends `{"ready": true}` or `{"missing": PROGRAM}`, last `{"ended": STATUS}`, and for each
+code
 
     {"output": BASE64}        {"picture": BASE64, "tag": TAG}        {"done": STATUS, "tag": TAG}
 
-The interpreter has a process group of its own, so that an interrupt reaches what it waits for too.
+The interpreter has its own process group, so that an interrupt also reaches its child processes.
 """
 
 import base64
@@ -25,18 +26,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
-ORDERS, ANSWERS = 3, 4
-"""Where an interpreter hears what to run, and says that it has: lines of JSON, but for bash."""
+COMMANDS_FD, REPLIES_FD = 3, 4
+"""Descriptors on which an interpreter receives code and reports completion, as lines of JSON except for bash.
+"""
 
 CHUNK = 1 << 18
-LONGEST = 16 << 20
-"""Bytes of one line of an interpreter; what is longer is dropped."""
+MAX_LINE = 16 << 20
+"""Bytes of one line of an interpreter; longer lines are dropped."""
 
-REST = 4 << 20
-"""Bytes printed by then that a `done` waits for at most: others may go on printing."""
+MAX_REMAINING_OUTPUT = 4 << 20
+"""Bytes of pending output forwarded before a `done`; other processes may print without end."""
 
-EARLY = 2000
-"""Bytes that an interpreter which does not get ready may say of that."""
+MAX_STARTUP_OUTPUT = 2000
+"""Bytes of output kept from an interpreter that is not ready yet."""
 
 HERE = Path(__file__).parent
 
@@ -44,22 +46,22 @@ BASH_VARIABLES = {
     "PS1": "",
     "PS2": "",
     "HISTFILE": "",
-    "PROMPT_COMMAND": f'printf \'{{"done": %d, "tag": "%s"}}\\n\' "$?" "$REPL_TAG" >&{ANSWERS}',
+    "PROMPT_COMMAND": f'printf \'{{"done": %d, "tag": "%s"}}\\n\' "$?" "$REPL_TAG" >&{REPLIES_FD}',
 }
-"""An interactive bash comes back to its prompt even from an interrupt, and then does the last of these."""
+"""An interactive bash returns to its prompt even after an interrupt, and then runs PROMPT_COMMAND."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interpreter:
-    """How one is started."""
+    """How to start an interpreter."""
 
     argv: tuple[str, ...]
     variables: Mapping[str, str]
-    orders: int = ORDERS
+    commands: int = COMMANDS_FD
 
 
 def interpreter(language: str) -> Interpreter | str:
-    """How to start that of `language`; or the program that is missing."""
+    """Return how to start the interpreter of `language`, or the name of the missing program."""
     if language == "python":
         return Interpreter(argv=(sys.executable, "-P", str(HERE / "python_session.py")), variables={})
     name = {"javascript": "node", "shell": "bash"}[language]
@@ -69,63 +71,63 @@ def interpreter(language: str) -> Interpreter | str:
     if language == "javascript":
         return Interpreter(argv=(program, str(HERE / "node_session.js")), variables={})
     options = ("--noprofile", "--norc", "--noediting", "+H", "+o", "history", "-i")
-    return Interpreter(argv=(program, *options), variables=BASH_VARIABLES, orders=0)
+    return Interpreter(argv=(program, *options), variables=BASH_VARIABLES, commands=0)
 
 
-def order(language: str, code: str, tag: str) -> bytes:
-    """What makes an interpreter run `code` and say `tag` when that is done."""
+def encode_command(language: str, code: str, tag: str) -> bytes:
+    """Encode the command that makes an interpreter run `code` and report `tag` when it is done."""
     if language != "shell":
         return json.dumps({"code": code, "tag": tag}).encode() + b"\n"
     quoted = "".join(_QUOTED.get(character, character) for character in code)
-    # The prompt must not come as the answer of a program that inherits it.
-    return f"REPL_TAG={shlex.quote(tag)}; eval $'{quoted}' </dev/null {ANSWERS}>&-\n".encode()
+    # Programs that inherit the reply channel must not send the prompt's message.
+    return f"REPL_TAG={shlex.quote(tag)}; eval $'{quoted}' </dev/null {REPLIES_FD}>&-\n".encode()
 
 
 _QUOTED = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r"}
 
 
-class Lines:
-    """Lines of JSON objects out of a stream; what is none is dropped."""
+class LineDecoder:
+    """Decodes a byte stream into lines of JSON objects; drops other lines."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
         self._dropping = False
 
-    def taken(self, data: bytes) -> Iterator[Mapping[str, object]]:
-        """The objects that end in `data`."""
+    def feed(self, data: bytes) -> Iterator[Mapping[str, object]]:
+        """Return the objects that `data` completes."""
         first, *others = data.split(b"\n")
         self._rest += first
         for rest in others:
             line, self._rest = bytes(self._rest), bytearray(rest)
             if self._dropping:
                 self._dropping = False
-            elif (word := _object(line)) is not None:
-                yield word
-        if len(self._rest) > LONGEST:
+            elif (message := _object(line)) is not None:
+                yield message
+        if len(self._rest) > MAX_LINE:
             self._rest, self._dropping = bytearray(), True
 
 
 def _object(line: bytes) -> Mapping[str, object] | None:
     try:
-        word: object = json.loads(line)
+        message: object = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return word if _is_object(word) else None
+    return message if _is_object(message) else None
 
 
 def _is_object(value: object) -> TypeGuard[Mapping[str, object]]:
     return isinstance(value, dict)
 
 
-class Running:
-    """An interpreter that runs."""
+class InterpreterProcess:
+    """A running interpreter."""
 
     def __init__(self, start: Interpreter) -> None:
-        orders, self.orders = _pipe()
+        commands, self.commands = _pipe()
         self.output, output = _pipe()
-        self.answers, answers = _pipe()
+        self.replies, replies = _pipe()
         nothing = _high(os.open(os.devnull, os.O_RDONLY))
-        inherited = {0: nothing, start.orders: orders, 1: output, 2: output, ANSWERS: answers}
+        inherited = {0: nothing, start.commands: commands, 1: output, 2: output, REPLIES_FD: replies}
         self.pid = os.posix_spawn(
             start.argv[0],
             start.argv,
@@ -134,13 +136,13 @@ class Running:
             setpgroup=0,
             setsigdef=[signal.SIGINT, signal.SIGPIPE],
         )
-        for descriptor in (orders, output, answers, nothing):
+        for descriptor in (commands, output, replies, nothing):
             os.close(descriptor)
         self.end = os.pidfd_open(self.pid)
         os.set_blocking(self.output, False)
 
     def status(self) -> int:
-        """How it ended: 0-255, or 128 + signal. It must have."""
+        """Return the exit status of the ended process: 0-255, or 128 + signal."""
         code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return code if code >= 0 else 128 - code
 
@@ -151,113 +153,113 @@ def _pipe() -> tuple[int, int]:
 
 
 def _high(descriptor: int) -> int:
-    """`descriptor` under a number that is none of those an interpreter gets."""
+    """Move `descriptor` above the numbers passed to an interpreter."""
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
     os.close(descriptor)
     return moved
 
 
 class Driver:
-    """Speaks for one interpreter until it has ended, or the server is gone."""
+    """Serves one interpreter until it ends or the server disconnects."""
 
-    def __init__(self, language: str, running: Running) -> None:
+    def __init__(self, language: str, running: InterpreterProcess) -> None:
         self._language = language
         self._running = running
-        self._requests, self._answers = Lines(), Lines()
+        self._requests, self._replies = LineDecoder(), LineDecoder()
         self._ready = False
-        self._early = b""
-        """The end of what was printed before it was ready, which is of interest only if it never is."""
-        self._heard, self._printing = True, True
-        """Whether answers and output may still come: an interpreter can close its ends of both."""
+        self._startup_output = b""
+        """The latest output from before the interpreter was ready; only shown if it never is."""
+        self._replies_open, self._output_open = True, True
+        """Whether the interpreter still has both channels open."""
         self._tag: str | None = None
-        """Of the code that runs; None when none does."""
+        """Tag of the running code; None when idle."""
 
     def run(self) -> None:
-        """Until the end."""
+        """Serve until the end."""
         running = self._running
         while True:
-            ready, _, _ = select.select(list(self._watched()), (), ())
+            ready, _, _ = select.select(list(self._readable_sources()), (), ())
             if running.output in ready:
-                self._print(CHUNK)
-            if running.answers in ready:
-                self._answer()
+                self._forward_output(CHUNK)
+            if running.replies in ready:
+                self._read_interpreter()
             if running.end in ready:
-                self._print(REST)
-                say({"output": base64.b64encode(self._early).decode()})
-                return say({"ended": running.status()})
-            if 0 in ready and not self._obey():
+                self._forward_output(MAX_REMAINING_OUTPUT)
+                send({"output": base64.b64encode(self._startup_output).decode()})
+                return send({"ended": running.status()})
+            if 0 in ready and not self._read_server():
                 return None
 
-    def _watched(self) -> Iterator[int]:
+    def _readable_sources(self) -> Iterator[int]:
         yield from (0, self._running.end)
-        if self._heard:
-            yield self._running.answers
-        # Between two codes what is printed waits, because the server does not read then.
-        if self._printing and (not self._ready or self._tag is not None):
+        if self._replies_open:
+            yield self._running.replies
+        # While no code runs, output stays in the pipe, because the server does not read.
+        if self._output_open and (not self._ready or self._tag is not None):
             yield self._running.output
 
-    def _obey(self) -> bool:
-        """Take what the server says; false when it says no more."""
+    def _read_server(self) -> bool:
+        """Process messages of the server; false once it has closed the pipe."""
         data = os.read(0, CHUNK)
-        for word in self._requests.taken(data):
-            code, tag = word.get("run"), word.get("tag")
-            if "interrupt" in word and self._tag is not None:
+        for message in self._requests.feed(data):
+            code, tag = message.get("run"), message.get("tag")
+            if "interrupt" in message and self._tag is not None:
                 os.killpg(self._running.pid, signal.SIGINT)
             elif isinstance(code, str) and isinstance(tag, str):
                 self._tag = tag
-                _write(self._running.orders, order(self._language, code, tag))
+                _write(self._running.commands, encode_command(self._language, code, tag))
         return bool(data)
 
-    def _answer(self) -> None:
-        """Take what the interpreter says."""
-        data = os.read(self._running.answers, CHUNK)
-        self._heard = bool(data)
-        for word in self._answers.taken(data):
+    def _read_interpreter(self) -> None:
+        """Process replies of the interpreter."""
+        data = os.read(self._running.replies, CHUNK)
+        self._replies_open = bool(data)
+        for message in self._replies.feed(data):
             if not self._ready:
-                self._start()
-            elif self._tag is not None and word.get("tag") == self._tag:
-                self._pass_on(word)
+                self._mark_ready()
+            elif self._tag is not None and message.get("tag") == self._tag:
+                self._forward(message)
 
-    def _pass_on(self, word: Mapping[str, object]) -> None:
-        """Tell the server what an interpreter says of the code that runs."""
-        if "picture" in word:
-            say({"picture": word["picture"], "tag": self._tag})
-        elif "done" in word:
-            self._print(REST)
-            say({"done": word["done"], "tag": self._tag})
+    def _forward(self, message: Mapping[str, object]) -> None:
+        """Forward a reply about the running code to the server."""
+        if "picture" in message:
+            send({"picture": message["picture"], "tag": self._tag})
+        elif "done" in message:
+            self._forward_output(MAX_REMAINING_OUTPUT)
+            send({"done": message["done"], "tag": self._tag})
             self._tag = None
 
-    def _start(self) -> None:
-        """Have what it says of itself before it is asked anything forgotten."""
-        self._print(REST)
-        self._ready, self._early = True, b""
-        say({"ready": True})
+    def _mark_ready(self) -> None:
+        """Discard the startup output and report readiness."""
+        self._forward_output(MAX_REMAINING_OUTPUT)
+        self._ready, self._startup_output = True, b""
+        send({"ready": True})
 
-    def _print(self, most: int) -> None:
-        """Pass on what was printed, at most so much."""
-        while most > 0 and (data := self._printed()):
-            most -= len(data)
+    def _forward_output(self, limit: int) -> None:
+        """Forward at most `limit` bytes of output."""
+        while limit > 0 and (data := self._read_output()):
+            limit -= len(data)
             if self._ready:
-                say({"output": base64.b64encode(data).decode()})
+                send({"output": base64.b64encode(data).decode()})
             else:
-                self._early = (self._early + data)[-EARLY:]
+                self._startup_output = (self._startup_output + data)[-MAX_STARTUP_OUTPUT:]
 
-    def _printed(self) -> bytes:
+    def _read_output(self) -> bytes:
         try:
             data = os.read(self._running.output, CHUNK)
         except BlockingIOError:
             return b""
-        self._printing = bool(data)
+        self._output_open = bool(data)
         return data
 
 
-def say(word: Mapping[str, object]) -> None:
-    """Tell the server."""
-    _write(1, json.dumps(word).encode() + b"\n")
+def send(message: Mapping[str, object]) -> None:
+    """Send a message to the server."""
+    _write(1, json.dumps(message).encode() + b"\n")
 
 
 def _write(descriptor: int, data: bytes) -> None:
-    """All of it, unless nobody reads any more."""
+    """Write all data, unless the reader is gone."""
     rest = memoryview(data)
     try:
         while rest:
@@ -270,8 +272,8 @@ def main(language: str) -> None:
     """Serve one session."""
     start = interpreter(language)
     if isinstance(start, str):
-        return say({"missing": start})
-    return Driver(language, Running(start)).run()
+        return send({"missing": start})
+    return Driver(language, InterpreterProcess(start)).run()
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ const repl = require("repl");
 const { PassThrough } = require("stream");
 const util = require("util");
 
-const ORDERS = 3;
-const ANSWERS = 4;
+const COMMANDS_FD = 3;
+const REPLIES_FD = 4;
 
 const silent = new PassThrough().resume();
 const shell = repl.start({
@@ -58,11 +58,11 @@ const run = (code) =>
     process.on("SIGINT", interrupt);
   });
 
-const answer = (word) => fs.writeSync(ANSWERS, JSON.stringify(word) + "\n");
+const answer = (word) => fs.writeSync(REPLIES_FD, JSON.stringify(word) + "\n");
 
 let turn = Promise.resolve();
 // A file stream would keep a thread waiting, and process.exit() would wait for that.
-readline.createInterface({ input: new Socket({ fd: ORDERS, writable: false }) }).on("line", (line) => {
+readline.createInterface({ input: new Socket({ fd: COMMANDS_FD, writable: false }) }).on("line", (line) => {
   const { code, tag } = JSON.parse(line);
   turn = turn.then(() => run(code)).then((done) => answer({ done, tag }));
 });

@@ -1,40 +1,38 @@
-"""The fork that becomes a program. It is made before there is a request, so that no request waits for it."""
+"""Forks the process that becomes a program, before the request arrives, to save that time later."""
 
 import contextlib
 import fcntl
 import json
 import os
-import select
 import signal
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn, Self
 
-from mcp_toolserver.runtime.sandbox import kernel, limits
-from mcp_toolserver.runtime.sandbox.ahead import SECONDS, Ahead
-from mcp_toolserver.runtime.sandbox.bubblewrap import Enclosure
-from mcp_toolserver.runtime.sandbox.charter import Charter, decide
-from mcp_toolserver.runtime.sandbox.confined import Entrance, go_behind
-from mcp_toolserver.runtime.sandbox.enclosure import LockError
-from mcp_toolserver.runtime.sandbox.environment import helper_environment
-from mcp_toolserver.runtime.sandbox.passing import receive, send
-from mcp_toolserver.runtime.sandbox.signals import heed_polite
-from mcp_toolserver.runtime.sandbox.walls import Proof
-from mcp_toolserver.runtime.sandbox.wire import Request, Script, decode, encode
+from mcp_toolserver.runtime.sandbox.broker import resource_limits
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import is_out_of_files, receive, send, unstartable
+from mcp_toolserver.runtime.sandbox.broker.messages import Request, Script, decode, encode
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, plan_for
+from mcp_toolserver.runtime.sandbox.broker.signals import heed_polite
+from mcp_toolserver.runtime.sandbox.layers import kernel
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
+from mcp_toolserver.runtime.sandbox.layers.confinement import LaunchPlan
+from mcp_toolserver.runtime.sandbox.layers.environment import helper_environment
+from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError
+from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 
 LONGEST_ARGUMENT = (128 << 10) - 1
 """Bytes that Linux takes as one argument of a program."""
 
 SCRIPT_DESCRIPTOR = 3
 
-_BEHIND = b"behind"
 _HIGH_DESCRIPTOR = 10
 _OOM_FIRST = b"1000"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class ChildStdio:
     """What a program starts with. All are open descriptors."""
 
     cwd: int
@@ -43,49 +41,30 @@ class Surroundings:
     stderr: int
 
 
-class Starter:
-    """A fork that waits to be told what to become."""
+class ChildLauncher:
+    """A forked process that waits for the request it executes."""
 
-    def __init__(self, pid: int, orders: socket.socket) -> None:
+    def __init__(self, pid: int, control: socket.socket) -> None:
         self.pid = pid
-        self._orders = orders
+        self._orders = control
 
     @classmethod
-    def forked(cls, charter: Charter, proof: Proof) -> Self:
+    def fork(cls, broker_policy: BrokerPolicy, proof: Proof) -> Self:
         """Fork it from this process, with which it dies.
 
         Raises:
             OSError: no process can be started.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        nanny = os.getpid()
+        supervisor = os.getpid()
         pid = os.fork()
         if pid == 0:
             ours.close()
-            _wait(_Recruit(charter=charter, proof=proof, orders=theirs), nanny)
+            _wait(_ChildState(broker_policy=broker_policy, proof=proof, control=theirs), supervisor)
         theirs.close()
         return cls(pid, ours)
 
-    def goes_behind(self, standing: Ahead) -> bool:
-        """Have it go behind walls that stand, and tell whether it did. If not, it is of no more use."""
-        order = os.memfd_create("order")
-        try:
-            send(self._orders, (order, *standing.namespaces))
-            fork = int(self._answer())
-            # It ends, and leaves us the fork that goes on.
-            os.waitpid(self.pid, 0)
-            self.pid = fork
-            return self._answer() == _BEHIND
-        except (OSError, ValueError):
-            return False
-        finally:
-            os.close(order)
-
-    def _answer(self) -> bytes:
-        answered, _, _ = select.select((self._orders,), (), (), SECONDS)
-        return self._orders.recv(64) if answered else b""
-
-    def start(self, request: Request, around: Surroundings, entrance: Entrance) -> None:
+    def start(self, request: Request, stdio: ChildStdio, launch_plan: LaunchPlan) -> None:
         """Have it become the program of `request`.
 
         Raises:
@@ -93,9 +72,9 @@ class Starter:
         """
         order = os.memfd_create("order")
         try:
-            os.write(order, _order(request, entrance))
-            standard = (around.cwd, around.stdin, around.stdout, around.stderr)
-            send(self._orders, (order, *standard, *entrance.enclosure.descriptors))
+            os.write(order, _encode_order(request, launch_plan))
+            standard = (stdio.cwd, stdio.stdin, stdio.stdout, stdio.stderr)
+            send(self._orders, (order, *standard, *launch_plan.bwrap_args.descriptors))
         finally:
             os.close(order)
 
@@ -112,87 +91,66 @@ class Starter:
             os.waitpid(self.pid, 0)
 
 
-def _order(request: Request, entrance: Entrance) -> bytes:
-    told = {
+def _encode_order(request: Request, launch_plan: LaunchPlan) -> bytes:
+    fields = {
         "request": encode(request).decode(),
-        "words": entrance.enclosure.words,
-        "scratch": entrance.scratch,
-        "devices": entrance.devices,
-        "is_behind": entrance.is_behind,
-        "folder": entrance.folder,
-        "temporary": entrance.temporary,
+        "template": launch_plan.bwrap_args.template,
+        "scratch": launch_plan.scratch,
+        "devices": launch_plan.devices,
+        "hidden": launch_plan.hidden,
     }
-    return json.dumps(told).encode()
+    return json.dumps(fields).encode()
 
 
-def _understood(order: bytes, given: list[int]) -> tuple[Request, Entrance]:
+def _decode_order(order: bytes, given: list[int]) -> tuple[Request, LaunchPlan]:
     """The request and the way in of `order`, with whose descriptors came those in `given`."""
-    told = json.loads(order)
-    entrance = Entrance(
-        enclosure=Enclosure(words=tuple(told["words"]), descriptors=tuple(given)),
-        scratch=told["scratch"],
-        devices=told["devices"],
-        is_behind=told["is_behind"],
-        folder=told["folder"],
-        temporary=told["temporary"],
+    fields = json.loads(order)
+    launch_plan = LaunchPlan(
+        bwrap_args=BwrapArgs(template=tuple(fields["template"]), descriptors=tuple(given)),
+        scratch=fields["scratch"],
+        devices=fields["devices"],
+        hidden=tuple(fields["hidden"]),
     )
-    return decode(told["request"].encode()), entrance
+    return decode(fields["request"].encode()), launch_plan
 
 
 # --- in the fork -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Recruit:
-    charter: Charter
+class _ChildState:
+    broker_policy: BrokerPolicy
     proof: Proof
-    orders: socket.socket
+    control: socket.socket
 
 
-def _wait(recruit: _Recruit, nanny: int) -> NoReturn:
+def _wait(state: _ChildState, supervisor: int) -> NoReturn:
     failure = {"failed": "it could not be prepared"}
-    orders = _moved_up(recruit.orders.detach())
+    control = state.control.detach()
     try:
-        _leave_nothing_of_the_nanny(nanny)
-        limits.apply(recruit.charter.bounds)
-        _rehearse(recruit)
-        given = _given(orders)
-        if given and os.fstat(given[0]).st_size == 0:
-            _go_behind(recruit, given[1:], orders)
-            _rehearse(recruit)
-            given = _given(orders)
+        control = _moved_up(control)
+        _detach_from_supervisor(supervisor)
+        resource_limits.apply(state.broker_policy.bounds)
+        given = _receive_order(control)
         if not given:
             os._exit(0)
-        failure = _become(recruit, [_moved_up(descriptor) for descriptor in given])
+        failure = _exec(state, [_moved_up(descriptor) for descriptor in given])
+    except OSError as error:
+        failure = {"failed": unstartable(error)}
     finally:
-        os.write(orders, json.dumps(failure).encode())
+        os.write(control, json.dumps(failure).encode())
         os._exit(127)
 
 
-def _given(orders: int) -> list[int]:
-    """The descriptors of the next order; none when nobody gives orders any more.
-
-    An empty order is to go behind walls whose namespaces come with it.
-    """
-    with socket.socket(fileno=os.dup(orders)) as incoming:
+def _receive_order(control: int) -> list[int]:
+    """The descriptors of the order; none when nobody gives one any more."""
+    with socket.socket(fileno=os.dup(control)) as incoming:
         return receive(incoming)
 
 
-def _go_behind(recruit: _Recruit, namespaces: list[int], orders: int) -> None:
-    """Raises: OSError: the kernel refused."""
-    behind = decide(recruit.charter, recruit.proof, Script(script="", timeout=None))
-    if isinstance(behind, str):
-        raise PermissionError(behind)
-    _show_in_proc()
-    go_behind(behind, namespaces, lambda fork: os.write(orders, b"%d" % fork))
-    for namespace in namespaces:
-        os.close(namespace)
-    os.write(orders, _BEHIND)
-
-
-def _leave_nothing_of_the_nanny(nanny: int) -> None:
+def _detach_from_supervisor(supervisor: int) -> None:
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != nanny:
+    if os.getppid() != supervisor:
         os._exit(127)
     os.setsid()
     with contextlib.suppress(OSError):
@@ -200,38 +158,28 @@ def _leave_nothing_of_the_nanny(nanny: int) -> None:
     heed_polite()
 
 
-def _rehearse(recruit: _Recruit) -> None:
-    """Do once, without effect, what a request will take.
-
-    This process shares its memory with its nanny, and each page of it is copied when it is first used.
-    """
-    request, entrance = _understood(_order(Script(script="", timeout=None), Entrance()), [])
-    decide(recruit.charter, recruit.proof, request)
-    _argv(recruit.charter, request)
-    entrance.enclosure.arguments()
-
-
-def _become(recruit: _Recruit, given: list[int]) -> dict[str, str]:
+def _exec(state: _ChildState, given: list[int]) -> dict[str, str]:
     """Turn this fork into the program; returns only why it could not."""
     order, cwd, stdin, stdout, stderr, *entering = given
-    request, entrance = _understood(os.pread(order, os.fstat(order).st_size, 0), entering)
-    behind = decide(recruit.charter, recruit.proof, request)
-    if isinstance(behind, str):
-        return {"refused": behind}
+    request, launch_plan = _decode_order(os.pread(order, os.fstat(order).st_size, 0), entering)
+    plan = plan_for(state.broker_policy, state.proof, request)
+    if isinstance(plan, str):
+        return {"refused": plan}
     try:
-        if not entrance.is_behind:
-            _show_in_proc()
-            os.fchdir(cwd)
+        _show_in_proc()
+        os.fchdir(cwd)
         for number, descriptor in enumerate((stdin, stdout, stderr)):
             os.dup2(descriptor, number)
-        argv = entrance.enter(behind, cwd, _argv(recruit.charter, request))
-        environment = {**_environment(recruit.charter, request), **entrance.environment}
-        os.execve(argv[0], argv, environment)  # noqa: S606  # a starter exists to do this
+        argv = launch_plan.enter(plan, cwd, _argv(state.broker_policy, request))
+        environment = {**_environment(state.broker_policy, request), **launch_plan.environment}
+        os.execve(argv[0], argv, environment)  # noqa: S606  # this fork exists to do this
     except LockError as error:
-        return {"unwalled": str(error)}
+        return {"sandbox_failed": str(error)}
     except OSError as error:
+        if is_out_of_files(error):
+            raise
         # What is started behind bubblewrap is bubblewrap.
-        blamed = "unwalled" if behind.layer == "bubblewrap" else "failed"
+        blamed = "sandbox_failed" if plan.layer == "bubblewrap" else "failed"
         return {blamed: os.strerror(error.errno or 0)}
     except ValueError:
         return {"failed": "an argument cannot be passed to a program"}
@@ -245,19 +193,19 @@ def _show_in_proc() -> None:
         os.write(score, _OOM_FIRST)
 
 
-def _environment(charter: Charter, request: Request) -> Mapping[str, str]:
+def _environment(broker_policy: BrokerPolicy, request: Request) -> Mapping[str, str]:
     if isinstance(request, Script):
-        return charter.environment
-    return helper_environment(charter.environment, request.environment)
+        return broker_policy.environment
+    return helper_environment(broker_policy.environment, request.environment)
 
 
-def _argv(charter: Charter, request: Request) -> tuple[str, ...]:
+def _argv(broker_policy: BrokerPolicy, request: Request) -> tuple[str, ...]:
     if not isinstance(request, Script):
         return request.argv
     script = request.script.encode()
     if len(script) <= LONGEST_ARGUMENT:
-        return (*charter.shell, request.script)
-    return (*charter.shell, _read_script(script, charter.shell))
+        return (*broker_policy.shell, request.script)
+    return (*broker_policy.shell, _read_script(script, broker_policy.shell))
 
 
 def _read_script(script: bytes, shell: tuple[str, ...]) -> str:

@@ -1,5 +1,9 @@
 """Descriptors from one process to another, over a socket that keeps packets apart."""
 
+import contextlib
+import errno
+import json
+import os
 import socket
 from array import array
 from collections.abc import Sequence
@@ -8,6 +12,57 @@ MOST_AT_ONCE = 250
 """The kernel passes 253 in one packet."""
 
 _MORE, _LAST = b"+", b"."
+
+
+class Reserve:
+    """A descriptor that is kept so that it can be given up for another when there are no more."""
+
+    def __init__(self) -> None:
+        self._held = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def release(self) -> None:
+        """Make room for one descriptor."""
+        if self._held >= 0:
+            os.close(self._held)
+            self._held = -1
+
+    def renew(self) -> None:
+        """Keep one again, if there is room."""
+        if self._held < 0:
+            with contextlib.suppress(OSError):
+                self._held = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+
+class Truncated(OSError):
+    """A packet had more descriptors than this process may open; `descriptors` are those that did fit."""
+
+    def __init__(self, message: bytes, descriptors: list[int]) -> None:
+        super().__init__(errno.EMFILE, os.strerror(errno.EMFILE))
+        self.message = message
+        self.descriptors = descriptors
+
+
+def is_out_of_files(error: OSError) -> bool:
+    """Whether this process, or the system, may open no more files."""
+    return error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+def unstartable(error: OSError) -> str:
+    """Why a program cannot be started, in words for the server."""
+    if is_out_of_files(error):
+        return "too many files are open in the process broker; try again later"
+    return os.strerror(error.errno or 0)
+
+
+def refuse(control: int, why: str) -> None:
+    """Tell the server on `control`, which stays open, that its program cannot be started."""
+    # The server may be gone, and what came may be no socket.
+    with contextlib.suppress(OSError):
+        to = socket.socket(fileno=control)
+        try:
+            to.send(json.dumps({"failed": why}).encode(), socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+        finally:
+            to.detach()
 
 
 def send(to: socket.socket, descriptors: Sequence[int]) -> None:
@@ -23,7 +78,11 @@ def send(to: socket.socket, descriptors: Sequence[int]) -> None:
 
 
 def receive(source: socket.socket) -> list[int]:
-    """What one `send` passed; nothing when the other end is gone. No program inherits them."""
+    """What one `send` passed; nothing when the other end is gone. No program inherits them.
+
+    Raises:
+        Truncated: this process may not open so many.
+    """
     message, descriptors = receive_packet(source)
     while message == _MORE:
         message, more = receive_packet(source)
@@ -32,15 +91,21 @@ def receive(source: socket.socket) -> list[int]:
 
 
 def receive_packet(source: socket.socket) -> tuple[bytes, list[int]]:
-    """The next packet and its descriptors. No bytes: the other end is gone."""
+    """The next packet and its descriptors. No bytes: the other end is gone.
+
+    Raises:
+        Truncated: as for `receive`.
+    """
     received = array("i")
     # socket.recv_fds loses its flags before Python 3.13, and with them MSG_CMSG_CLOEXEC.
     space = socket.CMSG_SPACE(MOST_AT_ONCE * received.itemsize)
     try:
-        message, ancillary, _, _ = source.recvmsg(64, space, socket.MSG_CMSG_CLOEXEC)
+        message, ancillary, flags, _ = source.recvmsg(64, space, socket.MSG_CMSG_CLOEXEC)
     except ConnectionError:
         return b"", []
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             received.frombytes(data[: len(data) - len(data) % received.itemsize])
+    if flags & socket.MSG_CTRUNC:
+        raise Truncated(message, list(received))
     return message, list(received)

@@ -41,7 +41,7 @@ class CommandBounds:
     """
 
     processes: int = 512
-    """Of its own at once, the walls around it included."""
+    """Of its own at once, the sandbox around it included."""
     threads: int = 4096
     """In all of its processes at once: threads take process numbers too."""
     memory: int = field(default_factory=_memory)

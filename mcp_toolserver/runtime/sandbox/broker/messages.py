@@ -5,18 +5,27 @@ A packet could not hold a long script, so the request itself lies in an anonymou
 
 import json
 import math
+import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
-COMMAND, HELPER = b"c", b"h"
-"""What a packet says of its request, so that it gets to the nanny that can serve it soonest."""
+REQUEST = b"r"
+"""A packet that asks for a program."""
+
+CHECK = b"check"
+"""What the server sends on the control socket of a command to have protected names verified at once."""
+
+HIDE = b"p"
+"""A packet that is no request: with it comes a file of patterns, see `encode_patterns`."""
 
 MAX_REQUEST = 8 << 20
 """Bytes of an encoded request."""
 
 DESCRIPTORS = 6
-"""Request, control socket, folder to run in, standard input, output and error, in this order."""
+"""Control socket, request, folder to run in, standard input, output and error, in this order: a receiver that
+has no room for all of them still gets the first, and can say so on it."""
 
 _GIT_SETTING = re.compile(r"GIT_CONFIG_(COUNT|KEY_[0-9]+|VALUE_[0-9]+)")
 
@@ -28,6 +37,9 @@ class Script:
     script: str
     timeout: float | None
     """Seconds; None is no limit."""
+    roots: tuple[str, ...] | None = None
+    """Absolute folders, without links, each a root of the broker or within one. Of the roots the command sees
+    only these; None stands for all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +73,50 @@ def decode(body: bytes) -> Request:
     timeout = _seconds(message.get("timeout"))
     match message.get("kind"), message.get("script"), message.get("argv"):
         case "command", str() as script, None if "\0" not in script:
-            return Script(script=script, timeout=timeout)
+            return Script(script=script, timeout=timeout, roots=_roots(message.get("roots")))
         case "helper", None, argv if _is_argv(argv):
             environment = _variables(message.get("environment", []))
             return Program(argv=tuple(argv), timeout=timeout, environment=environment)
         case _:
             raise ValueError("not a request")
+
+
+def encode_patterns(patterns: Sequence[str]) -> bytes:
+    """The bytes that `decode_patterns` reads."""
+    return json.dumps(list(patterns)).encode()
+
+
+def decode_patterns(body: bytes) -> tuple[str, ...]:
+    """The patterns in `body`.
+
+    Raises:
+        ValueError: it is no list of them.
+    """
+    patterns: object = json.loads(body)
+    if not is_list(patterns):
+        raise ValueError("not a list of patterns")
+    return tuple(map(_text, patterns))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not a text")
+    return value
+
+
+def _roots(value: object) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if not is_list(value):
+        raise ValueError("roots are a list of paths")
+    return tuple(map(_folder, value))
+
+
+def _folder(value: object) -> str:
+    path = _text(value)
+    if not path.startswith("/") or path.startswith("//") or path != os.path.normpath(path) or "\0" in path:
+        raise ValueError("a root is an absolute path in its shortest spelling")
+    return path
 
 
 def is_object(value: object) -> TypeGuard[dict[str, object]]:

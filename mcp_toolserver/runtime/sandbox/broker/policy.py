@@ -4,12 +4,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from mcp_toolserver.runtime.sandbox.bounds import CommandBounds
-from mcp_toolserver.runtime.sandbox.walls import Layer, Proof, Reach, Walls
-from mcp_toolserver.runtime.sandbox.wire import Program, Request, Script
+from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
+from mcp_toolserver.runtime.sandbox.broker.messages import Program, Request, Script
+from mcp_toolserver.runtime.sandbox.layers.spec import Layer, Proof, Reach, SandboxSpec
+from mcp_toolserver.text.path_syntax import lies_in
 
 UNCONFINED = "danger-full-access"
-"""The one mode in which a command may run with no walls around it."""
+"""The one mode in which a command may run without a sandbox."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,14 +22,14 @@ class Helper:
     whatever it is told (an interpreter) is named with its script."""
     reach: Reach = "folder"
     places: tuple[str, ...] = ()
-    """What it reads beside that: its own files, where they are none of the system's."""
+    """What it reads besides: its own files, where they are none of the system's."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Charter:
+class BrokerPolicy:
     """What the broker holds constant for its whole life."""
 
-    walls: Walls
+    sandbox: SandboxSpec
     environment: Mapping[str, str]
     """All that commands and helper programs get; see `command_environment`."""
     helpers: tuple[Helper, ...] = ()
@@ -38,52 +39,67 @@ class Charter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Behind:
+class SandboxPlan:
     """What one program is put behind."""
 
     layer: Layer
-    walls: Walls
+    sandbox: SandboxSpec
     program: str = ""
     """Bubblewrap, where it is the layer."""
     filtered: bool = True
     """Whether system calls are filtered behind bubblewrap; behind Landlock they always are."""
-    ahead: bool = False
-    """Whether bubblewrap may have built the walls before the command came."""
     helper: Helper | None = None
     """None for a command."""
+    roots: tuple[str, ...] | None = None
+    """The parts of the roots that a command sees; None for all."""
+
+    @property
+    def shown_roots(self) -> tuple[str, ...]:
+        """The roots, or the parts of them, that the program sees."""
+        return self.sandbox.roots if self.roots is None else self.roots
 
 
-def decide(charter: Charter, proof: Proof, request: Request) -> Behind | str:
+def plan_for(broker_policy: BrokerPolicy, proof: Proof, request: Request) -> SandboxPlan | str:
     """What `request` runs behind; or, as text, why it does not run."""
     match request:
-        case Script():
-            return _command(charter.walls, proof)
+        case Script(roots=roots):
+            return _command(broker_policy.sandbox, proof, roots)
         case Program(argv=argv):
-            helper = next((one for one in charter.helpers if argv[: len(one.argv)] == one.argv), None)
+            helper = next((one for one in broker_policy.helpers if argv[: len(one.argv)] == one.argv), None)
             if helper is None:
                 return "the program is none of the helpers that this server was started with"
-            return _helper(charter.walls, proof, helper)
+            return _helper(broker_policy.sandbox, proof, helper)
 
 
-def _command(walls: Walls, proof: Proof) -> Behind | str:
-    if proof.commands == "none" and walls.mode != UNCONFINED:
-        return f"commands run only behind walls in {walls.mode}, and none were proven at start"
-    return Behind(
+def _command(sandbox: SandboxSpec, proof: Proof, roots: tuple[str, ...] | None) -> SandboxPlan | str:
+    if sandbox.mode == UNCONFINED or (roots is not None and set(roots) == set(sandbox.roots)):
+        roots = None
+    if proof.commands == "none" and sandbox.mode != UNCONFINED:
+        return f"commands run only in a sandbox in {sandbox.mode}, and none was proven at start"
+    if roots is not None and not _are_within(sandbox.roots, roots):
+        return "a command may work only in the roots that this server was started with, or in folders of them"
+    return SandboxPlan(
+        roots=roots,
         layer=proof.commands,
-        walls=walls,
+        sandbox=sandbox,
         program=proof.program,
         filtered=proof.filtered,
-        ahead=proof.ahead,
     )
 
 
-def _helper(walls: Walls, proof: Proof, helper: Helper) -> Behind | str:
+def _are_within(own: tuple[str, ...], asked: tuple[str, ...]) -> bool:
+    return bool(asked) and all(any(lies_in(root, folder) for root in own) for folder in asked)
+
+
+def _helper(sandbox: SandboxSpec, proof: Proof, helper: Helper) -> SandboxPlan | str:
     """A helper only ever reads, whatever the mode is."""
     layer = proof.helpers if helper.reach == "folder" or proof.commands == "none" else proof.commands
-    if layer == "none" and walls.mode != UNCONFINED:
-        return f"programs run only behind walls in {walls.mode}, and none were proven at start"
-    reading = replace(walls, mode="read-only", network=False)
-    return Behind(layer=layer, walls=reading, program=proof.program, filtered=proof.filtered, helper=helper)
+    if layer == "none" and sandbox.mode != UNCONFINED:
+        return f"programs run only in a sandbox in {sandbox.mode}, and none was proven at start"
+    reading = replace(sandbox, mode="read-only", network=False)
+    return SandboxPlan(
+        layer=layer, sandbox=reading, program=proof.program, filtered=proof.filtered, helper=helper
+    )
 
 
 def find_shell(path: str) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ import resource
 import signal
 import time
 
-from mcp_toolserver.runtime.sandbox.bounds import STARTING_FILES, CommandBounds, readable
-from mcp_toolserver.runtime.sandbox.usage import Usage, measure
+from mcp_toolserver.runtime.sandbox.broker.limit_settings import STARTING_FILES, CommandBounds, readable
+from mcp_toolserver.runtime.sandbox.broker.resource_usage import Usage, measure
 
 SOONEST = 0.02
 """Seconds to the first look, and the least between two."""

@@ -5,6 +5,7 @@ machine is asked for its parent.
 """
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -47,20 +48,39 @@ def measure(ancestor: int, *, exact_above: int, proc: str = "/proc") -> Usage:
     Memory is first counted the cheap way, where each process counts all that it shares. Only when that gives
     more than `exact_above` bytes is it counted exactly.
     """
-    nanny = _read(ancestor, proc)
-    family = _by_children(ancestor, proc) if _knows_children(proc) else _by_parents(ancestor, proc)
+    supervisor = _read(ancestor, proc)
+    tree = _by_children(ancestor, proc) if _knows_children(proc) else _by_parents(ancestor, proc)
     # What the ancestor itself is about to wait for holds no number for long.
-    processes = sum(not process.dead or process.parent != ancestor for process in family.values())
-    ticks = sum(process.ticks + process.waited for process in family.values())
-    memory = _PAGE * sum(process.pages for process in family.values())
+    processes = sum(not process.dead or process.parent != ancestor for process in tree.values())
+    ticks = sum(process.ticks + process.waited for process in tree.values())
+    memory = _PAGE * sum(process.pages for process in tree.values())
     if memory > exact_above:
-        memory = sum(_exact(pid, process.pages, proc) for pid, process in family.items())
+        memory = sum(_exact(pid, process.pages, proc) for pid, process in tree.items())
     return Usage(
         processes=processes,
-        threads=sum(process.threads for process in family.values() if not process.dead),
+        threads=sum(process.threads for process in tree.values() if not process.dead),
         memory=memory,
-        cpu_seconds=(ticks + (nanny.waited if nanny else 0)) / _TICKS,
+        cpu_seconds=(ticks + (supervisor.waited if supervisor else 0)) / _TICKS,
     )
+
+
+def descendants_by_id(ancestor: int, proc: str = "/proc") -> Iterable[int]:
+    """The ids of all processes that descend from `ancestor`, itself not included, also of those that end
+    meanwhile.
+
+    Raises:
+        OSError: this kernel does not list the children of a process. In a list of all processes, one that
+            forks and ends all the time can be missed.
+    """
+    if not _knows_children(proc):
+        raise OSError(errno.ENOSYS, "the children of a process are not listed")
+    found: list[int] = []
+    todo = [ancestor]
+    while todo:
+        children = tuple(_children(todo.pop(), proc))
+        found += children
+        todo += children
+    return found
 
 
 # --- who belongs to it -----------------------------------------------------------------------------------
@@ -72,15 +92,15 @@ def _knows_children(proc: str) -> bool:
 
 
 def _by_children(ancestor: int, proc: str) -> dict[int, _Process]:
-    family: dict[int, _Process] = {}
+    tree: dict[int, _Process] = {}
     todo = list(_children(ancestor, proc))
     while todo:
         pid = todo.pop()
         process = _read(pid, proc)
-        if process is not None and pid not in family:
-            family[pid] = process
+        if process is not None and pid not in tree:
+            tree[pid] = process
             todo += _children(pid, proc)
-    return family
+    return tree
 
 
 def _children(pid: int, proc: str) -> Iterable[int]:
@@ -101,14 +121,14 @@ def _by_parents(ancestor: int, proc: str) -> dict[int, _Process]:
         if process is not None:
             everyone[pid] = process
             children.setdefault(process.parent, []).append(pid)
-    family: dict[int, _Process] = {}
+    tree: dict[int, _Process] = {}
     todo = list(children.get(ancestor, ()))
     while todo:
         pid = todo.pop()
-        if pid not in family:
-            family[pid] = everyone[pid]
+        if pid not in tree:
+            tree[pid] = everyone[pid]
             todo += children.get(pid, ())
-    return family
+    return tree
 
 
 # --- one process -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Signals: how the broker, a nanny and a command each take them.
+"""Signals: how the broker, a supervisor and a command each take them.
 
 Python ignores SIGPIPE, and a server may have been started with more of them ignored; a program started from
 here must not inherit that. The broker puts everything back once, so that a fork has little left to do.
@@ -19,7 +19,7 @@ def restore_defaults() -> None:
 
 
 def ignore_polite() -> None:
-    """A nanny ends when its command has ended, not when somebody asks."""
+    """A supervisor ends when its command has ended, not when somebody asks."""
     for number in POLITE:
         signal.signal(number, signal.SIG_IGN)
 

@@ -1,4 +1,4 @@
-"""The broker in an interpreter of its own: its charter is the first packet on the socket."""
+"""Runs the broker in an interpreter of its own; the first packet on the socket is its policy."""
 
 import json
 import socket
@@ -6,32 +6,32 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NoReturn
 
-from mcp_toolserver.runtime.sandbox.bounds import CommandBounds
-from mcp_toolserver.runtime.sandbox.charter import Charter, Helper
-from mcp_toolserver.runtime.sandbox.serve import serve
-from mcp_toolserver.runtime.sandbox.walls import Walls
-from mcp_toolserver.runtime.sandbox.wire import is_list
+from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
+from mcp_toolserver.runtime.sandbox.broker.main import serve
+from mcp_toolserver.runtime.sandbox.broker.messages import is_list
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 
-MAX_CHARTER = 1 << 20
+MAX_POLICY = 1 << 20
 
 
-def packet(charter: Charter) -> bytes:
+def encode_policy(broker_policy: BrokerPolicy) -> bytes:
     """The bytes that `main` reads first."""
-    return json.dumps(asdict(charter)).encode()
+    return json.dumps(asdict(broker_policy)).encode()
 
 
 def main(descriptor: int) -> NoReturn:
     """Serve what comes on the socket `descriptor`."""
     requests = socket.socket(fileno=descriptor)
-    charter = json.loads(requests.recv(MAX_CHARTER))
+    broker_policy = json.loads(requests.recv(MAX_POLICY))
     serve(
         requests,
-        Charter(
-            walls=Walls(**_with_tuples(charter["walls"])),
-            environment=charter["environment"],
-            helpers=tuple(Helper(**_with_tuples(helper)) for helper in charter["helpers"]),
-            shell=tuple(charter["shell"]),
-            bounds=CommandBounds(**charter["bounds"]),
+        BrokerPolicy(
+            sandbox=SandboxSpec(**_with_tuples(broker_policy["sandbox"])),
+            environment=broker_policy["environment"],
+            helpers=tuple(Helper(**_with_tuples(helper)) for helper in broker_policy["helpers"]),
+            shell=tuple(broker_policy["shell"]),
+            bounds=CommandBounds(**broker_policy["bounds"]),
         ),
     )
 

@@ -1,8 +1,8 @@
-"""One nanny a command: it starts it, watches it, and kills all that came of it before it says how it ended.
+"""Starts one command, watches it, and kills every process it left before reporting how it ended.
 
-The nanny is a subreaper, so whatever a command leaves behind becomes its child. Where the kernel scopes
+The supervisor is a subreaper, so whatever a command leaves behind becomes its child. Where the kernel scopes
 signals, it then kills with `kill(-1)`, which nothing can outrun; else it sweeps /proc. The command lives in
-a narrower scope of its own and cannot signal its nanny.
+a narrower scope of its own and cannot signal its supervisor.
 """
 
 import contextlib
@@ -13,25 +13,46 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Container
 from dataclasses import dataclass, replace
 
-from mcp_toolserver.runtime.sandbox import kernel, limits
-from mcp_toolserver.runtime.sandbox.ahead import Ahead
-from mcp_toolserver.runtime.sandbox.bounds import CommandBounds
-from mcp_toolserver.runtime.sandbox.charter import Behind, Charter, decide
-from mcp_toolserver.runtime.sandbox.confined import Confinement, Ground, built_ahead
-from mcp_toolserver.runtime.sandbox.guard import Unprotectable
-from mcp_toolserver.runtime.sandbox.passing import receive
-from mcp_toolserver.runtime.sandbox.signals import drain, ignore_polite, wake_on_child_end
-from mcp_toolserver.runtime.sandbox.starter import Starter, Surroundings
-from mcp_toolserver.runtime.sandbox.sweep import sweep
-from mcp_toolserver.runtime.sandbox.walls import Proof
-from mcp_toolserver.runtime.sandbox.wire import DESCRIPTORS, MAX_REQUEST, Request, Script, decode, encode
+from mcp_toolserver.runtime.sandbox.broker import resource_limits
+from mcp_toolserver.runtime.sandbox.broker.child import ChildLauncher, ChildStdio
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
+    Reserve,
+    Truncated,
+    is_out_of_files,
+    receive,
+    refuse,
+    unstartable,
+)
+from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
+from mcp_toolserver.runtime.sandbox.broker.messages import (
+    CHECK,
+    DESCRIPTORS,
+    MAX_REQUEST,
+    Request,
+    decode,
+)
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, plan_for
+from mcp_toolserver.runtime.sandbox.broker.process_tree import sweep
+from mcp_toolserver.runtime.sandbox.broker.signals import drain, ignore_polite, wake_on_child_end
+from mcp_toolserver.runtime.sandbox.layers import kernel
+from mcp_toolserver.runtime.sandbox.layers.confinement import Confinement, RootHandles
+from mcp_toolserver.runtime.sandbox.layers.spec import Proof
+from mcp_toolserver.runtime.sandbox.mounts.host_sockets import working_folders
+from mcp_toolserver.runtime.sandbox.protected.snapshot import WRITING, Unprotectable
+from mcp_toolserver.runtime.sandbox.protected.verifier_process import Unverified, Verification
+
+WATCHING_FILES = 8
+"""Descriptors that starting and watching a program takes, besides those that it has by then."""
 
 KILL_SECONDS = 5.0
 """How long the report may wait for processes that do not die (blocked in the kernel)."""
 
-_BURIED_AT_ONCE = 1000
+_REAPED_AT_ONCE = 1000
+
+NOT_VERIFIED = "protected names cannot be verified: the process that does it has ended. Restart the server"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +69,7 @@ class Descriptors:
     @classmethod
     def received(cls, descriptors: list[int]) -> "Descriptors":
         """Those of a packet."""
-        request, control, cwd, stdin, stdout, stderr = descriptors
+        control, request, cwd, stdin, stdout, stderr = descriptors
         return cls(request=request, control=control, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr)
 
     def close_all_but_control(self) -> None:
@@ -58,7 +79,7 @@ class Descriptors:
 
 
 @dataclass
-class Family:
+class ProcessTree:
     """A main process and all that came of it."""
 
     main: int
@@ -66,11 +87,11 @@ class Family:
     """Of the main process once it has ended: 0-255, or 128 + signal."""
 
     def reap(self) -> bool:
-        """Bury the dead. True when none of the family is left.
+        """Reap ended children. True when the tree is empty.
 
-        No more than so many at once: many that die fast must not keep the nanny from all else.
+        Reaps a bounded number per call, so that a fork storm cannot keep the supervisor from its other work.
         """
-        for _ in range(_BURIED_AT_ONCE):
+        for _ in range(_REAPED_AT_ONCE):
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
@@ -85,133 +106,185 @@ class Family:
 
 @dataclass(frozen=True, kw_only=True)
 class Constants:
-    """What the broker gives every nanny."""
+    """What the broker gives every supervisor."""
 
-    charter: Charter
+    broker_policy: BrokerPolicy
     proof: Proof
-    ground: Ground
+    root_handles: RootHandles
     lifeline: int
     """Its end of file is the death of the broker."""
     broker: int
+    verification: socket.socket | None
+    """The way to the process that verifies protected names; None where no command can write."""
+    reserve: Reserve
+    """Of each process its own, by the fork."""
 
 
-def attend(constants: Constants, calls: socket.socket, *, ahead: bool) -> None:
+def supervise(constants: Constants, calls: socket.socket) -> None:
     """Wait for the one request that comes on `calls`, and serve it from start to report.
 
-    All that does not depend on the request is done before it comes; with `ahead`, the walls of a command too.
+    All that does not depend on the request is done before it comes.
     """
     os.setsid()
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     ignore_polite()
-    wake = wake_on_child_end()
-    enclosed = _enclose(constants.broker)
-    starter = Starter.forked(constants.charter, constants.proof)
-    standing = _rehearse(constants, ahead=ahead and enclosed)
-    if standing is not None and not starter.goes_behind(standing):
-        starter, standing = _anew(constants, starter, standing), None
-    with calls:
-        received = receive(calls)
+    try:
+        wake = wake_on_child_end()
+        # Once it is held, this process does not get to know them.
+        constants = replace(
+            constants, root_handles=replace(constants.root_handles, working=working_folders())
+        )
+        scoped = _scope_signals(constants.broker)
+        launcher = ChildLauncher.fork(constants.broker_policy, constants.proof)
+    except OSError as error:
+        # What comes from now on is for another supervisor.
+        calls.shutdown(socket.SHUT_RD)
+        _received(constants, calls, error)
+        return None
+    received = _received(constants, calls)
     if len(received) != DESCRIPTORS:
-        return _dismiss(starter, standing)
+        return launcher.dismiss()
     descriptors = Descriptors.received(received)
     with socket.socket(fileno=descriptors.control) as control:
-        ready = _ready(constants, descriptors, standing)
+        ready = _ready(constants, descriptors)
         if not isinstance(ready, _Ready):
-            _tell(control, ready)
-            return _dismiss(starter, standing)
-        if standing is not None and not ready.confinement.entrance.is_behind:
-            starter = _anew(constants, starter, standing)
-        failure = _start(starter, ready, descriptors)
+            _send(control, ready)
+            return launcher.dismiss()
+        failure = _start(launcher, ready, descriptors)
         if failure:
-            ready.confinement.given_up()
-            return _tell(control, failure)
-        _tell(control, {"started": True})
-        family = Family(starter.pid)
+            ready.abandon()
+            return _send(control, failure)
+        _send(control, {"started": True})
+        tree = ProcessTree(launcher.pid)
         watched = Watched(
-            control=control.fileno(),
+            control=control,
             lifeline=constants.lifeline,
             wake=wake,
-            bounds=constants.charter.bounds,
+            bounds=constants.broker_policy.bounds,
+            verification=ready.verification,
         )
-        reason, limit = _watch(family, watched, ready.request.timeout)
-        gone = _kill_all(family, enclosed, wake)
-        left = ready.confinement.taken_down(reason)
-        end = {"status": family.status, "reason": reason, "detail": limit, **left}
-        _tell(control, {name: value for name, value in end.items() if value not in ("", ())})
+        reason, detail = _watch(tree, watched, ready.request.timeout)
+        gone = _kill_all(tree, scoped, wake)
+        end = {
+            "status": tree.status,
+            "reason": reason,
+            "detail": detail,
+            **ready.tear_down(reason, gone=gone),
+        }
+        _send(control, {name: value for name, value in end.items() if value not in ("", ())})
         while not gone:
-            gone = _kill_all(family, enclosed, wake)
+            gone = _kill_all(tree, scoped, wake)
     return None
 
 
-def _anew(constants: Constants, starter: Starter, standing: Ahead) -> Starter:
-    """Another starter, in the place of one behind walls that are not the right ones."""
-    _dismiss(starter, standing)
-    return Starter.forked(constants.charter, constants.proof)
-
-
-def _dismiss(starter: Starter, standing: Ahead | None) -> None:
-    """End what waits for a command; none comes."""
-    if standing is not None:
-        standing.dismiss()
-    starter.dismiss()
-
-
-def _rehearse(constants: Constants, *, ahead: bool) -> Ahead | None:
-    """Do once what a request will take, and with `ahead` keep the walls if they can be.
-
-    This process shares its memory with the broker, and each page of it is copied when it is first used.
-    """
-    request = decode(encode(Script(script="", timeout=None)))
-    behind = decide(constants.charter, constants.proof, request)
-    if isinstance(behind, Behind) and behind.layer == "bubblewrap" and constants.ground.roots:
-        with contextlib.suppress(OSError, Unprotectable):
-            behind = replace(behind, ahead=behind.ahead and ahead)
-            return built_ahead(behind, constants.ground, constants.charter)
-    return None
+def _received(constants: Constants, calls: socket.socket, failure: OSError | None = None) -> list[int]:
+    """The descriptors of the request; none where it is refused, because of `failure` or for lack of room."""
+    constants.reserve.release()
+    with calls:
+        try:
+            received = receive(calls)
+        except Truncated as error:
+            received, failure = error.descriptors, error
+    if failure is None:
+        return received
+    for control in received[:1]:
+        refuse(control, unstartable(failure))
+    return []
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Ready:
-    """A request that may be served, and its walls."""
+    """A request that may be served, and its sandbox."""
 
     request: Request
     confinement: Confinement
+    verification: Verification | None
+    """Where the program may write in the roots."""
+
+    def abandon(self) -> None:
+        """No program came to run."""
+        self.confinement.abandon()
+        if self.verification is not None:
+            _ended(self.verification)
+            self.verification.close()
+
+    def tear_down(self, reason: str, *, gone: bool) -> dict[str, object]:
+        """What to report of what the program left. As long as not all of it is `gone`, nothing is verified,
+        and the verification goes on."""
+        teardown = self.confinement.tear_down(reason)
+        if self.verification is None:
+            return teardown.fields()
+        if not gone:
+            return replace(teardown, reason="unverified").fields()
+        with contextlib.closing(self.verification):
+            try:
+                teardown = replace(teardown, notes=(*teardown.notes, *self.verification.end()))
+            except (Unverified, OSError):
+                teardown = replace(teardown, reason="unverified")
+        return teardown.fields()
 
 
-def _ready(
-    constants: Constants, descriptors: Descriptors, standing: Ahead | None
-) -> _Ready | dict[str, object]:
+def _ready(constants: Constants, descriptors: Descriptors) -> _Ready | dict[str, object]:
     """What is to be done; or the word on why not."""
     try:
         request = decode(_read(descriptors.request))
     except ValueError:
         return {"refused": "the request cannot be read"}
-    behind = decide(constants.charter, constants.proof, request)
-    if isinstance(behind, str):
-        return {"refused": behind}
-    try:
-        confinement = Confinement.ready(behind, constants.ground, descriptors.cwd, standing)
-    except (OSError, Unprotectable) as error:
-        return {"unwalled": str(error)}
-    return _Ready(request=request, confinement=confinement)
+    plan = plan_for(constants.broker_policy, constants.proof, request)
+    if isinstance(plan, str):
+        return {"refused": plan}
+    with contextlib.ExitStack() as undo:
+        verification, places = None, ()
+        try:
+            if constants.verification is not None and plan.sandbox.mode == WRITING:
+                verification = Verification(constants.verification)
+                undo.callback(verification.close)
+                places = verification.begin(constants.root_handles.roots)
+                undo.callback(_ended, verification)
+            confinement = Confinement.ready(plan, constants.root_handles, descriptors.cwd, places)
+            undo.callback(confinement.abandon)
+            undo.callback(confinement.close_descriptors)
+            _check_room(constants.lifeline)
+        except (OSError, Unprotectable) as error:
+            if isinstance(error, OSError) and is_out_of_files(error):
+                return {"failed": unstartable(error)}
+            return {"sandbox_failed": str(error)}
+        except Unverified:
+            return {"sandbox_failed": NOT_VERIFIED}
+        undo.pop_all()
+    return _Ready(request=request, confinement=confinement, verification=verification)
 
 
-def _start(starter: Starter, ready: _Ready, descriptors: Descriptors) -> dict[str, object]:
+def _check_room(descriptor: int) -> None:
+    """Raises: OSError: fewer files can be opened than starting and watching a program takes."""
+    with contextlib.ExitStack() as opened:
+        for _ in range(WATCHING_FILES):
+            opened.callback(os.close, os.dup(descriptor))
+
+
+def _ended(verification: Verification) -> None:
+    """Nothing was started."""
+    with contextlib.suppress(Unverified, OSError):
+        verification.end()
+
+
+def _start(launcher: ChildLauncher, ready: _Ready, descriptors: Descriptors) -> dict[str, object]:
     """Start the main process: why it could not be started, or nothing."""
-    around = Surroundings(
+    stdio = ChildStdio(
         cwd=descriptors.cwd, stdin=descriptors.stdin, stdout=descriptors.stdout, stderr=descriptors.stderr
     )
     try:
-        starter.start(ready.request, around, ready.confinement.entrance)
-    except OSError:
-        failure: dict[str, object] = {"failed": "what was to become of it was killed"}
+        launcher.start(ready.request, stdio, ready.confinement.launch_plan)
+    except OSError as error:
+        why = unstartable(error) if is_out_of_files(error) else "what was to become of it was killed"
+        failure: dict[str, object] = {"failed": why}
     else:
         # The command is left alone with its pipes, so that they end with it.
-        ready.confinement.entered()
+        ready.confinement.close_descriptors()
         descriptors.close_all_but_control()
-        failure = starter.failure()
+        failure = launcher.failure()
     if failure:
-        starter.dismiss()
+        launcher.dismiss()
     return failure
 
 
@@ -219,7 +292,7 @@ def _read(file: int) -> bytes:
     return os.pread(file, min(os.fstat(file).st_size, MAX_REQUEST), 0)
 
 
-def _tell(control: socket.socket, message: dict[str, object]) -> None:
+def _send(control: socket.socket, message: dict[str, object]) -> None:
     # A server that died does not listen any more.
     with contextlib.suppress(OSError):
         control.send(json.dumps(message).encode(), socket.MSG_NOSIGNAL)
@@ -228,7 +301,7 @@ def _tell(control: socket.socket, message: dict[str, object]) -> None:
 # --- before it runs --------------------------------------------------------------------------------------
 
 
-def _enclose(outsider: int) -> bool:
+def _scope_signals(outsider: int) -> bool:
     """Narrow whom this process can signal; True when that is proved.
 
     `kill(-1)` outside of a scope would kill the machine, so the kernel must show both that `outsider` could
@@ -261,47 +334,79 @@ class Watched:
     """The descriptors whose readiness ends a command, the one that tells of ended children, and what the
     command may use."""
 
-    control: int
+    control: socket.socket
     lifeline: int
     wake: int
     bounds: CommandBounds
+    verification: Verification | None
 
 
-def _watch(family: Family, watched: Watched, timeout: float | None) -> tuple[str, str]:
+def _watch(tree: ProcessTree, watched: Watched, timeout: float | None) -> tuple[str, str]:
     """Wait for the first thing that ends a command, and name it; with it, the bound that it was over."""
     deadline = math.inf if timeout is None else time.monotonic() + timeout
-    watch = limits.Watch(os.getpid(), watched.bounds)
+    watch = resource_limits.Watch(os.getpid(), watched.bounds)
     poller = select.poll()
     for descriptor in (watched.control, watched.lifeline, watched.wake):
         poller.register(descriptor, select.POLLIN)
+    if watched.verification is not None:
+        poller.register(watched.verification, select.POLLIN)
     while True:
         over = watch.look_if_due()
-        family.reap()
-        if family.status is not None:
-            return "exited", limits.ended_by(family.status, watched.bounds)
+        tree.reap()
+        if tree.status is not None:
+            return "exited", resource_limits.ended_by(tree.status, watched.bounds)
         if over:
             return "over a limit", over
         now = time.monotonic()
         if now >= deadline:
             return "timed out", ""
-        left = max(min(watch.due, deadline) - now, 0)
-        ready = {descriptor for descriptor, _ in poller.poll(left * 1000)}
-        if watched.control in ready:
-            return "stopped", ""
-        if watched.lifeline in ready:
-            return "lost", ""
+        remaining = max(min(watch.due, deadline) - now, 0)
+        ready = {descriptor for descriptor, _ in poller.poll(remaining * 1000)}
+        if end := _ended_from_outside(watched, ready):
+            return end
         drain(watched.wake)
 
 
-def _kill_all(family: Family, enclosed: bool, wake: int) -> bool:
+def _ended_from_outside(watched: Watched, ready: Container[int]) -> tuple[str, str] | None:
+    """Why the server, the broker or the verification ends a command, if one of them does."""
+    verification = watched.verification
+    if watched.control.fileno() in ready and not _checked(watched):
+        return "stopped", ""
+    if watched.lifeline in ready:
+        return "lost", ""
+    if verification is not None:
+        if verification.fileno() in ready:
+            verification.receive_notice()
+            _send(watched.control, {"noticed": verification.take_notes()})
+        if verification.uncovered:
+            return "uncovered", verification.uncovered
+    return None
+
+
+def _checked(watched: Watched) -> bool:
+    """Whether the server asked for a check; it asks for nothing else but the end."""
+    verification = watched.verification
+    try:
+        if watched.control.recv(len(CHECK) + 1) != CHECK:
+            return False
+        notes = () if verification is None else verification.check()
+    except (OSError, Unverified):
+        return False
+    _send(watched.control, {"noticed": notes})
+    if verification is None or not verification.uncovered:
+        _send(watched.control, {"checked": True})
+    return True
+
+
+def _kill_all(tree: ProcessTree, scoped: bool, wake: int) -> bool:
     """Kill until none is left, or `KILL_SECONDS` are over. True when none is left."""
     deadline = time.monotonic() + KILL_SECONDS
     poller = select.poll()
     poller.register(wake, select.POLLIN)
-    while not family.reap():
+    while not tree.reap():
         if time.monotonic() > deadline:
             return False
-        if enclosed:
+        if scoped:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
         else:

@@ -1,13 +1,13 @@
-"""Bubblewrap: where it may be, and the arguments that put a command behind the walls."""
+"""Bubblewrap: where it may be, and the arguments that put a command in the sandbox."""
 
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mcp_toolserver.runtime.sandbox.beneath_root import opened
-from mcp_toolserver.runtime.sandbox.guard import Before
-from mcp_toolserver.runtime.sandbox.mounts import SCRATCH, Mount, Mounts, in_order, scratch_folder
+from mcp_toolserver.runtime.sandbox.mounts.mounts import SCRATCH, Mount, Mounts, in_order, scratch_folder
+from mcp_toolserver.runtime.sandbox.protected.open_nofollow import opened
+from mcp_toolserver.runtime.sandbox.protected.snapshot import Snapshot
 
 SYSTEM = "/usr/bin/bwrap"
 """First, because a distribution may allow user namespaces to this path alone."""
@@ -28,10 +28,10 @@ _PLAIN: Mapping[Mount, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Enclosure:
-    """What starts a command behind the walls: the command follows `words`."""
+class BwrapArgs:
+    """The start of the argument list that runs a command in bubblewrap; the command follows `template`."""
 
-    words: tuple[str | int, ...] = ()
+    template: tuple[str | int, ...] = ()
     """From the program to `--`. A number stands for the one of `descriptors` that it counts to: they may have
     other numbers in the process that becomes bubblewrap."""
     descriptors: tuple[int, ...] = ()
@@ -41,7 +41,7 @@ class Enclosure:
         """The words, spelled out in the process that becomes bubblewrap, which inherits the descriptors."""
         for descriptor in self.descriptors:
             os.set_inheritable(descriptor, True)
-        return tuple(word if isinstance(word, str) else str(self.descriptors[word]) for word in self.words)
+        return tuple(word if isinstance(word, str) else str(self.descriptors[word]) for word in self.template)
 
     def close(self) -> None:
         """Close the descriptors."""
@@ -77,15 +77,15 @@ def _within(roots: Sequence[str], *files: str) -> bool:
     )
 
 
-def enclosure(
-    before: Before,
+def bwrap_args(
+    before: Snapshot,
     made: Mounts,
     program: str,
     *,
     cwd: str,
     passed: Mapping[str, int],
-) -> Enclosure:
-    """Put a command, started in the folder `cwd`, behind the walls of `before`, whose mounts are `made`.
+) -> BwrapArgs:
+    """Put a command, started in the folder `cwd`, in the sandbox of `before`, whose mounts are `made`.
 
     `passed` is what bubblewrap gets by option: with `--seccomp` a filter that nobody else reads, with
     `--json-status-fd` a pipe to which it writes lines of JSON, one with an `exit-code` only when the command
@@ -94,54 +94,57 @@ def enclosure(
     Raises:
         OSError: something protected has gone since `before`.
     """
-    guarded = {place.absolute: guarded.held for place, guarded in before.guarded.items()}
-    words = _Words(before.roots, guarded)
-    words.say(program, *ALWAYS, *(() if before.walls.network else ("--unshare-net",)))
+    protected = {place.absolute: protected.descriptor for place, protected in before.protected.items()}
+    arguments = _ArgumentList(before.roots, protected)
+    arguments.add(program, *ALWAYS, *(() if before.sandbox.network else ("--unshare-net",)))
     for path, mount in in_order(made):
-        words.mount(path, mount)
-    words.say("--setenv", "TMPDIR", scratch_folder(made), "--chdir", cwd)
+        arguments.mount(path, mount)
+    arguments.add("--setenv", "TMPDIR", scratch_folder(made), "--chdir", cwd)
     for option, descriptor in passed.items():
-        words.say(option, words.give(descriptor))
-    words.say("--")
-    return Enclosure(words=tuple(words.said), descriptors=tuple(words.given))
+        arguments.add(option, arguments.pass_descriptor(descriptor))
+    arguments.add("--")
+    return BwrapArgs(template=tuple(arguments.arguments), descriptors=tuple(arguments.descriptors))
 
 
 @dataclass(frozen=True)
-class _Words:
+class _ArgumentList:
     """Arguments as they are collected, with the descriptors that they name."""
 
     roots: Mapping[str, int]
-    guarded: Mapping[str, int]
-    said: list[str | int] = field(default_factory=list[str | int])
-    given: list[int] = field(default_factory=list[int])
+    protected: Mapping[str, int]
+    arguments: list[str | int] = field(default_factory=list[str | int])
+    descriptors: list[int] = field(default_factory=list[int])
 
-    def say(self, *words: str | int) -> None:
-        self.said.extend(words)
+    def add(self, *words: str | int) -> None:
+        self.arguments.extend(words)
 
-    def give(self, descriptor: int) -> int:
+    def pass_descriptor(self, descriptor: int) -> int:
         """What stands for `descriptor` among the words."""
-        self.given.append(descriptor)
-        return len(self.given) - 1
+        self.descriptors.append(descriptor)
+        return len(self.descriptors) - 1
 
     def mount(self, path: str, mount: Mount) -> None:
         """Say one mount."""
         if mount in ("read-only", "writable"):
             option = "--bind-fd" if mount == "writable" else "--ro-bind-fd"
-            self.say(option, self.give(self._opened(path)), path)
+            self.add(option, self.pass_descriptor(self._opened(path)), path)
         elif mount == "empty file":
             nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-            self.say("--perms", "0444", "--ro-bind-data", self.give(nothing), path)
+            self.add("--perms", "0444", "--ro-bind-data", self.pass_descriptor(nothing), path)
+        elif mount == "unreadable file":
+            # Mounts of single files refuse to open devices, so this is a file that cannot be opened.
+            self.add("--ro-bind", os.devnull, path)
         elif mount == "scratch":
-            self.say("--size", str(SCRATCH[path]), "--tmpfs", path)
+            self.add("--size", str(SCRATCH[path]), "--tmpfs", path)
         elif mount == "processes":
             # Settings of the whole machine lie there, and as root their files are the command's own.
-            self.say("--proc", path, "--remount-ro", path)
+            self.add("--proc", path, "--remount-ro", path)
         else:
-            self.say(*_PLAIN[mount], path)
+            self.add(*_PLAIN[mount], path)
 
     def _opened(self, path: str) -> int:
         """A descriptor of what is to be mounted: bubblewrap makes sure that it mounts just that."""
-        known = {**self.roots, **self.guarded}
+        known = {**self.roots, **self.protected}
         if path in known:
             return os.dup(known[path])
         for root, descriptor in self.roots.items():

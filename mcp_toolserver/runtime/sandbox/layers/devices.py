@@ -10,18 +10,18 @@ import errno
 import os
 import stat
 
-from mcp_toolserver.runtime.sandbox import kernel
+from mcp_toolserver.runtime.sandbox.layers import kernel
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 
 _MOUNTS = "/proc/self/ns/mnt"
-_NOTHING = os.makedev(1, 3)
+_NULL_DEVICE = os.makedev(1, 3)
 
 
 def fixed_devices() -> int:
     """A mount namespace in which the devices that this user owns are unchangeable, open; to be made once.
 
-    -1 where there is none to be made ahead.
+    -1 where there is none to be made in advance.
     """
     here = os.open(_MOUNTS, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -39,7 +39,7 @@ def fixed_devices() -> int:
         os.close(here)
 
 
-def fix_devices(ahead: int = -1) -> None:
+def fix_devices(namespace: int = -1) -> None:
     """Make the devices that this user owns unchangeable, for this process and what it starts.
 
     `ahead` is what `fixed_devices` made; it moves this process to the top folder. Standard input, where it is
@@ -48,12 +48,12 @@ def fix_devices(ahead: int = -1) -> None:
     Raises:
         OSError: the kernel refused.
     """
-    if ahead >= 0:
-        kernel.setns(ahead)
+    if namespace >= 0:
+        kernel.setns(namespace)
     elif owned := _changeable():
         _leave_mounts()
         _fix(owned)
-    reopen_nothing()
+    _reopen_null()
 
 
 def _changeable() -> list[str]:
@@ -88,12 +88,12 @@ def _leave_users() -> None:
         kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
     except PermissionError:
         raise kernel.Unsupported(errno.EPERM, "no user namespace can be made to keep devices in") from None
-    _tell("setgroups", "deny")
-    _tell("uid_map", f"{user} {user} 1")
-    _tell("gid_map", f"{group} {group} 1")
+    _write("setgroups", "deny")
+    _write("uid_map", f"{user} {user} 1")
+    _write("gid_map", f"{group} {group} 1")
 
 
-def _tell(file: str, words: str) -> None:
+def _write(file: str, words: str) -> None:
     descriptor = os.open(f"/proc/self/{file}", os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, words.encode())
@@ -101,10 +101,10 @@ def _tell(file: str, words: str) -> None:
         os.close(descriptor)
 
 
-def reopen_nothing() -> None:
+def _reopen_null() -> None:
     """Open standard input anew, where it is /dev/null: a descriptor belongs to a mount too."""
     status = os.fstat(0)
-    if stat.S_ISCHR(status.st_mode) and status.st_rdev == _NOTHING:
+    if stat.S_ISCHR(status.st_mode) and status.st_rdev == _NULL_DEVICE:
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         os.dup2(nothing, 0)
         os.close(nothing)

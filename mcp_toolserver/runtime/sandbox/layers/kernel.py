@@ -1,6 +1,5 @@
 """The few system calls that the standard library lacks."""
 
-import contextlib
 import ctypes
 import errno
 import os
@@ -9,7 +8,6 @@ from functools import cache
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
-PR_CAPBSET_DROP = 24
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 
@@ -36,7 +34,6 @@ FILE_CAPABILITIES = 0b11111
 and to keep set-id bits."""
 
 _CAPABILITY_VERSION = 0x20080522
-_MORE_THAN_CAPABILITIES = 64
 
 Argument = ctypes.c_char_p | ctypes.c_size_t | ctypes.c_int | ctypes.c_uint32 | None
 
@@ -124,19 +121,6 @@ def keep_capabilities(kept: int) -> None:
         raise _last_error()
 
 
-def drop_capabilities() -> None:
-    """Give up every capability, and that any program started later gives one.
-
-    Raises:
-        OSError: the kernel refused.
-    """
-    with contextlib.suppress(OSError):
-        for number in range(_MORE_THAN_CAPABILITIES):
-            prctl(PR_CAPBSET_DROP, number)
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
-    keep_capabilities(0)
-
-
 # --- Landlock --------------------------------------------------------------------------------------------
 
 
@@ -172,7 +156,7 @@ def landlock_ruleset(attributes: bytes) -> int:
 
 
 def landlock_allow_beneath(ruleset: int, place: int, rights: int) -> None:
-    """Add to `ruleset`: these rights to what is open as `place`, and to all beneath it.
+    """Add to `ruleset`: these rights to what is open as `place`, and to all below it.
 
     Raises:
         OSError: the kernel refused.

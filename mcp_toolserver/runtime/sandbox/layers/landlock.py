@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntFlag
 
-from mcp_toolserver.runtime.sandbox import kernel
+from mcp_toolserver.runtime.sandbox.layers import kernel
+
+FIRST_ABI_WITH_SOCKETS = 9
 
 LEAST_ABI = 3
 """Before it, a file can be emptied that cannot be written."""
@@ -103,7 +105,7 @@ Place = str | int
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What is allowed; each place with all that lies beneath it."""
+    """What is allowed; each place with all that lies below it."""
 
     reads: tuple[Place, ...] = ()
     executes: tuple[Place, ...] = ()
@@ -196,8 +198,11 @@ def _handled_net(abi: int, rules: Rules) -> int:
 
 
 def _attributes(abi: int, rights: int, net: int) -> bytes:
-    known = 8 if abi < 4 else 16 if abi < 6 else 24
-    return struct.pack("=QQQ", rights, net, _since(_SCOPES, abi))[:known]
+    return _sized(abi, struct.pack("=QQQ", rights, net, _since(_SCOPES, abi)))
+
+
+def _sized(abi: int, attributes: bytes) -> bytes:
+    return attributes[: 8 if abi < 4 else 16 if abi < 6 else 24]
 
 
 def _granted(rules: Rules) -> Iterator[tuple[Place, int, bool]]:

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from mcp_toolserver.runtime.sandbox import kernel, landlock, seccomp
-from mcp_toolserver.runtime.sandbox.landlock import Place, Rules
-from mcp_toolserver.runtime.sandbox.seccomp import Filter
+from mcp_toolserver.runtime.sandbox.layers import kernel, landlock, seccomp
+from mcp_toolserver.runtime.sandbox.layers.landlock import Place, Rules
+from mcp_toolserver.runtime.sandbox.layers.seccomp import Filter
 
 READ_ONLY, WORKSPACE_WRITE = "read-only", "workspace-write"
 
 MOST_NEIGHBOURS = 4096
-"""Entries of one folder beside something hidden; each costs a rule."""
+"""Entries of one folder next to something hidden; each costs a rule."""
 
 _STORES = ("/nix/store", "/gnu/store")
 """Where some systems keep programs and libraries."""
@@ -118,7 +118,7 @@ def system_places() -> tuple[str, ...]:
         *(*_RANDOM, "/proc/self", "/sys/devices/system/cpu"),
         *(sys.prefix, sys.base_prefix, sys.exec_prefix),
         *dict.fromkeys(modules),
-        str(Path(__file__).parents[2]),
+        str(Path(__file__).parents[3]),
         _resolver_place(),
     )
 
@@ -134,9 +134,9 @@ def _resolver_place() -> str:
 
 
 def lock_helper(cwd: int, program_places: Sequence[str]) -> None:
-    """Hold this process, which is about to become a helper program, to reading beneath the open folder `cwd`.
+    """Hold this process, which is about to become a helper program, to reading below the open folder `cwd`.
 
-    `program_places` is the program itself and what it reads beside the libraries of the system; it may
+    `program_places` is the program itself and what it reads besides the libraries of the system; it may
     execute those. It writes nothing and opens no socket.
 
     Raises:
@@ -212,12 +212,12 @@ def lock_command(
 
 
 def everything_but(hidden: Collection[str], tops: Sequence[str]) -> Iterator[str]:
-    """Places that together hold all beneath `tops`, without links, but none of `hidden`.
+    """Places that together hold all below `tops`, without links, but none of `hidden`.
 
     All paths are absolute and hold no link. A top within something hidden is shown all the same.
 
     Raises:
-        LockError: a folder has too many entries beside something hidden.
+        LockError: a folder has too many entries next to something hidden.
     """
     above = {str(parent) for path in hidden for parent in Path(path).parents}
     todo = [top for top in tops if top not in hidden]
@@ -244,7 +244,7 @@ def _children(folder: str) -> list[str]:
 
 
 def _refuse_hidden_beneath(written: Sequence[str], hidden: Collection[str]) -> None:
-    """Rights to a folder hold for all beneath it."""
+    """Rights to a folder hold for all below it."""
     for place in written:
         within = os.path.join(os.path.realpath(place), "")
         found = next((path for path in hidden if os.path.join(path, "").startswith(within)), None)

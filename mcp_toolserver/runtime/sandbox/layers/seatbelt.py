@@ -1,4 +1,4 @@
-"""Walls for macOS: a Seatbelt profile, and how `sandbox-exec` is told to use it.
+"""The sandbox for macOS: a Seatbelt profile, and how `sandbox-exec` is told to use it.
 
 Nothing uses this yet: commands are started by the broker, and there is none on macOS. The profile is tested
 as text, on any system; no kernel has judged it.
@@ -11,7 +11,7 @@ where a pattern has to begin with one, only letters that mean themselves stand i
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from mcp_toolserver.runtime.sandbox.walls import Walls
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 
 SANDBOX_EXEC = "/usr/bin/sandbox-exec"
 WRITING = "workspace-write"
@@ -57,7 +57,7 @@ _NETWORK = f"""\
 (allow system-socket)"""
 
 
-def profile(walls: Walls, *, protected: Sequence[str]) -> str:
+def profile(sandbox: SandboxSpec, *, protected: Sequence[str]) -> str:
     """The rules, in the language of Seatbelt; `parameters` are the paths in them.
 
     `protected` holds names such as `.git` or `.git/hooks`, which nobody writes at any depth of a root, in
@@ -65,51 +65,51 @@ def profile(walls: Walls, *, protected: Sequence[str]) -> str:
     one made ready elsewhere could be put in its place.
 
     Raises:
-        ValueError: there are no walls in this mode.
+        ValueError: there is no sandbox in this mode.
     """
-    if walls.mode == UNCONFINED:
-        raise ValueError(f"{UNCONFINED} has no walls")
+    if sandbox.mode == UNCONFINED:
+        raise ValueError(f"{UNCONFINED} has no sandbox")
     return "\n".join(
         (
             _ALWAYS,
-            _rule("allow", "mach-lookup", (f'(global-name "{name}")' for name in _services(walls))),
-            *((_NETWORK,) if walls.network else ()),
+            _rule("allow", "mach-lookup", (f'(global-name "{name}")' for name in _services(sandbox))),
+            *((_NETWORK,) if sandbox.network else ()),
             _devices(),
             "(allow file-read*)",
-            *_roots(walls, protected),
-            *_hidden(walls),
+            *_roots(sandbox, protected),
+            *_hidden(sandbox),
             '(allow file-read* file-write* (subpath (param "TEMPORARY")))',
-            *_protected(walls, protected),
-            *_pins(walls),
+            *_protected(sandbox, protected),
+            *_pins(sandbox),
         )
     )
 
 
-def parameters(walls: Walls, *, temporary: str) -> Mapping[str, str]:
+def parameters(sandbox: SandboxSpec, *, temporary: str) -> Mapping[str, str]:
     """The paths that `profile` names, all absolute with links resolved; `temporary` is the command's own."""
     return {
         "TEMPORARY": temporary,
-        **{f"ROOT_{index}": root for index, root in enumerate(_written(walls))},
-        **{f"HIDDEN_{index}": path for index, path in enumerate(_masked(walls))},
-        **{f"PIN_{index}": path for index, path in enumerate(_ancestors(walls))},
+        **{f"ROOT_{index}": root for index, root in enumerate(_written(sandbox))},
+        **{f"HIDDEN_{index}": path for index, path in enumerate(_masked(sandbox))},
+        **{f"PIN_{index}": path for index, path in enumerate(_ancestors(sandbox))},
     }
 
 
 def arguments(
-    walls: Walls, argv: Sequence[str], *, protected: Sequence[str], temporary: str
+    sandbox: SandboxSpec, argv: Sequence[str], *, protected: Sequence[str], temporary: str
 ) -> tuple[str, ...]:
-    """The argument list that runs `argv` behind the walls.
+    """The argument list that runs `argv` in the sandbox.
 
     Raises:
         ValueError: as for `profile`.
     """
-    named = (f"-D{name}={path}" for name, path in parameters(walls, temporary=temporary).items())
-    return (SANDBOX_EXEC, "-p", profile(walls, protected=protected), *named, "--", *argv)
+    named = (f"-D{name}={path}" for name, path in parameters(sandbox, temporary=temporary).items())
+    return (SANDBOX_EXEC, "-p", profile(sandbox, protected=protected), *named, "--", *argv)
 
 
-def _services(walls: Walls) -> Iterator[str]:
+def _services(sandbox: SandboxSpec) -> Iterator[str]:
     yield from _SERVICES
-    if walls.network:
+    if sandbox.network:
         yield from _NETWORK_SERVICES
 
 
@@ -121,29 +121,29 @@ def _devices() -> str:
     )
 
 
-def _written(walls: Walls) -> tuple[str, ...]:
-    return walls.roots if walls.mode == WRITING else ()
+def _written(sandbox: SandboxSpec) -> tuple[str, ...]:
+    return sandbox.roots if sandbox.mode == WRITING else ()
 
 
-def _masked(walls: Walls) -> tuple[str, ...]:
-    return (walls.state, *walls.hidden)
+def _masked(sandbox: SandboxSpec) -> tuple[str, ...]:
+    return (sandbox.state, *sandbox.hidden)
 
 
-def _roots(walls: Walls, protected: Sequence[str]) -> Iterator[str]:
-    for index, root in enumerate(_written(walls)):
+def _roots(sandbox: SandboxSpec, protected: Sequence[str]) -> Iterator[str]:
+    for index, root in enumerate(_written(sandbox)):
         # Left out of the permission as well as denied below: that does not hang on which rule is the last.
         kept = "".join(f" (require-not {_regex(_from(root) + _inside(name))})" for name in protected)
         yield f'(allow file-write*\n  (require-all (subpath (param "ROOT_{index}")){kept}))'
 
 
-def _hidden(walls: Walls) -> Iterator[str]:
-    for index, _ in enumerate(_masked(walls)):
+def _hidden(sandbox: SandboxSpec) -> Iterator[str]:
+    for index, _ in enumerate(_masked(sandbox)):
         yield f'(deny file-read* file-write* (subpath (param "HIDDEN_{index}")))'
 
 
-def _protected(walls: Walls, names: Sequence[str]) -> Iterator[str]:
+def _protected(sandbox: SandboxSpec, names: Sequence[str]) -> Iterator[str]:
     folders = sorted({folder for name in names for folder in _folders(name)})
-    for root in _written(walls):
+    for root in _written(sandbox):
         for name in names:
             yield f"(deny file-write* {_regex(_from(root) + _inside(name))})"
         for folder in folders:
@@ -153,16 +153,16 @@ def _protected(walls: Walls, names: Sequence[str]) -> Iterator[str]:
         yield f'(deny file-write* (require-all (subpath (param "TEMPORARY")) {_regex(_inside(name))}))'
 
 
-def _pins(walls: Walls) -> Iterator[str]:
-    for index, _ in enumerate(_ancestors(walls)):
+def _pins(sandbox: SandboxSpec) -> Iterator[str]:
+    for index, _ in enumerate(_ancestors(sandbox)):
         yield f'(deny file-write-unlink (literal (param "PIN_{index}")))'
 
 
-def _ancestors(walls: Walls) -> tuple[str, ...]:
+def _ancestors(sandbox: SandboxSpec) -> tuple[str, ...]:
     """The roots, and the folders between them and something hidden, which moved would be hidden no more."""
-    found: dict[str, None] = dict.fromkeys(_written(walls))
-    for path in _masked(walls):
-        for root in _written(walls):
+    found: dict[str, None] = dict.fromkeys(_written(sandbox))
+    for path in _masked(sandbox):
+        for root in _written(sandbox):
             start = f"{root.rstrip('/')}/"
             if path.startswith(start):
                 parts = path[len(start) :].split("/")
@@ -188,12 +188,12 @@ def _parts(name: str) -> list[str]:
 
 
 def _from(root: str) -> str:
-    """What lies at any depth beneath `root`; an end of a path follows."""
+    """What lies at any depth below `root`; an end of a path follows."""
     return f"^{''.join(f'/{_spelt(part, _letter)}' for part in _parts(root))}(/[^/]+)*"
 
 
 def _inside(name: str) -> str:
-    """What lies at `name` or beneath it."""
+    """What lies at `name` or below it."""
     return f"/{_any_case(name)}(/|$)"
 
 

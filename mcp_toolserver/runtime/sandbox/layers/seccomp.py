@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from mcp_toolserver.runtime.sandbox import kernel
-from mcp_toolserver.runtime.sandbox.syscalls import (
+from mcp_toolserver.runtime.sandbox.layers import kernel
+from mcp_toolserver.runtime.sandbox.layers.syscall_table import (
     EXAMINED,
     EXECUTES,
     MACHINES,

@@ -1,7 +1,6 @@
-"""What stands around commands and helper programs: what is wanted, and what this machine was seen to keep.
+"""The sandbox that the operator wants, and what the self-test proved on this machine.
 
-Fixed at start; no request changes it. `bubblewrap`, `landlock` and `seccomp` build the walls, `canary` proves
-them.
+Both are fixed at start; no request changes them.
 """
 
 import json
@@ -17,7 +16,7 @@ Reach = Literal["folder", "system"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Walls:
+class SandboxSpec:
     """What is wanted."""
 
     mode: str
@@ -41,7 +40,7 @@ class Walls:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing that was tried inside the walls, to see it work or fail."""
+    """One thing that was tried inside the sandbox, to see it work or fail."""
 
     name: str
     """As `doctor` prints it, such as "a file outside is not changed"."""
@@ -62,8 +61,6 @@ class Proof:
     """Bubblewrap, absolute, where it is used."""
     filtered: bool = True
     """Whether system calls are filtered too. Where they cannot be, bubblewrap stands alone."""
-    ahead: bool = False
-    """Whether a command can enter walls that bubblewrap built before."""
     checks: tuple[Check, ...] = ()
     """Of the layer that is used."""
     reasons: tuple[str, ...] = ()
@@ -72,20 +69,19 @@ class Proof:
     """Why the server must not even start, or nothing."""
 
 
-def told(proof: Proof) -> bytes:
-    """The packet in which the broker tells the server."""
+def encode_proof(proof: Proof) -> bytes:
+    """The packet in which the broker reports the proof to the server."""
     return json.dumps(asdict(proof)).encode()
 
 
-def heard(packet: bytes) -> Proof:
-    """What `told` said."""
+def decode_proof(packet: bytes) -> Proof:
+    """The proof in a packet of `encode_proof`."""
     message = json.loads(packet)
     return Proof(
         commands=message["commands"],
         helpers=message["helpers"],
         program=message["program"],
         filtered=message["filtered"],
-        ahead=message["ahead"],
         checks=tuple(Check(**check) for check in message["checks"]),
         reasons=tuple(message["reasons"]),
         stop=message["stop"],

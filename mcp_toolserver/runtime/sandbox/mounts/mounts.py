@@ -1,17 +1,23 @@
 """The view of the file system that a command gets: what is mounted where.
 
 The whole machine read-only; over it a /dev, a /proc and scratch folders of the command's own, and emptiness
-where secrets and sockets are; then the roots. In a root that may be written, protected paths are read-only,
-and every folder between the root and a mount within it is mounted over itself: a mount point cannot be
-renamed, so no mount can be moved aside together with the folder it lies in.
+where secrets and sockets are; then the roots. A root that the command's client does not work in is empty. In
+a root that may be written, protected paths are read-only, and every folder between the root and a mount
+within it is mounted over itself: a mount point cannot be renamed, so no mount can be moved aside together
+with the folder it lies in.
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
-from mcp_toolserver.runtime.sandbox.guard import WRITING, Before, Unprotectable
-from mcp_toolserver.runtime.sandbox.masks import masked
+from mcp_toolserver.runtime.sandbox.mounts.host_sockets import socket_paths
+from mcp_toolserver.runtime.sandbox.mounts.secret_paths import secret_paths
+from mcp_toolserver.runtime.sandbox.protected.open_nofollow import is_out_of_reach
+from mcp_toolserver.runtime.sandbox.protected.snapshot import WRITING, Snapshot, Unprotectable
+from mcp_toolserver.text.path_syntax import lies_in
 
 SCRATCH = {"/tmp": 1 << 30, "/var/tmp": 1 << 28, "/dev/shm": 1 << 28}  # noqa: S108  # the command's own
 """Folders that start empty and end with the command, with their sizes in bytes."""
@@ -19,8 +25,25 @@ SCRATCH = {"/tmp": 1 << 30, "/var/tmp": 1 << 28, "/dev/shm": 1 << 28}  # noqa: S
 RESOLVER = "/etc/resolv.conf"
 """Names cannot be looked up without it, and it may point into a masked folder."""
 
+MOST_SOCKETS = 256
+"""Masked outside the roots; each costs a mount."""
+
+MOST_IN_ONE_FOLDER = 16
+"""Where there are more than `MOST_SOCKETS`, a folder with more than so many is masked as a whole."""
+
+SYSTEM = ("/", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc")
+"""Without them no command runs."""
+
 Mount = Literal[
-    "machine", "devices", "processes", "scratch", "empty folder", "empty file", "read-only", "writable"
+    "machine",
+    "devices",
+    "processes",
+    "scratch",
+    "empty folder",
+    "empty file",
+    "unreadable file",
+    "read-only",
+    "writable",
 ]
 
 Mounts = Mapping[str, Mount]
@@ -29,23 +52,47 @@ Mounts = Mapping[str, Mount]
 _BARE = ("scratch", "empty folder")
 
 
-def mounts(before: Before) -> Mounts:
+@dataclass(frozen=True, kw_only=True)
+class Visibility:
+    """What one command sees, besides what all of them do."""
+
+    roots: tuple[str, ...] | None = None
+    """Those that its client works in, each a root of the server or within one; None for all."""
+    hidden: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    """Paths that rules hide, without links, each with whether it is a folder."""
+    hides_sockets: bool = False
+    """Whether sockets outside the roots are masked."""
+    working: tuple[str, ...] = ()
+    """Folders that processes of this machine work in, see `working_folders`."""
+
+
+EVERYTHING = Visibility()
+
+
+def mounts(before: Snapshot, visibility: Visibility = EVERYTHING) -> Mounts:
     """What is mounted for a command.
 
     Raises:
-        Unprotectable: a root lies where a command gets its own devices or processes.
+        Unprotectable: a root lies where a command gets its own devices or processes, a root cannot be kept
+            from a client of another, or there are too many sockets to mask.
+        OSError: the sockets of this machine cannot be listed.
     """
     made = _own()
+    roots = tuple(before.roots) if visibility.roots is None else visibility.roots
     for root in before.roots:
         if root in ("/dev", "/proc") or _containing(made, root) in ("devices", "processes"):
             raise Unprotectable(
                 f"{root} cannot be a root of confined commands. Name another folder with --root."
             )
-    kind: Mount = "writable" if before.walls.mode == WRITING else "read-only"
-    made |= dict.fromkeys(before.roots, kind)
+    kind: Mount = "writable" if before.sandbox.mode == WRITING else "read-only"
+    _empty(made, before.roots, roots)
+    made |= dict.fromkeys(roots, kind)
+    _hide(made, visibility.hidden)
     _cover(made, before)
+    if visibility.hides_sockets:
+        _hide_sockets(made, roots, visibility.working)
     if kind == "writable":
-        _pin(made, before.roots)
+        _pin(made, roots)
     return made
 
 
@@ -69,16 +116,88 @@ def _own() -> dict[str, Mount]:
     return made
 
 
-def _cover(made: dict[str, Mount], before: Before) -> None:
+def _empty(made: dict[str, Mount], roots: Iterable[str], shown: tuple[str, ...]) -> None:
+    """Show nothing of the roots that are not `shown`."""
+    for root in roots:
+        if root in shown:
+            continue
+        if root in SYSTEM:
+            raise Unprotectable(
+                f"The root {root} holds the system, so a command cannot be kept to the part of it that the "
+                "client works in. Start the server with that folder as --root."
+            )
+        if _containing(made, root) not in _BARE:
+            made[root] = "empty folder"
+
+
+def _hide(made: dict[str, Mount], hidden: Mapping[str, bool]) -> None:
+    """Mask what rules hide, but not where nothing can be seen anyway."""
+    for path in sorted(hidden):
+        if _containing(made, path) not in _BARE and not _is_closed(path):
+            made[path] = "empty folder" if hidden[path] else "unreadable file"
+
+
+def _hide_sockets(made: dict[str, Mount], roots: tuple[str, ...], working: tuple[str, ...]) -> None:
+    """Mask the sockets outside the roots, but not where nothing can be seen anyway."""
+    unseen = (*_BARE, "devices", "processes")
+    paths = {
+        path
+        for path in set(socket_paths(working))
+        if _containing(made, path) not in unseen
+        and not any(lies_in(root, path) for root in roots)
+        and not _is_closed(path)
+    }
+    if len(paths) > MOST_SOCKETS:
+        paths = _with_folders(made, paths)
+    for path in sorted(paths):
+        if _containing(made, path) not in _BARE:
+            made[path] = "empty folder" if os.path.isdir(path) else "unreadable file"
+
+
+def _with_folders(made: Mounts, paths: set[str]) -> set[str]:
+    """`paths`, with folders in the place of the many that lie in them, where a folder holds nothing else that
+    is mounted."""
+    counted = Counter(map(os.path.dirname, paths))
+    full = {
+        folder
+        for folder, count in counted.items()
+        if count > MOST_IN_ONE_FOLDER
+        and folder not in SYSTEM
+        and not any(lies_in(folder, path) for path in made)
+    }
+    fewer = full | {path for path in paths if os.path.dirname(path) not in full}
+    if len(fewer) > MOST_SOCKETS:
+        raise Unprotectable(
+            f"There are {len(fewer)} sockets and folders of sockets outside the roots, more than the "
+            f"{MOST_SOCKETS} that commands can be kept from; {min(fewer)} is one. Remove those that are not "
+            "needed, or use read-only mode, where commands have no sockets."
+        )
+    return fewer
+
+
+def _is_closed(path: str) -> bool:
+    """Whether commands cannot get to `path`, though this process, as root, can."""
+    if os.geteuid() != 0:
+        return False
+    top = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return is_out_of_reach(top, path[1:])
+    except FileNotFoundError:
+        return True
+    finally:
+        os.close(top)
+
+
+def _cover(made: dict[str, Mount], before: Snapshot) -> None:
     """Add what hides and what protects, but not where nothing can be seen anyway."""
-    for path, is_folder in sorted(masked(before.walls)):
+    for path, is_folder in sorted(secret_paths(before.sandbox)):
         if path not in before.roots and _containing(made, path) not in _BARE:
             made[path] = "empty folder" if is_folder else "empty file"
-    for place in before.guarded:
+    for place in before.protected:
         if _containing(made, place.absolute) not in _BARE:
             made.setdefault(place.absolute, "writable" if before.is_pinned_only(place) else "read-only")
     resolver = os.path.realpath(RESOLVER)
-    if before.walls.network and _containing(made, resolver) in _BARE and os.path.isfile(resolver):
+    if before.sandbox.network and _containing(made, resolver) in _BARE and os.path.isfile(resolver):
         made[resolver] = "read-only"
 
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 
-from mcp_toolserver.runtime.sandbox.walls import Walls
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 
 SOCKETS = ("/run", "/var/run")
 """Where services listen: containers, the session bus, agents that hold keys."""
@@ -29,10 +29,10 @@ CREDENTIALS = (
 """Beneath the home folder. Histories hold what was typed, passwords among it."""
 
 
-def masked(walls: Walls) -> Iterator[tuple[str, bool]]:
+def secret_paths(sandbox: SandboxSpec) -> Iterator[tuple[str, bool]]:
     """What exists of all that, links resolved, each with whether it is a folder."""
-    credentials = (f"{walls.home}/{name}" for name in CREDENTIALS) if walls.home.startswith("/") else ()
-    for path in (*SOCKETS, *credentials, walls.state, *walls.hidden):
+    credentials = (f"{sandbox.home}/{name}" for name in CREDENTIALS) if sandbox.home.startswith("/") else ()
+    for path in (*SOCKETS, *credentials, sandbox.state, *sandbox.hidden):
         if os.path.lexists(path):
             resolved = os.path.realpath(path)
             if os.path.exists(resolved):

@@ -1,7 +1,7 @@
 """What a protected path is at one moment, so that a later look tells whether it is still the same.
 
-By identity and content, never by the time of modification, which a program sets as it likes. A folder is told
-by what its entries are; the status change time that stands for their content cannot be set.
+By identity and content, never by the time of modification, which a program sets as it likes. A folder is
+identified by its entries; the status change time that stands for their content cannot be set.
 """
 
 import hashlib
@@ -9,20 +9,17 @@ import os
 import stat
 from collections.abc import Iterator
 
-from mcp_toolserver.runtime.sandbox.survey import below
+from mcp_toolserver.runtime.sandbox.protected.folder_scan import below
 
 LARGEST_READ = 1 << 20
-"""Bytes of a file that is told by its content; a larger one is told by its size and status change time."""
-
-MOST_ENTRIES = 300
-"""Of a folder, in order of their names; what comes after them is not compared."""
+"""Bytes of a file that is identified by its content; a larger one is by its size and status change time."""
 
 Fingerprint = tuple[object, ...]
 """To be compared, nothing else."""
 
 
 def fingerprint(root: int, path: str, *, contents: bool = True) -> Fingerprint | None:
-    """Of `path` beneath the folder open as `root`; None when nothing is there.
+    """Of `path` below the folder open as `root`; None when nothing is there.
 
     Without `contents`, whether it is the same folder or file at all.
     """
@@ -39,6 +36,9 @@ def fingerprint(root: int, path: str, *, contents: bool = True) -> Fingerprint |
             return (*identity, status.st_mode, _digest(root, path))
     except OSError:
         return None
+    except RecursionError:
+        # Folders nested deeper than any that were there before count as a change.
+        return ("nested too deep",)
     return (*identity, *_stamp(status))
 
 
@@ -54,16 +54,12 @@ def _digest(root: int, path: str) -> object:
 
 
 def _entries(root: int, path: str) -> Iterator[tuple[object, ...]]:
-    seen = 0
     for folder, folders, files, descriptor in os.fwalk(path, dir_fd=root):
         folders.sort()
         for name in sorted((*folders, *files)):
             status = _status(descriptor, name)
             if status is not None:
                 yield (below(folder, name), status.st_ino, *_stamp(status))
-            seen += 1
-            if seen >= MOST_ENTRIES:
-                return
 
 
 def _status(folder: int, name: str) -> os.stat_result | None:

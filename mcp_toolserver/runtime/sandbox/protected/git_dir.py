@@ -5,16 +5,13 @@ import re
 import stat
 from collections.abc import Iterator
 
-from mcp_toolserver.runtime.sandbox.protected import (
+from mcp_toolserver.runtime.sandbox.protected.folder_scan import LONGEST_PATH
+from mcp_toolserver.runtime.sandbox.protected.names import (
     GIT,
     IN_GIT_FOLDER,
     NESTED_GIT_FOLDERS,
     protected_name,
 )
-
-DEEPEST_NESTED = 4
-MOST_NESTED = 200
-"""Folders looked into for submodules and worktrees, which may lie in folders of their own."""
 
 LONGEST_POINTER = 4_096
 LONGEST_CONFIG = 65_536
@@ -35,9 +32,14 @@ _TAME = re.compile(
 """A line of the configuration that `git init` and `git clone` write; git runs nothing because of it."""
 
 
-def steering(root: int, folder: str) -> Iterator[str]:
-    """What exists of `IN_GIT_FOLDER` in `folder` and in those of its submodules and worktrees."""
+def hooks_and_config(root: int, folder: str) -> Iterator[str]:
+    """What exists of `IN_GIT_FOLDER` in `folder` and in those of its submodules and worktrees.
+
+    A folder among these that lies too deep to be looked into counts as one of them.
+    """
     for each in (folder, *_nested(root, folder)):
+        if len(os.fsencode(each)) > LONGEST_PATH:
+            yield each
         for name in IN_GIT_FOLDER:
             path = f"{each}/{name}"
             if _exists(root, path):
@@ -53,17 +55,18 @@ def _exists(root: int, path: str) -> bool:
 
 
 def _nested(root: int, folder: str) -> Iterator[str]:
-    waiting = [(f"{folder}/{name}", 0) for name in NESTED_GIT_FOLDERS]
-    looked = 0
-    while waiting and looked < MOST_NESTED:
-        path, depth = waiting.pop()
-        looked += 1
+    """The folders of submodules and worktrees, which lie in folders of any depth."""
+    waiting = [f"{folder}/{name}" for name in NESTED_GIT_FOLDERS]
+    while waiting:
+        path = waiting.pop()
+        if len(os.fsencode(path)) > LONGEST_PATH:
+            yield path
+            continue
         names = _folders_and_head(root, path)
         if "HEAD" in names:
             yield path
             names = [name for name in names if name in NESTED_GIT_FOLDERS]
-        if depth < DEEPEST_NESTED:
-            waiting += [(f"{path}/{name}", depth + 1) for name in names if name != "HEAD"]
+        waiting += [f"{path}/{name}" for name in names if name != "HEAD"]
 
 
 def _folders_and_head(root: int, path: str) -> list[str]:
@@ -81,9 +84,10 @@ def _folders_and_head(root: int, path: str) -> list[str]:
 
 
 def pointed_to(root: int, place: str, path: str) -> str | None:
-    """Where the `.git` file `path` beneath `root`, which lies at `place`, points: absolute, or None.
+    """Where the `.git` file `path` below `root`, which lies at `place`, points: absolute, or None.
 
-    What lies in the folder of another repository stands for that whole folder.
+    What lies in the folder of another repository stands for that whole folder, and the folder of a worktree
+    for that of the repository it belongs to, whose hooks and configuration git takes.
     """
     text = read_text(root, path, LONGEST_POINTER)
     if text is None or not text.startswith("gitdir:"):
@@ -94,7 +98,22 @@ def pointed_to(root: int, place: str, path: str) -> str | None:
     resolved = os.path.realpath(os.path.join(place, os.path.dirname(path), target))
     parts = resolved.split("/")
     names = [protected_name(part) for part in parts]
-    return "/".join(parts[: names.index(GIT) + 1]) if GIT in names else resolved
+    return "/".join(parts[: names.index(GIT) + 1]) if GIT in names else _common_folder(resolved)
+
+
+def _common_folder(folder: str) -> str:
+    """The folder that the git folder `folder` shares with others, by its file `commondir`; else itself."""
+    try:
+        opened = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return folder
+    try:
+        shared = read_text(opened, "commondir", LONGEST_POINTER)
+    finally:
+        os.close(opened)
+    if shared is None or "\0" in shared:
+        return folder
+    return os.path.realpath(os.path.join(folder, shared.strip("\n").strip()))
 
 
 def is_harmless(root: int, path: str) -> bool:

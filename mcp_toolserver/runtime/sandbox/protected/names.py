@@ -77,13 +77,13 @@ def is_protected(relative_path: str, git_writable: bool) -> bool:
 
 
 def _steers_git(inside: Sequence[str]) -> bool:
-    """Whether `inside`, the way from the folder of a repository, is one of `IN_GIT_FOLDER` or beneath one."""
+    """Whether `inside`, the way from the folder of a repository, is one of `IN_GIT_FOLDER` or below one."""
     nested = inside[0] in NESTED_GIT_FOLDERS
     starts = range(len(inside)) if nested else range(1)
     return any(
-        tuple(inside[start : start + len(guarded)]) == guarded
+        tuple(inside[start : start + len(protected)]) == protected
         for start in starts
-        for guarded in _IN_GIT_FOLDER
+        for protected in _IN_GIT_FOLDER
     )
 
 

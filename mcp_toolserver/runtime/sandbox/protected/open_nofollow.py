@@ -1,4 +1,4 @@
-"""Opening what lies beneath a root without ever following a link. Rights are not needed: nothing is read."""
+"""Opening what lies below a root without ever following a link. Rights are not needed: nothing is read."""
 
 import os
 import stat
@@ -9,7 +9,7 @@ _RIGHTS = "system.posix_acl_access"
 
 
 def opened(root: int, path: str) -> int:
-    """A descriptor of `path` itself, beneath the folder open as `root`.
+    """A descriptor of `path` itself, below the folder open as `root`.
 
     Raises:
         OSError: it is not there, or a folder on the way is a link.

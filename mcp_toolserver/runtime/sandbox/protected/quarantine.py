@@ -3,20 +3,36 @@
 import contextlib
 import errno
 import os
+import re
 import secrets
 import shutil
 import stat
 import time
 
-from mcp_toolserver.runtime.sandbox.beneath_root import opened
+from mcp_toolserver.runtime.sandbox.protected.open_nofollow import opened
 
 LARGEST_COPY = 64 << 20
-"""Bytes that are copied to another file system; more than that stays beside where it was."""
+"""Bytes that are copied to another file system; more than that stays next to where it was."""
 
 ASIDE = "quarantined-"
 """How the new name begins of what has to stay in its folder. Nothing acts upon such a name."""
 
+LONGEST_KEPT = 1_000
+"""Bytes of a path that the quarantine repeats. Of a longer one it keeps the last name: neither the kernel nor
+Python's own functions take folders nested without limit."""
+
+_ASIDE = re.compile(rf"{ASIDE}[0-9a-f]{{8}}")
+
+_NAME_KEPT = 40
+"""Characters of a name that follow `ASIDE`: no name may be longer than 255 bytes."""
+
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def is_aside(name: str) -> bool:
+    """Whether `name` is that of something that was set aside where it lay. What it holds is protected as a
+    whole, because it may hold further protected names."""
+    return _ASIDE.match(name) is not None
 
 
 class TooLarge(Exception):
@@ -29,7 +45,7 @@ def new_name() -> str:
 
 
 def set_aside(root: int, path: str, quarantine: str) -> str:
-    """Move `path` beneath the folder open as `root` into `quarantine`, or where that fails beside itself.
+    """Move `path` below the folder open as `root` into `quarantine`, or where that fails next to itself.
 
     Returns where it is: absolute in the quarantine, else from the root.
 
@@ -37,16 +53,16 @@ def set_aside(root: int, path: str, quarantine: str) -> str:
         OSError: it could not be moved at all.
     """
     folder, _, name = path.rpartition("/")
-    target = os.path.join(quarantine, path)
+    target = os.path.join(quarantine, path if len(os.fsencode(path)) <= LONGEST_KEPT else name)
     parent = opened(root, folder) if folder else os.dup(root)
     try:
         try:
             os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
             _move(parent, name, target)
         except (OSError, TooLarge):
-            beside = f"{ASIDE}{secrets.token_hex(4)}{name}"
-            os.rename(name, beside, src_dir_fd=parent, dst_dir_fd=parent)
-            return f"{folder}/{beside}" if folder else beside
+            sibling = f"{ASIDE}{secrets.token_hex(4)}{name[:_NAME_KEPT]}"
+            os.rename(name, sibling, src_dir_fd=parent, dst_dir_fd=parent)
+            return f"{folder}/{sibling}" if folder else sibling
         return target
     finally:
         os.close(parent)
@@ -82,6 +98,9 @@ def _copy_away(parent: int, name: str, target: str) -> None:
     except (OSError, TooLarge):
         _remove(None, target)
         raise
+    except RecursionError:
+        _remove(None, target)
+        raise TooLarge from None
     _remove(parent, name)
 
 

@@ -3,34 +3,40 @@
 import errno
 import os
 import stat
-import time
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mcp_toolserver.runtime.sandbox.beneath_root import is_out_of_reach, opened
-from mcp_toolserver.runtime.sandbox.fingerprint import Fingerprint, fingerprint
-from mcp_toolserver.runtime.sandbox.git_folder import pointed_to, steering
-from mcp_toolserver.runtime.sandbox.protected import GIT, protected_name
-from mcp_toolserver.runtime.sandbox.survey import Kind, Survey, protected_in, survey
-from mcp_toolserver.runtime.sandbox.walls import Walls
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
+from mcp_toolserver.runtime.sandbox.protected.fingerprint import Fingerprint, fingerprint
+from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan, Kind
+from mcp_toolserver.runtime.sandbox.protected.git_dir import hooks_and_config, pointed_to
+from mcp_toolserver.runtime.sandbox.protected.names import GIT, protected_name
+from mcp_toolserver.runtime.sandbox.protected.open_nofollow import is_out_of_reach, opened
 
 WRITING = "workspace-write"
-"""The one mode in which there are walls and something to guard within the roots."""
+"""The one mode in which there is a sandbox and something to guard within the roots."""
 
 MOST_PLACES = 400
 """Each costs a mount and a descriptor, and programs may have 1,024 of those."""
 
-Role = Literal["whole", "repository", "steering"]
+MOST_FOLDERS = 200_000
+"""With more, no command that may write is started: each check would take half a second or longer."""
+
+Role = Literal["whole", "repository", "git_hooks_and_config"]
 """All of it is protected; it is the folder of a repository; it lies in one and makes git run programs."""
 
 
 class Unprotectable(Exception):
-    """The walls cannot be built around these roots. The text is for the operator and the model."""
+    """The sandbox cannot be set up around these roots. The text is for the operator and the model."""
+
+
+class TooManyFolders(Unprotectable):
+    """There are more folders than protected names can be verified in."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class ProtectedPath:
     """A protected path that exists."""
 
     root: str
@@ -49,90 +55,88 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guarded:
+class ProtectedState:
     """What a place is before a command."""
 
-    held: int
+    descriptor: int
     """A descriptor of it; while it is open the file system gives its identity to nothing else."""
     is_folder: bool
     print: Fingerprint | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Before:
+class Snapshot:
     """What was seen before a command."""
 
-    walls: Walls
+    sandbox: SandboxSpec
     roots: Mapping[str, int]
     """The roots, each open (O_PATH will do) since the server's start."""
     mounted: bool
-    started: int = 0
-    """When, in nanoseconds since the epoch."""
-    surveys: Mapping[str, Survey] = field(default_factory=dict[str, Survey])
-    known: frozenset[tuple[str, str]] = frozenset()
-    """The keys of all places that there were."""
-    guarded: Mapping[Place, Guarded] = field(default_factory=dict[Place, Guarded])
-    """Those of them that commands could reach."""
+    protected: Mapping[ProtectedPath, ProtectedState] = field(
+        default_factory=dict[ProtectedPath, ProtectedState]
+    )
+    """The protected places that commands could reach."""
 
-    def is_pinned_only(self, place: Place) -> bool:
+    def is_pinned_only(self, place: ProtectedPath) -> bool:
         """Whether commands may write in a place, though they cannot move it."""
-        return place.role == "repository" and self.walls.git_writable
+        return place.role == "repository" and self.sandbox.git_writable
 
     def close(self) -> None:
         """Let go of the places. The roots stay open."""
-        for guarded in self.guarded.values():
-            os.close(guarded.held)
+        for protected in self.protected.values():
+            os.close(protected.descriptor)
 
 
-def survey_roots(
-    walls: Walls, roots: Mapping[str, int], known: Mapping[str, Survey] | None = None
-) -> Mapping[str, Survey]:
-    """A search of every root. One made at start spares each command most of its own."""
-    if walls.mode != WRITING:
-        return {}
-    known = known or {}
-    return {root: survey(descriptor, known.get(root)) for root, descriptor in roots.items()}
+Found = Mapping[str, Iterable[tuple[str, Kind]]]
+"""What scans found, by root."""
 
 
-def look(
-    walls: Walls,
-    roots: Mapping[str, int],
-    known: Mapping[str, Survey] | None = None,
-    *,
-    mounted: bool = True,
-) -> Before:
-    """What is there to protect, before a command; close it when done.
-
-    Unless it is `mounted` read-only, everything in it is compared afterwards.
+def found_now(sandbox: SandboxSpec, roots: Mapping[str, int]) -> Found:
+    """What a scan of every root finds; nothing where commands cannot write.
 
     Raises:
-        Unprotectable: a protected path is a symbolic link, or there are too many.
+        TooManyFolders: there are more than can be verified.
     """
-    started = time.time_ns()
-    surveys = survey_roots(walls, roots, known)
-    places = places_in(walls, roots, surveys, thorough=not mounted)
-    guarded: dict[Place, Guarded] = {}
-    before = Before(
-        walls=walls,
-        roots=roots,
-        mounted=mounted,
-        started=started,
-        surveys=surveys,
-        known=frozenset(place.key for place in places),
-        guarded=guarded,
-    )
+    if sandbox.mode != WRITING:
+        return {}
+    scans = {root: FolderScan(descriptor) for root, descriptor in roots.items()}
+    refuse_too_many(scans.values())
+    return {root: scan.found() for root, scan in scans.items()}
+
+
+def refuse_too_many(scans: Iterable[FolderScan]) -> None:
+    """Raises: TooManyFolders: the roots hold more than can be verified for every command."""
+    if (count := sum(map(len, scans))) > MOST_FOLDERS:
+        raise TooManyFolders(
+            f"The roots hold {count:,} folders, and protected names can be verified in at most "
+            f"{MOST_FOLDERS:,}. Name folders with fewer of them with --root."
+        )
+
+
+def take_snapshot(
+    sandbox: SandboxSpec, roots: Mapping[str, int], places: Iterable[ProtectedPath], *, mounted: bool = True
+) -> Snapshot:
+    """What the protected `places` are before a command; close it when done.
+
+    Unless they are `mounted` read-only, everything in them is compared afterwards.
+
+    Raises:
+        Unprotectable: one of them is a symbolic link, or there are too many.
+    """
+    protected: dict[ProtectedPath, ProtectedState] = {}
+    before = Snapshot(sandbox=sandbox, roots=roots, mounted=mounted, protected=protected)
     try:
         for place in places:
-            held = _hold(roots, place)
-            if held >= 0:
-                guarded[place] = _guard(before, place, held)
+            descriptor = _open(roots, place)
+            if descriptor >= 0:
+                protected[place] = _record(before, place, descriptor)
     except Unprotectable:
         before.close()
         raise
     return before
 
 
-def _hold(roots: Mapping[str, int], place: Place) -> int:
+def _open(roots: Mapping[str, int], place: ProtectedPath) -> int:
     """A descriptor of `place`; -1 when it has gone, or commands cannot get there."""
     try:
         if os.geteuid() == 0 and is_out_of_reach(roots[place.root], place.path):
@@ -144,31 +148,33 @@ def _hold(roots: Mapping[str, int], place: Place) -> int:
         return -1
 
 
-def _guard(before: Before, place: Place, held: int) -> Guarded:
-    mode = os.fstat(held).st_mode
+def _record(before: Snapshot, place: ProtectedPath, descriptor: int) -> ProtectedState:
+    mode = os.fstat(descriptor).st_mode
     problem = None
     if stat.S_ISLNK(mode):
         problem = Unprotectable(
             f"{place.absolute} is a symbolic link with a protected name, so it cannot be kept from commands. "
             "Put what it points to in its place, or remove it."
         )
-    elif len(before.guarded) >= MOST_PLACES:
+    elif len(before.protected) >= MOST_PLACES:
         problem = _too_many(place)
     if problem:
-        os.close(held)
+        os.close(descriptor)
         raise problem
     is_folder = stat.S_ISDIR(mode)
-    return Guarded(held=held, is_folder=is_folder, print=print_of(before, place, is_folder=is_folder))
+    return ProtectedState(
+        descriptor=descriptor, is_folder=is_folder, print=fingerprint_of(before, place, is_folder=is_folder)
+    )
 
 
-def _too_many(place: Place) -> Unprotectable:
+def _too_many(place: ProtectedPath) -> Unprotectable:
     return Unprotectable(
         f"{place.root} holds too many repositories and settings folders to protect all. "
         "Name a folder with fewer of them with --root."
     )
 
 
-def print_of(before: Before, place: Place, *, is_folder: bool) -> Fingerprint | None:
+def fingerprint_of(before: Snapshot, place: ProtectedPath, *, is_folder: bool) -> Fingerprint | None:
     """What `place` is now; None when nothing is there.
 
     A mounted folder stays read-only whatever happens in it; a mounted file does not outlive its replacement.
@@ -177,29 +183,29 @@ def print_of(before: Before, place: Place, *, is_folder: bool) -> Fingerprint | 
     return fingerprint(before.roots[place.root], place.path, contents=contents)
 
 
-def places_in(
-    walls: Walls,
+def protected_paths_in(
+    sandbox: SandboxSpec,
     roots: Mapping[str, int],
-    surveys: Mapping[str, Survey],
+    found: Found,
     *,
-    known: Container[tuple[str, str]] | None = None,
+    trusted: Container[tuple[str, str]] | None = None,
     thorough: bool = False,
-) -> tuple[Place, ...]:
-    """The protected paths of `surveys`, and those that lie in repositories or are pointed to by them.
+) -> tuple[ProtectedPath, ...]:
+    """The protected places among what was `found`, and those in repositories or pointed to by `.git` files.
 
-    With `known`, roots and paths, only what is among them counts as pointed to. Where commands cannot write
-    in repositories, only a `thorough` search looks into them.
+    With `trusted`, roots and paths, only a `.git` file that is among them counts as pointing somewhere. Where
+    commands cannot write in repositories, only a `thorough` search looks into them.
     """
-    found: dict[tuple[str, str], Place] = {}
-    private = f"{os.path.realpath(walls.state)}/"
-    inward = thorough or walls.git_writable
-    for root, seen in surveys.items():
-        finding = _Finding(roots=roots, root=root, known=known, inward=inward)
-        for path, kind in protected_in(seen):
-            if not os.path.join(root, path).startswith(private):
+    places: dict[tuple[str, str], ProtectedPath] = {}
+    private = f"{os.path.realpath(sandbox.state)}/"
+    inward = thorough or sandbox.git_writable
+    for root, entries in found.items():
+        finding = _Finding(roots=roots, root=root, trusted=trusted, inward=inward)
+        for path, kind in entries:
+            if not f"{os.path.join(root, path)}/".startswith(private):
                 for place in finding.named(path, kind):
-                    found.setdefault(place.key, place)
-    return tuple(found.values())
+                    places.setdefault(place.key, place)
+    return tuple(places.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,29 +214,27 @@ class _Finding:
 
     roots: Mapping[str, int]
     root: str
-    known: Container[tuple[str, str]] | None
+    trusted: Container[tuple[str, str]] | None
     inward: bool
 
-    def named(self, path: str, kind: Kind) -> Iterator[Place]:
+    def named(self, path: str, kind: Kind) -> Iterator[ProtectedPath]:
         is_git = protected_name(path.rpartition("/")[2]) == GIT
         if is_git and kind == "folder":
             yield from self._repository(self.root, path)
             return
-        yield Place(root=self.root, path=path, role="whole")
-        if is_git and kind == "file":
+        yield ProtectedPath(root=self.root, path=path, role="whole")
+        if is_git and kind == "file" and (self.trusted is None or (self.root, path) in self.trusted):
             yield from self._pointed_to(path)
 
-    def _pointed_to(self, path: str) -> Iterator[Place]:
+    def _pointed_to(self, path: str) -> Iterator[ProtectedPath]:
         target = pointed_to(self.roots[self.root], self.root, path) or ""
         for root in self.roots:
             start = f"{root.rstrip('/')}/"
-            inside = target.removeprefix(start)
-            wanted = self.known is None or (root, inside) in self.known
-            if target.startswith(start) and wanted and os.path.isdir(target):
-                yield from self._repository(root, inside)
+            if target.startswith(start) and os.path.isdir(target):
+                yield from self._repository(root, target.removeprefix(start))
 
-    def _repository(self, root: str, path: str) -> Iterator[Place]:
-        yield Place(root=root, path=path, role="repository")
+    def _repository(self, root: str, path: str) -> Iterator[ProtectedPath]:
+        yield ProtectedPath(root=root, path=path, role="repository")
         if self.inward:
-            for inner in steering(self.roots[root], path):
-                yield Place(root=root, path=inner, role="steering")
+            for inner in hooks_and_config(self.roots[root], path):
+                yield ProtectedPath(root=root, path=inner, role="git_hooks_and_config")

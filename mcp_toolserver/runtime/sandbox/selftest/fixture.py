@@ -1,4 +1,4 @@
-"""A small world in which the walls are tried: a root, a folder outside of it, secrets, a listening socket."""
+"""The files that the self-test works on: a root, a folder outside of it, secrets, a listening socket."""
 
 import contextlib
 import os
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mcp_toolserver.runtime.sandbox.walls import Walls
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 
 Seen = Mapping[str, tuple[int, int, int, bytes]]
 """By path: mode, time of change, of what it holds and of what it is, and what it holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scene:
+class Fixture:
     """Where everything is."""
 
     base: str
@@ -35,14 +35,14 @@ class Scene:
         """Where the listener listens, or 0."""
         return self.listener.getsockname()[1] if self.listener else 0
 
-    def walls(self, walls: Walls) -> Walls:
-        """`walls`, around this scene."""
-        return replace(walls, roots=(self.at("root"),), state=self.at("state"), hidden=(self.at("hidden"),))
+    def sandbox(self, sandbox: SandboxSpec) -> SandboxSpec:
+        """`sandbox` with the paths of this fixture."""
+        return replace(sandbox, roots=(self.at("root"),), state=self.at("state"), hidden=(self.at("hidden"),))
 
     def seen(self) -> Seen:
         """All that is there."""
         return {
-            os.path.join(top, name).removeprefix(f"{self.base}/"): _look(os.path.join(top, name))
+            os.path.join(top, name).removeprefix(f"{self.base}/"): _state_of(os.path.join(top, name))
             for top, folders, files in os.walk(self.base)
             for name in (*folders, *files)
         }
@@ -59,7 +59,7 @@ class Scene:
 
 
 @contextmanager
-def scene(state: str) -> Generator[Scene]:
+def make_fixture(state: str) -> Generator[Fixture]:
     """A scene in the server's own folder, which no command sees, or else among the temporary files.
 
     Raises:
@@ -68,16 +68,16 @@ def scene(state: str) -> Generator[Scene]:
     base = _private_folder(state)
     listener = _listener()
     try:
-        made = Scene(base=base, token=_word(), secret=_word(), listener=listener)
-        _furnish(made)
-        yield made
+        fixture = Fixture(base=base, token=_random_name(), secret=_random_name(), listener=listener)
+        _fill(fixture)
+        yield fixture
     finally:
         if listener:
             listener.close()
         _remove(base)
 
 
-def _look(path: str) -> tuple[int, int, int, bytes]:
+def _state_of(path: str) -> tuple[int, int, int, bytes]:
     found = os.lstat(path)
     content = b"" if os.path.isdir(path) else Path(path).read_bytes()
     return found.st_mode, found.st_mtime_ns, found.st_ctime_ns, content
@@ -85,15 +85,15 @@ def _look(path: str) -> tuple[int, int, int, bytes]:
 
 def _private_folder(state: str) -> str:
     for place in (state, "/var/tmp", "/tmp"):  # noqa: S108  # a name nobody can guess, for this user alone
-        folder = f"{place}/canary-{_word()}"
+        folder = f"{place}/canary-{_random_name()}"
         with contextlib.suppress(OSError):
             os.makedirs(place, mode=0o700, exist_ok=True)
             os.mkdir(folder, 0o700)
             return os.path.realpath(folder)
-    raise OSError("no private folder can be made to try the walls in")
+    raise OSError("no private folder can be made to test the sandbox in")
 
 
-def _word() -> str:
+def _random_name() -> str:
     return os.urandom(8).hex()
 
 
@@ -110,20 +110,20 @@ def _listener() -> socket.socket | None:
         return listener
 
 
-def _furnish(made: Scene) -> None:
+def _fill(fixture: Fixture) -> None:
     for folder in ("root", "root/.git", "root/.git/hooks", "outside", "state"):
-        os.mkdir(made.at(folder), 0o700)
+        os.mkdir(fixture.at(folder), 0o700)
     contents = {
-        "root/kept": made.token,
+        "root/kept": fixture.token,
         "root/.git/HEAD": "ref: refs/heads/main",
         "root/.git/config": "[core]",
         "root/.git/hooks/pre-commit": "#!/bin/sh",
         "outside/kept": "kept",
-        "state/secret": made.secret,
-        "hidden": made.secret,
+        "state/secret": fixture.secret,
+        "hidden": fixture.secret,
     }
     for name, content in contents.items():
-        file = os.open(made.at(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        file = os.open(fixture.at(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         os.write(file, f"{content}\n".encode())
         os.close(file)
 
@@ -131,12 +131,12 @@ def _furnish(made: Scene) -> None:
 def _remove(base: str) -> None:
     for top, folders, files in os.walk(base, topdown=False):
         for name in files:
-            _forget(os.unlink, f"{top}/{name}")
+            _ignoring_errors(os.unlink, f"{top}/{name}")
         for name in folders:
-            _forget(os.rmdir, f"{top}/{name}")
-    _forget(os.rmdir, base)
+            _ignoring_errors(os.rmdir, f"{top}/{name}")
+    _ignoring_errors(os.rmdir, base)
 
 
-def _forget(remove: Callable[[str], None], path: str) -> None:
+def _ignoring_errors(remove: Callable[[str], None], path: str) -> None:
     with contextlib.suppress(OSError):
         remove(path)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mcp_toolserver.runtime.sandbox.charter import find_shell
-from mcp_toolserver.runtime.sandbox.environment import DEFAULT_PATH
-from mcp_toolserver.runtime.sandbox.scene import Scene, Seen
-from mcp_toolserver.runtime.sandbox.walls import Check, Layer, Walls
+from mcp_toolserver.runtime.sandbox.broker.policy import find_shell
+from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH
+from mcp_toolserver.runtime.sandbox.layers.spec import Check, Layer, SandboxSpec
+from mcp_toolserver.runtime.sandbox.selftest.fixture import Fixture, Seen
 
 NOTES = 300
 """Characters of a failed program's output that go into a reason."""
@@ -27,32 +27,30 @@ _STATUS = ("CapEff:", "NoNewPrivs:", "Seccomp:", "Seccomp_filters:")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class Probe:
     """What is tried."""
 
-    walls: Walls
+    sandbox: SandboxSpec
     layer: Layer
     program: str = ""
     filtered: bool = True
     """Whether this machine has filters for system calls at all."""
-    ahead: bool = False
-    """Whether the command enters walls that bubblewrap built before."""
     brief: bool = False
     """Leave out what takes a program of its own to try."""
 
     @property
     def writes(self) -> bool:
         """Whether commands may write in the roots."""
-        return self.walls.mode == "workspace-write"
+        return self.sandbox.mode == "workspace-write"
 
     @property
-    def apart(self) -> bool:
+    def isolated(self) -> bool:
         """Whether the layer has mounts, processes and a network of its own."""
         return self.layer == "bubblewrap"
 
 
-Run = Callable[[Walls, Trial, str], tuple[int, str]]
-"""Start a script for /bin/sh just as a command is started: the walls, what else is tried, the script.
+Run = Callable[[SandboxSpec, Probe, str], tuple[int, str]]
+"""Start a script for /bin/sh just as a command is started: the sandbox, what else is tried, the script.
 
 It gives the exit status and the output; whatever it raises means that nothing ran."""
 
@@ -70,25 +68,25 @@ class Outcome:
 class Ended:
     """A script that ran to its end."""
 
-    trial: Trial
-    scene: Scene
-    told: Mapping[str, str]
+    probe: Probe
+    fixture: Fixture
+    printed: Mapping[str, str]
     """The first word of each line of its output, and the rest."""
     before: Seen
     after: Seen
 
 
-def attempt(trial: Trial, run: Run, made: Scene) -> Outcome:
+def run_probe(probe: Probe, run: Run, fixture: Fixture) -> Outcome:
     """Try a layer in a scene that no failed trial has left in disorder."""
-    before = made.seen()
+    before = fixture.seen()
     try:
-        status, output = run(made.walls(trial.walls), trial, script(trial, made))
+        status, output = run(fixture.sandbox(probe.sandbox), probe, script(probe, fixture))
     except Exception as error:  # noqa: BLE001  # whatever it is, this layer holds nothing
         return Outcome(problem=_one_line(f"it could not be started: {str(error) or type(error).__name__}"))
-    told = dict(line.split(" ", 1) for line in output.splitlines() if " " in line)
-    if told.get("root") != made.token:
+    printed = dict(line.split(" ", 1) for line in output.splitlines() if " " in line)
+    if printed.get("root") != fixture.token:
         return Outcome(problem=_one_line(f"it ended with status {status}: {output or 'no output'}"))
-    ended = Ended(trial=trial, scene=made, told=told, before=before, after=made.seen())
+    ended = Ended(probe=probe, fixture=fixture, printed=printed, before=before, after=fixture.seen())
     checks = tuple(_checks(ended))
     return Outcome(checks=checks, problem="; ".join(_failure(check) for check in checks if not check.held))
 
@@ -104,11 +102,11 @@ def _one_line(text: str) -> str:
 # --- what is tried ---------------------------------------------------------------------------------------
 
 
-def script(trial: Trial, made: Scene) -> str:
+def script(probe: Probe, fixture: Fixture) -> str:
     """What is run. It starts as few programs as it can: each costs as much as all the rest."""
     names = ("root", "outside", "state", "hidden")
-    root, outside, state, hidden = (shlex.quote(made.at(name)) for name in names)
-    scratch = f'"${{TMPDIR:-/tmp}}/{made.token}"'
+    root, outside, state, hidden = (shlex.quote(fixture.at(name)) for name in names)
+    scratch = f'"${{TMPDIR:-/tmp}}/{fixture.token}"'
     lines = (
         "exec 2>/dev/null",
         f'read -r line <{root}/kept && echo "root $line"',
@@ -124,23 +122,23 @@ def script(trial: Trial, made: Scene) -> str:
         f'read -r line <{hidden} && echo "hidden $line"',
         'while read -r name value; do echo "$name $value"; done </proc/self/status',
         f'read -r line </proc/{os.getpid()}/stat && echo "outsider $line"',
-        *(() if trial.brief else _with_programs(trial, made, root, outside)),
+        *(() if probe.brief else _with_programs(probe, fixture, root, outside)),
     )
     return "\n".join(lines)
 
 
-def _with_programs(trial: Trial, made: Scene, root: str, outside: str) -> Iterator[str]:
+def _with_programs(probe: Probe, fixture: Fixture, root: str, outside: str) -> Iterator[str]:
     yield f"chmod {MODE:o} {root}/kept {outside}/kept"
     yield f"mv {root}/.git {root}/moved"
-    if not trial.walls.network and made.port:
-        yield from _reach_out(trial, made.port)
+    if not probe.sandbox.network and fixture.port:
+        yield from _reach_out(probe, fixture.port)
     if program := _unshare():
         yield f"{program} --user /bin/sh -c 'echo nested namespace'"
 
 
-def _reach_out(trial: Trial, port: int) -> Iterator[str]:
+def _reach_out(probe: Probe, port: int) -> Iterator[str]:
     """Look for the listener, and connect to it."""
-    if trial.apart:
+    if probe.isolated:
         found = f'case $here in *:{port:04X}) echo "listener $here";; esac'
         yield f"while read -r _ here _; do {found}; done </proc/net/tcp"
     shell = find_shell(DEFAULT_PATH)
@@ -164,8 +162,8 @@ def _checks(ended: Ended) -> Iterator[Check]:
     yield from _files(ended)
     yield from _secrets(ended)
     yield from _process(ended)
-    if not ended.trial.brief:
-        yield from _beyond(ended)
+    if not ended.probe.brief:
+        yield from _network_and_namespaces(ended)
 
 
 def _check(name: str, seen: str) -> Check:
@@ -174,24 +172,24 @@ def _check(name: str, seen: str) -> Check:
 
 
 def _scratch(ended: Ended) -> Iterator[Check]:
-    told = ended.told
-    read = told.get("scratch") == WRITTEN
-    yield _check("temporary files can be written", "" if read else f"not in {told.get('place')}")
-    if ended.trial.apart:
-        file = f"{told.get('place')}/{ended.scene.token}"
+    printed = ended.printed
+    read = printed.get("scratch") == WRITTEN
+    yield _check("temporary files can be written", "" if read else f"not in {printed.get('place')}")
+    if ended.probe.isolated:
+        file = f"{printed.get('place')}/{ended.fixture.token}"
         shared = os.path.lexists(file)
         yield _check("temporary files are the command's own", f"{file} was made" if shared else "")
 
 
 def _files(ended: Ended) -> Iterator[Check]:
-    trial = ended.trial
-    if trial.writes:
+    probe = ended.probe
+    if probe.writes:
         yield _check("files in the root can be written", _unwritten(ended))
     else:
         yield _check("nothing in the root is changed", _changed(ended, "root"))
-    if trial.writes and trial.apart:
+    if probe.writes and probe.isolated:
         yield _check("hooks and configuration of git are not changed", _changed(ended, "root/.git"))
-    if trial.writes and not trial.apart:
+    if probe.writes and not probe.isolated:
         yield _check("files outside of the root are not written", _written(ended, "outside"))
     else:
         yield _check("nothing outside of the root is changed", _changed(ended, "outside"))
@@ -225,49 +223,49 @@ def _different(ended: Ended, folder: str, part: slice) -> str:
 def _secrets(ended: Ended) -> Iterator[Check]:
     names = {"state": "the server's own folder cannot be read", "hidden": "hidden files cannot be read"}
     for label, name in names.items():
-        read = ended.scene.secret in ended.told.get(label, "")
+        read = ended.fixture.secret in ended.printed.get(label, "")
         yield _check(name, "it was read" if read else "")
 
 
-def _beyond(ended: Ended) -> Iterator[Check]:
-    if not ended.trial.walls.network:
-        listed = "it was found among those that listen" if "listener" in ended.told else ""
-        seen = "a connection came" if ended.scene.visited() else listed
+def _network_and_namespaces(ended: Ended) -> Iterator[Check]:
+    if not ended.probe.sandbox.network:
+        listed = "it was found among those that listen" if "listener" in ended.printed else ""
+        seen = "a connection came" if ended.fixture.visited() else listed
         yield _check("a socket that listens on this machine cannot be reached", seen)
     if _unshare():
-        yield _check("no user namespace can be made", "one was made" if "nested" in ended.told else "")
+        yield _check("no user namespace can be made", "one was made" if "nested" in ended.printed else "")
 
 
 def _process(ended: Ended) -> Iterator[Check]:
-    told, trial = ended.told, ended.trial
-    if trial.apart:
-        seen = _seen_from_within(told.get("outsider", ""))
+    printed, probe = ended.printed, ended.probe
+    if probe.isolated:
+        seen = _seen_from_within(printed.get("outsider", ""))
         yield _check("processes outside cannot be seen", seen)
-    powers = told.get("CapEff:", "not told")
+    powers = printed.get("CapEff:", "not shown")
     yield _check("no power of root is left", "" if powers.strip("0") == "" else f"CapEff is {powers}")
-    bound = told.get("NoNewPrivs:", "not told")
+    bound = printed.get("NoNewPrivs:", "not shown")
     yield _check("no program gives new powers", "" if bound == "1" else f"NoNewPrivs is {bound}")
-    if trial.filtered:
-        yield _check("system calls are filtered", _unfiltered(told))
+    if probe.filtered:
+        yield _check("system calls are filtered", _unfiltered(printed))
 
 
 def _seen_from_within(line: str) -> str:
     """`line` is of the process that has our number within; it is ours when it began when we did."""
     own = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace")
-    return f"process {os.getpid()} was seen" if line and _born(line) == _born(own) else ""
+    return f"process {os.getpid()} was seen" if line and _name_and_start(line) == _name_and_start(own) else ""
 
 
-def _born(stat: str) -> tuple[str, str]:
+def _name_and_start(stat: str) -> tuple[str, str]:
     """The name of a process and when it started. The name may hold anything, `)` too."""
     name, _, rest = stat.rpartition(")")
     return name.partition("(")[2], rest.split()[19]
 
 
-def _unfiltered(told: Mapping[str, str]) -> str:
+def _unfiltered(printed: Mapping[str, str]) -> str:
     """This process may be filtered itself, so the command must be once more."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
     own = dict(line.split(None, 1) for line in lines if line.startswith(_STATUS[2:]))
     label = "Seccomp_filters:"
-    if label in own and told.get(label, "").isdigit():
-        return "" if int(told[label]) > int(own[label]) else "no filter was added"
-    return "" if told.get("Seccomp:") == "2" else f"Seccomp is {told.get('Seccomp:', 'not told')}"
+    if label in own and printed.get(label, "").isdigit():
+        return "" if int(printed[label]) > int(own[label]) else "no filter was added"
+    return "" if printed.get("Seccomp:") == "2" else f"Seccomp is {printed.get('Seccomp:', 'not shown')}"

@@ -1,4 +1,4 @@
-"""What this machine really keeps: each layer is tried, best first, before any command is let in.
+"""The self-test: tries each sandbox layer on this machine, best first, before any command may run.
 
 It fails closed. A layer that cannot be tried, or of which one check fails, is not used, and the reasons say
 what was tried and what was seen.
@@ -11,13 +11,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from mcp_toolserver.runtime.sandbox import kernel
-from mcp_toolserver.runtime.sandbox.charter import UNCONFINED
-from mcp_toolserver.runtime.sandbox.landlock import LEAST_ABI
-from mcp_toolserver.runtime.sandbox.scene import Scene, scene
-from mcp_toolserver.runtime.sandbox.syscalls import MACHINES, SECCOMP
-from mcp_toolserver.runtime.sandbox.trial import Run, Trial, attempt
-from mcp_toolserver.runtime.sandbox.walls import Check, Layer, Proof, Walls
+from mcp_toolserver.runtime.sandbox.broker.policy import UNCONFINED
+from mcp_toolserver.runtime.sandbox.layers import kernel
+from mcp_toolserver.runtime.sandbox.layers.landlock import LEAST_ABI
+from mcp_toolserver.runtime.sandbox.layers.spec import Check, Layer, Proof, SandboxSpec
+from mcp_toolserver.runtime.sandbox.layers.syscall_table import MACHINES, SECCOMP
+from mcp_toolserver.runtime.sandbox.selftest.fixture import Fixture, make_fixture
+from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run, run_probe
 
 __all__ = ["Run", "missing_filter", "prove"]
 
@@ -32,7 +32,8 @@ _SHARED = (
 )
 _COMPARED = (
     "Landlock cannot protect .git, .vscode and the like in a root that may be written: they are compared "
-    "after each run. Nor does it keep the modes and times of files elsewhere"
+    "after each run. Nor does it keep the modes and times of files elsewhere, nor before version 9 commands "
+    "from sockets outside the roots"
 )
 _NOT_ALLOWED = (
     "Landlock alone is not used where commands may write, because it cannot protect .git/hooks; "
@@ -40,16 +41,16 @@ _NOT_ALLOWED = (
 )
 
 
-def prove(walls: Walls, run: Run, *, abi: int) -> Proof:
-    """Try the layers that `walls` may use. `abi` is the version of Landlock here.
+def prove(sandbox: SandboxSpec, run: Run, *, abi: int) -> Proof:
+    """Try the layers that `sandbox` may use. `abi` is the version of Landlock here.
 
     Nothing is raised: where the proof itself goes wrong, no command runs.
     """
     try:
-        with ExitStack() as scenes:
-            return _Proving(walls=walls, run=run, abi=abi, scenes=scenes).proof()
+        with ExitStack() as fixtures:
+            return _SelfTest(sandbox=sandbox, run=run, abi=abi, fixtures=fixtures).proof()
     except Exception as error:  # noqa: BLE001  # a server without commands is better than none
-        why = f"the walls could not be tried: {str(error) or type(error).__name__}"
+        why = f"the sandbox could not be tested: {str(error) or type(error).__name__}"
         return Proof(commands="none", helpers="none", reasons=(why,))
 
 
@@ -79,15 +80,15 @@ def _faults(ask: Callable[[], object]) -> bool:
 
 
 @dataclass(kw_only=True)
-class _Proving:
-    walls: Walls
+class _SelfTest:
+    sandbox: SandboxSpec
     run: Run
     abi: int
-    scenes: ExitStack
+    fixtures: ExitStack
     unfiltered: str = field(default_factory=missing_filter)
     """Why system calls are not filtered here, or nothing."""
     reasons: list[str] = field(default_factory=list[str])
-    made: Scene | None = None
+    fixture: Fixture | None = None
 
     def proof(self) -> Proof:
         layer, tried, checks = self._commands()
@@ -97,44 +98,30 @@ class _Proving:
             helpers=helpers,
             program=tried.program if tried else "",
             filtered=not self.unfiltered,
-            ahead=tried.ahead if tried else False,
             checks=checks,
             reasons=tuple(self.reasons),
         )
 
-    def _commands(self) -> tuple[Layer, Trial | None, tuple[Check, ...]]:
+    def _commands(self) -> tuple[Layer, Probe | None, tuple[Check, ...]]:
         """The best layer that holds, how it was tried, and what was seen."""
-        if self.walls.mode == UNCONFINED:
-            self.reasons.append(f"commands run without walls in {UNCONFINED}")
+        if self.sandbox.mode == UNCONFINED:
+            self.reasons.append(f"commands run without a sandbox in {UNCONFINED}")
             return "none", None, ()
-        for program in self.walls.programs if self._may_use_bubblewrap() else ():
+        for program in self.sandbox.programs if self._may_use_bubblewrap() else ():
             filtered = not self.unfiltered
-            trial = Trial(walls=self.walls, layer="bubblewrap", program=program, filtered=filtered)
-            if found := self._with_bubblewrap(trial):
-                return "bubblewrap", *found
-        landlock = Trial(walls=self.walls, layer="landlock")
+            probe = Probe(sandbox=self.sandbox, layer="bubblewrap", program=program, filtered=filtered)
+            if checks := self._try(f"bubblewrap ({program})", probe):
+                return "bubblewrap", probe, checks
+        landlock = Probe(sandbox=self.sandbox, layer="landlock")
         if self._may_use_landlock() and (checks := self._try("Landlock", landlock)):
-            self.reasons += [_COMPARED, _SHARED] if self.walls.mode == WORKSPACE_WRITE else [_SHARED]
+            self.reasons += [_COMPARED, _SHARED] if self.sandbox.mode == WORKSPACE_WRITE else [_SHARED]
             return "landlock", landlock, checks
         return "none", None, ()
 
-    def _with_bubblewrap(self, trial: Trial) -> tuple[Trial, tuple[Check, ...]] | None:
-        """Walls built ahead are only faster: where they do not hold, others may."""
-        reasons = tuple(self.reasons)
-        for tried in (replace(trial, ahead=True), trial) if self._may_build_ahead() else (trial,):
-            self.reasons = [*reasons]
-            if checks := self._try(f"bubblewrap ({trial.program})", tried):
-                return tried, checks
-        return None
-
-    def _may_build_ahead(self) -> bool:
-        """Without signal scopes a command could kill the placeholder, whose walls it shares."""
-        return self.abi >= kernel.FIRST_ABI_WITH_SCOPES
-
     def _may_use_bubblewrap(self) -> bool:
-        if not self.walls.programs:
+        if not self.sandbox.programs:
             self.reasons.append("bubblewrap: no program was found, at /usr/bin/bwrap, in a wheel or on PATH")
-        if self.unfiltered and self.walls.network:
+        if self.unfiltered and self.sandbox.network:
             self.reasons.append(f"bubblewrap: commands may use the network, and {self.unfiltered}")
             return False
         if self.unfiltered:
@@ -145,7 +132,7 @@ class _Proving:
         missing = self._missing_for_landlock()
         if missing:
             self.reasons.append(missing)
-        elif self.walls.mode == WORKSPACE_WRITE and not self.walls.allow_degraded:
+        elif self.sandbox.mode == WORKSPACE_WRITE and not self.sandbox.allow_degraded:
             self.reasons.append(_NOT_ALLOWED)
         else:
             return True
@@ -164,18 +151,18 @@ class _Proving:
         if commands == "landlock":
             return "landlock"
         if not self._missing_for_landlock():
-            reading = replace(self.walls, mode=READ_ONLY, network=False)
-            if self._try("Landlock around helpers", Trial(walls=reading, layer="landlock", brief=True)):
+            reading = replace(self.sandbox, mode=READ_ONLY, network=False)
+            if self._try("Landlock around helpers", Probe(sandbox=reading, layer="landlock", brief=True)):
                 return "landlock"
         return commands
 
-    def _try(self, name: str, trial: Trial) -> tuple[Check, ...]:
+    def _try(self, name: str, probe: Probe) -> tuple[Check, ...]:
         """What was seen; nothing, with a reason more, when it does not hold."""
-        self.made = self.made or self.scenes.enter_context(scene(self.walls.state))
-        outcome = attempt(trial, self.run, self.made)
+        self.fixture = self.fixture or self.fixtures.enter_context(make_fixture(self.sandbox.state))
+        outcome = run_probe(probe, self.run, self.fixture)
         if outcome.problem:
             # What did not hold may have left a scene in which the next trial proves nothing.
-            self.made = None
+            self.fixture = None
             self.reasons.append(f"{name}: {outcome.problem}")
             return ()
         return outcome.checks

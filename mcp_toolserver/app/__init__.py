@@ -1,0 +1,1 @@
+"""Start-up: builds the server from settings, serves, and shuts down."""

@@ -1,0 +1,394 @@
+"""The parts put together. It imports everything, so it is imported after the broker is forked."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from anyio import create_task_group, to_thread
+
+from mcp_toolserver.app.confinement import command_bounds
+from mcp_toolserver.app.policy import build_policy, command_tools, hide_from_commands
+from mcp_toolserver.capabilities.change_events import ChangeEvents
+from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission
+from mcp_toolserver.errors import RegistrationError, SettingsError
+from mcp_toolserver.lazy import LazyCloseable
+from mcp_toolserver.pipeline.call_record import CompositeRecorder, Recorder
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.registry import Registry, discover
+from mcp_toolserver.policy.dangerous_commands import dangerous_command_check
+from mcp_toolserver.policy.rules import Policy
+from mcp_toolserver.protocol.instructions import Standing
+from mcp_toolserver.runtime.executables import HostExecutables
+from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver, relative_to
+from mcp_toolserver.runtime.files.protection import protection
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.host_services import HostServices, Provide, ServiceRequest
+from mcp_toolserver.runtime.processes.broker_client import Broker, Proof
+from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands, CommandsOfOne
+from mcp_toolserver.runtime.providers import LazyProviders, ProviderContext
+from mcp_toolserver.runtime.web.keys import key_files, read_key
+from mcp_toolserver.runtime.web.options import WebOptions, host_patterns, private_places
+from mcp_toolserver.runtime.web.options import providers as search_providers
+from mcp_toolserver.runtime.which import powershell_start
+from mcp_toolserver.settings import Settings
+from mcp_toolserver.stores.audit_entry import AuditContext
+from mcp_toolserver.stores.audit_log import AuditLog
+from mcp_toolserver.stores.database import Database
+from mcp_toolserver.stores.preferences import StoredPreferences
+from mcp_toolserver.stores.quarantine_limits import QuarantineLimits, enforce_limits
+from mcp_toolserver.stores.running_servers import RunningServer, oldest_start, sweep
+from mcp_toolserver.stores.saved_outputs import MIB, OutputLimits, OutputStore
+from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
+from mcp_toolserver.stores.todos import StoredTodos
+from mcp_toolserver.telemetry import observers
+from mcp_toolserver.text.enforcement_summary import Enforcement, summary
+from mcp_toolserver.text.shell.sandbox_hints import Confined, explain
+
+if TYPE_CHECKING:
+    from mcp_toolserver.capabilities.stored import Preference
+    from mcp_toolserver.stores.tasks import StoredTasks
+
+
+log = logging.getLogger(__name__)
+
+
+def _nothing() -> None:
+    return
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembly:
+    """A server, ready to serve or to be called."""
+
+    settings: Settings
+    dispatcher: Dispatcher
+    standing: Standing
+    roots: tuple[str, ...]
+    outputs: OutputStore
+    changes: ChangeEvents
+    database: Database
+    tasks: LazyCloseable[StoredTasks]
+    audit: AuditLog | None
+    commands: Commands | None
+    providers: LazyProviders
+    broker: Broker | None
+    running: RunningServer | None = None
+    """The record of this process in the state folder; none where nothing will be called."""
+    upkeep: Callable[[], None] = _nothing
+
+    @property
+    def patience(self) -> float:
+        """See `ending.Closing`. A container engine takes its time, and a container outlives its client."""
+        return max(0.4, self.providers.shutdown_timeout)
+
+    async def aclose(self) -> None:
+        """Kill every command and remove what was kept for callers."""
+        try:
+            # Before what they run is killed, which is not how they would have ended.
+            await self.tasks.aclose()
+            await self.providers.aclose(before_commands=True)
+            async with create_task_group() as tasks:
+                tasks.start_soon(partial(self.providers.aclose, before_commands=False))
+                if self.commands is not None:
+                    tasks.start_soon(self.commands.aclose)
+            if self.broker is not None:
+                # It may have to wait for what does not die.
+                await to_thread.run_sync(self.broker.close, abandon_on_cancel=True)
+        finally:
+            self.outputs.close()
+            self.database.close()
+            if self.running is not None:
+                self.running.close()
+            self.record()
+
+    def record(self) -> None:
+        """Write down the calls that still run, as cancelled."""
+        if self.audit is not None:
+            self.audit.close()
+
+
+def assemble(
+    settings: Settings, broker: Broker | None, found: HostExecutables, *, held_by: int | None
+) -> Assembly:
+    """Put a server together. `held_by` is the version of Landlock that confines this process, 0 for none; or
+    None where nothing will be called, and so nothing recorded.
+
+    Raises:
+        SettingsError: a tool, toolset, rule or root is unknown or wrong.
+    """
+    registry = _registry(settings)
+    facts = host_facts(settings, found, broker and broker.proof, server_landlock=held_by)
+    web = WebOptions() if settings.network == "none" else web_options(settings)
+    listed = registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
+    unlisted = registry.unlisted(settings.toolsets, listed, settings.exclude_tools)
+    policy = build_policy(settings, registry)
+    state = state_folder(settings.state_dir)
+    outputs = OutputStore(state, _output_bounds(settings))
+    audit = None if held_by is None else _audit(facts, state, values=settings.audit_values)
+    record = None if held_by is None else _running(state)
+    workspace = Workspace(
+        settings.root,
+        private=state,
+        hides=policy.hides,
+        protects=protection(
+            settings.root, mode=settings.permission_mode, git_writable=settings.git == "writable"
+        ),
+    ).recorded(record)
+    hide_from_commands(settings, policy, broker)
+    database = Database(state, workspace.roots)
+    explained = partial(explain, confined=_confined(settings))
+    limits = CommandLimits(foreground_seconds=settings.foreground_seconds)
+    commands = broker and Commands(broker, workspace, outputs, limits, explain=explained)
+    changes = ChangeEvents()
+    if commands is not None:
+        commands.tell(partial(changes.changed, "job"), partial(changes.removed, "job"))
+        changes.when_forgotten(commands.forget)
+    providers = LazyProviders(
+        ProviderContext(
+            facts=facts,
+            programs=found,
+            broker_or_none=broker,
+            commands_or_none=commands,
+            outputs=outputs,
+            roots=workspace.roots,
+            hiding=_may_hide(policy, state, workspace.roots),
+            explain=explained,
+            bounds=command_bounds(settings),
+            container_image=settings.container_image,
+            web=web,
+        )
+    )
+    changes.when_forgotten(providers.forget)
+    changes.when_forgotten(outputs.forget)
+    todos = StoredTodos(database, changed=partial(changes.changed, "todos"))
+    preferences = StoredPreferences(
+        database, _decided(settings), changed=partial(changes.changed, "preferences")
+    )
+    reasons = {need: need.unavailable(facts) for need in Capability}
+    dispatcher = Dispatcher(
+        registry=registry,
+        offered=listed | unlisted,
+        unlisted=unlisted,
+        policy=policy,
+        host=HostServices(
+            permissions={need: need.required(facts) for need, why in reasons.items() if why is None},
+            unavailable={need: why for need, why in reasons.items() if why is not None},
+            open_world=frozenset(need for need in Capability if need.is_open_world(facts)),
+            workspace=workspace,
+            outputs=outputs,
+            providers={
+                **{need: providers.provide(need) for need in Capability if need.provider},
+                **_command_services(commands, found),
+                Capability.TODOS: lambda request: todos.owned_by(request.scope.owner),
+                Capability.PREFERENCES: lambda _: preferences,
+            },
+        ),
+        objections=(dangerous_command_check(command_tools(registry)),),
+        recorder=_recorder(audit, settings),
+        raw=settings.raw_output,
+    )
+    return Assembly(
+        settings=settings,
+        dispatcher=dispatcher,
+        standing=Standing(
+            mode=settings.permission_mode,
+            commands=reasons[Capability.PROCESS] is None,
+            network=facts.is_networked,
+            summary=summary(_enforcement(facts)),
+        ),
+        audit=audit,
+        roots=workspace.roots,
+        outputs=outputs,
+        changes=changes,
+        database=database,
+        tasks=_tasks(database),
+        commands=commands,
+        providers=providers,
+        broker=broker,
+        running=record,
+        upkeep=partial(_clean_up, settings, state, record, workspace),
+    )
+
+
+def _command_services(commands: Commands | None, found: HostExecutables) -> Mapping[Capability, Provide]:
+    """Imported at start, because clients follow commands as resources too."""
+    if commands is None:
+        return {}
+
+    def within(request: ServiceRequest) -> CommandsOfOne:
+        return commands.within(request.workspace, request.scope)
+
+    services: dict[Capability, Provide] = {Capability.PROCESS: within, Capability.JOBS: within}
+    if found.powershell is not None:
+        start = powershell_start(found.powershell)
+        services[Capability.POWERSHELL] = lambda _: start
+    return services
+
+
+def _tasks(database: Database) -> LazyCloseable[StoredTasks]:
+    def make() -> StoredTasks:
+        # Few clients use tasks.
+        from mcp_toolserver.stores.tasks import StoredTasks
+
+        return StoredTasks(database)
+
+    return LazyCloseable(make)
+
+
+def _running(state: str) -> RunningServer | None:
+    try:
+        return RunningServer(state)
+    except OSError as error:
+        log.warning("this server leaves no record in the state folder: %s", error.strerror or error)
+        return None
+
+
+def _clean_up(settings: Settings, state: str, record: RunningServer | None, workspace: Workspace) -> None:
+    """Remove what servers and supervisors left that were killed, and what is too much of the quarantine.
+
+    Nothing of it is needed for serving, so a failure is logged.
+    """
+    if record is None:
+        return
+    bounds = QuarantineLimits(
+        total=settings.quarantine_size * MIB, seconds=settings.quarantine_days * 86400.0
+    )
+    try:
+        if settings.permission_mode is not Permission.READ_ONLY:
+            sweep(record.folder, workspace.open_inside)
+        if sys.platform == "linux":
+            # It needs a lock that other platforms lack.
+            from mcp_toolserver.runtime.sandbox.broker.temp_folder import sweep as sweep_scratch
+
+            sweep_scratch(state)
+        removed = enforce_limits(state, bounds, since=oldest_start(record.folder), now=time.time())
+    except OSError as error:
+        log.warning("the state folder could not be cleaned up: %s", error.strerror or error)
+        return
+    for name in removed.names:
+        log.warning("removed from quarantine, which is over its bounds: %s", name)
+    for name in removed.stuck:
+        log.warning("over the bounds of the quarantine, and could not be removed: %s", name)
+
+
+def _output_bounds(settings: Settings) -> OutputLimits:
+    return OutputLimits(
+        total=settings.output_size * MIB,
+        seconds=settings.output_hours * 3600.0,
+        reserve=settings.disk_reserve * MIB,
+    )
+
+
+def _registry(settings: Settings) -> Registry:
+    """Every tool: the server's, and the operator's own.
+
+    Raises:
+        SettingsError: one of the operator's cannot be loaded, or has a name that is taken.
+    """
+    if not settings.tool_files and not settings.tool_packages:
+        return Registry(discover())
+    # A server without them is spared this import.
+    from mcp_toolserver.custom_tools.load import load_custom_tools
+
+    own = load_custom_tools(settings.tool_files, settings.tool_packages, settings.root)
+    try:
+        return Registry((*discover(), *own))
+    except RegistrationError as error:
+        raise SettingsError(f"tools of your own: {error}; give yours another name") from None
+
+
+def _enforcement(facts: HostFacts) -> Enforcement:
+    return Enforcement(
+        mode=facts.mode.flag,
+        openat2=facts.openat2,
+        landlock=facts.server_landlock or 0,
+        commands=facts.command_sandbox,
+        filtered=facts.filters_syscalls,
+    )
+
+
+def _audit(facts: HostFacts, state: str, *, values: bool) -> AuditLog:
+    """The record of all calls, which says of each what enforced the mode."""
+    layers = {need: need.layers(facts) for need in Capability}
+    return AuditLog.open(
+        make_state_folder(state), AuditContext(mode=facts.mode.flag, layers=layers, values=values)
+    )
+
+
+def _recorder(audit: AuditLog | None, settings: Settings) -> Recorder | None:
+    found = observers(settings.log_level)
+    return CompositeRecorder(recorder=audit, observers=found) if found else audit
+
+
+def host_facts(
+    settings: Settings, found: HostExecutables, proof: Proof | None, *, server_landlock: int | None
+) -> HostFacts:
+    """The facts that decide which capabilities a server with these settings has. `proof` is what the broker
+    proved of its sandbox; None where there is no broker.
+    """
+    facts = HostFacts(
+        mode=settings.permission_mode,
+        network=settings.network,
+        git_writable=settings.git == "writable",
+        containers=settings.containers,
+        desktop_private=settings.desktop_private,
+        server_landlock=server_landlock,
+        openat2=isinstance(best_resolver(), Openat2),
+        missing_programs=found.missing,
+    )
+    if proof is None:
+        return facts
+    return replace(
+        facts,
+        starts_programs=True,
+        command_sandbox=proof.commands,
+        helper_sandbox=proof.helpers,
+        filters_syscalls=proof.filtered,
+        sandbox_problem="; ".join(proof.reasons) or "this machine has no sandbox for commands",
+    )
+
+
+def web_options(settings: Settings) -> WebOptions:
+    """What the operator decided about the web.
+
+    Raises:
+        SettingsError: a host, a network, a search engine or a key is wrong.
+    """
+    keys = {name: read_key(path) for name, path in key_files(settings.web_search_keys).items()}
+    return WebOptions(
+        hosts=host_patterns(settings.web_hosts),
+        private=private_places(settings.web_private),
+        robots=settings.web_robots,
+        providers=search_providers(settings.web_search, keys),
+    )
+
+
+def _decided(settings: Settings) -> Mapping[str, Preference]:
+    """What a caller may know of the operator's decisions, under the names of its own settings."""
+    granted = settings.permission_mode if settings.granted is None else settings.granted
+    return {
+        "permissions.defaultMode": settings.permission_mode.flag,
+        "permissions.granted": min(granted, settings.permission_mode).flag,
+        "permissions.network": settings.network,
+        "permissions.git": settings.git,
+    }
+
+
+def _confined(settings: Settings) -> Confined:
+    full = settings.permission_mode is Permission.DANGER_FULL_ACCESS
+    return Confined(
+        writes=settings.permission_mode is not Permission.READ_ONLY,
+        git=full or settings.git == "writable",
+        network=full or settings.network == "commands",
+    )
+
+
+def _may_hide(policy: Policy, state: str, roots: tuple[str, ...]) -> bool:
+    """False spares a search the question for each file."""
+    return policy.hides_anything or any(relative_to(root, state) is not None for root in roots)

@@ -1,0 +1,57 @@
+"""Builds the policy from the settings."""
+
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.pipeline.registry import Registry
+from mcp_toolserver.policy.rules import Policy, RuleContext, parse
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.settings import Settings
+from mcp_toolserver.text.search.glob import starts
+
+
+def command_tools(registry: Registry) -> frozenset[str]:
+    """Tools whose subjects are commands."""
+    return frozenset(name for name, entry in registry.entries.items() if entry.spec.kind == "execute")
+
+
+def rule_context(registry: Registry) -> RuleContext:
+    """What rules may name, and how their patterns are read."""
+    entries = registry.entries.items()
+    spoken = {name for name, entry in entries if entry.spec.kind == "fetch" and not entry.spec.url_fields}
+    sites = {name for name, entry in entries if entry.spec.url_fields and not entry.spec.path_fields}
+    return RuleContext(
+        canonical=lambda name: registry.find(name).spec.name,
+        commands=command_tools(registry),
+        texts=frozenset(spoken),
+        sites=frozenset(sites),
+    )
+
+
+def build_policy(settings: Settings, registry: Registry) -> Policy:
+    context = rule_context(registry)
+    ceiling = settings.permission_mode
+    return Policy(
+        ceiling=ceiling,
+        granted=ceiling if settings.granted is None else min(settings.granted, ceiling),
+        deny=tuple(parse(text, context) for text in settings.deny),
+        ask=tuple(parse(text, context) for text in settings.ask),
+        allow=tuple(parse(text, context) for text in settings.allow),
+    )
+
+
+def hide_from_commands(settings: Settings, policy: Policy, broker: Broker | None) -> None:
+    """Have commands kept from what deny rules on reading hide; in danger-full-access nothing is.
+
+    Raises:
+        SettingsError: commands cannot be kept from it.
+    """
+    if broker is None or settings.permission_mode is Permission.DANGER_FULL_ACCESS:
+        return
+    for pattern in policy.hidden_patterns:
+        if "/" in starts(pattern):
+            raise SettingsError(
+                f"a deny rule on reading, {pattern}, may match anywhere on this machine, and commands cannot "
+                "be kept from that; name the folder that it starts from"
+            )
+    if policy.hidden_patterns:
+        broker.hide(policy.hidden_patterns)

@@ -1,0 +1,1 @@
+"""The call pipeline: from a request to its result."""

@@ -1,0 +1,75 @@
+"""The interface between the dispatcher and the operating system's side."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol, TypeVar
+
+from mcp_toolserver.capabilities.call_scope import Report, SavedOutput, Scope
+from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
+from mcp_toolserver.errors import SandboxUnavailable, Unavailable
+from mcp_toolserver.pipeline.call import ClientFolders
+from mcp_toolserver.pipeline.user import Human
+from mcp_toolserver.pipeline.validation import Places
+from mcp_toolserver.policy.client_restrictions import ClientRestrictions
+from mcp_toolserver.tool_spec import Runtime
+
+T = TypeVar("T")
+
+
+class Host(Places, Protocol):
+    """The capabilities, paths and saved outputs of this machine, as far as one call may use them."""
+
+    @property
+    def permissions(self) -> Mapping[Capability, Permission]:
+        """The permission that each available capability requires on this host."""
+        ...
+
+    @property
+    def unavailable(self) -> Mapping[Capability, Reason]:
+        """Why each of the others is not, and why those are not that the client's own policy removes."""
+        ...
+
+    @property
+    def open_world(self) -> frozenset[Capability]:
+        """The capabilities that reach beyond this machine's files."""
+        ...
+
+    def owned_by(self, owner: str) -> "Host":
+        """The same host for the calls of `owner`, which may read the saved outputs of `owner` only."""
+        ...
+
+    def within(self, folders: ClientFolders) -> "Host":
+        """The same host, restricted to those of `folders` that lie inside its own roots. Blocks."""
+        ...
+
+    async def look_up(self, client: str, work: Callable[[], T]) -> T:
+        """The result of `work`, which blocks while it resolves paths that `client` named.
+
+        Raises:
+            TimedOut: it takes too long.
+        """
+        ...
+
+    def narrowed(self, narrowing: ClientRestrictions) -> "Host":
+        """The same host, restricted to what `narrowing` allows. Blocks."""
+        ...
+
+    def runtime(self, needs: frozenset[Capability], report: Report, human: Human, scope: Scope) -> Runtime:
+        """A runtime with these capabilities and no others."""
+        ...
+
+    async def save(self, text: str) -> SavedOutput:
+        """Save a long text for the caller. Raises: OSError: it cannot be saved."""
+        ...
+
+
+def unavailable_error(tool: str, needs: Collection[Capability], host: Host) -> Unavailable:
+    """The error that says why `tool`, which needs these capabilities, cannot run here."""
+    found = reasons(needs, host)
+    if sandbox := [why.text for why in found if why.kind == "sandbox"]:
+        return SandboxUnavailable(sandbox[0])
+    return Unavailable(f"{tool} is not available: {found[0].text}.")
+
+
+def reasons(needs: Collection[Capability], host: Host) -> list[Reason]:
+    """Why those of `needs` that are not available are not."""
+    return [why for need, why in host.unavailable.items() if need in needs]

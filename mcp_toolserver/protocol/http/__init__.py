@@ -1,0 +1,1 @@
+"""HTTP transports and the checks in front of them."""

@@ -1,0 +1,1 @@
+"""Resources, prompts, completions and subscriptions."""

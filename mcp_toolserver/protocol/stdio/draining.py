@@ -1,0 +1,138 @@
+"""Drains a connection whose input has ended, because its output may still have a reader.
+
+A shell script pipes requests into the server and reads the answers. Requests that only read get a few seconds
+to finish; commands and requests that change something are cancelled at once.
+"""
+
+from collections.abc import Callable
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    CONNECTION_CLOSED,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    RequestId,
+)
+
+from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.errors import UnknownTool
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.protocol.counted_streams import ConnectionStats
+from mcp_toolserver.protocol.stdio.line_streams import LineWriter
+from mcp_toolserver.protocol.translate import only_reads
+
+READ_SECONDS = 5.0
+"""How long requests that only read may take after the end of input."""
+
+_READING = frozenset(
+    {
+        "initialize",
+        "server/discover",
+        "ping",
+        "logging/setLevel",
+        "tools/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "prompts/list",
+        "prompts/get",
+        "completion/complete",
+    }
+)
+
+_NOT_WAITED_FOR = frozenset(
+    {
+        Capability.PROCESS,
+        Capability.SESSIONS,
+        Capability.POWERSHELL,
+        Capability.CONTAINERS,
+        Capability.CLONES,
+        Capability.LANGUAGES,
+        # Nobody can answer a question any more.
+        Capability.ASK,
+    }
+)
+"""Capabilities of tools that start a command or wait for the client."""
+
+
+def reads(dispatcher: Dispatcher) -> Callable[[JSONRPCRequest], bool]:
+    """A predicate: the request only reads and starts no command, so it is answered after the end of input."""
+
+    def only_reading(request: JSONRPCRequest) -> bool:
+        if request.method != "tools/call":
+            return request.method in _READING
+        try:
+            entry = dispatcher.registry.find(str((request.params or {}).get("name")))
+        except UnknownTool:
+            # The answer is an error, which takes no time.
+            return True
+        if entry.spec.forwards or entry.spec.needs & _NOT_WAITED_FOR:
+            return False
+        return only_reads(entry, dispatcher.level(entry), dispatcher.reach(entry))
+
+    return only_reading
+
+
+class Draining:
+    """Finishes or cancels the requests of one connection when its input ends."""
+
+    def __init__(
+        self,
+        stats: ConnectionStats,
+        writer: LineWriter,
+        reads: Callable[[JSONRPCRequest], bool],
+        ended: Callable[[], None],
+        *,
+        seconds: float = READ_SECONDS,
+    ) -> None:
+        self._stats = stats
+        self._writer = writer
+        self._reads = reads
+        self._ended = ended
+        self._seconds = seconds
+        self._cancelled: set[RequestId] = set()
+
+    async def next_cancellation(self) -> SessionMessage | None:
+        """After the end of input: the next cancellation, to be handled as if the client had sent it.
+
+        Returns None, after calling `ended`, once the requests that only read are answered, the client stopped
+        reading, or the time is over.
+        """
+        if self._is_reading():
+            for request in self._stats.in_progress:
+                if not self._reads(request) and request.id not in self._cancelled:
+                    self._cancelled.add(request.id)
+                    return _cancellation(request.id)
+            await self._finish_reading()
+        self._ended()
+        return None
+
+    async def dropped(self, request_id: RequestId) -> None:
+        """Answer a request that was cancelled here, because its client did not cancel it."""
+        if request_id in self._cancelled:
+            error = ErrorData(code=CONNECTION_CLOSED, message="Connection closed")
+            await self._writer.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error)))
+
+    def _is_reading(self) -> bool:
+        return any(self._reads(request) for request in self._stats.in_progress)
+
+    async def _finish_reading(self) -> None:
+        with anyio.move_on_after(self._seconds):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._give_up_unread, tasks.cancel_scope)
+                while self._is_reading():
+                    await self._stats.wait_for_settled()
+                tasks.cancel_scope.cancel()
+
+    async def _give_up_unread(self, scope: anyio.CancelScope) -> None:
+        await self._writer.wait_for_reader_gone()
+        scope.cancel()
+
+
+def _cancellation(request_id: RequestId) -> SessionMessage:
+    params = {"requestId": request_id, "reason": "the input has ended"}
+    message = JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=params)
+    return SessionMessage(message)

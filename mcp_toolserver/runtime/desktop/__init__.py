@@ -1,0 +1,1 @@
+"""Uses the user's desktop through helper programs."""

@@ -1,0 +1,1 @@
+"""The workspace: path resolution, reading, atomic writes."""

@@ -1,0 +1,76 @@
+"""Resolves the paths that clients give in worker threads.
+
+A look-up on a file system that does not answer, such as a network mount whose server is gone, cannot be
+interrupted: its thread stays until the file system answers. So the number of threads per client is limited,
+and each look-up has a deadline, so that other clients are not blocked.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock
+from typing import TypeVar
+
+import anyio
+from anyio import CapacityLimiter, to_thread
+
+from mcp_toolserver.errors import TimedOut
+from mcp_toolserver.pipeline.fair_semaphore import FairSemaphore
+
+T = TypeVar("T")
+
+THREADS = 128
+"""Concurrent look-ups; a hung one counts until its file system answers."""
+
+THREADS_OF_ONE = 16
+"""Concurrent look-ups of one client."""
+
+SECONDS = 5.0
+"""The deadline of a look-up, including the time in the queue."""
+
+
+class PathLookups:
+    """Runs look-ups for clients, by name."""
+
+    def __init__(self, *, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
+        self._turns = FairSemaphore(THREADS, THREADS_OF_ONE)
+        # The semaphore is the limit. A limit of the thread pool's own would end with the wait for a thread.
+        self._no_limit = CapacityLimiter(math.inf)
+
+    async def run(self, client: str, work: Callable[[], T]) -> T:
+        """Run `work`, which looks up paths for `client` and changes nothing, and return its result.
+
+        Raises:
+            TimedOut: the file system did not answer in time.
+        """
+        with anyio.move_on_after(self._seconds):
+            await self._turns.take(client)
+            return await self._in_thread(client, work)
+        raise TimedOut(
+            f"A path could not be looked up within {self._seconds:g} s: the file system that it lies on does "
+            "not answer. Nothing was done. Use another path, or ask the user to check the mount."
+        )
+
+    async def _in_thread(self, client: str, work: Callable[[], T]) -> T:
+        """Run `work`, and release the slot when the thread ends, which may be after the caller has left."""
+        loop = asyncio.get_running_loop()
+        begun = Lock()
+        """Taken by the thread when it begins, or by the caller when it leaves before that."""
+
+        def run() -> T:
+            if not begun.acquire(blocking=False):
+                raise RuntimeError("the caller left before the look-up began")
+            try:
+                return work()
+            finally:
+                # A closed event loop does not need the slot.
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(self._turns.give_back, client)
+
+        try:
+            return await to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._no_limit)
+        finally:
+            if begun.acquire(blocking=False):
+                self._turns.give_back(client)

@@ -1,0 +1,27 @@
+"""Decides which paths file tools leave alone in workspace-write, just as commands do."""
+
+import os
+from collections.abc import Callable, Sequence
+
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.runtime.files.path_resolver import relative_to
+from mcp_toolserver.runtime.sandbox.protected.names import is_protected
+
+_PROTECTED = "is protected: programs act upon it unasked, so no tool changes it in workspace-write. "
+
+
+def protection(roots: Sequence[str], *, mode: Permission, git_writable: bool) -> Callable[[str], str | None]:
+    """A function that says why an absolute path must not be written; None where it may."""
+    real_roots = tuple(map(os.path.realpath, roots))
+
+    def protects(absolute: str) -> str | None:
+        if mode is not Permission.WORKSPACE_WRITE:
+            return None
+        inner = next((found for root in real_roots if (found := relative_to(root, absolute)) is not None), "")
+        if not is_protected(inner, git_writable=git_writable):
+            return None
+        git = not git_writable and not is_protected(inner, git_writable=True)
+        remedy = "The operator can start the server with --git writable." if git else "Tell the user instead."
+        return _PROTECTED + remedy
+
+    return protects

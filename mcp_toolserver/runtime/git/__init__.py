@@ -1,0 +1,1 @@
+"""Git: read-only commands and clones."""

@@ -1,0 +1,155 @@
+"""The services of this host, and the runtime of one call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from anyio import to_thread
+
+from mcp_toolserver.capabilities.call_scope import LOCAL
+from mcp_toolserver.capabilities.custom_tools import CustomToolContext
+from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
+from mcp_toolserver.pipeline.call import ClientFolders
+from mcp_toolserver.pipeline.user import Human
+from mcp_toolserver.policy.client_restrictions import ClientRestrictions
+from mcp_toolserver.runtime.clock import SystemClock
+from mcp_toolserver.runtime.files.lookups import PathLookups
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.tool_spec import Runtime
+
+if TYPE_CHECKING:
+    from mcp_toolserver.capabilities.call_scope import Report, SavedOutput, Scope
+    from mcp_toolserver.capabilities.files import CanonicalPath, Files
+
+T = TypeVar("T")
+
+
+class SavedOutputs(Protocol):
+    """Stores results too long to send for the owner of the call."""
+
+    def folder(self, owner: str) -> str | None:
+        """The absolute path of the folder with those of `owner`, once there is one."""
+        ...
+
+    async def save(self, text: str, owner: str) -> SavedOutput:
+        """Raises: OSError: the text cannot be saved."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceRequest:
+    """The call that needs the service of a capability."""
+
+    capability: Capability
+    needs: frozenset[Capability]
+    """Every capability that the tool declares."""
+    workspace: Workspace
+    scope: Scope
+    human: Human
+
+
+Provide = Callable[[ServiceRequest], object]
+"""Returns the service of a capability for one call."""
+
+
+def _files(request: ServiceRequest) -> Files:
+    return request.workspace.files(write=Capability.FS_WRITE in request.needs)
+
+
+def _custom_tool_context(request: ServiceRequest) -> CustomToolContext:
+    return CustomToolContext(folder=next(iter(request.workspace.roots), ""), session=request.scope.session)
+
+
+_CLOCK = SystemClock()
+
+BUILT_IN: Mapping[Capability, Provide] = {
+    Capability.FS_READ: _files,
+    Capability.FS_WRITE: _files,
+    Capability.CLOCK: lambda _: _CLOCK,
+    Capability.ASK: lambda request: request.human.ask,
+    Capability.TELL: lambda request: request.human.tell,
+    Capability.CATALOGUE: lambda request: request.scope.catalogue,
+    Capability.OWN_CODE: _custom_tool_context,
+}
+"""What needs nothing beyond the call itself."""
+
+
+async def _compute(work: Callable[[], T]) -> T:
+    return await to_thread.run_sync(work, abandon_on_cancel=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostServices:
+    """Implements `Host`."""
+
+    permissions: Mapping[Capability, Permission]
+    """The permission that each available capability requires on this host."""
+    unavailable: Mapping[Capability, Reason] = field(default_factory=dict[Capability, Reason])
+    open_world: frozenset[Capability] = frozenset({Capability.PROCESS})
+    """Capabilities that reach beyond this machine's files."""
+    workspace: Workspace
+    outputs: SavedOutputs
+    owner: str = LOCAL
+    """The owner of the calls it serves."""
+    providers: Mapping[Capability, Provide] = field(default_factory=dict[Capability, Provide])
+    """Those beyond `BUILT_IN`."""
+    lookups: PathLookups = field(default_factory=PathLookups)
+
+    def owned_by(self, owner: str) -> HostServices:
+        """See `Host.owned_by`."""
+        workspace = self.workspace.reading(self.outputs.folder(owner))
+        return replace(self, owner=owner, workspace=workspace)
+
+    def within(self, folders: ClientFolders) -> HostServices:
+        """See `Host.within`."""
+        return replace(self, workspace=self.workspace.within(folders.paths, folders.why))
+
+    async def look_up(self, client: str, work: Callable[[], T]) -> T:
+        """See `PathLookups.run`."""
+        return await self.lookups.run(client, work)
+
+    def narrowed(self, narrowing: ClientRestrictions) -> HostServices:
+        """See `Host.narrowed`. Commands stay available only where their sandbox enforces `narrowing`."""
+        within = narrowing.resolved(os.path.realpath)
+        place, roots = self.workspace, self.workspace.roots
+        held = all(map(within.writes, roots)) and all(
+            place.is_protected(kept) for root in roots for kept in within.protected_paths(root)
+        )
+
+        def objects(absolute: str) -> str | None:
+            why = f"may not be written: {within.source} allows that elsewhere only. Ask the user."
+            return None if within.writes(absolute) else why
+
+        removed = within.removed_capabilities(self.permissions, self.open_world, held=held)
+        unavailable = {**self.unavailable, **{need: Reason("client", why) for need, why in removed.items()}}
+        return replace(self, workspace=place.guarded(objects), unavailable=unavailable)
+
+    def canonical(self, path: str) -> CanonicalPath:
+        """See `Workspace.canonical`."""
+        return self.workspace.canonical(path)
+
+    def spellings(self, path: CanonicalPath) -> tuple[str, ...]:
+        """See `Workspace.spellings`."""
+        return self.workspace.spellings(path)
+
+    async def save(self, text: str) -> SavedOutput:
+        """See `OutputSaver.save`."""
+        return await self.outputs.save(text, self.owner)
+
+    def runtime(self, needs: frozenset[Capability], report: Report, human: Human, scope: Scope) -> Runtime:
+        """See `Host.runtime`."""
+        services = {need: self._service(need, needs, human, scope) for need in needs}
+        return Runtime(services=services, report=report, compute=_compute)
+
+    def _service(
+        self, capability: Capability, needs: frozenset[Capability], human: Human, scope: Scope
+    ) -> object:
+        provide = self.providers.get(capability) or BUILT_IN[capability]
+        return provide(
+            ServiceRequest(
+                capability=capability, needs=needs, workspace=self.workspace, scope=scope, human=human
+            )
+        )

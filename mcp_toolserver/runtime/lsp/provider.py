@@ -1,0 +1,19 @@
+"""Provides `Languages` by language servers; where no command may run, by a search."""
+
+from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.runtime.lsp.service import LanguageServers
+from mcp_toolserver.runtime.providers import Provider, ProviderContext
+from mcp_toolserver.runtime.search.provider import search_in
+
+
+def provider(context: ProviderContext) -> Provider:
+    """See `providers`."""
+    runs_commands = Capability.PROCESS.unavailable(context.facts) is None
+    servers = LanguageServers(
+        context.broker if runs_commands else None,
+        context.programs.path,
+        context.roots,
+        search_in(context),
+        hiding=context.hiding,
+    )
+    return Provider(provide=lambda request: servers.within(request.workspace), aclose=servers.aclose)

@@ -1,0 +1,1 @@
+"""Programs that the server starts, through the process broker."""

@@ -1,0 +1,153 @@
+"""Long-running commands with open standard input: language servers and interpreter sessions.
+
+They run in the same sandbox as other commands and end with the server.
+"""
+
+import contextlib
+import os
+import shlex
+from collections.abc import Sequence
+
+import anyio
+
+from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.runtime.processes.broker_client import Broker, unstartable
+from mcp_toolserver.runtime.processes.child import Child, PipeReader
+from mcp_toolserver.runtime.processes.launcher import Exit
+from mcp_toolserver.runtime.processes.spawn import CHUNK, Spawned, spawn
+from mcp_toolserver.runtime.sandbox.broker.messages import Script
+
+MAX_STDERR = 64 << 10
+"""The process keeps this many of the last bytes of standard error."""
+
+END_SECONDS = 5.0
+"""How long `end` waits for the supervisor to report that every process has ended."""
+
+
+class InteractiveProcess:
+    """A running process. At most one task may write and one may read at a time."""
+
+    def __init__(self, spawned: Spawned, stdin: int) -> None:
+        assert spawned.errors is not None
+        self._stdin = stdin
+        self._output = spawned.output
+        self._stderr = bytearray()
+        self._errors = PipeReader(spawned.errors, self._add_stderr)
+        self._child = Child(spawned.control, self._errors.finish)
+        self._open = True
+
+    @property
+    def exit(self) -> Exit | None:
+        """How it ended; None while it runs."""
+        return self._child.exit
+
+    def try_write(self, data: bytes) -> int:
+        """Write what fits into its standard input without blocking; returns the number of bytes.
+
+        Must not be called while a task is in `write`.
+        """
+        try:
+            return os.write(self._stdin, data)
+        except OSError:
+            return 0
+
+    async def write(self, data: bytes) -> None:
+        """Write all of `data` to its standard input.
+
+        Raises:
+            Unavailable: the process no longer reads.
+        """
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[os.write(self._stdin, rest) :]
+            except BlockingIOError:
+                # After `finish`, the next attempt to write says that nobody reads.
+                with contextlib.suppress(anyio.ClosedResourceError):
+                    await anyio.wait_writable(self._stdin)
+            except OSError:
+                raise Unavailable("The program that was talked to has ended.") from None
+
+    def finish(self) -> None:
+        """Close its standard input."""
+        if self._stdin >= 0:
+            anyio.notify_closing(self._stdin)
+            os.close(self._stdin)
+            self._stdin = -1
+
+    async def read(self) -> bytes:
+        """Read the next chunk of standard output, at most 1 MiB; empty at end of file and after `end`."""
+        while self._output >= 0:
+            try:
+                return os.read(self._output, CHUNK)
+            except BlockingIOError:
+                # After `end`, its number may be another file's, so it is looked at anew.
+                with contextlib.suppress(anyio.ClosedResourceError):
+                    await anyio.wait_readable(self._output)
+        return b""
+
+    async def check(self) -> tuple[str, ...]:
+        """Verify protected names now; returns the notes since the last check, in sentences."""
+        await self._child.check()
+        return self._child.take_notes()
+
+    async def wait(self) -> Exit:
+        """Wait until the process and everything it started have ended."""
+        return await self._child.wait()
+
+    def stderr(self) -> bytes:
+        """The last 64 KiB of its standard error."""
+        return bytes(self._stderr)
+
+    async def end(self) -> None:
+        """Kill the process and everything it started, and release its descriptors."""
+        if not self._open:
+            return
+        self._open = False
+        await self._child.end(END_SECONDS)
+        self._errors.close()
+        self.finish()
+        anyio.notify_closing(self._output)
+        os.close(self._output)
+        self._output = -1
+
+    async def started(self) -> None:
+        """See `Child.started`."""
+        await self._child.started()
+
+    def _add_stderr(self, data: bytes) -> None:
+        self._stderr += data
+        del self._stderr[:-MAX_STDERR]
+
+
+async def start_interactive(
+    broker: Broker, argv: Sequence[str], *, cwd: int, roots: Sequence[str] | None = None
+) -> InteractiveProcess:
+    """Start `argv` in a command's sandbox, in the folder open as descriptor `cwd`.
+
+    Of the server's roots the process sees only `roots`, each a root or a folder in one; None means all.
+
+    Raises:
+        Unavailable: it cannot be started.
+    """
+    try:
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+    except OSError as error:
+        raise unstartable(error) from None
+    os.set_blocking(writing, False)
+    try:
+        shown = None if roots is None else tuple(roots)
+        script = Script(script=f"exec {shlex.join(argv)}", timeout=None, roots=shown)
+        spawned = spawn(broker, script, cwd=cwd, stdin=reading, separate_stderr=True)
+    except BaseException:
+        os.close(writing)
+        raise
+    finally:
+        os.close(reading)
+    process = InteractiveProcess(spawned, writing)
+    try:
+        await process.started()
+    except BaseException:
+        await process.end()
+        raise
+    return process

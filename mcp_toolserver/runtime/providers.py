@@ -1,0 +1,112 @@
+"""Loads the providers of capabilities on first use, so that start-up does not wait for their imports.
+
+`Capability.provider` names the module. Its function `provider(context)` returns a `Provider`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from anyio import create_task_group
+
+if TYPE_CHECKING:
+    from mcp_toolserver.capabilities.permissions import Capability, HostFacts
+    from mcp_toolserver.runtime.executables import HostExecutables
+    from mcp_toolserver.runtime.host_services import Provide, ServiceRequest
+    from mcp_toolserver.runtime.processes.broker_client import Broker
+    from mcp_toolserver.runtime.processes.commands import Commands
+    from mcp_toolserver.runtime.processes.output_capture import Sink
+    from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
+    from mcp_toolserver.runtime.web.options import WebOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProviderContext:
+    """What providers are built from."""
+
+    facts: HostFacts
+    programs: HostExecutables
+    broker_or_none: Broker | None
+    """None where the server cannot start programs; no capability that needs it is available there."""
+    commands_or_none: Commands | None
+    outputs: Sink
+    roots: tuple[str, ...]
+    hiding: bool
+    """Whether rules hide files, so that results have to be filtered."""
+    explain: Callable[[str], tuple[str, ...]]
+    """Explains what the sandbox refused, from the output of a command."""
+    bounds: CommandBounds
+    container_image: str
+    web: WebOptions
+
+    @property
+    def broker(self) -> Broker:
+        """The broker that starts programs."""
+        assert self.broker_or_none is not None
+        return self.broker_or_none
+
+    @property
+    def commands(self) -> Commands:
+        """The commands of this server."""
+        assert self.commands_or_none is not None
+        return self.commands_or_none
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provider:
+    """Provides the service of one or more capabilities for as long as the server runs."""
+
+    provide: Provide
+    forget: Callable[[str], None] | None = None
+    """Drops what belongs to an owner who does not come back."""
+    aclose: Callable[[], Coroutine[None, None, None]] | None = None
+    needs_commands_to_close: bool = False
+    """Whether it closes before the commands are killed."""
+    shutdown_timeout: Callable[[], float] | None = None
+    """Seconds that closing may take, where that is longer than usual."""
+
+
+class LazyProviders:
+    """All providers of one server."""
+
+    def __init__(self, context: ProviderContext) -> None:
+        self._context = context
+        self._loaded: dict[str, Provider] = {}
+
+    def provide(self, capability: Capability) -> Provide:
+        """A function that loads the provider of `capability` with the first call that needs it."""
+
+        def provide(request: ServiceRequest) -> object:
+            return self.load(capability.provider).provide(request)
+
+        return provide
+
+    def load(self, module: str) -> Provider:
+        """The provider in `module`, which is below `runtime/`."""
+        if module not in self._loaded:
+            make: Callable[[ProviderContext], Provider]
+            make = import_module(f"mcp_toolserver.runtime.{module}").provider
+            self._loaded[module] = make(self._context)
+        return self._loaded[module]
+
+    @property
+    def shutdown_timeout(self) -> float:
+        """The longest that closing a provider may take; 0 where none is slow."""
+        slow = (made.shutdown_timeout() for made in self._loaded.values() if made.shutdown_timeout)
+        return max(slow, default=0.0)
+
+    def forget(self, owner: str) -> None:
+        """Drop what belongs to an owner who does not come back."""
+        for made in self._loaded.values():
+            if made.forget is not None:
+                made.forget(owner)
+
+    async def aclose(self, *, before_commands: bool) -> None:
+        """Close the providers that were loaded, at the same time."""
+        async with create_task_group() as tasks:
+            for made in self._loaded.values():
+                if made.aclose is not None and made.needs_commands_to_close == before_commands:
+                    tasks.start_soon(made.aclose)

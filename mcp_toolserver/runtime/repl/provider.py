@@ -1,0 +1,14 @@
+"""Provides `Sessions`: interpreters that keep their state from call to call."""
+
+from mcp_toolserver.runtime.providers import Provider, ProviderContext
+from mcp_toolserver.runtime.repl.sessions import Interpreters
+
+
+def provider(context: ProviderContext) -> Provider:
+    """See `providers`."""
+    sessions = Interpreters(context.broker, context.outputs, explain=context.explain)
+    return Provider(
+        provide=lambda request: sessions.within(request.workspace, request.scope),
+        forget=sessions.forget,
+        aclose=sessions.aclose,
+    )

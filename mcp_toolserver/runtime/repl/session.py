@@ -1,0 +1,219 @@
+"""Runs code in one interpreter session and collects its results."""
+
+import contextlib
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import anyio
+import anyio.lowlevel
+
+from mcp_toolserver.capabilities.call_scope import LOCAL, Report
+from mcp_toolserver.capabilities.processes import JobState
+from mcp_toolserver.capabilities.repl import Evaluation
+from mcp_toolserver.errors import SandboxUnavailable, Unavailable
+from mcp_toolserver.runtime.processes.child import LOST
+from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
+from mcp_toolserver.runtime.processes.launcher import NOT_VERIFIED, UNVERIFIED, Exit
+from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits, Sink
+from mcp_toolserver.runtime.repl.driver_protocol import Decoder, DriverProtocolError, OngoingEvaluation
+
+MAX_STARTUP_OUTPUT = 500
+"""Bytes of output shown for an interpreter that did not start."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionLimits:
+    """Bounds of one session."""
+
+    start_seconds: float = 30.0
+    interrupt_seconds: float = 5.0
+    """How long code may continue after an interrupt before the session is killed."""
+    progress_seconds: float = 2.0
+    """Seconds between progress reports."""
+    pictures: int = 10
+    picture_bytes: int = 5 << 20
+    capture: CaptureLimits = field(default_factory=CaptureLimits)
+
+
+class Session:
+    """An interpreter process and its protocol state."""
+
+    def __init__(
+        self, process: InteractiveProcess, sink: Sink, limits: SessionLimits, *, owner: str = LOCAL
+    ) -> None:
+        self._process = process
+        self._owner = owner
+        self._sink = sink
+        self._limits = limits
+        self._decoder = Decoder()
+        self._distrusted = False
+        self._is_closed = False
+        """The process closed its output or was given up."""
+        self.lock = anyio.Lock()
+        """Held while code runs."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the session can run more code, as far as is known."""
+        return not (self._is_closed or self._distrusted) and self._process.exit is None
+
+    async def start(self) -> str:
+        """Wait until the session is ready; return the missing program, or an empty string.
+
+        Raises:
+            Unavailable: the interpreter did not start.
+        """
+        output = bytearray()
+        evaluation = self._new_evaluation("", output.extend)
+        with anyio.move_on_after(self._limits.start_seconds):
+            while not (evaluation.ready or self._is_finished(evaluation)):
+                await self._receive(evaluation)
+        if evaluation.ready or evaluation.missing:
+            return evaluation.missing
+        await self.end()
+        raise _start_failure(
+            self._exit,
+            bytes(output[-MAX_STARTUP_OUTPUT:] or self._process.stderr()[-MAX_STARTUP_OUTPUT:]),
+        )
+
+    async def run(self, code: str, timeout: float, report: Report) -> Evaluation:
+        """Run code until it finishes, or interrupt it at the timeout."""
+        began = time.monotonic()
+        capture = Capture(self._sink, self._limits.capture, owner=self._owner)
+        evaluation = self._new_evaluation(secrets.token_hex(8), capture.add)
+        try:
+            # Record changes the user made in the meantime, so that they are not attributed to this code.
+            notes = await self._process.check()
+            with anyio.move_on_after(timeout):
+                await self._send({"run": code, "tag": evaluation.tag})
+                await self._wait(evaluation, report)
+            timed_out = not self._is_finished(evaluation)
+            await self._interrupt(evaluation)
+            notes += await self._process.check()
+            well = self._has_status(evaluation) and self._process.exit is None
+            gone = "" if well else await self._exit_reason(evaluation, timed_out=timed_out)
+            state = replace(_state(capture, evaluation, time.monotonic() - began), notes=notes)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._interrupt(evaluation)
+            raise
+        finally:
+            capture.close()
+        return Evaluation(
+            state=state,
+            pictures=tuple(evaluation.pictures),
+            dropped=evaluation.dropped,
+            timed_out=timed_out,
+            gone=gone,
+        )
+
+    async def end(self) -> None:
+        """Kill the interpreter and everything it started."""
+        await self._process.end()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for the user about the end of the session."""
+        return self._exit.notes
+
+    @property
+    def _exit(self) -> Exit:
+        return self._process.exit or LOST
+
+    def _new_evaluation(self, tag: str, on_output: Callable[[bytes], None]) -> OngoingEvaluation:
+        limits = self._limits
+        return OngoingEvaluation(
+            tag=tag, on_output=on_output, max_pictures=limits.pictures, max_picture_bytes=limits.picture_bytes
+        )
+
+    def _is_finished(self, evaluation: OngoingEvaluation) -> bool:
+        return evaluation.is_finished or self._distrusted or self._is_closed
+
+    def _has_status(self, evaluation: OngoingEvaluation) -> bool:
+        return evaluation.status is not None and not self._distrusted
+
+    async def _wait(self, evaluation: OngoingEvaluation, report: Report) -> None:
+        """Process messages until the evaluation finishes, and report progress."""
+        began = time.monotonic()
+        while not self._is_finished(evaluation):
+            with anyio.move_on_after(self._limits.progress_seconds):
+                while not self._is_finished(evaluation):
+                    await self._receive(evaluation)
+            if not self._is_finished(evaluation):
+                await report(f"running for {time.monotonic() - began:.0f} s")
+
+    async def _interrupt(self, evaluation: OngoingEvaluation) -> None:
+        """Interrupt running code and wait briefly for it to stop."""
+        if self._is_finished(evaluation):
+            return
+        with anyio.move_on_after(self._limits.interrupt_seconds):
+            await self._send({"interrupt": True})
+            while not self._is_finished(evaluation):
+                await self._receive(evaluation)
+        # Code that continues would print into the next evaluation.
+        self._is_closed |= not self._is_finished(evaluation)
+
+    async def _send(self, message: Mapping[str, object]) -> None:
+        # The next read reports that the process ended.
+        with contextlib.suppress(Unavailable):
+            await self._process.write(json.dumps(message).encode() + b"\n")
+
+    async def _receive(self, evaluation: OngoingEvaluation) -> None:
+        data = await self._process.read()
+        self._is_closed = not data
+        try:
+            for message in self._decoder.feed(data):
+                evaluation.apply(message)
+        except DriverProtocolError:
+            self._distrusted = True
+        # Yield, so that heavy output blocks neither other tasks nor the timeout.
+        await anyio.lowlevel.checkpoint()
+
+    async def _exit_reason(self, evaluation: OngoingEvaluation, *, timed_out: bool) -> str:
+        """Return why the session ended, as a phrase that follows "the session"."""
+        await self.end()
+        if self._exit.reason == "over a limit":
+            return (
+                f"was killed: it used {self._exit.detail}, which only the operator of this server can allow"
+            )
+        if self._exit.reason == "uncovered":
+            return f"was stopped: {self._exit.detail}"
+        if self._exit.reason in UNVERIFIED:
+            return f"was killed: {NOT_VERIFIED}"
+        if evaluation.ended is not None:
+            return f"ended with exit status {evaluation.ended}"
+        if self._distrusted:
+            return "was killed: its code wrote to the driver's channel"
+        return "was killed: its code did not stop when interrupted" if timed_out else "was killed"
+
+
+def _state(capture: Capture, evaluation: OngoingEvaluation, seconds: float) -> JobState:
+    excerpt = capture.excerpt(last=True)
+    return JobState(
+        handle="",
+        text=excerpt.text,
+        start=0,
+        next_offset=excerpt.end,
+        omitted=excerpt.omitted,
+        tail=excerpt.tail,
+        total=capture.total,
+        running=False,
+        exit_status=evaluation.status,
+        reason="exited",
+        seconds=seconds,
+        saved_output=capture.saved_output,
+        unsaved=capture.unsaved,
+    )
+
+
+def _start_failure(end: Exit, output: bytes) -> Unavailable:
+    if end.reason == "sandbox_failed":
+        return SandboxUnavailable(end.detail)
+    text = output.decode(errors="replace").strip()
+    return Unavailable(
+        "No session could be started: the interpreter did not become ready"
+        f"{f'. Its output: {text}' if text else '. Try again later'}"
+    )

@@ -1,0 +1,282 @@
+"""Manages interpreter sessions by handle.
+
+Each session is a process of `repl/sandboxed/driver.py`, which runs in the command sandbox together with the
+code. Only the owner can use a session, by its handle, and one evaluation runs in it at a time.
+"""
+
+import asyncio
+import os
+import secrets
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+
+import anyio
+
+from mcp_toolserver.capabilities.call_scope import Report, Scope
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.repl import Evaluation, Language, Sessions, Snippet
+from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, Unavailable
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.commands import Folders, explains_nothing
+from mcp_toolserver.runtime.processes.interactive import start_interactive
+from mcp_toolserver.runtime.processes.output_capture import Sink
+from mcp_toolserver.runtime.repl.session import Session, SessionLimits
+from mcp_toolserver.runtime.which import KERNEL
+
+NEW = "new"
+"""Starts a new session when given in place of a handle."""
+
+EXTRA = "pip install 'mcp-toolserver[repl]'"
+
+_DRIVER = str(Path(__file__).parent / "sandboxed" / "driver.py")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterpreterLimits:
+    """Limits for all sessions together."""
+
+    sessions: int = 8
+    """Concurrent sessions, including those of single evaluations."""
+    idle_seconds: float = 1800.0
+    """Unused sessions end after this time."""
+    session: SessionLimits = field(default_factory=SessionLimits)
+
+
+@dataclass(kw_only=True)
+class _Entry:
+    """A registered session; only its owner may use it, by its handle."""
+
+    handle: str
+    owner: str
+    language: Language
+    session: Session
+    roots: tuple[str, ...] | None
+    """The roots that the session can access; None for all."""
+    expiry: asyncio.TimerHandle | None = None
+    is_ended: bool = False
+    is_handle_unsent: bool = False
+    """Whether the owner has not received the handle, because the first call was cancelled."""
+
+    def cancel_expiry(self) -> None:
+        """Stop the idle timer."""
+        if self.expiry is not None:
+            self.expiry.cancel()
+            self.expiry = None
+
+
+class Interpreters:
+    """All sessions of the server.
+
+    `explain` maps the output of failed code to sentences on the cause.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        sink: Sink,
+        limits: InterpreterLimits | None = None,
+        *,
+        explain: Callable[[str], tuple[str, ...]] = explains_nothing,
+    ) -> None:
+        self._broker = broker
+        self._sink = sink
+        self._limits = limits or InterpreterLimits()
+        self._explain = explain
+        self._entries: dict[str, _Entry] = {}
+        self._starting = 0
+        self._ending: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @cached_property
+    def has_kernel(self) -> bool:
+        """See `Sessions.has_kernel`."""
+        return all(find_spec(name) is not None for name in KERNEL)
+
+    def within(self, folders: Folders, scope: Scope) -> Sessions:
+        """Return the sessions of the owner in `scope`; new ones start in `folders`."""
+        return _CallSessions(self, folders, scope.owner)
+
+    async def run_in(self, folders: Folders, owner: str, snippet: Snippet, report: Report) -> Evaluation:
+        """See `Sessions.run`. A new session survives the cancellation of its first call; the owner's next
+        result names its handle."""
+        is_new = snippet.session in ("", NEW)
+        entry = (
+            await self._start(folders, owner, snippet.language)
+            if is_new
+            else self._find(snippet, owner, folders)
+        )
+        # Nobody else has the handle of a new session, so its lock is free.
+        async with nullcontext() if is_new else entry.session.lock:
+            if entry.is_ended:
+                raise self._unknown_handle()
+            entry.cancel_expiry()
+            try:
+                evaluation = await entry.session.run(snippet.code, snippet.timeout, report)
+            except BaseException:
+                await self._release(entry, keep=not is_new or _is_kept(snippet))
+                entry.is_handle_unsent |= is_new
+                raise
+            notes = await self._release(entry, keep=_is_kept(snippet) and not evaluation.gone)
+            return self._finish(evaluation, entry, (*notes, *self._unsent_handle_notes(owner)))
+
+    def forget(self, owner: str) -> None:
+        """End the sessions of an owner who has disconnected; nobody else may use them."""
+        for entry in [entry for entry in self._entries.values() if entry.owner == owner]:
+            self._expire(entry)
+
+    async def aclose(self) -> None:
+        """End every session, and start no more."""
+        self._closed = True
+        for entry in tuple(self._entries.values()):
+            self._expire(entry)
+        await asyncio.gather(*self._ending)
+
+    def _finish(self, evaluation: Evaluation, entry: _Entry, notes: tuple[str, ...]) -> Evaluation:
+        state = evaluation.state
+        why = self._explain(state.text + state.tail) if state.exit_status != 0 else ()
+        return replace(
+            evaluation,
+            state=replace(state, notes=(*state.notes, *notes, *why)),
+            session="" if entry.is_ended else entry.handle,
+        )
+
+    def _unsent_handle_notes(self, owner: str) -> tuple[str, ...]:
+        """Return a note for each session whose handle `owner` has not received."""
+        found = [entry for entry in self._entries.values() if entry.is_handle_unsent and entry.owner == owner]
+        for entry in found:
+            entry.is_handle_unsent = False
+        return tuple(
+            f"session {entry.handle} ({entry.language}) is from your call that was cancelled: its code was "
+            "interrupted, and its variables are still set"
+            for entry in found
+        )
+
+    def _free_slot(self) -> None:
+        """At the limit, end the oldest session whose handle nobody received."""
+        unsent = [entry for entry in self._entries.values() if entry.is_handle_unsent]
+        if unsent and len(self._entries) + self._starting >= self._limits.sessions:
+            self._expire(unsent[0])
+
+    async def _start(self, folders: Folders, owner: str, language: Language) -> _Entry:
+        self._free_slot()
+        self._check_can_start(language)
+        self._starting += 1
+        try:
+            session = await self._launch(folders, owner, language)
+        finally:
+            self._starting -= 1
+        handle = f"repl_{secrets.token_hex(16)}"
+        entry = _Entry(handle=handle, owner=owner, language=language, session=session, roots=_roots(folders))
+        self._entries[handle] = entry
+        return entry
+
+    def _check_can_start(self, language: Language) -> None:
+        """Raises: Unavailable: no session of this language can be started now."""
+        if self._closed:
+            raise Unavailable("The server is shutting down and starts no more sessions.")
+        if language == "python" and not self.has_kernel:
+            raise Unavailable(
+                "A Python session needs a Jupyter kernel. The operator of this server can install it with "
+                f"{EXTRA}. Without `session`, Python code runs in a separate process."
+            )
+        if len(self._entries) + self._starting >= self._limits.sessions:
+            raise Unavailable(
+                f"The limit of {self._limits.sessions} sessions is reached. End an unneeded session with "
+                "end_session, or continue in one of them."
+            )
+
+    async def _launch(self, folders: Folders, owner: str, language: Language) -> Session:
+        cwd = folders.open_dir(CanonicalPath("."))
+        try:
+            driver = (sys.executable, "-I", _DRIVER, language)
+            process = await start_interactive(self._broker, driver, cwd=cwd, roots=folders.roots)
+        finally:
+            os.close(cwd)
+        session = Session(process, self._sink, self._limits.session, owner=owner)
+        try:
+            missing = await session.start()
+        except BaseException:
+            await session.end()
+            raise
+        if missing:
+            await session.end()
+            raise Unavailable(f"A session of {language} needs {missing}, which is not on the PATH.")
+        return session
+
+    def _find(self, snippet: Snippet, owner: str, folders: Folders) -> _Entry:
+        entry = self._entries.get(snippet.session)
+        if entry is None or entry.owner != owner:
+            raise self._unknown_handle()
+        if entry.language != snippet.language:
+            raise InvalidInput(
+                f"This session runs {entry.language}, not {snippet.language}. Start another with session "
+                f'"{NEW}".'
+            )
+        if entry.roots != _roots(folders):
+            raise Conflict(
+                "The client's folders have changed since this session started, and it can access only the "
+                "old "
+                f'ones. Start another with session "{NEW}".'
+            )
+        return entry
+
+    def _unknown_handle(self) -> NotFound:
+        return NotFound(
+            "No session has this handle: it is wrong, or the session has ended. Unused sessions end after "
+            f'{self._limits.idle_seconds / 60:g} minutes. Start one with session "{NEW}".'
+        )
+
+    async def _release(self, entry: _Entry, *, keep: bool) -> tuple[str, ...]:
+        """Start the idle timer of a session, or end it and return notes about its end."""
+        if keep and entry.session.is_alive and not self._closed:
+            loop = asyncio.get_running_loop()
+            entry.expiry = loop.call_later(self._limits.idle_seconds, self._expire, entry)
+            return ()
+        with anyio.CancelScope(shield=True):
+            await self._end(entry)
+        return entry.session.notes
+
+    async def _end(self, entry: _Entry) -> None:
+        self._unregister(entry)
+        await entry.session.end()
+
+    def _unregister(self, entry: _Entry) -> None:
+        entry.cancel_expiry()
+        entry.is_ended = True
+        self._entries.pop(entry.handle, None)
+
+    def _expire(self, entry: _Entry) -> None:
+        self._unregister(entry)
+        ending = asyncio.get_running_loop().create_task(self._end(entry))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+
+def _is_kept(snippet: Snippet) -> bool:
+    """Whether the session of `snippet` continues afterwards."""
+    return snippet.session != "" and not snippet.last
+
+
+def _roots(folders: Folders) -> tuple[str, ...] | None:
+    return None if folders.roots is None else tuple(folders.roots)
+
+
+@dataclass(frozen=True)
+class _CallSessions:
+    """Implements `Sessions`."""
+
+    interpreters: Interpreters
+    folders: Folders
+    owner: str
+
+    @property
+    def has_kernel(self) -> bool:
+        return self.interpreters.has_kernel
+
+    async def run(self, snippet: Snippet, report: Report) -> Evaluation:
+        return await self.interpreters.run_in(self.folders, self.owner, snippet, report)

@@ -1,0 +1,1 @@
+"""The process broker and the supervisor of each command."""

@@ -1,0 +1,366 @@
+"""The broker: a process with one thread that gives each request to a supervisor and does nothing else.
+
+The supervisor of the next request is forked in advance, because a fork and the first steps of the new process
+take longer than everything else that a short command needs.
+"""
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
+    Reserve,
+    Truncated,
+    receive_packet,
+    refuse,
+    send,
+    unstartable,
+)
+from mcp_toolserver.runtime.sandbox.broker.messages import DESCRIPTORS, HIDE, decode_patterns
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell
+from mcp_toolserver.runtime.sandbox.broker.process_tree import children, sweep
+from mcp_toolserver.runtime.sandbox.broker.signals import (
+    drain,
+    ignore_polite,
+    restore_defaults,
+    wake_on_child_end,
+)
+from mcp_toolserver.runtime.sandbox.broker.supervisor import KILL_SECONDS, NOT_VERIFIED, Constants, supervise
+from mcp_toolserver.runtime.sandbox.layers import kernel
+from mcp_toolserver.runtime.sandbox.layers.confinement import RootHandles, open_roots, run_selftest
+from mcp_toolserver.runtime.sandbox.layers.devices import fixed_devices
+from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec, encode_proof
+from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
+from mcp_toolserver.runtime.sandbox.protected import verifier_process
+from mcp_toolserver.runtime.sandbox.protected.snapshot import (
+    WRITING,
+    TooManyFolders,
+    Unprotectable,
+    take_snapshot,
+)
+from mcp_toolserver.runtime.sandbox.protected.verifier_process import Unverified, Verification
+
+
+def serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
+    """Answer `requests` until the server is gone, see every command to its end, and exit."""
+    _run_in_fork(lambda: _set_up_and_serve(requests, broker_policy))
+
+
+def _run_in_fork(work: Callable[[], None]) -> NoReturn:
+    """Do `work` in this fork, and nothing that the process it was forked from had still to do."""
+    status = 1
+    try:
+        work()
+        status = 0
+    finally:
+        if status:
+            traceback.print_exc()
+        os._exit(status)
+
+
+def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> None:
+    _close_all_but(requests.fileno())
+    # Early, so that its number is below any limit that a broker can work with.
+    reserve = Reserve()
+    os.setsid()
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    restore_defaults()
+    broker_policy = replace(
+        broker_policy, shell=broker_policy.shell or find_shell(broker_policy.environment.get("PATH", ""))
+    )
+    root_handles, proof, verifier = _prepared(broker_policy, requests)
+    # A server that is gone is seen at the first request.
+    with contextlib.suppress(OSError):
+        requests.send(encode_proof(proof))
+    wake = wake_on_child_end()
+    lifeline, lifeline_end = os.pipe()
+    constants = Constants(
+        broker_policy=broker_policy,
+        proof=proof,
+        root_handles=root_handles,
+        lifeline=lifeline,
+        broker=os.getpid(),
+        verification=verifier and verifier.calls,
+        reserve=reserve,
+    )
+    gc.freeze()
+    loop = _Loop(requests=requests, constants=constants, wake=wake, lifeline_end=lifeline_end)
+    if verifier is not None:
+        loop.supervisors.add(verifier.pid)
+    loop.run()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _VerifierProcess:
+    """The process that verifies protected names."""
+
+    pid: int
+    calls: socket.socket
+
+
+def _prepared(
+    broker_policy: BrokerPolicy, requests: socket.socket
+) -> tuple[RootHandles, Proof, _VerifierProcess | None]:
+    no_roots = RootHandles(roots={})
+    try:
+        root_handles = open_roots(broker_policy.sandbox)
+        # It scans the roots while the sandbox is tested.
+        verifier = (
+            _fork_verifier(broker_policy.sandbox, root_handles, requests)
+            if broker_policy.sandbox.mode == WRITING
+            else None
+        )
+        proof = run_selftest(broker_policy)
+        if verifier is not None:
+            proof = _check_verifier(broker_policy.sandbox, root_handles, proof, verifier.calls)
+        root_handles = replace(
+            root_handles, devices=fixed_devices() if proof.commands == "bubblewrap" else -1
+        )
+        return root_handles, proof, verifier
+    except Unprotectable as error:
+        return no_roots, Proof(commands="none", helpers="none", stop=str(error)), None
+    except OSError as error:
+        why = f"{error.filename} cannot be opened: {error.strerror}"
+        return no_roots, Proof(commands="none", helpers="none", reasons=(why,)), None
+
+
+def _fork_verifier(
+    sandbox: SandboxSpec, root_handles: RootHandles, requests: socket.socket
+) -> _VerifierProcess:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        requests.close()
+        os.setsid()
+        ignore_polite()
+        _run_in_fork(lambda: verifier_process.serve(theirs, sandbox, root_handles.roots))
+    theirs.close()
+    return _VerifierProcess(pid=pid, calls=ours)
+
+
+def _check_verifier(
+    sandbox: SandboxSpec, root_handles: RootHandles, proof: Proof, calls: socket.socket
+) -> Proof:
+    """`proof`, without commands where protected names cannot be verified.
+
+    Raises:
+        Unprotectable: a protected place cannot be kept from commands.
+    """
+    try:
+        verifier_process.configure(calls, mounted=proof.commands == "bubblewrap")
+        with contextlib.closing(Verification(calls)) as asking:
+            take_snapshot(sandbox, root_handles.roots, asking.places()).close()
+    except TooManyFolders as error:
+        return replace(proof, commands="none", reasons=(*proof.reasons, str(error)))
+    except Unverified:
+        return replace(proof, commands="none", reasons=(*proof.reasons, NOT_VERIFIED))
+    return proof
+
+
+def _close_all_but(descriptor: int) -> None:
+    """Close what came from the server, but `descriptor` and standard error.
+
+    Standard input and output may be the client's: held open here, they would hide the server's death.
+    """
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1):
+        os.dup2(nothing, number)
+    try:
+        os.fstat(2)
+    except OSError:
+        os.dup2(nothing, 2)
+    os.closerange(3, descriptor)
+    os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+_PAUSE_MS = 100
+"""A fork slows down the command that was just started, so the next supervisor waits for its end, or
+this long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Spare:
+    """A supervisor that waits for its request."""
+
+    pid: int
+    calls: socket.socket
+
+    def take(self, descriptors: Sequence[int]) -> bool:
+        """Whether it took a request; only once."""
+        with self.calls, contextlib.suppress(OSError):
+            send(self.calls, descriptors)
+            return True
+        return False
+
+
+@dataclass(kw_only=True)
+class _Loop:
+    requests: socket.socket
+    constants: Constants
+    wake: int
+    lifeline_end: int
+    """The other end of the lifeline; its closing tells the supervisors that this process is gone."""
+    supervisors: set[int] = field(default_factory=set[int])
+    spare: _Spare | None = None
+    """The supervisor that waits for the next request."""
+    is_spare_wanted: bool = True
+    request: Sequence[int] = ()
+    """The descriptors of the request that is being handed on; a supervisor gets its own and closes these."""
+    trouble: OSError | None = None
+    """Why the last attempt to fork a supervisor failed."""
+    patterns: tuple[str, ...] = ()
+    """What they match is hidden from commands."""
+
+    def run(self) -> None:
+        poller = select.poll()
+        poller.register(self.wake, select.POLLIN)
+        poller.register(self.requests, select.POLLIN)
+        self._prepare()
+        serving = True
+        while serving:
+            is_prepared = self.spare is not None or not self.is_spare_wanted
+            ready = {descriptor for descriptor, _ in poller.poll(None if is_prepared else _PAUSE_MS)}
+            if self.wake in ready:
+                self._reap_children()
+            if self.requests.fileno() in ready:
+                serving = self._answer()
+            elif not is_prepared:
+                self._prepare()
+        os.close(self.lifeline_end)
+        if self.constants.verification is not None:
+            self.constants.verification.close()
+        self._drop_spare()
+        poller.unregister(self.requests)
+        patience = time.monotonic() + KILL_SECONDS
+        while self._reap_children() and time.monotonic() < patience:
+            poller.poll(KILL_SECONDS * 1000)
+
+    def _answer(self) -> bool:
+        """Give the next request to a supervisor; false when the server is gone."""
+        self.constants.reserve.release()
+        self.is_spare_wanted = True
+        try:
+            kind, descriptors = receive_packet(self.requests)
+        except Truncated as error:
+            if error.message == HIDE:
+                # Without the patterns, commands would see what is to be hidden.
+                raise
+            kind, descriptors = error.message, error.descriptors
+            for control in descriptors[:1]:
+                refuse(control, unstartable(error))
+        if kind == HIDE:
+            self._hide(descriptors)
+        elif len(descriptors) == DESCRIPTORS:
+            self._serve(descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self.constants.reserve.renew()
+        return bool(kind)
+
+    def _serve(self, descriptors: Sequence[int]) -> None:
+        """Have a supervisor serve a request, or refuse it."""
+        if not self._hand_over(descriptors):
+            # The one that waited has ended.
+            self.request = descriptors
+            self._prepare()
+            self.request = ()
+            if not self._hand_over(descriptors):
+                refuse(descriptors[0], unstartable(self.trouble or OSError()))
+
+    def _hand_over(self, descriptors: Sequence[int]) -> bool:
+        """Hand a request to the waiting supervisor; false when none waits."""
+        spare, self.spare = self.spare, None
+        return spare is not None and spare.take(descriptors)
+
+    def _hide(self, descriptors: Sequence[int]) -> None:
+        """Hide from now on what the patterns in the file that came match, besides what is hidden already.
+
+        Raises:
+            ValueError: they are no patterns. This process must not go on without them.
+        """
+        for descriptor in descriptors:
+            self.patterns += decode_patterns(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
+        root_handles = replace(self.constants.root_handles, hidden=HiddenPaths(self.patterns))
+        roots = tuple(root_handles.roots)
+        # Found once here, it is found sooner in each fork. Where it cannot be found, each command fails.
+        with contextlib.suppress(Unprotectable, OSError):
+            root_handles.hidden.find(roots, roots)
+        self.constants = replace(self.constants, root_handles=root_handles)
+        self._drop_spare()
+
+    def _drop_spare(self) -> None:
+        """End the waiting supervisor."""
+        if self.spare is not None:
+            self.spare.calls.close()
+            self.spare = None
+
+    def _prepare(self) -> None:
+        """Fork the supervisor of the next request."""
+        with contextlib.ExitStack() as undo:
+            try:
+                ours, theirs = map(undo.enter_context, _pair())
+                supervisor = os.fork()
+            except OSError as error:
+                # It is tried again soon, and when there is a request.
+                self.trouble = error
+                return
+            undo.pop_all()
+        if supervisor:
+            theirs.close()
+            self.supervisors.add(supervisor)
+            self.spare = _Spare(pid=supervisor, calls=ours)
+            return
+        os.close(self.lifeline_end)
+        self.requests.close()
+        ours.close()
+        for descriptor in self.request:
+            os.close(descriptor)
+        _run_in_fork(lambda: supervise(self.constants, theirs))
+
+    def _reap_children(self) -> bool:
+        """Reap the dead; false when no child is left.
+
+        A supervisor that did not end in order has left its command to this process.
+        """
+        drain(self.wake)
+        orphaned = False
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                break
+            orphaned |= pid not in self.supervisors or status != 0
+            self.supervisors.discard(pid)
+            if self.spare is not None and pid == self.spare.pid:
+                self._drop_spare()
+                # Another might end unasked as well, so the next request is waited for.
+                self.is_spare_wanted = False
+        if orphaned:
+            self._kill_orphans()
+        return True
+
+    def _kill_orphans(self) -> None:
+        """Kill what came to this process because its supervisor was killed."""
+        # Looking for them takes one descriptor.
+        self.constants.reserve.release()
+        for orphan in children(os.getpid()) - self.supervisors:
+            sweep(orphan)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(orphan, signal.SIGKILL)
+        self.constants.reserve.renew()

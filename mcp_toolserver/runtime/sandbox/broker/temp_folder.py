@@ -1,0 +1,77 @@
+"""Folders for the temporary files of commands, where the sandbox does not bring one.
+
+The supervisor of a command holds a lock on its folder, which the kernel ends with the process. So what a
+killed supervisor left can be told from what is in use.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+from dataclasses import dataclass
+
+FOLDER = "scratch"
+
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scratch:
+    """A folder, and the open lock on it."""
+
+    path: str
+    lock: int
+
+    @classmethod
+    def make(cls, state: str) -> "Scratch":
+        """A new one in the state folder `state`. Raises: OSError: it cannot be made."""
+        parent = os.path.join(state, FOLDER)
+        os.makedirs(parent, mode=0o700, exist_ok=True)
+        while True:
+            path = os.path.join(parent, secrets.token_hex(16))
+            os.mkdir(path, 0o700)
+            # Until it is locked, a server that starts may take it for abandoned and remove it.
+            with contextlib.suppress(FileNotFoundError):
+                lock = os.open(path, _OPEN)
+                if _is_free(lock) and os.fstat(lock).st_nlink:
+                    return cls(path=path, lock=lock)
+                os.close(lock)
+
+    def remove(self) -> None:
+        """Remove it with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self.lock)
+
+
+def sweep(state: str) -> int:
+    """Remove the folders whose supervisors are gone; how many. Raises: OSError: they cannot be listed."""
+    parent = os.path.join(state, FOLDER)
+    try:
+        names = os.listdir(parent)
+    except FileNotFoundError:
+        return 0
+    return sum(_is_removed(os.path.join(parent, name)) for name in names)
+
+
+def _is_removed(path: str) -> bool:
+    try:
+        lock = os.open(path, _OPEN)
+    except OSError:
+        return False
+    try:
+        if not _is_free(lock):
+            return False
+        shutil.rmtree(path, ignore_errors=True)
+        return not os.path.lexists(path)
+    finally:
+        os.close(lock)
+
+
+def _is_free(lock: int) -> bool:
+    """Take the lock, if nobody has it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""The layers of the sandbox: bubblewrap, Landlock, seccomp, resource locks."""

@@ -1,0 +1,340 @@
+"""Sets up, enters and tears down the sandbox of one program."""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper, SandboxPlan
+from mcp_toolserver.runtime.sandbox.broker.temp_folder import Scratch
+from mcp_toolserver.runtime.sandbox.layers import bubblewrap, kernel, process_locks, seccomp
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
+from mcp_toolserver.runtime.sandbox.layers.devices import fix_devices
+from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
+from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
+from mcp_toolserver.runtime.sandbox.mounts.mounts import EVERYTHING, Visibility, mounts
+from mcp_toolserver.runtime.sandbox.protected.compare import changes
+from mcp_toolserver.runtime.sandbox.protected.snapshot import (
+    WRITING,
+    ProtectedPath,
+    Snapshot,
+    found_now,
+    protected_paths_in,
+    take_snapshot,
+)
+from mcp_toolserver.runtime.sandbox.selftest.probe import Probe
+from mcp_toolserver.runtime.sandbox.selftest.selftest import missing_filter, prove
+
+DEGRADED = (
+    "Degraded: this ran behind Landlock alone, which protects neither .git nor the modes and times of files "
+    "elsewhere; the operator allowed that with --allow-degraded."
+)
+PROBE_SECONDS = 5.0
+_OUTPUT = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class RootHandles:
+    """The roots as they were at start."""
+
+    roots: Mapping[str, int]
+    """Each by path, open: what is mounted later is what is there now, whatever the name then means."""
+    devices: int = -1
+    """What `fixed_devices` made, open in every fork."""
+    hidden: HiddenPaths = field(default_factory=HiddenPaths)
+    """What rules hide from commands."""
+    hides_sockets: bool = True
+    """Whether sockets outside the roots are masked; a trial needs none of that."""
+    working: tuple[str, ...] = ()
+    """See `working_folders`."""
+
+
+def open_roots(sandbox: SandboxSpec) -> RootHandles:
+    """Open the roots of `sandbox`.
+
+    Raises:
+        OSError: one of them is no folder.
+    """
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+    roots = {root: os.open(root, flags) for root in sandbox.roots}
+    return RootHandles(roots=roots)
+
+
+def protected_paths_now(sandbox: SandboxSpec, root_handles: RootHandles) -> tuple[ProtectedPath, ...]:
+    """What has to be protected from commands, by a scan of its own."""
+    return protected_paths_in(sandbox, root_handles.roots, found_now(sandbox, root_handles.roots))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchPlan:
+    """What a fork of the broker needs to enter the sandbox, besides the descriptors."""
+
+    bwrap_args: BwrapArgs = field(default_factory=BwrapArgs)
+    scratch: str = ""
+    """A private folder for temporary files, where the sandbox does not bring one."""
+    devices: int = -1
+    """See `RootHandles`."""
+    hidden: tuple[str, ...] = ()
+    """Paths that Landlock is to hide, besides what is hidden from every command."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What the program gets besides its own."""
+        return {"TMPDIR": self.scratch} if self.scratch else {}
+
+    def enter(self, plan: SandboxPlan, cwd: int, argv: tuple[str, ...]) -> tuple[str, ...]:
+        """Enter the sandbox, or name the program that does and then starts `argv` in the folder `cwd`.
+
+        Raises:
+            OSError, LockError: the sandbox cannot be set up.
+        """
+        sandbox = plan.sandbox
+        if plan.layer == "bubblewrap":
+            fix_devices(self.devices)
+            return (*self.bwrap_args.arguments(), *argv)
+        if plan.layer == "landlock" and plan.helper and _reads_one_folder(plan):
+            process_locks.lock_helper(cwd, (argv[0], *plan.helper.places))
+        elif plan.layer == "landlock":
+            process_locks.lock_command(
+                roots=plan.shown_roots,
+                writes=(self.scratch,),
+                hidden=(sandbox.state, *sandbox.hidden, *self.hidden),
+                writable_roots=sandbox.mode != "read-only",
+                network=sandbox.network,
+            )
+        return argv
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confinement:
+    """The sandbox of one program, as its supervisor sees them."""
+
+    plan: SandboxPlan
+    launch_plan: LaunchPlan = field(default_factory=LaunchPlan)
+    before: Snapshot | None = None
+    status: int = -1
+    """A pipe in which bubblewrap says how far it got."""
+    scratch: Scratch | None = None
+    """The folder for temporary files, where the entrance has one."""
+
+    @classmethod
+    def ready(
+        cls,
+        plan: SandboxPlan,
+        root_handles: RootHandles,
+        cwd: int,
+        places: Iterable[ProtectedPath],
+    ) -> "Confinement":
+        """Make ready what a fork needs to start a program in the folder open as `cwd`, kept from the
+        protected `places`.
+
+        Raises:
+            OSError: a descriptor or a folder cannot be made.
+            Unprotectable: something that has to be protected cannot be; the text says what.
+        """
+        if plan.layer == "bubblewrap":
+            return _in_bubblewrap(plan, root_handles, cwd, places)
+        if plan.layer == "landlock" and not _reads_one_folder(plan):
+            writes = plan.sandbox.mode != "read-only"
+            before = (
+                take_snapshot(plan.sandbox, root_handles.roots, places, mounted=False) if writes else None
+            )
+            hidden = (*_hidden_now(plan, root_handles), *_other_roots(plan))
+            scratch = Scratch.make(plan.sandbox.state)
+            launch_plan = LaunchPlan(scratch=scratch.path, hidden=hidden)
+            return cls(plan=plan, launch_plan=launch_plan, before=before, scratch=scratch)
+        return cls(plan=plan)
+
+    def close_descriptors(self) -> None:
+        """The fork has what it needs."""
+        self.launch_plan.bwrap_args.close()
+
+    def abandon(self) -> None:
+        """Let go of everything, when no program came to run."""
+        if self.scratch is not None:
+            self.scratch.remove()
+        if self.before is not None:
+            self.before.close()
+        if self.status >= 0:
+            os.close(self.status)
+
+    def tear_down(self, reason: str) -> "Teardown":
+        """Look at what the program left, when all of it is gone."""
+        if self.scratch is not None:
+            self.scratch.remove()
+        notes = self._notes()
+        if self.status >= 0 and reason == "exited" and not _was_started(self.status):
+            return Teardown(reason="sandbox_failed", detail="the sandbox of the command could not be set up")
+        return Teardown(notes=notes)
+
+    def _notes(self) -> tuple[str, ...]:
+        if self.before is None:
+            return ()
+        degraded = (DEGRADED,) if self.plan.layer == "landlock" else ()
+        try:
+            return (*degraded, *changes(self.before))
+        finally:
+            self.before.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Teardown:
+    """What to report of a program that has ended, besides how it ended."""
+
+    notes: tuple[str, ...] = ()
+    reason: str = ""
+    """What really ended it; empty when that is known already."""
+    detail: str = ""
+
+    def fields(self) -> dict[str, object]:
+        """Those that are not empty."""
+        return {name: value for name, value in vars(self).items() if value}
+
+
+def _in_bubblewrap(
+    plan: SandboxPlan, root_handles: RootHandles, cwd: int, places: Iterable[ProtectedPath]
+) -> Confinement:
+    roots = {**root_handles.roots, **_own_places(plan.helper)}
+    # Before anything is opened that would have to be closed again.
+    visibility = _visibility(plan, root_handles)
+    before = take_snapshot(replace(plan.sandbox, roots=tuple(roots)), roots, places)
+    try:
+        made = mounts(before, visibility)
+    except BaseException:
+        before.close()
+        raise
+    folder = os.readlink(f"/proc/self/fd/{cwd}")
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    passed = {"--json-status-fd": writing}
+    if plan.filtered:
+        passed["--seccomp"] = seccomp.as_descriptor(_filter(plan))
+    sandbox = bubblewrap.bwrap_args(before, made, plan.program, cwd=folder, passed=passed)
+    launch_plan = LaunchPlan(bwrap_args=sandbox, devices=root_handles.devices)
+    return Confinement(plan=plan, launch_plan=launch_plan, before=before, status=reading)
+
+
+def _visibility(plan: SandboxPlan, root_handles: RootHandles) -> Visibility:
+    if plan.helper is not None:
+        # A program of ours leaves out by itself what is hidden, and has no sockets.
+        return EVERYTHING
+    # In read-only mode the filter leaves a command no sockets at all.
+    has_sockets = plan.sandbox.mode == WRITING or not plan.filtered
+    return Visibility(
+        roots=plan.roots,
+        hidden=_hidden_now(plan, root_handles),
+        hides_sockets=root_handles.hides_sockets and has_sockets,
+        working=root_handles.working,
+    )
+
+
+def _hidden_now(plan: SandboxPlan, root_handles: RootHandles) -> Mapping[str, bool]:
+    """What rules hide from a command now."""
+    return {} if plan.helper else root_handles.hidden.find(tuple(root_handles.roots), plan.shown_roots)
+
+
+def _other_roots(plan: SandboxPlan) -> tuple[str, ...]:
+    return tuple(root for root in plan.sandbox.roots if root not in plan.shown_roots)
+
+
+def _filter(plan: SandboxPlan) -> bytes:
+    return seccomp.program(process_locks.command_filter(plan.sandbox.mode, plan.sandbox.network))
+
+
+def _reads_one_folder(plan: SandboxPlan) -> bool:
+    return plan.helper is not None and plan.helper.reach == "folder"
+
+
+def _own_places(helper: Helper | None) -> Mapping[str, int]:
+    """A program of ours and what it reads, which may lie where commands see nothing."""
+    places = () if helper is None else (helper.argv[0], *helper.places)
+    return {place: os.open(place, os.O_PATH | os.O_CLOEXEC) for place in places}
+
+
+def _was_started(status: int) -> bool:
+    """Whether bubblewrap got as far as to start its command: only then does it tell how that ended."""
+    status_lines = b""
+    while data := os.read(status, _OUTPUT):
+        status_lines += data
+    return any("exit-code" in json.loads(line) for line in status_lines.splitlines())
+
+
+# --- before there is a supervisor ------------------------------------------------------------------------
+
+
+def run_selftest(broker_policy: BrokerPolicy) -> Proof:
+    """Run the self-test with the sandbox of `broker_policy`."""
+    filtered = not missing_filter()
+
+    def run(sandbox: SandboxSpec, probe: Probe, script: str) -> tuple[int, str]:
+        plan = SandboxPlan(layer=probe.layer, sandbox=sandbox, program=probe.program, filtered=filtered)
+        return run_in_sandbox(plan, broker_policy, script)
+
+    return prove(broker_policy.sandbox, run, abi=kernel.landlock_abi())
+
+
+def run_in_sandbox(plan: SandboxPlan, broker_policy: BrokerPolicy, script: str) -> tuple[int, str]:
+    """Run `script` as a command in the first root; its exit status and what it printed.
+
+    Raises:
+        OSError: no process can be started, or its sandbox cannot be set up.
+        Unprotectable: see `Confinement.ready`.
+    """
+    root_handles = replace(open_roots(plan.sandbox), hides_sockets=False)
+    cwd = os.open(plan.sandbox.roots[0], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    confinement = Confinement.ready(plan, root_handles, cwd, protected_paths_now(plan.sandbox, root_handles))
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    child = os.fork()
+    if child == 0:
+        _become(confinement, broker_policy, script, cwd=cwd, output=writing)
+    os.close(writing)
+    confinement.close_descriptors()
+    try:
+        output = _read_output(reading, time.monotonic() + PROBE_SECONDS)
+    finally:
+        # Bubblewrap takes all that is behind it along.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        for descriptor in (reading, cwd, *root_handles.roots.values()):
+            os.close(descriptor)
+        confinement.tear_down("stopped")
+    return os.waitstatus_to_exitcode(status), output.decode(errors="replace")
+
+
+def _become(
+    confinement: Confinement, broker_policy: BrokerPolicy, script: str, *, cwd: int, output: int
+) -> NoReturn:
+    try:
+        os.setsid()
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
+        os.fchdir(cwd)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for number, descriptor in enumerate((nothing, output, output)):
+            os.dup2(descriptor, number)
+        launch_plan = confinement.launch_plan
+        argv = launch_plan.enter(confinement.plan, cwd, (*broker_policy.shell, script))
+        os.execve(argv[0], argv, {**broker_policy.environment, **launch_plan.environment})  # noqa: S606  # the request names it
+    except (OSError, process_locks.LockError) as error:
+        os.write(output, str(error).encode())
+    finally:
+        os._exit(127)
+
+
+def _read_output(reading: int, deadline: float) -> bytes:
+    """What comes through a pipe until it ends, or time does."""
+    output = b""
+    poller = select.poll()
+    poller.register(reading, select.POLLIN)
+    while (remaining := deadline - time.monotonic()) > 0 and len(output) < _OUTPUT:
+        if not poller.poll(remaining * 1000):
+            break
+        data = os.read(reading, _OUTPUT)
+        if not data:
+            break
+        output += data
+    return output

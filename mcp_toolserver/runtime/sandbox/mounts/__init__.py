@@ -1,0 +1,1 @@
+"""What the sandbox mounts and what it hides."""

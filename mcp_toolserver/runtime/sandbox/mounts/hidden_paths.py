@@ -1,0 +1,207 @@
+"""The existing paths that the operator's patterns hide from commands, found when a command starts.
+
+A pattern that starts from a named folder is looked for there and nowhere else. All others take a walk through
+every root; a folder whose entries have not changed since the last walk is not read again. Nothing is left out
+silently: where there is too much to search or to hide, no command runs.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from mcp_toolserver.runtime.sandbox.protected.folder_scan import SETTLED_NS
+from mcp_toolserver.runtime.sandbox.protected.snapshot import Unprotectable
+from mcp_toolserver.text.path_syntax import lies_in
+from mcp_toolserver.text.search.glob import matcher, starts
+
+MOST_HIDDEN = 256
+"""Each costs a mount, and one more for every folder between it and its root."""
+
+MOST_FOLDERS = 200_000
+
+
+class HiddenPaths:
+    """Finds what `patterns` hide: globs as in the operator's rules, relative to a root or absolute.
+
+    Raises:
+        ValueError: one is no pattern, or may match anywhere on this machine.
+    """
+
+    def __init__(self, patterns: Sequence[str] = ()) -> None:
+        self._matchers = tuple(map(matcher, patterns))
+        self._starts = {start for pattern in patterns for start in starts(pattern)}
+        if "/" in self._starts:
+            raise ValueError("a pattern starts from the top of the file system")
+        self._known: dict[str, _Listing] = {}
+
+    def find(self, roots: Sequence[str], seen: Sequence[str]) -> dict[str, bool]:
+        """The hidden paths that exist, without links, each with whether it is a folder.
+
+        Relative patterns start from each of `roots`, and are looked for only in `seen`: folders that are
+        roots or lie in one. Absolute patterns are looked for wherever they start.
+
+        Raises:
+            Unprotectable: too much is hidden or has to be searched, or a folder cannot be searched.
+        """
+        if not self._matchers:
+            return {}
+        search = _Search(hides=self._hides, roots=tuple(roots), known=self._known)
+        for folder in seen:
+            search.look_above(folder)
+        places = {place for start in self._starts for place in _places(start, roots, seen)}
+        for place in sorted(places, key=len):
+            search.walk(place)
+        self._known = search.listed
+        return search.found
+
+    def _hides(self, spellings: Sequence[str]) -> bool:
+        return any(matches(spelling) for matches in self._matchers for spelling in spellings)
+
+
+def _places(start: str, roots: Sequence[str], seen: Sequence[str]) -> list[str]:
+    """The absolute paths to search for a pattern with this start."""
+    if start.startswith("/"):
+        return [start]
+    found: list[str] = []
+    for folder in seen:
+        root = next(root for root in roots if lies_in(root, folder))
+        place = _below(root, start) if start else root
+        if lies_in(folder, place):
+            found.append(place)
+        elif lies_in(place, folder):
+            found.append(folder)
+    return found
+
+
+def _below(folder: str, name: str) -> str:
+    return f"{folder.rstrip('/')}/{name}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Listing:
+    """What one folder held."""
+
+    inode: int
+    changed: int
+    """Status change time in nanoseconds; -1 when the folder may change again within the same clock tick."""
+    folders: tuple[str, ...] = ()
+    hidden: tuple[tuple[str, bool], ...] = ()
+    """Names, and whether each is a folder."""
+    readable: bool = True
+
+
+@dataclass(kw_only=True)
+class _Search:
+    """One search. A path has two spellings: as the pattern has it, and `place`, where links lead."""
+
+    hides: Callable[[Sequence[str]], bool]
+    roots: tuple[str, ...]
+    known: dict[str, _Listing]
+    listed: dict[str, _Listing] = field(default_factory=dict[str, _Listing])
+    found: dict[str, bool] = field(default_factory=dict[str, bool])
+    searched: list[str] = field(default_factory=list[str])
+
+    def look_above(self, folder: str) -> None:
+        """Hide `folder` whole, if it is hidden or lies in something hidden."""
+        root = next(root for root in self.roots if lies_in(root, folder))
+        above = folder
+        while not self._is_hidden(above):
+            if above == root:
+                return
+            above = os.path.dirname(above)
+        self._hide(folder, is_folder=True)
+
+    def walk(self, start: str) -> None:
+        """Find all that is hidden at `start` or below it."""
+        if any(lies_in(searched, start) for searched in self.searched):
+            return
+        self.searched.append(start)
+        place = os.path.realpath(start)
+        # Within a root a path that leads through a link has another name, by which rules match it.
+        if place != start and any(lies_in(root, start) for root in self.roots):
+            return
+        if not os.path.lexists(place):
+            return
+        if self._is_hidden(start):
+            self._hide(place, is_folder=os.path.isdir(place))
+        elif os.path.isdir(place):
+            self._walk(start, place)
+
+    def _walk(self, start: str, place: str) -> None:
+        waiting = [""]
+        while waiting:
+            inner = waiting.pop()
+            spelt, here = (f"{top.rstrip('/')}{inner}" or "/" for top in (start, place))
+            listing = self._listing(spelt, here)
+            if not listing.readable:
+                # What lies in it may be reached by those who know its name.
+                self._hide(here, is_folder=True)
+            for name, is_folder in listing.hidden:
+                self._hide(_below(here, name), is_folder=is_folder)
+            waiting.extend(f"{inner}/{folder}" for folder in listing.folders)
+
+    def _hide(self, place: str, *, is_folder: bool) -> None:
+        self.found[place] = is_folder
+        if len(self.found) > MOST_HIDDEN:
+            raise Unprotectable(
+                f"The operator's deny rules on reading hide more than {MOST_HIDDEN} files and folders, too "
+                f"many to keep from commands; {place} is one. Hide a folder as a whole (`folder/**`), or "
+                "remove files that match."
+            )
+
+    def _listing(self, spelt: str, place: str) -> _Listing:
+        known = self.known.get(spelt)
+        try:
+            if known is not None and known.changed >= 0:
+                status = os.stat(place, follow_symlinks=False)
+                if (status.st_ino, status.st_ctime_ns) == (known.inode, known.changed):
+                    return self._remember(spelt, known)
+            return self._remember(spelt, self._read(spelt, place))
+        except (FileNotFoundError, NotADirectoryError):
+            return _Listing(inode=0, changed=-1)
+        except PermissionError:
+            return _Listing(inode=0, changed=-1, readable=False)
+        except OSError as error:
+            raise Unprotectable(
+                f"{place} cannot be searched for what the operator's deny rules hide: {error.strerror}. Move "
+                "or remove it."
+            ) from None
+
+    def _remember(self, spelt: str, listing: _Listing) -> _Listing:
+        self.listed[spelt] = listing
+        if len(self.listed) > MOST_FOLDERS:
+            raise Unprotectable(
+                f"There are more than {MOST_FOLDERS:,} folders to search for what the operator's deny rules "
+                "hide. Start those rules from a folder (`folder/**`), or name a smaller --root."
+            )
+        return listing
+
+    def _read(self, spelt: str, place: str) -> _Listing:
+        folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            status = os.fstat(folder)
+            settled = time.time_ns() - status.st_ctime_ns > SETTLED_NS
+            folders: list[str] = []
+            hidden: list[tuple[str, bool]] = []
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    is_folder = entry.is_dir(follow_symlinks=False)
+                    # A link is not hidden: what it leads to is, under its own name.
+                    if not entry.is_symlink() and self._is_hidden(_below(spelt, entry.name)):
+                        hidden.append((entry.name, is_folder))
+                    elif is_folder:
+                        folders.append(entry.name)
+        finally:
+            os.close(folder)
+        return _Listing(
+            inode=status.st_ino,
+            changed=status.st_ctime_ns if settled else -1,
+            folders=tuple(folders),
+            hidden=tuple(hidden),
+        )
+
+    def _is_hidden(self, absolute: str) -> bool:
+        root = next((root for root in self.roots if lies_in(root, absolute)), None)
+        relative = () if root is None else (absolute[len(root) :].strip("/") or ".",)
+        return self.hides((*relative, absolute))

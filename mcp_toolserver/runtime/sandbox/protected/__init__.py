@@ -1,0 +1,1 @@
+"""Protected names: finding, comparing and quarantining them."""

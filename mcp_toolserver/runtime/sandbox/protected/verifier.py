@@ -1,0 +1,271 @@
+"""Watches the protected names of the roots: what was there, what the user made, what a command made.
+
+One `Verifier` serves all commands of a server, so what one command makes is never taken for something that
+was there before the next. A protected name that appears is set aside, unless no command can have made it:
+because none was running, or because none of their threads has run since before the last scan, which did not
+find it.
+"""
+
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
+from mcp_toolserver.runtime.sandbox.protected.compare import LONGEST_SHOWN, bounded, shortened
+from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan
+from mcp_toolserver.runtime.sandbox.protected.git_dir import is_harmless
+from mcp_toolserver.runtime.sandbox.protected.open_nofollow import is_out_of_reach, opened
+from mcp_toolserver.runtime.sandbox.protected.quarantine import is_aside, new_name, set_aside
+from mcp_toolserver.runtime.sandbox.protected.snapshot import (
+    ProtectedPath,
+    protected_paths_in,
+    refuse_too_many,
+)
+from mcp_toolserver.runtime.sandbox.protected.thread_activity import Activity, has_run
+
+SECONDS = 1.0
+"""Between two checks while a command runs, unless a check takes longer than half of that."""
+
+Key = tuple[str, str]
+"""Root and path of a place."""
+
+Identity = tuple[int, int] | None
+"""Device and inode; None when it has gone."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Watched:
+    """A running command."""
+
+    roots: frozenset[str]
+    mounted: bool
+    """Whether protected places are mounted read-only for it."""
+    sample: Callable[[], Activity]
+    """Tells what its processes have done so far."""
+    covered: Mapping[Key, Identity]
+    """What its mounts protect."""
+    before: Activity
+    """What its processes had done when the last check began."""
+    notes: list[str] = field(default_factory=list[str])
+    """Not reported yet."""
+    noted: set[Key] = field(default_factory=set[Key])
+    uncovered: str = ""
+    """Why it has to be stopped; empty as long as it need not be."""
+
+
+class Verifier:
+    """Verify the roots of `sandbox`, each open in `roots`."""
+
+    def __init__(
+        self,
+        sandbox: SandboxSpec,
+        roots: Mapping[str, int],
+        scans: Mapping[str, FolderScan],
+        *,
+        mounted: bool = True,
+    ) -> None:
+        """What the first `scans` of the roots found was there before any command.
+
+        Unless protected places are `mounted` read-only for commands, nothing in them is taken for granted.
+        """
+        self._walls = sandbox
+        self._roots = roots
+        self._mounted = mounted
+        self._scans = scans
+        self._accepted = {place.key for place in self._places(None)}
+        self._unmoved: dict[Key, Identity] = {}
+        """What a command made and could not be set aside."""
+        self._running: set[Watched] = set()
+        self.due = 0.0
+        """When the next check has to be while commands run, by the monotonic clock."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether commands are running."""
+        return bool(self._running)
+
+    def places(self) -> tuple[ProtectedPath, ...]:
+        """What is protected, as of the last check."""
+        return self._places(self._accepted)
+
+    def begin(
+        self, roots: Iterable[str], sample: Callable[[], Activity]
+    ) -> tuple[Watched, tuple[ProtectedPath, ...]]:
+        """Check, and watch a command from now on that can write in `roots`. It must not have started yet.
+
+        Raises:
+            TooManyFolders: there are more than can be checked for every command.
+        """
+        self.check()
+        self.refuse_too_many()
+        reached = frozenset(roots)
+        places = tuple(place for place in self.places() if place.root in reached)
+        watched = Watched(
+            roots=reached,
+            mounted=self._mounted,
+            sample=sample,
+            covered={place.key: self._identity(place) for place in places},
+            before=sample(),
+        )
+        self._running.add(watched)
+        return watched, places
+
+    def refuse_too_many(self) -> None:
+        """Raises: TooManyFolders: there are more than can be checked for every command."""
+        refuse_too_many(self._scans.values())
+
+    def end(self, watched: Watched) -> tuple[str, ...]:
+        """Check, and watch the command no more: what there is to report of it. To be called when everything
+        that the command started is gone."""
+        watched.before = None
+        self.check()
+        self._running.discard(watched)
+        if not self._running:
+            # What commands may make cannot change any more.
+            self._accepted.update(place.key for place in self.places() if self._is_allowed(place))
+        return self.take_notes(watched)
+
+    def take_notes(self, watched: Watched) -> tuple[str, ...]:
+        """What there is to report of a command since the last time, in sentences."""
+        notes = bounded(watched.notes)
+        watched.notes.clear()
+        return notes
+
+    def check(self) -> None:
+        """Scan the roots, set aside what commands made, and find the commands that have to be stopped."""
+        began = time.monotonic()
+        # Taken before the scan: what runs during it counts both for this check and for the next.
+        now = {watched: watched.sample() for watched in self._running}
+        for scan in self._scans.values():
+            scan.update(make_readable=bool(self._running))
+        active = [watched for watched in self._running if has_run(watched.before, watched.sample())]
+        places = self._places(self._accepted)
+        self._accepted &= {place.key for place in places}
+        fresh = sorted((place for place in places if place.key not in self._accepted), key=_by_parts)
+        for place in _outermost(fresh):
+            self._judge(place, [watched for watched in active if place.root in watched.roots])
+        for watched, before in now.items():
+            watched.before = before
+            if watched.mounted and not watched.uncovered:
+                watched.uncovered = self._uncovered(watched)
+        ended = time.monotonic()
+        self.due = ended + max(SECONDS, 2 * (ended - began))
+
+    def _judge(self, place: ProtectedPath, suspects: list[Watched]) -> None:
+        """Accept what no command can have made, and set aside what one may have made, again and again where
+        that fails."""
+        unmoved = self._unmoved.get(place.key)
+        if not suspects and (unmoved is None or unmoved != self._identity(place)):
+            self._accept(place)
+        elif not self._is_allowed(place):
+            self._remove(place, suspects)
+
+    def _accept(self, place: ProtectedPath) -> None:
+        self._accepted.add(place.key)
+        # A `.git` file counts from now on: what it points to was the user's choice as well.
+        known = {other.key for other in self._places(())}
+        self._accepted.update(other.key for other in self._places({place.key}) if other.key not in known)
+
+    def _is_allowed(self, place: ProtectedPath) -> bool:
+        """Whether commands may make such a place. It is accepted when none runs, because it may change."""
+        if not self._walls.git_writable:
+            return False
+        if place.role == "git_hooks_and_config":
+            return is_harmless(self._roots[place.root], place.path)
+        return place.role == "repository"
+
+    def _remove(self, place: ProtectedPath, suspects: list[Watched]) -> None:
+        quarantine = os.path.join(self._walls.state, "quarantine", new_name())
+        shown = f"While the command ran, {self._shown(place)} appeared, which programs act upon unasked."
+        try:
+            where = set_aside(self._roots[place.root], place.path, quarantine)
+        except OSError as error:
+            self._unmoved[place.key] = self._identity(place)
+            note = (
+                f"{shown} It could not be moved away ({error.strerror}): the user should remove it before "
+                "opening the folder."
+            )
+        else:
+            there = where
+            if not where.startswith("/"):
+                there = os.path.join(place.root, where)
+                self._accepted.add((place.root, where))
+            restore = f"mv -- {shlex.quote(there)} {shlex.quote(place.absolute)}"
+            if len(restore) > 3 * LONGEST_SHOWN:
+                restore = f"move it back from {shortened(there)}"
+            note = f"{shown} It was moved away. If the user made it, they can restore it: {restore}"
+        for watched in suspects:
+            # What cannot be moved is found again by every check.
+            if place.key not in watched.noted or "could not" not in note:
+                watched.noted.add(place.key)
+                watched.notes.append(note)
+
+    def _uncovered(self, watched: Watched) -> str:
+        for place in self.places():
+            if place.root not in watched.roots or place.key not in self._accepted:
+                continue
+            if (place.role == "repository" and self._walls.git_writable) or is_aside(_name(place)):
+                continue
+            if watched.covered.get(place.key) != self._identity(place):
+                return (
+                    f"{self._shown(place)} was made or replaced while the command ran, by somebody else, and "
+                    "nothing keeps this command from changing it. Start it again: it will be protected then"
+                )
+        return ""
+
+    def _places(self, trusted: Iterable[Key] | None) -> tuple[ProtectedPath, ...]:
+        found = {root: scan.found() for root, scan in self._scans.items()}
+        places = protected_paths_in(
+            self._walls,
+            self._roots,
+            found,
+            trusted=None if trusted is None else frozenset(trusted),
+            thorough=not self._mounted,
+        )
+        if os.geteuid() != 0:
+            return places
+        # Commands of root have none of its powers. What they cannot reach they cannot have made; what takes
+        # its place later they can.
+        return tuple(place for place in places if not self._is_out_of_reach(place))
+
+    def _is_out_of_reach(self, place: ProtectedPath) -> bool:
+        try:
+            return is_out_of_reach(self._roots[place.root], place.path)
+        except OSError:
+            return False
+
+    def _identity(self, place: ProtectedPath) -> Identity:
+        try:
+            descriptor = opened(self._roots[place.root], place.path)
+        except OSError:
+            return None
+        try:
+            status = os.fstat(descriptor)
+            return status.st_dev, status.st_ino
+        finally:
+            os.close(descriptor)
+
+    def _shown(self, place: ProtectedPath) -> str:
+        return shortened(place.path if len(self._roots) == 1 else place.absolute)
+
+
+def _by_parts(place: ProtectedPath) -> tuple[str, list[str]]:
+    """Sorts what lies in a place directly after it."""
+    return place.root, place.path.split("/")
+
+
+def _name(place: ProtectedPath) -> str:
+    return place.path.rpartition("/")[2]
+
+
+def _outermost(places: Iterable[ProtectedPath]) -> Iterator[ProtectedPath]:
+    """Those of sorted places that lie in none of the others, but for repositories: these are judged alone."""
+    above: ProtectedPath | None = None
+    for place in places:
+        inside = above and place.root == above.root and place.path.startswith(f"{above.path}/")
+        if not inside:
+            above = None if place.role == "repository" else place
+        if not inside or above is None:
+            yield place

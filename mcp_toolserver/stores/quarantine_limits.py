@@ -1,0 +1,95 @@
+"""Limits the size and age of the quarantine at server start.
+
+Entries newer than the start of the oldest running server stay, so none disappears in the session that
+reported it.
+"""
+
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+
+FOLDER = "quarantine"
+
+_ENTRY_BYTES = 4096
+"""Size counted for each file or folder besides its content."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuarantineLimits:
+    """Limits for the quarantine."""
+
+    total: int
+    """Bytes."""
+    seconds: float
+    """Largest age of an entry."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Removed:
+    """The removed entries, by name."""
+
+    names: tuple[str, ...] = ()
+    stuck: tuple[str, ...] = ()
+    """Entries that could not be removed completely."""
+
+
+def enforce_limits(state: str, bounds: QuarantineLimits, *, since: float, now: float) -> Removed:
+    """Remove expired entries, then the oldest until the rest is small enough; keep those newer than `since`.
+
+    Times are in seconds since 1970.
+
+    Raises:
+        OSError: the quarantine cannot be listed.
+    """
+    folder = f"{state}/{FOLDER}"
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted(
+                (entry.stat(follow_symlinks=False).st_mtime, entry.name)
+                for entry in entries
+                if entry.is_dir(follow_symlinks=False)
+            )
+    except FileNotFoundError:
+        return Removed()
+    sizes = {name: _size(f"{folder}/{name}") for _, name in found}
+    total = sum(sizes.values())
+    names: list[str] = []
+    for moment, name in found:
+        if moment >= since or (now - moment <= bounds.seconds and total <= bounds.total):
+            continue
+        total -= sizes[name]
+        _remove(f"{folder}/{name}")
+        names.append(name)
+    stuck = tuple(name for name in names if os.path.lexists(f"{folder}/{name}"))
+    return Removed(names=tuple(name for name in names if name not in stuck), stuck=stuck)
+
+
+def _size(path: str) -> int:
+    """Return the total size of a folder. Links are not followed."""
+    total = 0
+    for _, folders, files, descriptor in os.fwalk(path, onerror=None):
+        total += _ENTRY_BYTES * (1 + len(files))
+        for name in (*folders, *files):
+            status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            total += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return total
+
+
+def _remove(path: str) -> None:
+    shutil.rmtree(path, onerror=_permit_and_retry)
+
+
+def _permit_and_retry(act: Callable[..., object], path: str, _: object) -> None:
+    """Restore permissions that a command removed, then retry."""
+    try:
+        for place in (os.path.dirname(path), path):
+            if not os.path.islink(place):
+                os.chmod(place, stat.S_IRWXU)
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
+    except OSError:
+        return

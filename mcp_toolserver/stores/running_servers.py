@@ -1,0 +1,223 @@
+"""Records which servers use a state folder, and the temporary files of each in the workspace.
+
+Each server holds a lock on its record, which the kernel releases with the process. The record names every
+temporary file before it is created, so the remains of a killed server are known by name and folder, not by
+age.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from threading import Lock
+
+from mcp_toolserver.stores.file_lock import try_lock
+from mcp_toolserver.stores.state_dir import private_folder
+
+FOLDER = "running"
+
+_SLOT_BYTES = 4608
+"""Bytes for one temporary file: a path of at most 4,095 bytes, a name and two numbers."""
+
+_NAME = re.compile(rb"\.mcp-toolserver-[0-9a-f]{32}\.tmp")
+"""Only files with this name are ever removed."""
+
+_RECORD = re.compile(r"([0-9]+)-[0-9a-f]{32}")
+_MAKE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOOK = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+Opener = Callable[[str], int | None]
+"""Opens the folder with this absolute path, for the caller to close; None if it must not be changed.
+
+Raises:
+    OSError: the folder does not exist.
+"""
+
+
+class RunningServer:
+    """The record of this process, locked until it ends.
+
+    Raises:
+        OSError: the state folder is not writable.
+    """
+
+    def __init__(self, state: str) -> None:
+        self.folder = private_folder(state, FOLDER)
+        self.started = time.time()
+        self._path, self._file = _create_record(self.folder, int(self.started))
+        self._free: list[int] = []
+        self._slots = 0
+        # Worker threads write files.
+        self._lock = Lock()
+
+    @contextlib.contextmanager
+    def temporary(self, folder: int, name: str) -> Generator[None]:
+        """Record that the file `name` may exist in the open `folder` until the body ends.
+
+        A failure to write the record is ignored: the file would only remain if this process were killed.
+        """
+        path = _path_of(folder)
+        if path is None:
+            yield
+            return
+        entry = _Entry(name=name.encode(), folder=path, identity=_identity(os.fstat(folder)))
+        with self._lock:
+            slot = self._free.pop() if self._free else self._slots
+            self._slots = max(self._slots, slot + 1)
+        with contextlib.suppress(OSError):
+            os.pwrite(self._file, entry.encode(), slot * _SLOT_BYTES)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                _clear(self._file, slot)
+            with self._lock:
+                self._free.append(slot)
+
+    def close(self) -> None:
+        """Remove the record, unless it still names a temporary file."""
+        with self._lock:
+            if len(self._free) == self._slots:
+                with contextlib.suppress(OSError):
+                    os.unlink(self._path)
+
+
+def oldest_start(folder: str) -> float:
+    """Return the start of the oldest running server in seconds since 1970; infinity if none runs."""
+    starts = [
+        float(found[1])
+        for name in os.listdir(folder)
+        if (found := _RECORD.fullmatch(name)) and not _is_dead(f"{folder}/{name}")
+    ]
+    return min(starts, default=float("inf"))
+
+
+def sweep(folder: str, open_folder: Opener) -> int:
+    """Remove the temporary files of dead servers in the folders that `open_folder` opens; return how many.
+
+    Files in other folders stay on record for a server that may change them.
+    """
+    removed = 0
+    for name in os.listdir(folder):
+        if not _RECORD.fullmatch(name):
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            removed += _sweep_record(f"{folder}/{name}", open_folder)
+    return removed
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """The record of one temporary file."""
+
+    name: bytes
+    folder: bytes
+    identity: tuple[int, int]
+    """Device and inode of the folder, because its path may lead elsewhere by now."""
+
+    def encode(self) -> bytes:
+        device, inode = (str(number).encode() for number in self.identity)
+        return b"\0".join((self.name, device, inode, self.folder)).ljust(_SLOT_BYTES, b"\0")
+
+    @classmethod
+    def decode(cls, slot: bytes) -> "_Entry | None":
+        """Decode a slot; None if it is empty or incomplete."""
+        match slot.split(b"\0", 4):
+            case [name, device, inode, folder, *_] if _NAME.fullmatch(name) and device.isdigit():
+                numbers = (int(device), int(inode) if inode.isdigit() else -1)
+                return cls(name=name, folder=folder, identity=numbers)
+            case _:
+                return None
+
+
+def _sweep_record(path: str, open_folder: Opener) -> int:
+    file = os.open(path, _LOOK)
+    try:
+        if not try_lock(file):
+            return 0
+        removed, kept = 0, False
+        for slot, entry in _entries(file):
+            try:
+                removed += _remove(entry, open_folder)
+                _clear(file, slot)
+            except PermissionError:
+                kept = True
+        if not kept:
+            os.unlink(path)
+        return removed
+    finally:
+        os.close(file)
+
+
+def _entries(file: int) -> Iterator[tuple[int, _Entry]]:
+    for slot in range(-(-os.fstat(file).st_size // _SLOT_BYTES)):
+        entry = _Entry.decode(os.pread(file, _SLOT_BYTES, slot * _SLOT_BYTES))
+        if entry is not None:
+            yield slot, entry
+
+
+def _remove(entry: _Entry, open_folder: Opener) -> bool:
+    """Remove a file; return whether it existed. Raises: PermissionError: this server may not remove it."""
+    try:
+        folder = open_folder(os.fsdecode(entry.folder))
+    except FileNotFoundError:
+        return False
+    if folder is None:
+        raise PermissionError
+    try:
+        if _identity(os.fstat(folder)) != entry.identity:
+            return False
+        if not stat.S_ISREG(os.stat(entry.name, dir_fd=folder, follow_symlinks=False).st_mode):
+            return False
+        os.unlink(entry.name, dir_fd=folder)
+    except FileNotFoundError:
+        return False
+    finally:
+        os.close(folder)
+    return True
+
+
+def _clear(file: int, slot: int) -> None:
+    os.pwrite(file, b"\0", slot * _SLOT_BYTES)
+
+
+def _create_record(folder: str, started: int) -> tuple[str, int]:
+    """Create and lock a record; retry if another server removed it before it was locked."""
+    while True:
+        path = f"{folder}/{started}-{secrets.token_hex(16)}"
+        file = os.open(path, _MAKE, 0o600)
+        if try_lock(file) and os.fstat(file).st_nlink:
+            return path, file
+        os.close(file)
+
+
+def _is_dead(path: str) -> bool:
+    try:
+        file = os.open(path, _LOOK)
+    except FileNotFoundError:
+        return True
+    try:
+        return try_lock(file)
+    finally:
+        os.close(file)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _path_of(folder: int) -> bytes | None:
+    """Return the path of an open folder; None if the system cannot tell."""
+    try:
+        if sys.platform == "darwin":
+            import fcntl
+
+            return fcntl.fcntl(folder, fcntl.F_GETPATH, bytes(1024)).split(b"\0")[0]
+        return os.readlink(f"/proc/self/fd/{folder}".encode())
+    except (OSError, AttributeError):
+        return None

@@ -1,0 +1,312 @@
+"""Stores truncated output on disk, per owner, until the server exits.
+
+Total size and age are limited, and the state folder's file system keeps a reserve for the audit log. The
+oldest outputs are removed first; outputs still being written are not removed.
+"""
+
+import errno
+import os
+import secrets
+import shutil
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import RLock
+
+from anyio import to_thread
+
+from mcp_toolserver.capabilities.call_scope import REMOVED, SavedOutput
+from mcp_toolserver.errors import NotFound
+from mcp_toolserver.stores.session_folder import SessionFolder, start_session
+
+_SUFFIX = ".txt"
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+_ENTRY_BYTES = 4096
+"""Size counted for each file besides its content, so that many small files count too."""
+
+OWNERS = 256
+"""Largest number of owners; beyond it, all outputs of the first owner are removed."""
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputLimits:
+    """Limits for saved outputs."""
+
+    total: int = 1024 * MIB
+    """Total bytes of saved outputs."""
+    seconds: float = 24 * 3600.0
+    """How long an output is kept after its last write."""
+    reserve: int = 64 * MIB
+    """Bytes that stay free on the state folder's file system."""
+
+
+class OutputFile:
+    """A saved output, open for appending and reading."""
+
+    def __init__(self, outputs: "OutputStore", owner: str, path: str, descriptor: int) -> None:
+        self._outputs = outputs
+        self._descriptor = descriptor
+        self.owner = owner
+        self.path = path
+        """Absolute."""
+        folder, self.handle = path.removesuffix(_SUFFIX).rsplit("/", 2)[1:]
+        self.name = f"{folder}/{self.handle}{_SUFFIX}"
+        """Path inside the folder for saved outputs."""
+        self.size = 0
+        """Bytes written."""
+        self.finished: float | None = None
+        """When writing ended, on the store's clock; None before."""
+
+    def append(self, data: bytes) -> None:
+        """Append `data`; on failure, as much of it as fits.
+
+        Raises:
+            OSError: not everything was written; `strerror` says why.
+        """
+        space = self._outputs.make_room(len(data))
+        rest = memoryview(data)[: space.size]
+        while rest:
+            written = os.write(self._descriptor, rest)
+            self.size += written
+            self._outputs.grown(self, written)
+            rest = rest[written:]
+        if space.size < len(data):
+            raise OSError(errno.ENOSPC, space.why)
+
+    def read(self, offset: int, limit: int) -> bytes:
+        """Return at most `limit` bytes from byte `offset`.
+
+        Raises:
+            NotFound: the output was removed.
+            OSError: the file cannot be read.
+        """
+        if self._descriptor < 0:
+            raise NotFound(f"The output of this command was removed. {REMOVED}")
+        return os.pread(self._descriptor, min(limit, self.size - offset), offset)
+
+    def finish(self) -> None:
+        """End writing; the output may be removed from now on."""
+        self._outputs.finish(self)
+
+    def close(self) -> None:
+        """End writing and close the file, which stays on disk."""
+        self.finish()
+        self.release()
+
+    def release(self) -> None:
+        """Close the file."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class AvailableSpace:
+    """How much may be written."""
+
+    size: int
+    """Bytes."""
+    why: str = ""
+    """Why it is not more."""
+
+
+class OutputStore:
+    """Saved outputs by unguessable handle, each for its owner only. Creates nothing before the first output.
+
+    `now` is a monotonic clock in seconds.
+    """
+
+    def __init__(
+        self,
+        state_dir: str,
+        bounds: OutputLimits | None = None,
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._state_dir = os.path.abspath(state_dir)
+        self._bounds = bounds or OutputLimits()
+        self._now = now
+        self._session: SessionFolder | None = None
+        self._closed = False
+        # The event loop and worker threads write outputs.
+        self._lock = RLock()
+        self._folders: OrderedDict[str, str] = OrderedDict()
+        """Folder name of each owner, oldest first."""
+        self._saved: OrderedDict[str, OutputFile] = OrderedDict()
+        """Outputs by handle; finished ones in the order of finishing."""
+        self._total = 0
+
+    def folder(self, owner: str) -> str | None:
+        """Return the absolute path of the owner's folder, if it exists."""
+        with self._lock:
+            if self._session is None or owner not in self._folders:
+                return None
+            self.expire()
+            return f"{self._session.path}/{self._folders[owner]}"
+
+    def create(self, owner: str) -> OutputFile:
+        """Create an empty output for `owner`; the caller closes it.
+
+        Raises:
+            OSError: there is no space, or the state folder is not writable or not private.
+        """
+        with self._lock:
+            session = self._open_session()
+            space = self.make_room(1)
+            if not space.size:
+                raise OSError(errno.ENOSPC, space.why)
+            name = f"{self._folder_of(session, owner)}/{secrets.token_hex(16)}{_SUFFIX}"
+            fd = os.open(name, _CREATE, 0o600, dir_fd=session.outputs)
+            made = OutputFile(self, owner, f"{session.path}/{name}", fd)
+            self._saved[made.handle] = made
+            self._total += _ENTRY_BYTES
+            return made
+
+    async def save(self, text: str, owner: str) -> SavedOutput:
+        """Save all of `text` for `owner`, or nothing. Raises: OSError: as for `create`."""
+        return await to_thread.run_sync(self._save, text, owner)
+
+    async def read(self, handle: str, owner: str, limit: int) -> bytes:
+        """Return the whole text. Raises: NotFound: `owner` has no such output, or it has more than `limit`
+        bytes."""
+        return await to_thread.run_sync(self._read, handle, owner, limit)
+
+    def forget(self, owner: str) -> None:
+        """Remove all outputs of `owner`."""
+        with self._lock:
+            for saved in [one for one in self._saved.values() if one.owner == owner]:
+                self._remove(saved)
+            name = self._folders.pop(owner, None)
+            if name is not None and self._session is not None:
+                shutil.rmtree(name, ignore_errors=True, dir_fd=self._session.outputs)
+
+    def expire(self) -> None:
+        """Remove expired outputs."""
+        with self._lock:
+            while (oldest := self._oldest()) is not None:
+                if self._now() - (oldest.finished or 0.0) <= self._bounds.seconds:
+                    break
+                self._remove(oldest)
+
+    def close(self) -> None:
+        """Remove everything and refuse new outputs."""
+        with self._lock:
+            self._closed = True
+            session, self._session = self._session, None
+            self._saved.clear()
+            self._folders.clear()
+        if session is not None:
+            session.remove()
+
+    def make_room(self, wanted: int) -> AvailableSpace:
+        """Remove the oldest outputs until `wanted` bytes may be written, or none is left to remove."""
+        with self._lock:
+            self.expire()
+            bounds = self._bounds
+            while self._total + wanted > bounds.total and (oldest := self._oldest()) is not None:
+                self._remove(oldest)
+            free = self._free()
+            if free < wanted <= free + self._removable():
+                while free < wanted and (oldest := self._oldest()) is not None:
+                    self._remove(oldest)
+                    free = self._free()
+            left = max(bounds.total - self._total, 0)
+            if free < wanted and free < left:
+                why = f"less than {bounds.reserve // MIB} MiB would stay free on the disk of the state folder"
+                return AvailableSpace(size=max(free, 0), why=why)
+            return AvailableSpace(
+                size=min(wanted, left), why=f"saved outputs take {bounds.total // MIB} MiB at most"
+            )
+
+    def grown(self, saved: OutputFile, size: int) -> None:
+        """Count `size` bytes written to `saved`."""
+        with self._lock:
+            if saved.handle in self._saved:
+                self._total += size
+
+    def finish(self, saved: OutputFile) -> None:
+        """See `SavedOutput.finish`."""
+        with self._lock:
+            if saved.finished is None:
+                saved.finished = self._now()
+                if saved.handle in self._saved:
+                    self._saved.move_to_end(saved.handle)
+
+    def _oldest(self) -> OutputFile | None:
+        return next((one for one in self._saved.values() if one.finished is not None), None)
+
+    def _removable(self) -> int:
+        return sum(one.size for one in self._saved.values() if one.finished is not None)
+
+    def _free(self) -> int:
+        """Return how many bytes may be written before the reserve is used."""
+        disk = None if self._session is None else os.fstatvfs(self._session.outputs)
+        # Some network file systems report no sizes.
+        if disk is None or not disk.f_blocks:
+            return self._bounds.total
+        return disk.f_bavail * disk.f_frsize - self._bounds.reserve
+
+    def _remove(self, saved: OutputFile) -> None:
+        del self._saved[saved.handle]
+        self._total -= saved.size + _ENTRY_BYTES
+        if saved.finished is not None:
+            # An open file would still take up space.
+            saved.release()
+        if self._session is not None:
+            with suppress(OSError):
+                os.unlink(saved.name, dir_fd=self._session.outputs)
+
+    def _save(self, text: str, owner: str) -> SavedOutput:
+        content = text.encode(errors="replace")
+        saved = self.create(owner)
+        try:
+            saved.append(content)
+        except OSError:
+            with self._lock:
+                saved.finish()
+                self._remove(saved)
+            raise
+        saved.close()
+        return SavedOutput(handle=saved.handle, path=saved.path, size=len(content))
+
+    def _read(self, handle: str, owner: str, limit: int) -> bytes:
+        # The same message for unknown, removed and foreign handles.
+        missing = NotFound(f"You have no such output. {REMOVED}")
+        with self._lock:
+            self.expire()
+            saved = self._saved.get(handle)
+            if saved is None or saved.owner != owner:
+                raise missing
+            session = self._open_session()
+            try:
+                fd = os.open(saved.name, _READ, dir_fd=session.outputs)
+            except OSError:
+                raise missing from None
+        with os.fdopen(fd, "rb") as file:
+            content = file.read(limit + 1)
+        if len(content) > limit:
+            raise NotFound("The output is too long to read at once. Read it in parts with read_file.")
+        return content
+
+    def _folder_of(self, session: SessionFolder, owner: str) -> str:
+        """Return the folder name of an owner, creating the folder if needed."""
+        if owner not in self._folders:
+            while len(self._folders) >= OWNERS:
+                self.forget(next(iter(self._folders)))
+            name = secrets.token_hex(16)
+            os.mkdir(name, 0o700, dir_fd=session.outputs)
+            self._folders[owner] = name
+        return self._folders[owner]
+
+    def _open_session(self) -> SessionFolder:
+        if self._closed:
+            raise OSError(errno.EBADF, "the outputs are closed")
+        if self._session is None:
+            self._session = start_session(self._state_dir)
+        return self._session

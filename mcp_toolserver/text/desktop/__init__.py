@@ -1,0 +1,1 @@
+"""Commands of desktop programs."""

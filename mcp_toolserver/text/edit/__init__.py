@@ -1,0 +1,1 @@
+"""Edits of text, and why one does not apply."""

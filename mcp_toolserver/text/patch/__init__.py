@@ -1,0 +1,1 @@
+"""Patches: parsing and applying."""

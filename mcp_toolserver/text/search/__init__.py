@@ -1,0 +1,1 @@
+"""Search patterns and notes."""

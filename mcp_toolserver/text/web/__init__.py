@@ -1,0 +1,1 @@
+"""Web addresses and responses."""
