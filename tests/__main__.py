@@ -1,36 +1,65 @@
 """The whole gate: formatting, lint, types, architecture, tests, coverage.
 
-`python -m tests` runs everything and stops at the first step that fails; `python -m tests STEP ...` runs
-single steps. Arguments after `--` go to pytest.
+`python -m tests` runs the gate and stops at the first step that fails; `python -m tests STEP ...` runs single
+steps. `python -m tests fast` runs the part of the gate for working, `python -m tests long` the races with all
+their rounds, `python -m tests update` writes the generated files. Arguments after `--` go to pytest.
 """
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+
+from tests.extent import VARIABLE
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ("mcp_toolserver", "tests", "benchmarks")
 FULLY_COVERED = (
-    "dispatch.py",
-    "validation.py",
+    "pipeline/*",
     "policy/*",
-    "limits.py",
-    "registry.py",
     "protocol/*",
     "text/*",
     "tools/*",
 )
 
+IN_PARALLEL = ("-n", "4", "--dist", "loadgroup")
+"""Tests wait more than they compute, so there are more processes than the two cores of a small machine."""
+
+STARTS_PROGRAMS = re.compile(r"\bsys\.executable\b|\bBroker\b")
+"""What a test module says that starts a server, a broker or another Python."""
+
+OF_EVERY_TOOL = ("tests/test_every_tool.py", "tests/test_registry.py")
+"""Part of the fast step although one test starts a program: a new tool is checked here."""
+
+IMPORTS = re.compile(r"^from (tests|benchmarks)(?:\.(\w+) import| import (\w+))", re.MULTILINE)
+
+
+@cache
+def starts_programs(file: Path) -> bool:
+    """Whether a test module, or a module that it imports from `tests` or `benchmarks`, starts programs."""
+    text = file.read_text(encoding="utf-8")
+    imported = (ROOT / found[1] / f"{found[2] or found[3]}.py" for found in IMPORTS.finditer(text))
+    return bool(STARTS_PROGRAMS.search(text)) or any(map(starts_programs, imported))
+
+
+def without_programs() -> list[str]:
+    """The test files of the fast step: pure functions, and the dispatcher on a real folder."""
+    files = [*(ROOT / "tests").glob("test_*.py"), *(ROOT / "tests/tools").glob("test_*.py")]
+    return [*OF_EVERY_TOOL, *sorted(str(file) for file in files if not starts_programs(file))]
+
+
 STEPS: dict[str, Sequence[Sequence[str]]] = {
     "format": [("ruff", "format", "--check", *SOURCES)],
     "lint": [("ruff", "check", *SOURCES)],
-    "types": [("pyright", "--pythonpath", sys.executable, *SOURCES)],
     "arrows": [("lint-imports",)],
+    "types": [("pyright", "--pythonpath", sys.executable, *SOURCES)],
     "tests": [
         ("coverage", "erase"),
-        ("coverage", "run", "-m", "pytest", "-n", "2", "--dist", "loadgroup"),
+        ("coverage", "run", "-m", "pytest", *IN_PARALLEL),
         ("coverage", "combine", "--quiet"),
     ],
     "coverage": [
@@ -42,34 +71,73 @@ STEPS: dict[str, Sequence[Sequence[str]]] = {
             "--include=" + ",".join(f"mcp_toolserver/{part}" for part in FULLY_COVERED),
         ),
     ],
+    "pure": [("pytest", "-n", "2", *without_programs())],
+    "long": [("pytest", *IN_PARALLEL, "-m", "long")],
+    # The example first: the page of tools shows its answer.
+    "update": [
+        ("pytest", "--quiet", "--update", f"tests/test_{name}.py") for name in ("each_example", "every_tool")
+    ],
 }
 
+CHECKS = ("format", "lint", "arrows", "types")
+WHOLE = (*CHECKS, "tests", "coverage")
+FAST = (*CHECKS, "pure")
 
-def run(command: Sequence[str], extra: Sequence[str]) -> int:
-    """Run one program of this environment."""
+
+def run(command: Sequence[str], *, in_full: bool, quiet: bool) -> subprocess.CompletedProcess[str]:
+    """Run one program of this environment; `quiet` keeps its output for later."""
     program = Path(sys.executable).parent / command[0]
     if not program.exists():
         print(f"{command[0]} is missing: install the gate's tools with  pip install -e '.[dev]'")
-        return 2
+        return subprocess.CompletedProcess(command, 2, "")
     environment = {**os.environ, "PYTHONWARNDEFAULTENCODING": "1", "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
     # Hundreds of server starts are much faster with compiled files.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    return subprocess.run([program, *command[1:], *extra], cwd=ROOT, env=environment, check=False).returncode
+    if in_full:
+        environment[VARIABLE] = "1"
+    return subprocess.run(
+        [program, *command[1:]],
+        cwd=ROOT,
+        env=environment,
+        check=False,
+        encoding="utf-8",
+        stdout=subprocess.PIPE if quiet else None,
+        stderr=subprocess.STDOUT if quiet else None,
+    )
+
+
+def step(name: str, extra: Sequence[str], *, quiet: bool = False) -> int:
+    """Run one step; its status is that of its first program that fails."""
+    if not quiet:
+        print(f"== {name}", flush=True)
+    for command in STEPS[name]:
+        ended = run([*command, *(extra if "pytest" in command else ())], in_full=name == "long", quiet=quiet)
+        if quiet:
+            print(f"== {name}\n{ended.stdout}", end="", flush=True)
+        if ended.returncode:
+            print(f"== {name} failed", flush=True)
+            return ended.returncode
+    return 0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the named steps, or all; the exit status is that of the first that fails."""
+    """Run the named steps, or the gate; the exit status is that of the first that fails."""
     split = arguments.index("--") if "--" in arguments else len(arguments)
-    names, extra = arguments[:split], arguments[split + 1 :]
-    if unknown := [name for name in names if name not in STEPS]:
-        print(f"unknown step {unknown[0]}; choose from {', '.join(STEPS)}")
+    names, extra = arguments[:split] or WHOLE, arguments[split + 1 :]
+    if unknown := [name for name in names if name not in (*STEPS, "fast")]:
+        print(f"unknown step {unknown[0]}; choose from fast, {', '.join(STEPS)}")
         return 2
-    for name in names or STEPS:
-        print(f"== {name}", flush=True)
-        for command in STEPS[name]:
-            if status := run(command, extra if "pytest" in command else ()):
-                print(f"== {name} failed")
+    names = [single for name in names for single in (FAST if name == "fast" else (name,))]
+    with ThreadPoolExecutor(1) as background:
+        types: Future[int] | None = None
+        for name in names:
+            if name == "types" and name != names[-1]:
+                # It computes on one processor, and the steps after it do not need its result.
+                types = background.submit(step, name, extra, quiet=True)
+            elif status := step(name, extra):
                 return status
+        if types and (status := types.result()):
+            return status
     print("== all green")
     return 0
 

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mcp_toolserver.runtime.sandbox.syscalls import EXAMINED, EXECUTES, MACHINES, POWERS
+from mcp_toolserver.runtime.sandbox.layers.syscall_table import EXAMINED, EXECUTES, MACHINES, POWERS
 
 PRELOADED = (encodings.ascii, encodings.idna, concurrent.futures.thread)
 """Needed after a change of user, who may not be able to read the interpreter's own files."""

@@ -7,10 +7,10 @@ from typing import Any
 
 import anyio
 
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.dispatch import Result
-from mcp_toolserver.registry import Entry
-from mcp_toolserver.spec import ToolSpec
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.tool_spec import ToolSpec
 from tests.workbench import Person, dispatcher, machine
 
 

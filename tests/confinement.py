@@ -19,15 +19,15 @@ from typing import Any
 import pytest
 
 from benchmarks.client import Client, Launch
-from mcp_toolserver.runtime.sandbox.environment import command_environment
-from mcp_toolserver.runtime.search_programs import find_ripgrep
+from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
+from mcp_toolserver.runtime.search.executable import find_ripgrep
 from tests.snapshot import Snapshot, differences, snapshot
 
 HERE = Path(__file__).parents[1]
 NOBODY = 65534
 USERS = ("root", "unprivileged") if os.geteuid() == 0 else ("unprivileged",)
 BY_USER = [pytest.param(user, id=user, marks=pytest.mark.xdist_group(user)) for user in USERS]
-"""Where the test runner keeps groups together, all servers of a user are started by one of its processes."""
+"""One process of the test runner runs all tests of a file for a user, so that they share servers."""
 
 READ_ONLY, WORKSPACE_WRITE, FULL = "read-only", "workspace-write", "danger-full-access"
 
@@ -303,7 +303,7 @@ def copy_of(of: Scene, folder: Path) -> Generator[Scene]:
 
 
 def free(at: Scene, script: str, cwd: str = ".") -> subprocess.CompletedProcess[str]:
-    """Run a command in a scene that may be damaged, with no walls."""
+    """Run a command in a scene that may be damaged, with no sandbox."""
     environment = {**command_environment(at.environment), "LESSOPEN": at.environment["LESSOPEN"]}
     return subprocess.run(
         ["bash", "--noprofile", "--norc", "-c", at.spelt(script)],

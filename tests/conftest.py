@@ -19,6 +19,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="write snapshots and generated documents anew")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave the process unmeasured that only hands out tests."""
+    if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
+        count(False)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Split each group by file: tests share servers within a file, so files can run in parallel."""
+    for item in items:
+        if item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     count(item.get_closest_marker("uncounted") is None)

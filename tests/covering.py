@@ -60,7 +60,7 @@ def covered(environ: Mapping[str, str], state: Path) -> dict[str, str]:
 
 
 def collect(folder: Path) -> None:
-    """Bring all such data beneath `folder` to where the rest is."""
+    """Bring all such data below `folder` to where the rest is."""
     if _GIVEN is None:
         return
     target = CoverageConfig.deserialize(_GIVEN).data_file

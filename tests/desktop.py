@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.dispatch import Dispatcher
-from mcp_toolserver.runtime.desktop_programs import find_desktop
-from mcp_toolserver.runtime.found_programs import Found
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.desktop.executables import find_desktop
+from mcp_toolserver.runtime.executables import HostExecutables
 from tests.workshop import program, workshop
 
 PICTURE = bytes.fromhex(
@@ -66,7 +66,7 @@ async def desk(
     deny: tuple[str, ...] = (),
 ) -> AsyncGenerator[Dispatcher]:
     """A server on the desktop that `environ` leads to, with the programs in `path`."""
-    found = Found(desktop=find_desktop(path, [], environ, platform))
+    found = HostExecutables(desktop=find_desktop(path, [], environ, platform))
     async with workshop(folder, mode, found=found, desktop_private=private, deny=deny) as server:
         yield server
 

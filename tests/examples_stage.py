@@ -1,9 +1,10 @@
-"""One example call of each tool: what is called, on what, and what is volatile in the answer.
+"""The example call of each tool, and the small project that it runs in.
 
-`tests/examples/<tool>.json` holds one. `arguments` are those of the call, and `answer` is its text, which
-`pytest --update` writes. `before` are calls that come first; a handle that the last of them gave is put where
-an argument ends with `_…`. `says` is what the human answers. On a machine that lacks what a tool needs, the
-stored answer stays as it is.
+`tests/examples/<tool>.json` stores one. `arguments` are those of the call; a test file
+`tests/tools/test_<tool>.py` that defines `EXAMPLE` decides them. `answer` is the text of the result, which
+`python -m tests update` writes, without what differs from run to run. `before` are calls that run first; the
+handle that the last of them returned replaces an argument that ends with `_…`. `says` is what the user
+answers. On a machine that lacks what a tool needs, the stored answer stays.
 """
 
 import json
@@ -15,6 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -22,16 +24,17 @@ from zoneinfo import ZoneInfo
 import anyio
 import pytest
 
-from mcp_toolserver import confine
-from mcp_toolserver.assembly import Assembly, assemble
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.dispatch import Dispatcher
-from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.desktop_programs import DesktopPrograms
-from mcp_toolserver.runtime.found_programs import find
-from mcp_toolserver.runtime.grant import Machine
+from mcp_toolserver.app import confinement
+from mcp_toolserver.app.compose import Assembly, assemble
+from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.desktop.executables import DesktopExecutables
+from mcp_toolserver.runtime.executables import find_host_executables
+from mcp_toolserver.runtime.host_services import HostServices
+from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.web.options import WebOptions, providers
-from mcp_toolserver.runtime.web.web import Underlay, Web
+from mcp_toolserver.runtime.web.provider import provided_by
+from mcp_toolserver.runtime.web.web import Transport, Web
 from mcp_toolserver.settings import Settings
 from tests.hostile_git import GIT
 from tests.web import Internet, Reply, Site, page, site
@@ -73,7 +76,7 @@ _HITS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """What a file holds; see the module docstring."""
+    """The content of one file; see the module docstring."""
 
     arguments: dict[str, Any]
     answer: str = ""
@@ -86,19 +89,44 @@ def path_of(tool: str) -> Path:
 
 
 def example(tool: str) -> Example:
-    """The stored example of a tool."""
-    return Example(**json.loads(path_of(tool).read_text(encoding="utf-8")))
+    """The example of a tool. Without one the test fails, and says what to write."""
+    content = stored(tool)
+    arguments = _declared(tool) or content.get("arguments")
+    if arguments is None:
+        pytest.fail(
+            f"{tool} has no example: define EXAMPLE, the arguments of one call, in {_test_file(tool)}, "
+            "then run python -m tests update",
+            pytrace=False,
+        )
+    return Example(**{**content, "arguments": arguments})
 
 
 def store(tool: str, answer: str) -> None:
-    """Write an answer beside its call."""
+    """Write the call and its answer."""
+    content = {**stored(tool), "arguments": example(tool).arguments, "answer": answer}
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    path_of(tool).write_text(text, encoding="utf-8")
+
+
+def stored(tool: str) -> dict[str, Any]:
+    """The content of the tool's file; empty before the first `python -m tests update`."""
     path = path_of(tool)
-    told = {**json.loads(path.read_text(encoding="utf-8")), "answer": answer}
-    path.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _declared(tool: str) -> dict[str, Any] | None:
+    path = Path(_test_file(tool))
+    if not (FOLDER.parent.parent / path).exists():
+        return None
+    return getattr(import_module(".".join(path.with_suffix("").parts)), "EXAMPLE", None)
+
+
+def _test_file(tool: str) -> str:
+    return f"tests/tools/test_{re.sub('(?<=[a-z])(?=[A-Z])', '_', tool).lower()}.py"
 
 
 class Noon:
-    """A clock that stands."""
+    """A clock that always shows noon."""
 
     async def now(self, zone: str = "") -> datetime:
         return NOON.astimezone(ZoneInfo(zone)) if zone else NOON
@@ -120,7 +148,7 @@ class Stage:
         return {entry.spec.name for entry in self.dispatcher.available()}
 
     async def answer(self, tool: str) -> str:
-        """What the tool answers to its example, without what differs from run to run."""
+        """The answer to the tool's example, without what differs from run to run."""
         _fill(self.folder)
         shown, person = example(tool), Person(says=True)
         person.answers = None if shown.says is None else tuple(map(tuple, shown.says))
@@ -135,7 +163,7 @@ class Stage:
 
 
 def tidied(text: str, folder: Path) -> str:
-    """`text` without places, handles, marks and durations of this one run."""
+    """`text` without the paths, handles, marks and durations of one run."""
     text = text.replace(str(folder / "root"), "/home/you/shop").replace(str(folder), "/home/you")
     text = re.sub(r"\b([a-z]+_)?[0-9a-f]{32}\b", lambda found: f"{found[1] or ''}…", text)
     text = re.sub(r"(content )[0-9a-f]+( (?:begins|ends))", r"\1…\2", text)
@@ -154,7 +182,7 @@ def _with_handles(value: Any, text: str) -> Any:
 
 
 def _fill(folder: Path) -> None:
-    """The project as new."""
+    """Restore the project."""
     root, template = folder / "root", folder / "template"
     if not template.exists():
         _make(template, folder / "home")
@@ -218,10 +246,10 @@ async def stage(folder: Path) -> AsyncGenerator[Stage]:
     with pytest.MonkeyPatch.context() as patch, site(_routes()) as web:
         patch.setenv("HOME", str(folder / "home"))
         patch.setenv("TZ", "UTC")
-        # An engine may be there without its daemon or the image, and the desktop is somebody's.
-        here = find(os.environ["PATH"].split(os.pathsep), settings.root)
-        found = replace(here, engine=None, desktop=DesktopPrograms())
-        broker = Broker.start_apart(confine.charter(settings, found))
+        # A container engine may lack its daemon or the image, and the desktop belongs to the user.
+        here = find_host_executables(os.environ, settings.root)
+        found = replace(here, engine=None, desktop=DesktopExecutables())
+        broker = Broker.start_standalone(confinement.broker_policy(settings, found))
         assembly = assemble(settings, broker, found, held_by=None)
         try:
             yield Stage(folder=folder, assembly=assembly, dispatcher=_with_web(assembly.dispatcher, web))
@@ -230,10 +258,11 @@ async def stage(folder: Path) -> AsyncGenerator[Stage]:
 
 
 def _with_web(dispatcher: Dispatcher, web: Site) -> Dispatcher:
-    """The same, with a web of one site and a clock that stands."""
+    """The same, with a web of one site and a fixed clock."""
     internet = Internet.of(web, "example.org", "search.example.org")
     options = WebOptions(providers=providers(("searxng=http://search.example.org",), {}))
     host = dispatcher.host
-    assert isinstance(host, Machine)
-    made = Web(options, Underlay(resolve=internet.resolve, network=internet))
-    return replace(dispatcher, host=replace(host, clock=Noon(), web=lambda: made))
+    assert isinstance(host, HostServices)
+    made = provided_by(Web(options, Transport(resolve=internet.resolve, network=internet))).provide
+    services = {Capability.CLOCK: lambda _: Noon(), Capability.FETCH: made, Capability.SEND: made}
+    return replace(dispatcher, host=replace(host, providers={**host.providers, **services}))

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import anyio
 
-from mcp_toolserver.runtime.git import Git, GitAnswer
-from mcp_toolserver.runtime.git_config import environment
-from mcp_toolserver.runtime.git_program import helper, start
-from mcp_toolserver.runtime.git_query import GitQuery
-from mcp_toolserver.runtime.programs import Programs
-from mcp_toolserver.runtime.sandbox.environment import helper_environment
+from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
+from mcp_toolserver.runtime.git.executable import argv_prefix, helper
+from mcp_toolserver.runtime.git.hardening import environment
+from mcp_toolserver.runtime.git.runner import Git, GitResult
+from mcp_toolserver.runtime.processes.helper_launcher import Programs
+from mcp_toolserver.runtime.sandbox.layers.environment import helper_environment
 from tests.processes import FULL, PATIENCE, broker
 
 GIT = shutil.which("git") or "git is not installed"
@@ -127,7 +127,7 @@ class Lair:
         """Any subcommand, with the environment that our own git gets."""
         listing = self.naive("config", "--list", "--includes", "-z", cwd=cwd).stdout
         return subprocess.run(
-            [*start(GIT), *words],
+            [*argv_prefix(GIT), *words],
             cwd=cwd or self.repository,
             env=helper_environment(self.environ, environment(listing)),
             check=False,
@@ -159,8 +159,8 @@ class Asked:
         cwd: Path | None = None,
         timeout: float = PATIENCE,
         limit: int = 1 << 20,
-    ) -> GitAnswer:
-        query = GitQuery(
+    ) -> GitResult:
+        query = GitInvocation(
             subcommand=subcommand, options=options, revisions=tuple(revisions), paths=tuple(paths)
         )
         held = os.open(cwd or self.folder, os.O_RDONLY | os.O_DIRECTORY)

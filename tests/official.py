@@ -19,8 +19,8 @@ PACKAGES = Path(__file__).parent / "conformance" / "package.json"
 OLD_CLIENT = "mcp==1.30.0"
 """The last line of the Python SDK that knows only the handshake."""
 
-CACHE = "MCP_TOOLSERVER_TEST_CACHE"
-WITHOUT = "MCP_TOOLSERVER_WITHOUT_OFFICIAL"
+CACHE = "TOOLSERVER_TESTS_CACHE"
+WITHOUT = "TOOLSERVER_TESTS_WITHOUT_OFFICIAL"
 """Set to 1, the tests that need these programs are left out."""
 
 _READY = "ready"

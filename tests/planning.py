@@ -1,33 +1,29 @@
 """The tools that plan and talk, on a host with all that they need."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from mcp_toolserver.capabilities.kept import Preference
-from mcp_toolserver.capabilities.prices import PRICES, Capability, Prices
-from mcp_toolserver.dispatch import Dispatcher, Result
-from mcp_toolserver.runtime.grant import Machine
+from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.capabilities.stored import Preference
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.host_services import HostServices
 from mcp_toolserver.stores.database import Database
 from mcp_toolserver.stores.preferences import StoredPreferences
 from mcp_toolserver.stores.todos import StoredTodos
-from tests.workbench import FILE_PRICES, Person, dispatcher, machine
+from tests.workbench import Person, dispatcher, machine, required, with_services
 
-OWN_PRICES: Prices = {
-    **FILE_PRICES,
-    **{
-        need: PRICES[need]
-        for need in (
-            Capability.CLOCK,
-            Capability.ASK,
-            Capability.TELL,
-            Capability.TODOS,
-            Capability.PREFERENCES,
-        )
-    },
-}
+PERMISSIONS = required(
+    Capability.FS_READ,
+    Capability.FS_WRITE,
+    Capability.CLOCK,
+    Capability.ASK,
+    Capability.TELL,
+    Capability.TODOS,
+    Capability.PREFERENCES,
+)
 
 DECIDED: dict[str, Preference] = {"permissions.defaultMode": "workspace-write"}
 
@@ -37,13 +33,17 @@ def database(folder: Path) -> Database:
     return Database(str(folder / "state"), [str(folder / "root")])
 
 
-def host(folder: Path, stored: Database | None = None, *, kept: int = 1_000) -> Machine:
+def host(folder: Path, stored: Database | None = None, *, kept: int = 1_000) -> HostServices:
     """This machine with its clock and a state of its own."""
     stored = stored or database(folder)
-    return replace(
-        machine(folder, OWN_PRICES),
-        todos=StoredTodos(stored, kept=kept),
-        preferences=StoredPreferences(stored, DECIDED),
+    todos, preferences = StoredTodos(stored, kept=kept), StoredPreferences(stored, DECIDED)
+    return with_services(
+        machine(folder),
+        PERMISSIONS,
+        {
+            Capability.TODOS: lambda request: todos.owned_by(request.scope.owner),
+            Capability.PREFERENCES: lambda _: preferences,
+        },
     )
 
 

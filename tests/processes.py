@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import secrets
 import socket
 import sys
@@ -14,21 +15,23 @@ from typing import Any
 import anyio
 
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.prices import PRICES, Capability
+from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.capabilities.processes import Command, JobState
-from mcp_toolserver.dispatch import Dispatcher, Result
-from mcp_toolserver.registry import Entry
-from mcp_toolserver.runtime.broker import Broker, Charter, Helper, Streams
-from mcp_toolserver.runtime.processes import CommandLimits, Commands
-from mcp_toolserver.runtime.sandbox.bounds import CommandBounds
-from mcp_toolserver.runtime.sandbox.environment import command_environment
-from mcp_toolserver.runtime.sandbox.walls import Walls
-from mcp_toolserver.runtime.sandbox.wire import Request, Script, is_object
-from mcp_toolserver.stores.outputs import Outputs
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.runtime.host_services import Provide
+from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy, Helper, Streams
+from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
+from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
+from mcp_toolserver.runtime.sandbox.broker.messages import Request, Script, is_object
+from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
+from mcp_toolserver.stores.saved_outputs import OutputStore
 from mcp_toolserver.tools.shell.bash import TOOL as BASH
 from mcp_toolserver.tools.tasks.task_output import TOOL as TASK_OUTPUT
 from mcp_toolserver.tools.tasks.task_stop import TOOL as TASK_STOP
-from tests.workbench import Person, dispatcher, machine
+from tests.workbench import Person, dispatcher, machine, required, with_services
 
 FULL = "danger-full-access"
 PATIENCE = 10.0
@@ -42,11 +45,12 @@ def broker(
     environ: Mapping[str, str] = os.environ,
     shell: tuple[str, ...] = (),
     bounds: CommandBounds | None = None,
+    sandbox: SandboxSpec | None = None,
 ) -> Generator[Broker]:
     """A broker in an interpreter of its own, because the one that runs the tests may have threads."""
-    started = Broker.start_apart(
-        Charter(
-            walls=Walls(mode=mode, roots=(), home="/nonexistent", state="/nonexistent"),
+    started = Broker.start_standalone(
+        BrokerPolicy(
+            sandbox=sandbox or SandboxSpec(mode=mode, roots=(), home="/nonexistent", state="/nonexistent"),
             environment=command_environment(environ),
             helpers=tuple(one if isinstance(one, Helper) else Helper(argv=one) for one in helpers),
             shell=shell,
@@ -68,14 +72,14 @@ class Asked:
     words: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
 
     def next(self) -> dict[str, object]:
-        """The next word of the nanny; empty when there is none any more."""
+        """The next word of the supervisor; empty when there is none any more."""
         message: object = json.loads(self.control.recv(4096) or b"{}")
         assert is_object(message)
         self.words.append(message)
         return message
 
     def end(self) -> tuple[dict[str, object], str]:
-        """The last word of the nanny, and all output."""
+        """The last word of the supervisor, and all output."""
         while self.next():
             pass
         read = b""
@@ -119,7 +123,7 @@ def asked(
 
 
 def outcome(at: Broker, request: Request | str, *, cwd: str = "/") -> tuple[dict[str, object], str]:
-    """The nanny's last word on a request, and the output."""
+    """The supervisor's last word on a request, and the output."""
     with asked(at, request, cwd=cwd) as request_made:
         return request_made.end()
 
@@ -182,6 +186,40 @@ def state(pid: int) -> str:
     return status(pid).get("State", "")[:1]
 
 
+@contextmanager
+def few_files(pid: int, free: int) -> Generator[None]:
+    """Let a process open no more than `free` files more; what it forks meanwhile has the same limit."""
+    used = _open_files(pid)
+    limit = 0
+    while free or limit in used:
+        free -= limit not in used
+        limit += 1
+    with _files_below(limit, pid):
+        yield
+
+
+@contextmanager
+def few_files_of_broker(pid: int, free: int) -> Generator[None]:
+    """As `few_files`, for a broker: it gives up its reserve for a moment at the end of a command, and a
+    number that is free then is not free later."""
+    with _files_below(max(_open_files(pid)) + 1 + free, pid):
+        yield
+
+
+def _open_files(pid: int) -> set[int]:
+    return {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+
+
+@contextmanager
+def _files_below(limit: int, pid: int) -> Generator[None]:
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+
+
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for `condition`, within bounds."""
     with anyio.fail_after(PATIENCE):
@@ -192,7 +230,9 @@ async def until(condition: Callable[[], bool]) -> None:
 class Anywhere:
     """The folders that a test's commands may start in: all."""
 
-    def folder(self, path: CanonicalPath) -> int:
+    roots = None
+
+    def open_dir(self, path: CanonicalPath) -> int:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
@@ -235,7 +275,7 @@ async def bench(
     bounds: CommandBounds | None = None,
 ) -> AsyncGenerator[Bench]:
     """Commands with a broker and a state folder of their own."""
-    outputs = Outputs(str(folder / "state"))
+    outputs = OutputStore(str(folder / "state"))
     with broker(FULL, *helpers, bounds=bounds) as started:
         made = Bench(Commands(started, Anywhere(), outputs, limits), started)
         try:
@@ -256,11 +296,13 @@ async def served(
     folder: Path, limits: CommandLimits | None = None, *, bounds: CommandBounds | None = None
 ) -> AsyncGenerator[Dispatcher]:
     """The shell and task tools on the real machine, with `folder/root` as the one root."""
-    host, outputs = machine(folder), Outputs(str(folder / "outputs"))
+    host, outputs = machine(folder), OutputStore(str(folder / "outputs"))
     with broker(bounds=bounds) as started:
         commands = Commands(started, host.workspace, outputs, limits)
-        prices = {**host.prices, **{need: PRICES[need] for need in (Capability.PROCESS, Capability.JOBS)}}
-        shell = replace(host, outputs=outputs, prices=prices, processes=commands.within, jobs=commands)
+        within: Provide = lambda request: commands.within(request.workspace, request.scope)  # noqa: E731
+        services = (Capability.PROCESS, Capability.JOBS)
+        permissions = {**host.permissions, **required(*services)}
+        shell = with_services(replace(host, outputs=outputs), permissions, dict.fromkeys(services, within))
         tools = (
             Entry(BASH, toolset="shell"),
             Entry(TASK_OUTPUT, toolset="tasks"),

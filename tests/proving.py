@@ -1,6 +1,6 @@
-"""`prove` in a process of its own, behind walls as they should be, or with one of them taken down.
+"""`prove` in a process of its own, in a sandbox as it should be, or with one layer taken down.
 
-`python -m tests.proving` reads the walls and the weakness as JSON from standard input and prints the proof.
+`python -m tests.proving` reads the sandbox and the weakness as JSON from standard input and prints the proof.
 """
 
 import json
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mcp_toolserver.runtime.sandbox import bubblewrap, confined, kernel
-from mcp_toolserver.runtime.sandbox.bubblewrap import candidates
-from mcp_toolserver.runtime.sandbox.canary import Run, missing_filter, prove
-from mcp_toolserver.runtime.sandbox.charter import Behind, Charter, find_shell
-from mcp_toolserver.runtime.sandbox.environment import command_environment
-from mcp_toolserver.runtime.sandbox.trial import Trial
-from mcp_toolserver.runtime.sandbox.walls import Proof, Walls, heard, told
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, SandboxPlan, find_shell
+from mcp_toolserver.runtime.sandbox.layers import bubblewrap, confinement, kernel
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
+from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
+from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec, decode_proof, encode_proof
+from mcp_toolserver.runtime.sandbox.selftest.probe import Probe
+from mcp_toolserver.runtime.sandbox.selftest.selftest import Run, missing_filter, prove
 
 HERE = Path(__file__).parents[1]
 
@@ -32,7 +32,7 @@ class Wanted:
     weakness: str = ""
     abi: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Of the walls."""
+    """Of the sandbox."""
 
     @property
     def state(self) -> Path:
@@ -42,7 +42,7 @@ class Wanted:
 def proof(wanted: Wanted, around: Sequence[str] = ()) -> Proof:
     """The proof, made by a process started by the command line `around`."""
     said = {
-        "walls": {
+        "sandbox": {
             "mode": wanted.mode,
             "roots": [str(wanted.base / "root")],
             "home": str(wanted.base / "home"),
@@ -62,35 +62,35 @@ def proof(wanted: Wanted, around: Sequence[str] = ()) -> Proof:
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode(errors="replace")
-    return heard(done.stdout)
+    return decode_proof(done.stdout)
 
 
 # --- in that process -------------------------------------------------------------------------------------
 
 
-def _weakened(change: Callable[[Walls], Walls], run: Run) -> Run:
-    return lambda walls, trial, script: run(change(walls), trial, script)
+def _weakened(change: Callable[[SandboxSpec], SandboxSpec], run: Run) -> Run:
+    return lambda sandbox, probe, script: run(change(sandbox), probe, script)
 
 
-def _elsewhere(walls: Walls) -> Walls:
+def _elsewhere(sandbox: SandboxSpec) -> SandboxSpec:
     """Walls that hide something else."""
-    return replace(walls, state=f"{walls.state}/elsewhere", hidden=())
+    return replace(sandbox, state=f"{sandbox.state}/elsewhere", hidden=())
 
 
-def _all_of_it(walls: Walls) -> Walls:
+def _all_of_it(sandbox: SandboxSpec) -> SandboxSpec:
     """Walls around the whole scene, so that what should be outside is within."""
-    return replace(walls, roots=(os.path.dirname(walls.roots[0]),))
+    return replace(sandbox, roots=(os.path.dirname(sandbox.roots[0]),))
 
 
-def _unhidden_and_all(walls: Walls) -> Walls:
-    return _all_of_it(_elsewhere(walls))
+def _unhidden_and_all(sandbox: SandboxSpec) -> SandboxSpec:
+    return _all_of_it(_elsewhere(sandbox))
 
 
-def _no_run(walls: Walls, trial: Trial, script: str) -> tuple[int, str]:
+def _no_run(sandbox: SandboxSpec, probe: Probe, script: str) -> tuple[int, str]:
     raise OSError("no process can be started")
 
 
-def _liar(walls: Walls, trial: Trial, script: str) -> tuple[int, str]:
+def _liar(sandbox: SandboxSpec, probe: Probe, script: str) -> tuple[int, str]:
     """It never runs the script, and says that all is well."""
     return 0, "root ok\nscratch written\nCapEff: 0\nNoNewPrivs: 1\nSeccomp: 2\n"
 
@@ -105,13 +105,15 @@ def weaken(run: Run, weakness: str) -> Run:
     """`run`, with one wall taken down."""
     weaker: Mapping[str, Callable[[], Run]] = {
         "": lambda: run,
-        "no walls": lambda: lambda walls, trial, script: run(walls, replace(trial, layer="none"), script),
-        "landlock instead": lambda: (
-            lambda walls, trial, script: run(walls, replace(trial, layer="landlock"), script)
+        "no sandbox": lambda: (
+            lambda sandbox, probe, script: run(sandbox, replace(probe, layer="none"), script)
         ),
-        "may write": lambda: _weakened(lambda walls: replace(walls, mode="workspace-write"), run),
-        "may only read": lambda: _weakened(lambda walls: replace(walls, mode="read-only"), run),
-        "has network": lambda: _weakened(lambda walls: replace(walls, network=True), run),
+        "landlock instead": lambda: (
+            lambda sandbox, probe, script: run(sandbox, replace(probe, layer="landlock"), script)
+        ),
+        "may write": lambda: _weakened(lambda sandbox: replace(sandbox, mode="workspace-write"), run),
+        "may only read": lambda: _weakened(lambda sandbox: replace(sandbox, mode="read-only"), run),
+        "has network": lambda: _weakened(lambda sandbox: replace(sandbox, network=True), run),
         "nothing hidden": lambda: _weakened(_elsewhere, run),
         "root too large": lambda: _weakened(_unhidden_and_all, run),
         "host processes": lambda: _without_arguments(run, "--unshare-pid"),
@@ -125,20 +127,20 @@ def weaken(run: Run, weakness: str) -> Run:
 def main() -> None:
     """Read, prove, print."""
     said = json.loads(sys.stdin.buffer.read())
-    lists = {name: tuple(value) for name, value in said["walls"].items() if isinstance(value, list)}
-    walls = Walls(**{**said["walls"], **lists})
-    charter = Charter(walls=walls, environment=command_environment(os.environ), shell=find_shell("/usr/bin"))
+    lists = {name: tuple(value) for name, value in said["sandbox"].items() if isinstance(value, list)}
+    sandbox = SandboxSpec(**{**said["sandbox"], **lists})
+    broker_policy = BrokerPolicy(
+        sandbox=sandbox, environment=command_environment(os.environ), shell=find_shell("/usr/bin")
+    )
 
     filtered = not missing_filter()
 
-    def run(walls: Walls, trial: Trial, script: str) -> tuple[int, str]:
-        behind = Behind(
-            layer=trial.layer, walls=walls, program=trial.program, filtered=filtered, ahead=trial.ahead
-        )
-        return confined.run_behind(behind, charter, script)
+    def run(sandbox: SandboxSpec, probe: Probe, script: str) -> tuple[int, str]:
+        plan = SandboxPlan(layer=probe.layer, sandbox=sandbox, program=probe.program, filtered=filtered)
+        return confinement.run_in_sandbox(plan, broker_policy, script)
 
     abi = kernel.landlock_abi() if said["abi"] is None else said["abi"]
-    sys.stdout.buffer.write(told(prove(walls, weaken(run, said["weakness"]), abi=abi)))
+    sys.stdout.buffer.write(encode_proof(prove(sandbox, weaken(run, said["weakness"]), abi=abi)))
 
 
 if __name__ == "__main__":

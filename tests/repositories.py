@@ -12,20 +12,22 @@ from typing import Any
 import anyio
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.prices import Capability, Permission
-from mcp_toolserver.dispatch import Dispatcher, Result
-from mcp_toolserver.registry import discover
-from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.fs import Workspace
-from mcp_toolserver.runtime.git import Git
-from mcp_toolserver.runtime.git_answers import Answers
-from mcp_toolserver.runtime.git_program import helper
-from mcp_toolserver.runtime.git_repository import Reading
-from mcp_toolserver.runtime.programs import Programs
-from mcp_toolserver.text.glob import matcher
+from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.registry import discover
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.git.executable import helper
+from mcp_toolserver.runtime.git.git import GitReader
+from mcp_toolserver.runtime.git.repository import RepositoryAccess
+from mcp_toolserver.runtime.git.runner import Git
+from mcp_toolserver.runtime.host_services import Provide
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.helper_launcher import Programs
+from mcp_toolserver.text.search.glob import matcher
 from tests.hostile_git import GIT, Lair
 from tests.processes import FULL, broker
-from tests.workbench import Person, dispatcher, machine
+from tests.workbench import Person, dispatcher, machine, required, with_services
 
 GIT_TOOLS = tuple(entry for entry in discover() if entry.toolset == "git")
 
@@ -73,11 +75,11 @@ def desk(
         hides=lambda spellings: any(hidden(one) for hidden in patterns for one in spellings),
     )
     git = Git(Programs(started), GIT, str(lair.folder / "home"))
-    host = replace(
-        machine(lair.folder, {Capability.GIT: Permission.READ_ONLY}),
-        workspace=workspace,
-        git=lambda workspace: Answers(reading=Reading(git=git, workspace=workspace, hiding=bool(patterns))),
+    provide: Provide = lambda request: GitReader(  # noqa: E731
+        access=RepositoryAccess(git=git, workspace=request.workspace, hiding=bool(patterns))
     )
+    host = with_services(machine(lair.folder), required(Capability.GIT), {Capability.GIT: provide})
+    host = replace(host, workspace=workspace)
     made = dispatcher(host, *GIT_TOOLS)
     return Desk(lair=lair, at=replace(made, raw=raw))
 

@@ -12,18 +12,19 @@ import mcp_types as mcp
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.assembly import Assembly, assemble
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.protocol.beside import Beside
-from mcp_toolserver.protocol.factory import build
-from mcp_toolserver.protocol.feature import ToolServer
+from mcp_toolserver.app.compose import Assembly, assemble
+from mcp_toolserver.app.serve import resource_feature
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.found_programs import Found
-from mcp_toolserver.serving import beside
+from mcp_toolserver.protocol.mcp_server import ToolServer
+from mcp_toolserver.protocol.resources.feature import ResourceFeature
+from mcp_toolserver.runtime.executables import HostExecutables
+from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.settings import Settings
 from tests.live import text
 from tests.processes import broker
+from tests.searching import RIPGREP
 
 ERAS = ("legacy", "auto")
 
@@ -34,8 +35,8 @@ class Place:
 
     folder: Path
     assembly: Assembly
-    further: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What `Beside` is given in addition."""
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What `ResourceFeature` is given in addition."""
 
     @property
     def root(self) -> Path:
@@ -53,12 +54,12 @@ class Place:
         return Handlers(dispatcher=self.assembly.dispatcher, ask_seconds=5, changes=self.assembly.changes)
 
     @cached_property
-    def beside(self) -> Beside:
-        return replace(beside(self.assembly, self.handlers), **self.further)
+    def feature(self) -> ResourceFeature:
+        return replace(resource_feature(self.assembly, self.handlers), **self.extra)
 
     @cached_property
     def server(self) -> ToolServer:
-        return build(self.handlers, "", (self.beside,))
+        return build(self.handlers, "", (self.feature,))
 
     @asynccontextmanager
     async def client(self, era: str = "legacy", **options: Any) -> AsyncGenerator[Client]:
@@ -71,18 +72,18 @@ class Place:
 async def place(
     folder: Path,
     *,
-    found: Found | None = None,
+    found: HostExecutables | None = None,
     at: Broker | None = None,
-    further: dict[str, Any] | None = None,
+    extra: dict[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncGenerator[Place]:
     """A server on `folder/root`. Without a broker it starts nothing."""
     (folder / "root").mkdir(exist_ok=True)
     given = {"permission_mode": Permission.DANGER_FULL_ACCESS, "toolsets": ("all",), **settings}
     chosen = Settings(root=(str(folder / "root"),), state_dir=str(folder / "state"), **given)
-    assembly = assemble(chosen, at, found or Found(), held_by=0)
+    assembly = assemble(chosen, at, found or HostExecutables(ripgrep=RIPGREP), held_by=0)
     try:
-        yield Place(folder=folder, assembly=assembly, further=further or {})
+        yield Place(folder=folder, assembly=assembly, extra=extra or {})
     finally:
         await assembly.aclose()
 

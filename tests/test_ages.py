@@ -15,10 +15,10 @@ from mcp import Client
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.protocol.ages import SHAPES, fitted
-from mcp_toolserver.protocol.factory import build
-from mcp_toolserver.protocol.feature import ToolServer
+from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.mcp_server import ToolServer
+from mcp_toolserver.protocol.version_compat import FIELD_VERSIONS, downgrade
 from tests.confinement import git
 from tests.live import ERAS, Setup
 from tests.workbench import Args, Output, Runtime, dispatcher, machine, tool
@@ -287,12 +287,12 @@ def test_what_an_older_revision_does_not_know_is_left_out(
     method: str, result: dict[str, Any], version: str, left: dict[str, Any]
 ) -> None:
     before = json.dumps(result)
-    assert fitted(method, result, version) == left
+    assert downgrade(method, result, version) == left
     assert json.dumps(result) == before
 
 
 def test_every_method_of_the_table_is_one_of_the_protocol() -> None:
-    assert set(SHAPES) <= {
+    assert set(FIELD_VERSIONS) <= {
         "initialize", "tools/list", "tools/call", "resources/list", "resources/templates/list",
         "resources/read", "prompts/list", "prompts/get",
     }  # fmt: skip

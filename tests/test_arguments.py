@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from mcp_toolserver.text.arguments import MAX_DEPTH, SAFE_INTEGER, lenient, refusal
+from mcp_toolserver.text.argument_cleanup import MAX_DEPTH, SAFE_INTEGER, lenient, placeholders, refusal
 
 SCHEMA: dict[str, JsonValue] = {
     "type": "object",
@@ -98,3 +98,44 @@ def test_zero_and_false_are_values() -> None:
 
 def test_an_unknown_argument_stays_for_validation() -> None:
     assert lenient({"path": "x", "nope": None}, SCHEMA) == {"path": "x", "nope": None}
+
+
+def test_an_optional_argument_that_is_the_zero_of_its_type_may_be_a_placeholder() -> None:
+    schema: dict[str, JsonValue] = {
+        "properties": {
+            **{name: {"type": "integer"} for name in ("needed", "count", "given", "absent")},
+            "ratio": {"type": "number"},
+            "word": {"type": "string"},
+            "other_word": {"type": "string"},
+            "is_on": {"type": "boolean"},
+            "any": {},
+        },
+        "required": ["needed"],
+    }
+    sent: dict[str, JsonValue] = {
+        "needed": 0,
+        "count": 0,
+        "given": 1,
+        "ratio": 0.0,
+        "word": "",
+        "other_word": 0,
+        "is_on": False,
+        "any": 0,
+        "unknown": 0,
+    }
+    assert placeholders(sent, schema) == {"count", "ratio", "word"}
+
+
+def test_an_empty_field_of_an_object_counts_as_not_sent_wherever_the_object_is() -> None:
+    item: JsonValue = {
+        "type": "object",
+        "properties": {"what": {"type": "string"}, "how": {"type": "string"}, "free": {"minLength": 0}},
+        "required": ["what"],
+    }
+    schema: dict[str, JsonValue] = {
+        "properties": {"one": item, "all": {"type": "array", "items": item}, "any": {"type": "object"}}
+    }
+    given: dict[str, JsonValue] = {"what": "", "how": "", "free": ""}
+    kept: dict[str, JsonValue] = {"what": "", "free": ""}
+    sent: dict[str, JsonValue] = {"one": given, "all": [given, "text", json.dumps(given)], "any": given}
+    assert lenient(sent, schema) == {"one": kept, "all": [kept, "text", kept], "any": given}

@@ -8,7 +8,8 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,25 +20,25 @@ from mcp import Client
 from mcp_types import Implementation
 from pydantic import JsonValue
 
-from mcp_toolserver.assembly import audit_layers
-from mcp_toolserver.capabilities.prices import Capability, Permission
+from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission
 from mcp_toolserver.commands.log import log
-from mcp_toolserver.dispatch import Dispatcher, Pending, Result
 from mcp_toolserver.errors import SettingsError, UnknownTool
-from mcp_toolserver.protocol.factory import build
+from mcp_toolserver.pipeline.call import InputRequired, Result
+from mcp_toolserver.pipeline.call_record import Call
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.record import Call
-from mcp_toolserver.runtime.sandbox.bubblewrap import candidates
-from mcp_toolserver.spec import Args, Limits, Output, Runtime
-from mcp_toolserver.stores.audit import Audit, Keeping
-from mcp_toolserver.stores.chain import Findings, Head, verify
-from mcp_toolserver.stores.line import Facts
-from mcp_toolserver.text.enforcement import Enforcement
-from mcp_toolserver.text.redact import redacted
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
+from mcp_toolserver.stores.audit_chain import ChainHead, VerificationReport, verify
+from mcp_toolserver.stores.audit_entry import AuditContext
+from mcp_toolserver.stores.audit_log import AuditLog, Retention
+from mcp_toolserver.text.redact_secrets import redacted
+from mcp_toolserver.tool_spec import Args, Limits, Output, Runtime
+from tests.live import Setup, connected, text
 from tests.processes import PATIENCE, python, until
 from tests.workbench import Person, dispatcher, machine, tool
 
-FACTS = Facts(
+FACTS = AuditContext(
     mode="workspace-write",
     layers={
         Capability.FS_READ: ("openat2", "landlock"),
@@ -47,11 +48,11 @@ FACTS = Facts(
 )
 
 
-KEEPING = Keeping()
+KEEPING = Retention()
 
 
-def opened(folder: Path, *, values: bool = False, keeping: Keeping = KEEPING) -> Audit:
-    return Audit.open(str(folder / "state"), replace(FACTS, values=values), keeping)
+def opened(folder: Path, *, values: bool = False, keeping: Retention = KEEPING) -> AuditLog:
+    return AuditLog.open(str(folder / "state"), replace(FACTS, values=values), keeping)
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -59,11 +60,11 @@ def lines(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for file in files for line in file.read_bytes().splitlines()]
 
 
-def checked(folder: Path, kept: int = 8) -> Findings:
+def checked(folder: Path, kept: int = 8) -> VerificationReport:
     return verify(str(folder / "state/audit"), kept=kept)
 
 
-def recorded(folder: Path, audit: Audit, *entries: Any, **options: Any) -> Dispatcher:
+def recorded(folder: Path, audit: AuditLog, *entries: Any, **options: Any) -> Dispatcher:
     options = {"ceiling": Permission.WORKSPACE_WRITE, **options}
     return replace(dispatcher(machine(folder), *entries, **options), recorder=audit)
 
@@ -75,12 +76,21 @@ async def call(
         return await at.call(name, arguments, person or Person())
 
 
-def note(audit: Audit, *names: str) -> None:
+def at_once(work: Coroutine[Any, Any, str | None]) -> str | None:
+    """What a coroutine gives that lets no other task run: so is it while no other process has the lock."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError
+
+
+def note(audit: AuditLog, *names: str) -> None:
     """Calls that need no dispatcher."""
     for name in names:
         one = Call(name=name, session="s", arguments={})
-        assert audit.begin(one) is None
-        assert audit.end(one) is None
+        assert at_once(audit.begin(one)) is None
+        assert at_once(audit.end(one)) is None
 
 
 # --- one line a call -------------------------------------------------------------------------------------
@@ -109,11 +119,8 @@ async def test_a_call_leaves_a_line_that_says_who_did_what_and_how_it_ended(tmp_
 
 @pytest.mark.parametrize("landlock", [0, 6])
 def test_what_enforces_the_mode_is_known_of_every_capability(landlock: int) -> None:
-    held = Enforcement(
-        mode="read-only", openat2=True, landlock=landlock, commands="bubblewrap", filtered=True
-    )
-    layers = audit_layers(held, None)
-    assert set(layers) == set(Capability)
+    facts = HostFacts(openat2=True, server_landlock=landlock, command_sandbox="bubblewrap")
+    layers = {need: need.layers(facts) for need in Capability}
     locked = ("landlock", "seccomp") if landlock else ()
     assert layers[Capability.TODOS] == ("own state", *locked)
     assert layers[Capability.OWN_CODE] == locked
@@ -137,7 +144,7 @@ async def test_the_log_is_private_and_holds_no_values(tmp_path: Path) -> None:
 
 class Later(Person):
     async def ask(self, question: str) -> bool:
-        raise Pending
+        raise InputRequired
 
 
 async def test_every_end_of_a_call_has_its_verdict_and_outcome(
@@ -244,12 +251,12 @@ def test_a_name_that_is_no_valid_unicode_is_recorded(tmp_path: Path) -> None:
 async def test_calls_that_run_when_the_server_ends_are_recorded_as_cancelled(tmp_path: Path) -> None:
     audit = opened(tmp_path)
     running, ended = Call(name="a", session="", arguments={}), Call(name="b", session="", arguments={})
-    audit.begin(running)
-    audit.begin(ended)
+    await audit.begin(running)
+    await audit.begin(ended)
     running.outcome = "cancelled"
-    audit.end(ended)
+    await audit.end(ended)
     audit.close()
-    assert audit.end(running) is None
+    assert await audit.end(running) is None
     assert [(line["name"], line["outcome"]) for line in lines(tmp_path)] == [
         ("b", "unknown_tool"),
         ("a", "cancelled"),
@@ -354,7 +361,7 @@ def test_a_change_of_the_log_shows(damage: Damage, says: str, tmp_path: Path) ->
     audit = opened(tmp_path)
     note(audit, *"abcde")
     audit.close()
-    assert checked(tmp_path) == Findings(lines=5, files=1)
+    assert checked(tmp_path) == VerificationReport(lines=5, files=1)
     file = only_file(tmp_path)
     file.write_bytes(b"".join(damage(file.read_bytes().splitlines(keepends=True))))
     assert any(says in problem for problem in checked(tmp_path).problems), checked(tmp_path)
@@ -434,7 +441,7 @@ def test_a_server_killed_while_it_wrote_its_last_line_is_named(tmp_path: Path) -
 
 
 def test_files_are_rotated_in_one_chain_and_the_oldest_removed(tmp_path: Path) -> None:
-    keeping = Keeping(file_bytes=1_000, files=3)
+    keeping = Retention(file_bytes=1_000, files=3)
     for _ in range(4):
         audit = opened(tmp_path, keeping=keeping)
         note(audit, *"abcde")
@@ -454,12 +461,17 @@ def test_files_are_rotated_in_one_chain_and_the_oldest_removed(tmp_path: Path) -
 @pytest.mark.measured
 def test_several_servers_share_one_chain(tmp_path: Path) -> None:
     script = (
-        "from mcp_toolserver.stores.audit import Audit, Keeping\n"
-        "from mcp_toolserver.stores.line import Facts\nfrom mcp_toolserver.record import Call\n"
-        "audit = Audit.open(sys.argv[1], Facts(mode='x', layers={}), Keeping(file_bytes=50_000))\n"
-        "for number in range(100):\n"
-        "    call = Call(name=sys.argv[2], session='', arguments={})\n"
-        "    assert audit.begin(call) is None and audit.end(call) is None\n"
+        "from mcp_toolserver.stores.audit_log import AuditLog, Retention\n"
+        "from mcp_toolserver.stores.audit_entry import AuditContext\n"
+        "from mcp_toolserver.pipeline.call_record import Call\n"
+        "context = AuditContext(mode='x', layers={})\n"
+        "audit = AuditLog.open(sys.argv[1], context, Retention(file_bytes=50_000))\n"
+        "async def main():\n"
+        "    for number in range(100):\n"
+        "        call = Call(name=sys.argv[2], session='', arguments={})\n"
+        "        assert await audit.begin(call) is None and await audit.end(call) is None\n"
+        "import anyio\n"
+        "anyio.run(main)\n"
         "audit.close()\n"
     )
     running = [subprocess.Popen(python(script, str(tmp_path / "state"), name)) for name in "abc"]
@@ -472,9 +484,9 @@ def test_several_servers_share_one_chain(tmp_path: Path) -> None:
 
 
 def test_a_head_is_of_constant_length_and_read_back() -> None:
-    head = Head(file=10**6, size=10**9, lines=10**12, hash="f" * 64)
-    assert len(head.packed()) == len(Head().packed()) == 256
-    assert Head.unpacked(head.packed()) == head
+    head = ChainHead(file=10**6, size=10**9, lines=10**12, hash="f" * 64)
+    assert len(head.encode()) == len(ChainHead().encode()) == 256
+    assert ChainHead.decode(head.encode()) == head
 
 
 # --- when it cannot be written ---------------------------------------------------------------------------
@@ -483,13 +495,13 @@ FULL = """
 import anyio, json, resource
 from pathlib import Path
 from dataclasses import replace
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.stores.audit import Audit
-from mcp_toolserver.stores.line import Facts
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.stores.audit_log import AuditLog
+from mcp_toolserver.stores.audit_entry import AuditContext
 from tests.workbench import Person, dispatcher, machine
 folder = Path(sys.argv[1])
 host = machine(folder)
-audit = Audit.open(str(folder / "state"), Facts(mode="x", layers={}))
+audit = AuditLog.open(str(folder / "state"), AuditContext(mode="x", layers={}))
 at = replace(dispatcher(host, ceiling=Permission.WORKSPACE_WRITE), recorder=audit)
 def limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
@@ -519,8 +531,8 @@ def test_when_a_line_does_not_fit_the_answer_is_withheld_and_nothing_runs_until_
     )
     told = json.loads(done.stdout)
     assert [error for error, _ in told] == [None, *["unavailable"] * 4, None]
-    assert "answer is withheld" in told[1][1]
-    assert "no call runs unrecorded" in told[2][1]
+    assert "result is withheld" in told[1][1]
+    assert "calls are not run unrecorded" in told[2][1]
     assert sorted(path.name for path in (tmp_path / "root").iterdir()) == ["a", "b", "e"]
     assert done.stderr.count("the audit log cannot be written") == 1
     kept = lines(tmp_path)
@@ -537,12 +549,12 @@ TINY = """
 import anyio, json
 from pathlib import Path
 from dataclasses import replace
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.stores.audit import Audit
-from mcp_toolserver.stores.line import Facts
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.stores.audit_log import AuditLog
+from mcp_toolserver.stores.audit_entry import AuditContext
 from tests.workbench import Person, dispatcher, machine
 folder = Path(sys.argv[1])
-audit = Audit.open(str(folder / "state"), Facts(mode="x", layers={}))
+audit = AuditLog.open(str(folder / "state"), AuditContext(mode="x", layers={}))
 at = replace(dispatcher(machine(folder), ceiling=Permission.WORKSPACE_WRITE), recorder=audit)
 result = anyio.run(at.call, "write_file", {"path": "a", "content": "x"}, Person())
 audit.close()
@@ -558,8 +570,8 @@ print(json.dumps([result.error, result.text]))
 def test_nothing_runs_on_a_disk_that_is_full(size: int, error: str | None, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     bwrap = next(path for path in candidates(os.environ.get("PATH", ""), ()) if Path(path).exists())
-    walls = [bwrap, "--dev-bind", "/", "/", "--size", str(size), "--tmpfs", str(tmp_path / "state")]
-    command = [*walls, *python(TINY, str(tmp_path))]
+    sandbox = [bwrap, "--dev-bind", "/", "/", "--size", str(size), "--tmpfs", str(tmp_path / "state")]
+    command = [*sandbox, *python(TINY, str(tmp_path))]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=True)
     told = json.loads(done.stdout)
     assert told[0] == error
@@ -576,6 +588,147 @@ async def test_a_log_that_another_process_holds_is_not_waited_for_without_end(tm
     os.close(other)
     assert (await call(at, "read_file", {"path": "a"})).error == "not_found"
     audit.close()
+    assert [line["outcome"] for line in lines(tmp_path)] == ["not_found", "not_found"]
+
+
+@contextmanager
+def locked(folder: Path) -> Generator[None]:
+    """The log, held by somebody else."""
+    other = os.open(folder / "state/audit/head", os.O_RDWR)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(other)
+
+
+async def test_calls_that_end_while_the_log_is_locked_are_written_once_and_in_order(tmp_path: Path) -> None:
+    async def done(_: Args, __: Runtime) -> Output:
+        return Output("done")
+
+    audit = opened(tmp_path)
+    at = recorded(tmp_path, audit, tool(done))
+    results: list[Result] = []
+
+    async def probe(name: str) -> None:
+        results.append(await call(at, "probe", {}, Person(name=name)))
+
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            with locked(tmp_path):
+                for name in "abc":
+                    tasks.start_soon(probe, name)
+                    await anyio.wait_all_tasks_blocked()
+                assert (results, lines(tmp_path)) == ([], [])
+    audit.close()
+    assert [result.error for result in results] == [None] * 3
+    assert [line["session"] for line in lines(tmp_path)] == ["a", "b", "c"]
+    assert checked(tmp_path).problems == []
+
+
+async def test_a_call_that_is_cancelled_while_the_log_is_locked_is_written_once(tmp_path: Path) -> None:
+    async def forever(_: Args, __: Runtime) -> Output:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    audit = opened(tmp_path)
+    at = recorded(tmp_path, audit, tool(forever))
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(at.call, "probe", {}, Person())
+            await anyio.wait_all_tasks_blocked()
+            with locked(tmp_path):
+                tasks.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await anyio.wait_all_tasks_blocked()
+                assert lines(tmp_path) == []
+    assert [line["outcome"] for line in lines(tmp_path)] == ["cancelled"]
+    audit.close()
+    assert [line["outcome"] for line in lines(tmp_path)] == ["cancelled"]
+
+
+async def test_no_call_starts_while_the_line_of_another_is_not_written(tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    async def run(_: Args, rt: Runtime) -> Output:
+        ran.append("ran")
+        return Output("")
+
+    audit = opened(tmp_path)
+    at = recorded(tmp_path, audit, tool(run))
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            with locked(tmp_path):
+                tasks.start_soon(at.call, "probe", {}, Person())
+                await anyio.wait_all_tasks_blocked()
+                waiting = anyio.CancelScope()
+
+                async def leave() -> None:
+                    with waiting:
+                        await at.call("probe", {}, Person())
+
+                tasks.start_soon(leave)
+                tasks.start_soon(at.call, "probe", {}, Person())
+                await anyio.wait_all_tasks_blocked()
+                assert ran == ["ran"]
+                waiting.cancel()
+    audit.close()
+    # The one that was cancelled before it began did not run and has no line.
+    assert ran == ["ran", "ran"]
+    assert [line["outcome"] for line in lines(tmp_path)] == ["output", "output"]
+
+
+async def test_a_log_that_is_closed_while_a_call_waits_for_its_lock_has_its_line(tmp_path: Path) -> None:
+    audit = opened(tmp_path)
+    at = recorded(tmp_path, audit)
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            with locked(tmp_path):
+                tasks.start_soon(call, at, "read_file", {"path": "a"})
+                await anyio.wait_all_tasks_blocked()
+            audit.close()
+    assert [line["outcome"] for line in lines(tmp_path)] == ["not_found"]
+
+
+async def test_a_log_that_is_closed_while_another_process_keeps_it_locked_withholds_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp_toolserver.stores.file_lock.LOCK_TIMEOUT_SECONDS", 0.01)
+    audit = opened(tmp_path)
+    at = recorded(tmp_path, audit)
+    results: list[Result] = []
+
+    async def read() -> None:
+        results.append(await call(at, "read_file", {"path": "a"}))
+
+    with anyio.fail_after(PATIENCE), locked(tmp_path):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read)
+            await anyio.wait_all_tasks_blocked()
+            audit.close()
+    assert [result.error for result in results] == ["unavailable"]
+    assert lines(tmp_path) == []
+
+
+async def test_a_server_answers_others_while_another_process_keeps_its_log_locked(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    setup = Setup(root=tmp_path / "root", home=tmp_path)
+    ended: list[str] = []
+
+    async with connected(setup) as client:
+
+        async def read() -> None:
+            ended.append(text(await client.call_tool("read_file", {"path": "a"})))
+
+        with anyio.fail_after(30):
+            await read()
+            async with anyio.create_task_group() as tasks:
+                with locked(tmp_path):
+                    tasks.start_soon(read)
+                    await anyio.wait_all_tasks_blocked()
+                    await client.send_ping()
+                    assert len(ended) == 1
+    assert "withheld" not in ended[1]
     assert [line["outcome"] for line in lines(tmp_path)] == ["not_found", "not_found"]
 
 
@@ -609,8 +762,8 @@ def test_a_folder_that_others_may_read_is_closed_to_them(tmp_path: Path) -> None
 def test_log_prints_a_row_for_each_call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     audit = opened(tmp_path)
     call_ = Call(name="x", session="evil\x1b[2J\u202e\n", arguments={})
-    audit.begin(call_)
-    audit.end(call_)
+    at_once(audit.begin(call_))
+    at_once(audit.end(call_))
     audit.close()
     with only_file(tmp_path).open("ab") as file:
         file.write(b"\x1b[2J\n")
@@ -623,7 +776,7 @@ def test_log_prints_a_row_for_each_call(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_log_prints_the_lines_themselves_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    audit = opened(tmp_path, keeping=Keeping(file_bytes=1))
+    audit = opened(tmp_path, keeping=Retention(file_bytes=1))
     note(audit, "a", "ü\u202e")
     audit.close()
     assert log(str(tmp_path / "state"), follow=False, verify=False, as_json=True) == 0
@@ -683,7 +836,7 @@ async def test_follow_prints_what_comes_over_files_until_it_is_interrupted(tmp_p
         return [json.loads(line)["name"] for line in whole.splitlines()]
 
     try:
-        audit = opened(tmp_path, keeping=Keeping(file_bytes=600))
+        audit = opened(tmp_path, keeping=Retention(file_bytes=600))
         note(audit, "a", "b")
         await until(lambda: names() == ["a", "b"])
         note(audit, "c", "d", "e")

@@ -15,16 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.sandbox.environment import DEFAULT_PATH, command_environment, trusted_path
-from mcp_toolserver.runtime.sandbox.passing import MOST_AT_ONCE, receive, send
-from mcp_toolserver.runtime.sandbox.wire import Program, Script, decode, encode
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import MOST_AT_ONCE, receive, send
+from mcp_toolserver.runtime.sandbox.broker.messages import Program, Script, decode, encode
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
+from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, command_environment, trusted_path
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from tests.processes import (
     FULL,
     Asked,
     Daemons,
     asked,
     broker,
+    few_files_of_broker,
     outcome,
     processes,
     python,
@@ -289,7 +292,7 @@ def test_what_is_no_request_is_refused_and_the_next_one_served(body: bytes, tmp_
         file = os.memfd_create("request")
         os.write(file, body.replace(b"MARK", str(tmp_path / "mark").encode()))
         nothing, folder = os.open(os.devnull, os.O_RDWR), os.open("/", os.O_RDONLY)
-        raw(at, file, theirs.fileno(), folder, nothing, nothing, nothing)
+        raw(at, theirs.fileno(), file, folder, nothing, nothing, nothing)
         theirs.close()
         ours.settimeout(10)
         assert json.loads(ours.recv(4096)).keys() == {"refused"}
@@ -316,16 +319,47 @@ def test_a_packet_with_too_few_descriptors_does_no_harm() -> None:
         assert outcome(at, "echo on")[1] == "on\n"
 
 
+TOO_MANY = b"too many files are open"
+
+
+@pytest.mark.parametrize("mode", [FULL, "workspace-write"])
+def test_a_broker_without_descriptors_says_so_and_goes_on_when_there_are_some(
+    mode: str, tmp_path: Path
+) -> None:
+    root, said = tmp_path / "root", set[str]()
+    root.mkdir()
+    sandbox = SandboxSpec(
+        mode=mode,
+        roots=(str(root),),
+        home="/nonexistent",
+        state=str(tmp_path / "state"),
+        programs=candidates(os.environ["PATH"], ()),
+    )
+    with broker(sandbox=sandbox) as at:
+        # The supervisor that waits was forked before, with the files that it needs.
+        assert outcome(at, "echo on", cwd=str(root)) == (ENDED, "on\n")
+        for free in range(0, 24, 2):
+            with few_files_of_broker(at.pid, free):
+                for _ in range(2):
+                    last, output = outcome(at, "echo on", cwd=str(root))
+                    assert output == "on\n" or TOO_MANY.decode() in str(last.get("failed")), (free, last)
+                    said.add(output or str(last["failed"]))
+            # A supervisor that was forked in need may still be there to refuse.
+            after = [outcome(at, "echo on", cwd=str(root)) for _ in range(10)]
+            assert after[-1] == (ENDED, "on\n"), (free, after)
+    assert len(said) >= 2
+
+
 @pytest.mark.measured
 def test_a_broker_is_not_forked_where_other_threads_run() -> None:
     script = """
 import threading
-from mcp_toolserver.runtime.broker import Broker, Charter
-from mcp_toolserver.runtime.sandbox.walls import Walls
+from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 try:
-    walls = Walls(mode="danger-full-access", roots=(), home="/", state="/nonexistent")
-    Broker.start(Charter(walls=walls, environment={"PATH": "/bin"}))
+    sandbox = SandboxSpec(mode="danger-full-access", roots=(), home="/", state="/nonexistent")
+    Broker.start(BrokerPolicy(sandbox=sandbox, environment={"PATH": "/bin"}))
 except RuntimeError:
     print("refused")
 """
@@ -431,7 +465,7 @@ async def test_daemons_die_with_a_broker_that_is_killed() -> None:
         assert daemons.alive() == []
 
 
-async def test_daemons_die_with_a_nanny_that_is_killed() -> None:
+async def test_daemons_die_with_a_supervisor_that_is_killed() -> None:
     daemons = Daemons()
     with broker() as at, asked(at, f"{daemons.script}echo $PPID; sleep 100") as command:
         await running(daemons, command)
@@ -441,12 +475,12 @@ async def test_daemons_die_with_a_nanny_that_is_killed() -> None:
 
 
 def _waiting(at: Broker) -> list[int]:
-    """The nanny that waits for a request and the fork that waits for the nanny."""
-    nannies = [pid for pid in processes() if parent(pid) == at.pid]
-    return nannies + [pid for pid in processes() if parent(pid) in nannies]
+    """The supervisor that waits for a request and the fork that waits for the supervisor."""
+    supervisors = [pid for pid in processes() if parent(pid) == at.pid]
+    return supervisors + [pid for pid in processes() if parent(pid) in supervisors]
 
 
-async def test_a_nanny_waits_before_there_is_a_request() -> None:
+async def test_a_supervisor_waits_before_there_is_a_request() -> None:
     with broker() as at:
         await until(lambda: len(_waiting(at)) == 2)
         first = _waiting(at)
@@ -455,14 +489,14 @@ async def test_a_nanny_waits_before_there_is_a_request() -> None:
 
 
 @pytest.mark.measured
-@pytest.mark.parametrize("place", [pytest.param(0, id="the nanny"), pytest.param(1, id="its fork")])
+@pytest.mark.parametrize("place", [pytest.param(0, id="the supervisor"), pytest.param(1, id="its fork")])
 async def test_a_broker_gets_over_the_loss_of_what_waits(place: int) -> None:
     with broker() as at:
         await until(lambda: len(_waiting(at)) == 2)
         lost = _waiting(at)
         os.kill(lost[place], signal.SIGKILL)
         await until(lambda: state(lost[1]) in "XZ")
-        # A nanny without its fork can only say so; the next one has its own.
+        # A supervisor without its fork can only say so; the next one has its own.
         if place == 1:
             assert "killed" in str(outcome(at, "true")[0]["failed"])
         assert outcome(at, "echo on")[1] == "on\n"
@@ -496,12 +530,12 @@ def test_more_descriptors_than_one_packet_holds_arrive_in_order() -> None:
 
 SERVER = """
 import os, sys
-from mcp_toolserver.runtime.broker import Broker, Charter, Streams
-from mcp_toolserver.runtime.sandbox.environment import command_environment
-from mcp_toolserver.runtime.sandbox.walls import Walls
-from mcp_toolserver.runtime.sandbox.wire import Script
-walls = Walls(mode="danger-full-access", roots=(), home="/", state="/nonexistent")
-broker = Broker.start(Charter(walls=walls, environment=command_environment(os.environ)))
+from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy, Streams
+from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
+from mcp_toolserver.runtime.sandbox.broker.messages import Script
+sandbox = SandboxSpec(mode="danger-full-access", roots=(), home="/", state="/nonexistent")
+broker = Broker.start(BrokerPolicy(sandbox=sandbox, environment=command_environment(os.environ)))
 nothing, folder = os.open(os.devnull, os.O_RDWR), os.open("/", os.O_RDONLY)
 streams = Streams(cwd=folder, stdin=nothing, stdout=nothing, stderr=nothing)
 control = broker.spawn(Script(script=sys.argv[1], timeout=None), streams)
@@ -547,8 +581,8 @@ async def test_a_command_can_signal_only_its_own_processes() -> None:
 async def test_the_dead_are_buried_while_a_command_runs(case: str) -> None:
     script = "for i in {1..200}; do (true & true); done; echo $PPID; sleep 100"
     with broker() as at, asked(at, script) as command:
-        nanny = int(await asyncio.to_thread(command.line))
-        await until(lambda: [state(pid) for pid in processes() if parent(pid) == nanny] == ["S"])
+        supervisor = int(await asyncio.to_thread(command.line))
+        await until(lambda: [state(pid) for pid in processes() if parent(pid) == supervisor] == ["S"])
 
 
 def parent(pid: int) -> int:
@@ -577,8 +611,8 @@ async def test_a_chain_that_forks_and_exits_at_once_is_caught(tmp_path: Path) ->
 
 SWEEPER = """
 import os, subprocess, sys, time
-from mcp_toolserver.runtime.sandbox import kernel
-from mcp_toolserver.runtime.sandbox.sweep import descendants, sweep
+from mcp_toolserver.runtime.sandbox.layers import kernel
+from mcp_toolserver.runtime.sandbox.broker.process_tree import descendants, sweep
 kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
 shell = subprocess.Popen(["bash", "-c", sys.argv[1] + "sleep 100"], stdout=subprocess.PIPE)
 while len(descendants(os.getpid())) < 5:

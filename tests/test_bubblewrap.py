@@ -1,4 +1,4 @@
-"""What a command can see, change and reach behind the walls of bubblewrap."""
+"""What a command can see, change and reach in the sandbox of bubblewrap."""
 
 import contextlib
 import json
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.confine import walls
-from mcp_toolserver.runtime.sandbox.bubblewrap import WHEEL, candidates
+from mcp_toolserver.app.confinement import sandbox
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import WHEEL, candidates
 from mcp_toolserver.settings import load
 from tests.confinement import USERS
 from tests.walled import PYTHON, READ_ONLY, WRITING, Ground, Starter, git, ground, starter
@@ -518,7 +518,7 @@ def test_bubblewrap_in_a_root_is_never_used(tmp_path: Path, how: str) -> None:
 @pytest.mark.parametrize("mode", [READ_ONLY, WRITING])
 def test_an_environment_within_a_root_is_trusted_where_nothing_can_change_it(mode: str) -> None:
     here = os.path.realpath(sys.prefix)
-    found = walls(load(["--root", here, "--permission-mode", mode], {}).settings).programs
+    found = sandbox(load(["--root", here, "--permission-mode", mode], {}).settings).programs
     assert any(one.startswith(here) and one.endswith(WHEEL) for one in found) is (mode == READ_ONLY)
 
 

@@ -2,30 +2,30 @@
 
 import pytest
 
-from mcp_toolserver import changes
-from mcp_toolserver.changes import Changes, Thing
+from mcp_toolserver.capabilities import change_events
+from mcp_toolserver.capabilities.change_events import ChangeEvents, ResourceRef
 
-Heard = list[tuple[Thing, frozenset[str], bool]]
+Heard = list[tuple[ResourceRef, frozenset[str], bool]]
 
 
 @pytest.fixture
-def known() -> Changes:
-    return Changes()
+def known() -> ChangeEvents:
+    return ChangeEvents()
 
 
-def heard_of(known: Changes) -> Heard:
+def heard_of(known: ChangeEvents) -> Heard:
     heard: Heard = []
-    known.hear = lambda *told: heard.append(told)
+    known.on_change = lambda *told: heard.append(told)
     return heard
 
 
-def test_what_nobody_listens_to_is_remembered_all_the_same(known: Changes) -> None:
+def test_what_nobody_listens_to_is_remembered_all_the_same(known: ChangeEvents) -> None:
     with known.on_behalf_of("one"):
         known.changed("job", "a")
     assert known.of("one", "job") == ("a",)
 
 
-def test_a_thing_is_listed_to_the_caller_whose_call_made_it_and_to_nobody_else(known: Changes) -> None:
+def test_a_thing_is_listed_to_the_caller_whose_call_made_it_and_to_nobody_else(known: ChangeEvents) -> None:
     with known.on_behalf_of("one"):
         known.changed("job", "a")
         with known.on_behalf_of("two"):
@@ -38,22 +38,22 @@ def test_a_thing_is_listed_to_the_caller_whose_call_made_it_and_to_nobody_else(k
     assert known.of("three", "job") == ()
 
 
-def test_the_newest_is_listed_first_and_a_change_moves_nothing(known: Changes) -> None:
+def test_the_newest_is_listed_first_and_a_change_moves_nothing(known: ChangeEvents) -> None:
     with known.on_behalf_of("one"):
         for handle in ("a", "b", "a"):
             known.changed("job", handle)
     assert known.of("one", "job") == ("b", "a")
 
 
-def test_a_change_is_told_with_whose_it_is_and_whether_it_is_new(known: Changes) -> None:
+def test_a_change_is_told_with_whose_it_is_and_whether_it_is_new(known: ChangeEvents) -> None:
     heard = heard_of(known)
     with known.on_behalf_of("one"):
         known.changed("job", "a")
         known.changed("job", "a")
         known.changed("preferences")
     known.changed("job", "a")
-    known.gone("job", "a")
-    known.gone("job", "a")
+    known.removed("job", "a")
+    known.removed("job", "a")
     one, none = frozenset({"one"}), frozenset[str]()
     assert heard == [
         (("job", "a"), one, True),
@@ -66,7 +66,7 @@ def test_a_change_is_told_with_whose_it_is_and_whether_it_is_new(known: Changes)
     assert known.of("one", "job") == ()
 
 
-def test_a_caller_who_is_forgotten_has_nothing(known: Changes) -> None:
+def test_a_caller_who_is_forgotten_has_nothing(known: ChangeEvents) -> None:
     with known.on_behalf_of("one"):
         known.changed("job", "a")
     known.forget("one")
@@ -74,14 +74,14 @@ def test_a_caller_who_is_forgotten_has_nothing(known: Changes) -> None:
     assert known.of("one", "job") == ()
 
 
-def test_callers_and_their_things_are_bounded(known: Changes) -> None:
-    for caller in range(changes.CALLERS + 1):
+def test_callers_and_their_things_are_bounded(known: ChangeEvents) -> None:
+    for caller in range(change_events.MAX_CALLERS + 1):
         with known.on_behalf_of(str(caller)):
             known.changed("job", "a")
     assert known.of("0", "job") == ()
     assert known.of("1", "job") == ("a",)
     with known.on_behalf_of("1"):
-        for number in range(changes.THINGS):
+        for number in range(change_events.MAX_REFS):
             known.changed("output", str(number))
     assert known.of("1", "job") == ()
-    assert len(known.of("1", "output")) == changes.THINGS
+    assert len(known.of("1", "output")) == change_events.MAX_REFS

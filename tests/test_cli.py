@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +11,15 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.registry import discover
+from mcp_toolserver.pipeline.registry import discover
+from mcp_toolserver.settings import ACTIONS, OPTIONS, RULES, load
 from tests.covering import covered
+from tests.live import Setup, connected, text
 
 pytestmark = pytest.mark.uncounted
 
 ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 HELLO: dict[str, Any] = {
     "jsonrpc": "2.0",
@@ -176,6 +180,30 @@ def test_call_prints_the_envelope_as_json(workspace: Path, tmp_path: Path) -> No
     assert envelope["metadata"]["duration_ms"] > 0
 
 
+EMPTY = """
+from mcp_toolserver.tool_spec import Args, Output, Record, Runtime, ToolSpec
+from mcp_toolserver.tool import Permission
+
+class Nothing(Record):
+    pass
+
+async def run(args: Args, rt: Runtime) -> Output:
+    return Output("nothing was found", data=Nothing())
+
+TOOL = ToolSpec(name="look", description="Find nothing.", permission=Permission.READ_ONLY, needs=frozenset(),
+                args=Args, run=run, kind="read", subjects=lambda args: (), output=Nothing)
+"""
+
+
+def test_the_envelope_holds_structured_data_that_is_empty(workspace: Path, tmp_path: Path) -> None:
+    tools, config = tmp_path / "own.py", tmp_path / "config.toml"
+    tools.write_text(EMPTY, encoding="utf-8")
+    config.write_text(f"tool-files = [{json.dumps(str(tools))}]", encoding="utf-8")
+    chosen = ["--config", str(config), "--tools", "look", "--root", str(workspace)]
+    printed = run("call", "look", "{}", "--json", *chosen, home=tmp_path)
+    assert json.loads(printed.stdout)["data"] == {}, printed.stderr
+
+
 def test_call_ends_with_1_on_a_tool_error_and_shows_it(workspace: Path, tmp_path: Path) -> None:
     failed = run("call", "read_file", '{"path": "b.txt"}', "--root", str(workspace), home=tmp_path)
     assert (failed.returncode, failed.stdout) == (1, "")
@@ -215,6 +243,50 @@ def test_call_runs_a_command_and_leaves_nothing_behind(workspace: Path, tmp_path
     left = {path.name for path in (tmp_path / "state").rglob("*") if path.is_file()}
     # The record of calls is what the state folder is for.
     assert left == {"000001.jsonl", "head"}
+
+
+# --- what client bundles and JSON files give --------------------------------------------------------
+
+
+async def test_roots_with_a_tilde_and_several_after_one_flag_are_served(
+    workspace: Path, tmp_path: Path
+) -> None:
+    for name in ("other", "third"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "other/b.txt").write_text("gamma\n", encoding="utf-8")
+    (tmp_path / "config.toml").write_text('exclude-tools = ["curl"]\n', encoding="utf-8")
+    flags = ["--config", "~/config.toml", "--root", "~/work", str(tmp_path / "other")]
+    async with connected(Setup(root=tmp_path / "third", home=tmp_path, flags=flags)) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert "read_file" in names
+        assert "curl" not in names
+        for file, content in ((workspace / "a.txt", "alpha"), (tmp_path / "other/b.txt", "gamma")):
+            assert content in text(await client.call_tool("read_file", {"path": str(file)}))
+
+
+# --- the help -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asked", ["--help", "-h"])
+def test_the_help_of_the_program_shows_every_flag_and_every_key(asked: str, tmp_path: Path) -> None:
+    shown = run(asked, home=tmp_path)
+    assert shown.returncode == 0
+    words = set(re.findall(r"--[\w-]+|[\w-]+", shown.stdout))
+    assert {f"--{option.name}" for option in OPTIONS if option.flag} | {"--config", "--version"} <= words
+    assert {option.name for option in (*OPTIONS, *RULES) if not option.flag} <= words
+    assert ACTIONS.keys() <= words
+
+
+def test_the_readme_names_no_flag_that_the_help_does_not_have(tmp_path: Path) -> None:
+    shown = run("--help", home=tmp_path).stdout
+    shown += "".join(run(action, "--help", home=tmp_path).stdout for action in ACTIONS)
+    named = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", README))
+    assert {"--root", "--permission-mode"} <= named
+    assert named - set(re.findall(r"--[\w-]+", shown)) <= OF_OTHER_PROGRAMS
+
+
+OF_OTHER_PROGRAMS = {"--scope", "--disallowedTools"}
+"""Flags of Claude Code."""
 
 
 # --- demo, and the files that users copy ---------------------------------------------------------
@@ -265,28 +337,30 @@ def test_the_example_config_works_as_pasted(tmp_path: Path) -> None:
     assert ended.returncode == 0
 
 
-def test_the_readme_shows_the_example_config_and_the_flags_that_exist() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_readme_shows_the_example_config() -> None:
     config = json.loads((ROOT / "claude_desktop_config.example.json").read_text(encoding="utf-8"))
-    shown = readme.split("```json\n")[1].split("```")[0]
+    shown = README.split("```json\n")[1].split("```")[0]
     assert json.loads(shown) == config
-    from mcp_toolserver.settings import OPTIONS
 
-    known = {f"--{option.name}" for option in OPTIONS} | {
-        "--config",
-        "--help",
-        "--format",
-        "--json",
-        "--scope",
-    }
-    for word in readme.replace("`", " ").replace('"', " ").replace("(", " ").split():
-        if word.startswith("--") and word[2:].replace("-", "").isalpha():
-            assert word in known, word
+
+def test_the_readme_adds_the_server_to_claude_code_where_the_client_works() -> None:
+    (line,) = re.findall(r"^claude mcp add .* -- \S+ (.*)$", README, re.MULTILINE)
+    settings = load(line.split(), {}).settings
+    assert settings.root == (".",)
+    assert settings.permission_mode.flag == "workspace-write"
+
+
+def test_the_readme_says_of_every_client_how_its_own_tools_are_turned_off_and_how_that_is_known() -> None:
+    table = README.partition("| client | setting | known from |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table.splitlines()]
+    assert {row[0] for row in rows} >= {"Claude Code", "Gemini CLI", "opencode", "Codex"}
+    for client, setting, known in rows:
+        assert "`" in setting, client
+        assert known in ("verified", "its documentation", "its source"), client
 
 
 def test_ci_runs_the_gate_command_of_the_readme() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    gate = readme.split("<!-- gate -->")[1].split("```sh\n")[1].split("\n```")[0]
+    gate = README.split("<!-- gate -->")[1].split("```sh\n")[1].split("\n```")[0]
     assert gate.startswith("python3 -m venv")
     assert gate.endswith("-m tests")
     assert "README.md" in (ROOT / ".ci/run").read_text(encoding="utf-8")
@@ -425,8 +499,8 @@ def test_the_servers_own_state_is_hidden_in_a_root_that_is_the_home_folder(tmp_p
 
 def test_a_root_that_holds_everything_holds_the_servers_state() -> None:
     """The root folder ends with the separator, which a comparison of beginnings gets wrong."""
-    from mcp_toolserver.assembly import _may_hide
-    from mcp_toolserver.capabilities.prices import Permission
+    from mcp_toolserver.app.compose import _may_hide
+    from mcp_toolserver.capabilities.permissions import Permission
     from mcp_toolserver.policy.rules import Policy
 
     free = Policy(ceiling=Permission.READ_ONLY, granted=Permission.READ_ONLY)

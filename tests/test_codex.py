@@ -10,14 +10,16 @@ import pytest_asyncio
 from mcp import Client
 from mcp_types import CallToolResult
 
-from mcp_toolserver.capabilities.prices import PRICES, Capability, Permission
-from mcp_toolserver.policy.narrowing import Narrowing, lies_in, stricter
-from mcp_toolserver.protocol.codex import KEY, UNREADABLE, SandboxState, narrowing
-from mcp_toolserver.protocol.factory import build
+from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.policy.client_restrictions import ClientRestrictions, stricter
+from mcp_toolserver.protocol.build_server import build
+from mcp_toolserver.protocol.codex_sandbox_state import KEY, UNREADABLE, SandboxState, narrowing
 from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.runtime.host_services import HostServices
+from mcp_toolserver.text.path_syntax import lies_in
 from tests.families import lines
 from tests.live import ERAS, Kept, Setup, text
-from tests.workbench import Person, dispatcher, machine
+from tests.workbench import Person, dispatcher, machine, required
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -29,7 +31,7 @@ FULL_ACCESS, WORKSPACE = "danger-full-access", "workspace-write"
 FULL = {"sandboxPolicy": {"type": "danger-full-access"}, "sandboxCwd": "/w"}
 
 
-def read(state: Any) -> Narrowing:
+def read(state: Any) -> ClientRestrictions:
     found = narrowing({"name": "x", "_meta": {KEY: state}})
     assert found is not None
     return found
@@ -213,7 +215,7 @@ async def test_where_may_be_written(state: Any, path: str, writable: bool) -> No
 
 
 async def test_two_folders_that_are_one_are_as_strict_as_the_stricter() -> None:
-    found = Narrowing(named="x", areas=({"/a": True, "/b": False},)).resolved(lambda _: "/c")
+    found = ClientRestrictions(named="x", areas=({"/a": True, "/b": False},)).resolved(lambda _: "/c")
     assert found.areas == ({"/c": False},)
 
 
@@ -223,16 +225,20 @@ async def test_the_stricter_of_two_allows_nothing_that_one_does_not() -> None:
     assert lies_in("/", "/a")
 
 
+def removed(host: HostServices) -> set[Capability]:
+    """The capabilities that the client's own policy takes away."""
+    return {need for need, why in host.unavailable.items() if why.kind == "client"}
+
+
 # --- what is enforced ------------------------------------------------------------------------------------
 
 
 async def test_a_policy_that_hides_files_leaves_only_what_reads_none(tmp_path: Path) -> None:
-    prices = {need: PRICES[need] for need in (Capability.FS_READ, Capability.TODOS, Capability.CLOCK)}
-    host = machine(tmp_path, prices)
-    found = host.narrowed(Narrowing(named="x", network=True, hides=True))
-    assert set(found.forbidden) == {Capability.FS_READ}
+    host = machine(tmp_path, required(Capability.FS_READ, Capability.TODOS, Capability.CLOCK))
+    found = host.narrowed(ClientRestrictions(named="x", network=True, hides=True))
+    assert removed(found) == {Capability.FS_READ}
     target = dispatcher(host)
-    caller = Person(confines_itself_to=Narrowing(named="x", network=True, hides=True))
+    caller = Person(confines_itself_to=ClientRestrictions(named="x", network=True, hides=True))
     answer = await target.call("read_file", {"path": "a"}, caller)
     assert answer.error == "denied"
     assert "hides files" in answer.text
@@ -240,19 +246,19 @@ async def test_a_policy_that_hides_files_leaves_only_what_reads_none(tmp_path: P
 
 
 async def test_what_the_walls_cannot_hold_is_not_there(tmp_path: Path) -> None:
-    prices = {
+    permissions = {
         Capability.FS_WRITE: Permission.WORKSPACE_WRITE,
         Capability.PROCESS: Permission.WORKSPACE_WRITE,
         Capability.SEARCH: Permission.READ_ONLY,
     }
-    host = machine(tmp_path, prices)
+    host = machine(tmp_path, permissions)
     root = str(tmp_path / "root")
-    whole = Narrowing(named="x", network=True, areas=({os.path.realpath(root): True},))
-    part = Narrowing(named="x", network=True, areas=({f"{root}/part": True},))
-    hole = Narrowing(named="x", network=True, areas=({root: True, f"{root}/kept": False},))
-    assert set(host.narrowed(whole).forbidden) == set()
-    assert set(host.narrowed(part).forbidden) == {Capability.PROCESS}
-    assert set(host.narrowed(hole).forbidden) == {Capability.PROCESS}
+    whole = ClientRestrictions(named="x", network=True, areas=({os.path.realpath(root): True},))
+    part = ClientRestrictions(named="x", network=True, areas=({f"{root}/part": True},))
+    hole = ClientRestrictions(named="x", network=True, areas=({root: True, f"{root}/kept": False},))
+    assert removed(host.narrowed(whole)) == set()
+    assert removed(host.narrowed(part)) == {Capability.PROCESS}
+    assert removed(host.narrowed(hole)) == {Capability.PROCESS}
 
 
 # --- through a client ------------------------------------------------------------------------------------
@@ -304,7 +310,7 @@ def of(state: Any) -> Any:
         pytest.param("workspace-write", workspace, BASH, None, id="the-same-mode-commands"),
         pytest.param("workspace-write", part, INNER, None, id="inside-the-part"),
         pytest.param("workspace-write", part, WRITE, "elsewhere only", id="outside-the-part"),
-        pytest.param("workspace-write", part, BASH, "walls around commands", id="commands-in-a-part"),
+        pytest.param("workspace-write", part, BASH, "the sandbox of commands", id="commands-in-a-part"),
         pytest.param("workspace-write", of(policy("read-only")), WRITE, "(read-only)", id="read-only"),
         pytest.param(
             "workspace-write", of(policy("read-only")), THROUGH, "(read-only)", id="through-another"

@@ -16,13 +16,13 @@ from typing import Literal
 import pytest
 
 from mcp_toolserver.capabilities.processes import JobState
-from mcp_toolserver.runtime.broker import Helper
-from mcp_toolserver.runtime.programs import Programs
-from mcp_toolserver.runtime.sandbox.bounds import CommandBounds, describe, readable
-from mcp_toolserver.runtime.sandbox.limits import LATEST, SOONEST, ended_by, over, pause
-from mcp_toolserver.runtime.sandbox.usage import Usage, measure
-from mcp_toolserver.runtime.sandbox.wire import Program, Request, Script
-from mcp_toolserver.text.job import ending
+from mcp_toolserver.runtime.processes.broker_client import Helper
+from mcp_toolserver.runtime.processes.helper_launcher import Programs
+from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds, describe, readable
+from mcp_toolserver.runtime.sandbox.broker.messages import Program, Request, Script
+from mcp_toolserver.runtime.sandbox.broker.resource_limits import LATEST, SOONEST, ended_by, over, pause
+from mcp_toolserver.runtime.sandbox.broker.resource_usage import Usage, measure
+from mcp_toolserver.text.shell.command_output import ending
 from tests.processes import (
     FULL,
     Daemons,
@@ -59,8 +59,8 @@ def bare(script: str) -> str:
 
 def walled(script: str) -> str:
     """A script that runs another one in user and process namespaces of its own."""
-    walls = "--unshare-user --unshare-pid --die-with-parent --ro-bind / / --dev /dev --proc /proc"
-    return f"exec {_bubblewrap()} {walls} bash -c {shlex.quote(script)}"
+    sandbox = "--unshare-user --unshare-pid --die-with-parent --ro-bind / / --dev /dev --proc /proc"
+    return f"exec {_bubblewrap()} {sandbox} bash -c {shlex.quote(script)}"
 
 
 def _bubblewrap() -> str:
@@ -82,7 +82,7 @@ def patient(script: str) -> Request:
 
 
 def end(last: dict[str, object]) -> tuple[object, object, object]:
-    """Status, reason and detail of a nanny's last word."""
+    """Status, reason and detail of a supervisor's last word."""
     return last.get("status"), last.get("reason"), last.get("detail", "")
 
 
@@ -304,7 +304,7 @@ for _ in range(int(sys.argv[1])):
         pass
 print("ready", flush=True)
 """
-"""A chain of processes that each compute for a moment; nobody but its nanny sees all of it."""
+"""A chain of processes that each compute for a moment; nobody but its supervisor sees all of it."""
 
 SPIN = "(while :; do :; done) & (while :; do :; done) & (while :; do :; done) & wait"
 COUNT = "(for i in {1..2000}; do :; done) & (for i in {1..2000}; do :; done) & wait"
@@ -390,8 +390,8 @@ def test_the_kernel_ends_a_process_soon_after_its_time() -> None:
 
 INHERITED = """
 import resource
-from mcp_toolserver.runtime.sandbox.bounds import CommandBounds
-from mcp_toolserver.runtime.sandbox.limits import apply
+from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
+from mcp_toolserver.runtime.sandbox.broker.resource_limits import apply
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 2000))
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, 3000))
 apply(CommandBounds(file_size=1 << 20, open_files=2000))
@@ -406,7 +406,7 @@ def test_a_limit_that_was_lower_stays() -> None:
 
 FORKING = """
 import ctypes, os, signal
-from mcp_toolserver.runtime.sandbox.limits import limit_processes
+from mcp_toolserver.runtime.sandbox.broker.resource_limits import limit_processes
 if os.geteuid() == 0:
     os.setgroups([])
     os.setresuid(65534, 65534, 65534)
@@ -543,7 +543,7 @@ def test_a_name_with_brackets_hides_nothing() -> None:
     assert measured(script).processes == 1
 
 
-def test_the_dead_are_counted_but_where_the_nanny_waits_for_them() -> None:
+def test_the_dead_are_counted_but_where_the_supervisor_waits_for_them() -> None:
     assert measured(under(program(DEAD, "5"))).processes == 6
     assert measured(program(DEAD, "5")).processes == 0
 

@@ -6,10 +6,12 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from mcp_toolserver.errors import Conflict, NotFound, Unavailable
@@ -33,7 +35,7 @@ async def test_nothing_is_created_before_the_first_use(tmp_path: Path) -> None:
     made = database(tmp_path)
     made.close()
     assert os.listdir(tmp_path) == []
-    with pytest.raises(Unavailable, match="ending"):
+    with pytest.raises(Unavailable, match="shutting down"):
         await made.run(counted)
     assert os.listdir(tmp_path) == []
 
@@ -141,7 +143,7 @@ async def test_changes_of_several_servers_are_serial(tmp_path: Path) -> None:
 async def test_another_server_that_does_not_let_go_is_a_conflict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcp_toolserver.stores.database._PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("mcp_toolserver.stores.database._BUSY_TIMEOUT_SECONDS", 0.05)
     made = database(tmp_path)
     await made.run(counted)
     other = sqlite3.connect(made.path, isolation_level=None)
@@ -151,6 +153,24 @@ async def test_another_server_that_does_not_let_go_is_a_conflict(
     other.execute("ROLLBACK")
     other.close()
     assert await made.run(counted) == 2
+
+
+async def test_changes_that_wait_for_each_other_leave_the_threads_of_others_free(tmp_path: Path) -> None:
+    made, go = database(tmp_path), threading.Event()
+
+    def stay(connection: sqlite3.Connection) -> int:
+        if not go.wait(5):
+            go.set()
+            raise AssertionError
+        return counted(connection)
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(int(anyio.to_thread.current_default_thread_limiter().total_tokens)):
+                tasks.start_soon(made.run, stay)
+            await anyio.wait_all_tasks_blocked()
+            await anyio.to_thread.run_sync(go.set)
+    made.close()
 
 
 # --- damage ----------------------------------------------------------------------------------------------
@@ -228,7 +248,7 @@ async def test_two_servers_that_find_the_damage_put_one_file_aside(tmp_path: Pat
 async def test_a_damaged_file_that_cannot_be_put_aside_stays_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcp_toolserver.stores.lock._PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr("mcp_toolserver.stores.file_lock.LOCK_TIMEOUT_SECONDS", 0.01)
     made = database(tmp_path)
     await made.run(counted)
     made.close()

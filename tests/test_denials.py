@@ -1,8 +1,8 @@
-"""What is said of a command that was kept from something; the walls themselves are tested elsewhere."""
+"""What is said of a command that was kept from something; the sandbox itself is tested elsewhere."""
 
 import pytest
 
-from mcp_toolserver.text.denials import Confined, explain
+from mcp_toolserver.text.shell.sandbox_hints import Confined, explain
 
 READING = Confined(writes=False, git=False, network=False)
 WRITING = Confined(writes=True, git=False, network=False)

@@ -9,18 +9,17 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_toolserver.capabilities.prices import PRICES, Capability, Permission
+from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, HostFacts, Permission
 from mcp_toolserver.errors import RegistrationError, TimedOut, Unavailable
-from mcp_toolserver.runtime.desktop_programs import DESKTOP, DesktopPrograms, find_desktop, lacking_desktop
-from mcp_toolserver.runtime.grant import Machine
-from mcp_toolserver.runtime.helper_programs import HelperPrograms
+from mcp_toolserver.runtime.desktop.executables import DesktopExecutables, find_desktop
+from mcp_toolserver.runtime.desktop.helper_process import DesktopHelpers
 from mcp_toolserver.settings import load
-from mcp_toolserver.text import desktop as argv
-from mcp_toolserver.text.open_target import open_target
+from mcp_toolserver.text.desktop import commands as argv
+from mcp_toolserver.text.desktop.open_target import open_target
 from tests.desktop import PICTURE, desk, display, given, has, only, stand_ins
 from tests.processes import PATIENCE, broker, call
 from tests.workbench import Person
-from tests.workshop import names
+from tests.workshop import granted, names
 
 X = {"DISPLAY": ":0"}
 WAYLAND = {"WAYLAND_DISPLAY": "wayland-0"}
@@ -277,12 +276,12 @@ async def test_a_call_that_is_cancelled_while_its_text_is_not_taken_leaves_no_ho
 async def test_what_takes_too_long_or_is_too_much_is_ended(tmp_path: Path) -> None:
     slow = ("/bin/sleep", "1000")
     with broker() as started:
-        helpers = HelperPrograms(started, DesktopPrograms(), seconds=0.1, most_open=1)
+        helpers = DesktopHelpers(started, DesktopExecutables(), seconds=0.1, most_open=1)
         with pytest.raises(TimedOut, match="sleep took too long"):
             await helpers.output(slow)
-        await helpers.stay(slow)
-        with pytest.raises(Unavailable, match="stay open"):
-            await helpers.stay(slow)
+        await helpers.start_detached(slow)
+        with pytest.raises(Unavailable, match="opened programs"):
+            await helpers.start_detached(slow)
         await helpers.aclose()
 
 
@@ -315,10 +314,7 @@ async def test_a_missing_helper_is_named(tmp_path: Path) -> None:
 
 async def test_a_call_can_do_on_the_desktop_what_its_tool_declares(tmp_path: Path) -> None:
     async with desk(tmp_path, path=placed(tmp_path, LINUX), environ=X) as server:
-        host = server.host
-        assert isinstance(host, Machine)
-        assert host.desktop is not None
-        made = host.desktop(host.workspace, frozenset({Capability.DESKTOP_SAY}))
+        made = granted(server, Capability.DESKTOP_SAY).desktop
         with pytest.raises(RegistrationError, match="clipboard_read"):
             await made.copied(10)
 
@@ -334,8 +330,11 @@ def test_the_display_decides_which_program_is_taken(tmp_path: Path) -> None:
         assert found[Capability.CLIPBOARD_WRITE].endswith(f"/{copier}")
         assert found[Capability.SCREEN].endswith(f"/{camera}")
     assert find_desktop(place, [str(tmp_path)], X, "linux").programs == {}
-    assert set(lacking_desktop(DesktopPrograms(), private=True)) == set(DESKTOP)
-    assert all(PRICES[need] is Permission.DANGER_FULL_ACCESS for need in DESKTOP)
+    facts = HostFacts(
+        desktop_private=True, starts_programs=True, missing_programs=DesktopExecutables().missing
+    )
+    assert {need for need in DESKTOP if need.unavailable(facts)} == set(DESKTOP)
+    assert all(need.permission is Permission.DANGER_FULL_ACCESS for need in DESKTOP)
 
 
 @pytest.mark.parametrize("window", [False, True], ids=["screen", "window"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.text.desktop_find import MOST_NAMED, lookup, named
+from mcp_toolserver.text.desktop.file_index_commands import MOST_NAMED, lookup, named
 from tests.desktop import desk, given, stand_ins
 from tests.processes import call
 from tests.workshop import names

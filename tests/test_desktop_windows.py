@@ -9,9 +9,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mcp_toolserver.dispatch import Dispatcher, Result
-from mcp_toolserver.runtime.screen_windows import MAX_PICTURES
-from mcp_toolserver.text.desktop_windows import (
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.desktop.window_screenshots import MAX_PICTURES
+from mcp_toolserver.text.desktop.window_commands import (
     Area,
     Window,
     child_ids,
@@ -21,7 +22,7 @@ from mcp_toolserver.text.desktop_windows import (
     shown_on_macos,
     windows_on_macos,
 )
-from mcp_toolserver.text.image import pixels
+from mcp_toolserver.text.documents.image import pixels
 from tests.desktop import PICTURE, desk, display, given, has, only, stand_ins
 from tests.processes import call
 from tests.workshop import names
@@ -113,6 +114,11 @@ def desktop_of(folder: Path, windows: Sequence[str], camera: str, managed: bool 
         "import": camera.format(picture=folder / "picture"),
     }
     return stand_ins(folder, scripts)
+
+
+async def test_a_screen_without_windows_is_said_to_be_empty(tmp_path: Path) -> None:
+    async with desk(tmp_path, path=desktop_of(tmp_path, [], "cat {picture}"), environ=X) as server:
+        assert (await call(server, TOOL)).text == "There is no window on the screen."
 
 
 async def test_what_is_not_on_the_screen_is_no_window_of_it(tmp_path: Path) -> None:

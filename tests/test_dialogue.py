@@ -1,6 +1,7 @@
 """Commands that stay and are talked to, at a real broker."""
 
 import os
+import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -8,15 +9,16 @@ import anyio
 import pytest
 
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.dialogue import Dialogue, converse
-from tests.processes import PATIENCE, Daemons, broker, until
+from mcp_toolserver.runtime.processes import interactive as dialogue_module
+from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
+from tests.processes import PATIENCE, Daemons, broker, status, until
 
 
 @asynccontextmanager
-async def talk(*argv: str) -> AsyncGenerator[Dialogue]:
+async def talk(*argv: str) -> AsyncGenerator[InteractiveProcess]:
     folder = os.open("/", os.O_RDONLY)
     with broker() as at, anyio.fail_after(3 * PATIENCE):
-        dialogue = await converse(at, argv, cwd=folder)
+        dialogue = await start_interactive(at, argv, cwd=folder)
         try:
             yield dialogue
         finally:
@@ -24,9 +26,9 @@ async def talk(*argv: str) -> AsyncGenerator[Dialogue]:
             os.close(folder)
 
 
-async def heard(dialogue: Dialogue, count: int) -> bytes:
+async def heard(dialogue: InteractiveProcess, count: int) -> bytes:
     read = b""
-    while len(read) < count and (piece := await dialogue.hear()):
+    while len(read) < count and (piece := await dialogue.read()):
         read += piece
     return read
 
@@ -34,7 +36,7 @@ async def heard(dialogue: Dialogue, count: int) -> bytes:
 async def test_what_is_said_is_answered_until_it_is_ended() -> None:
     async with talk("cat") as dialogue:
         for word in (b"one\n", b"'two' $three\n"):
-            await dialogue.say(word)
+            await dialogue.write(word)
             assert await heard(dialogue, len(word)) == word
         assert dialogue.exit is None
     assert dialogue.exit is not None
@@ -50,26 +52,26 @@ async def test_arguments_arrive_as_they_are(word: str) -> None:
 async def test_more_than_the_pipes_hold_is_said_while_the_answer_is_heard() -> None:
     data = os.urandom(1 << 20) * 4
     async with talk("cat") as dialogue, anyio.create_task_group() as tasks:
-        tasks.start_soon(dialogue.say, data)
+        tasks.start_soon(dialogue.write, data)
         assert await heard(dialogue, len(data)) == data
 
 
 async def test_a_program_that_ended_is_no_partner() -> None:
     async with talk("sh", "-c", "echo why >&2; exit 3") as dialogue:
-        assert await dialogue.hear() == b""
+        assert await dialogue.read() == b""
         await until(lambda: dialogue.exit is not None)
         assert dialogue.exit is not None
         assert dialogue.exit.status == 3
-        assert dialogue.complaints() == b"why\n"
+        assert dialogue.stderr() == b"why\n"
         with pytest.raises(Unavailable, match="has ended"):
-            await dialogue.say(b"hello")
+            await dialogue.write(b"hello")
 
 
 async def test_only_the_last_complaints_are_kept() -> None:
     async with talk("sh", "-c", "yes complaint | head -c 1000000 >&2; echo last >&2") as dialogue:
         await until(lambda: dialogue.exit is not None)
-        assert len(dialogue.complaints()) == 64 << 10
-        assert dialogue.complaints().endswith(b"last\n")
+        assert len(dialogue.stderr()) == 64 << 10
+        assert dialogue.stderr().endswith(b"last\n")
 
 
 async def test_all_that_it_started_ends_with_it() -> None:
@@ -81,12 +83,62 @@ async def test_all_that_it_started_ends_with_it() -> None:
         assert daemons.alive() == []
 
 
+async def test_who_hears_or_says_something_to_what_does_not_end_in_time_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dialogue_module, "END_SECONDS", 0.1)
+    daemons, heard, refused = Daemons(), list[bytes](), list[str]()
+
+    async def hear(dialogue: InteractiveProcess) -> None:
+        heard.append(await dialogue.read())
+
+    async def say(dialogue: InteractiveProcess) -> None:
+        try:
+            await dialogue.write(b"x" * (8 << 20))
+        except Unavailable as error:
+            refused.append(str(error))
+
+    async with talk("sleep", daemons.mark) as dialogue, anyio.create_task_group() as tasks:
+        await until(lambda: len(daemons.alive()) == 1)
+        supervisor = int(status(daemons.alive()[0])["PPid"])
+        tasks.start_soon(hear, dialogue)
+        tasks.start_soon(say, dialogue)
+        await anyio.wait_all_tasks_blocked()
+        # What does not run kills nothing, so the pipes stay open at the other end.
+        os.kill(supervisor, signal.SIGSTOP)
+        try:
+            await dialogue.end()
+            await until(lambda: bool(heard and refused))
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
+        assert heard == [b""]
+        assert refused == ["The program that was talked to has ended."]
+
+
+async def test_what_was_ended_is_not_read_or_written_under_a_descriptor_that_is_used_again() -> None:
+    async with talk("cat") as dialogue:
+        await dialogue.end()
+        pipes = [os.pipe() for _ in range(8)]
+        try:
+            for reading, writing in pipes:
+                os.set_blocking(reading, False)
+                os.write(writing, b"of another")
+            assert await dialogue.read() == b""
+            with pytest.raises(Unavailable):
+                await dialogue.write(b"hello")
+            assert [os.read(reading, 100) for reading, _ in pipes] == [b"of another"] * 8
+        finally:
+            for pair in pipes:
+                for descriptor in pair:
+                    os.close(descriptor)
+
+
 async def test_a_broker_that_is_gone_starts_nothing() -> None:
     before = set(os.listdir("/proc/self/fd"))
     folder = os.open("/", os.O_RDONLY)
     with broker() as at:
         pass
     with pytest.raises(Unavailable):
-        await converse(at, ("cat",), cwd=folder)
+        await start_interactive(at, ("cat",), cwd=folder)
     os.close(folder)
     assert set(os.listdir("/proc/self/fd")) <= before

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.text.changes import changes
-from mcp_toolserver.text.diff import unified
+from mcp_toolserver.text.edit.line_diff import changes
+from mcp_toolserver.text.edit.unified_diff import unified
 
 LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "d\r\n", "x y\x0c\n"]), max_size=40)
 ENDS = st.sampled_from(["", "end", "end\r"])

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from mcp_toolserver import __version__
-from mcp_toolserver.commands import remedies
-from mcp_toolserver.commands.doctor import report
-from mcp_toolserver.commands.examined import CONFINED, FULL, MODES, READ_ONLY, WORKSPACE_WRITE, Facts
-from mcp_toolserver.commands.findings import Finding
-from mcp_toolserver.commands.host import Host, Place, file_system, look, open_to_others, place, version
-from mcp_toolserver.commands.own_process import Tried, try_lock
-from mcp_toolserver.runtime.sandbox.walls import Check, Proof
-from mcp_toolserver.text.enforcement import LONGEST, Enforcement, Layer, summary
+from mcp_toolserver.commands.doctor import install_hints
+from mcp_toolserver.commands.doctor.checks import Finding
+from mcp_toolserver.commands.doctor.doctor import report
+from mcp_toolserver.commands.doctor.facts import CONFINED, FULL, MODES, READ_ONLY, WORKSPACE_WRITE, Facts
+from mcp_toolserver.commands.doctor.host import Host, Place, file_system, look, open_to_others, place, version
+from mcp_toolserver.commands.doctor.server_lock_test import LockTestResult, try_lock
+from mcp_toolserver.runtime.sandbox.layers.spec import Check, Proof
+from mcp_toolserver.text.enforcement_summary import LONGEST, Enforcement, Layer, summary
 from tests.confinement import visible_folder
 from tests.without import around
 from tests.workshop import program
@@ -114,6 +114,17 @@ def test_the_doctor_works_where_no_folder_is_named(base: Path) -> None:
     assert "--root DIR" in printed.stdout
 
 
+@pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE, FULL])
+def test_a_deny_rule_that_commands_are_not_kept_to_is_named(mode: str, base: Path) -> None:
+    config = base / "config.toml"
+    config.write_text('[rules]\ndeny = ["Read(secrets/**)", "Edit(*.lock)"]\n', encoding="utf-8")
+    found = findings(doctor(base, "--json", "--permission-mode", mode, "--config", str(config)))
+    unbound = found["deny rules that commands are not kept to"]["detail"]
+    assert "Edit(*.lock)" in unbound
+    assert ("Read(secrets/**)" in unbound) is (mode == FULL)
+    assert ("deny rules on reading" in found) is (mode != FULL)
+
+
 def test_danger_is_not_confined_and_that_is_degraded(base: Path) -> None:
     printed = doctor(base, "--permission-mode", FULL)
     assert printed.returncode == 1
@@ -190,8 +201,8 @@ def test_a_locked_process_is_tried_in_a_fork_and_this_one_stays_free(tmp_path: P
 
 
 def test_a_lock_with_a_failed_check_does_not_hold() -> None:
-    assert not Tried(landlock=7, checks=(Check(name="opens no socket", held=False),)).holds
-    assert not Tried(problem="no Landlock").holds
+    assert not LockTestResult(landlock=7, checks=(Check(name="opens no socket", held=False),)).holds
+    assert not LockTestResult(problem="no Landlock").holds
 
 
 # --- every other machine, from facts ---------------------------------------------------------------------
@@ -207,7 +218,7 @@ LINUX = Host(
     namespaces_forbidden=(),
 )
 WALLED = Proof(commands="bubblewrap", helpers="landlock", program="/usr/bin/bwrap")
-LOCKED = Tried(landlock=7, checks=(Check(name="opens no socket", held=True),))
+LOCKED = LockTestResult(landlock=7, checks=(Check(name="opens no socket", held=True),))
 
 GOOD = Facts(
     host=LINUX,
@@ -231,6 +242,7 @@ GOOD = Facts(
     git_writable=False,
     allow_unconfined_server=False,
     limits=("512 processes",),
+    saved=("saved outputs: 1 MiB",),
     variables=("PATH",),
     raw_output=False,
     state="/srv/state",
@@ -238,8 +250,8 @@ GOOD = Facts(
     exposed=(),
 )
 BEHIND_LANDLOCK = Proof(commands="landlock", helpers="landlock", reasons=("no namespaces",))
-NOTHING = Proof(commands="none", helpers="none", reasons=("no walls",))
-UNLOCKED = Tried(problem="no Landlock")
+NOTHING = Proof(commands="none", helpers="none", reasons=("no sandbox",))
+UNLOCKED = LockTestResult(problem="no Landlock")
 
 
 def verdict(facts: Facts) -> tuple[int, dict[str, Finding]]:
@@ -255,15 +267,15 @@ CASES = [
         id="landlock",
     ),
     pytest.param(
-        replace(GOOD, proofs=dict.fromkeys(CONFINED, NOTHING)), 2, "commands", "missing", id="no walls"
+        replace(GOOD, proofs=dict.fromkeys(CONFINED, NOTHING)), 2, "commands", "missing", id="no sandbox"
     ),
     pytest.param(
         replace(GOOD, mode=WORKSPACE_WRITE, proofs={READ_ONLY: WALLED, WORKSPACE_WRITE: NOTHING}),
-        2, "commands", "missing", id="no walls in the mode that counts",
+        2, "commands", "missing", id="no sandbox in the mode that counts",
     ),
     pytest.param(
         replace(GOOD, proofs={READ_ONLY: WALLED, WORKSPACE_WRITE: NOTHING}), 0, "commands", "holds",
-        id="no walls in another mode",
+        id="no sandbox in another mode",
     ),
     pytest.param(
         replace(GOOD, servers=dict.fromkeys(CONFINED, UNLOCKED)), 2, "the server's own process", "missing",
@@ -289,6 +301,28 @@ CASES = [
     pytest.param(replace(GOOD, raw_output=True), 0, "output", "note", id="raw output"),
     pytest.param(replace(GOOD, host=replace(LINUX, root=True)), 0, "superuser", "note", id="root"),
     pytest.param(replace(GOOD, host=replace(LINUX, wsl=True)), 0, "WSL", "note", id="WSL"),
+    pytest.param(
+        replace(GOOD, mode=WORKSPACE_WRITE), 0, "sockets outside the roots", "holds", id="sockets masked"
+    ),
+    pytest.param(
+        replace(GOOD, mode=WORKSPACE_WRITE, abi=8, proofs=dict.fromkeys(CONFINED, BEHIND_LANDLOCK)),
+        1, "sockets outside the roots", "degraded", id="sockets reachable",
+    ),
+    pytest.param(
+        replace(GOOD, mode=WORKSPACE_WRITE, abi=9, proofs=dict.fromkeys(CONFINED, BEHIND_LANDLOCK)),
+        1, "sockets outside the roots", "holds", id="sockets refused by Landlock",
+    ),
+    pytest.param(
+        replace(GOOD, hiding_rules=("Read(secrets/**)",)), 0, "deny rules on reading", "holds", id="hidden",
+    ),
+    pytest.param(
+        replace(GOOD, tool_rules=("Edit(*.lock)",)),
+        0, "deny rules that commands are not kept to", "note", id="rules for tools only",
+    ),
+    pytest.param(
+        replace(GOOD, mode=FULL, hiding_rules=("Read(secrets/**)",)),
+        1, "deny rules that commands are not kept to", "note", id="rules in danger",
+    ),
     pytest.param(
         replace(GOOD, mode=WORKSPACE_WRITE, git_writable=True), 0, "protected names in the roots", "holds",
         id="git writable",
@@ -389,7 +423,7 @@ def test_other_systems_are_told_truthfully(system: str) -> None:
     ],
 )  # fmt: skip
 def test_each_kind_of_machine_has_its_remedy(host: Host, programs: list[str], says: str) -> None:
-    assert says in remedies.walls(host, programs)
+    assert says in install_hints.sandbox(host, programs)
 
 
 @pytest.mark.parametrize(
@@ -406,12 +440,12 @@ def test_each_kind_of_machine_has_its_remedy(host: Host, programs: list[str], sa
     ],
 )
 def test_landlock_has_its_remedy(host: Host, abi: int, says: str) -> None:
-    assert says in remedies.landlock(host, abi, 3)
+    assert says in install_hints.landlock(host, abi, 3)
 
 
 def test_packages_are_installed_by_what_the_system_has() -> None:
-    assert remedies.install("git", replace(LINUX, system="Darwin")) == "brew install git"
-    assert remedies.install("git", replace(LINUX, system="Windows")) == "winget install git"
+    assert install_hints.install("git", replace(LINUX, system="Darwin")) == "brew install git"
+    assert install_hints.install("git", replace(LINUX, system="Windows")) == "winget install git"
 
 
 # --- the summary -----------------------------------------------------------------------------------------

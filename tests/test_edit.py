@@ -5,8 +5,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mcp_toolserver.errors import Conflict, InvalidInput, ToolError
-from mcp_toolserver.text.edit import MAX_CHARACTERS, Edit, Edited, apply
-from mcp_toolserver.text.matches import folded
+from mcp_toolserver.text.edit.edit import MAX_CHARACTERS, Edit, Edited, apply
+from mcp_toolserver.text.edit.occurrences import folded
 
 TEXT = st.text(alphabet="ab \r\n", max_size=40)
 MIXED = st.lists(st.sampled_from(["a", "b", " ", "\n", "\r\n"]), max_size=40).map("".join)
@@ -66,9 +66,18 @@ def test_without_carriage_returns_replacing_all_is_plain_replacement(
     assert result.count == content.count(old)
 
 
-@given(MIXED, SENT, st.text(alphabet="ab\n", max_size=4))
-def test_line_endings_do_not_matter_for_what_is_found(content: str, old: str, new: str) -> None:
-    assume(old != new and old in folded(content))
+@st.composite
+def content_and_part(draw: st.DrawFn) -> tuple[str, str]:
+    """A text, and something that it holds but for line endings."""
+    content = draw(MIXED.filter(bool))
+    start = draw(st.integers(0, len(folded(content)) - 1))
+    return content, folded(content)[start : start + draw(st.integers(1, 4))]
+
+
+@given(content_and_part(), st.text(alphabet="ab\n", max_size=4))
+def test_line_endings_do_not_matter_for_what_is_found(both: tuple[str, str], new: str) -> None:
+    content, old = both
+    assume(old != new)
 
     result = edit(content, old, new, every=True)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.runtime.sandbox import seccomp
-from mcp_toolserver.runtime.sandbox.enclosure import (
+from mcp_toolserver.runtime.sandbox.layers import seccomp
+from mcp_toolserver.runtime.sandbox.layers.process_locks import (
     LockError,
     command_filter,
     everything_but,
@@ -177,11 +177,13 @@ def test_a_set_user_id_program_gains_nothing(case: str, lock: str) -> None:
 BEGIN = """
 import os, sys, threading
 sys.path.insert(0, sys.argv[1])
-from mcp_toolserver.runtime.sandbox import enclosure, landlock
+from mcp_toolserver.runtime.sandbox.layers import process_locks, landlock
 def lock(abi=None, mode="read-only"):
     try:
-        enclosure.lock_server(mode=mode, reads=["/etc", "/nowhere/at/all"], writes=[], network=False, abi=abi)
-    except (enclosure.LockError, ValueError) as error:
+        process_locks.lock_server(
+            mode=mode, reads=["/etc", "/nowhere/at/all"], writes=[], network=False, abi=abi
+        )
+    except (process_locks.LockError, ValueError) as error:
         print(type(error).__name__, error)
         try:
             os.listdir("/")
@@ -236,7 +238,7 @@ lock()
 def test_places_that_are_not_there_are_told() -> None:
     code = """
 reads, writes = ["/etc", "/nowhere"], ["/neither"]
-locked = enclosure.lock_server(mode="read-only", reads=reads, writes=writes, network=False)
+locked = process_locks.lock_server(mode="read-only", reads=reads, writes=writes, network=False)
 print(locked.abi >= 3, *locked.missing)
 """
     assert python(BEGIN + code).split() == ["True", "/nowhere", "/neither"]
@@ -249,7 +251,7 @@ import sqlite3, xml.dom.minidom, ssl, zoneinfo, http.server, importlib.metadata
 zoneinfo.ZoneInfo("Europe/Berlin")
 ssl.create_default_context()
 print(importlib.metadata.version("pydantic") > "2")
-import mcp_toolserver.errors, mcp_toolserver.runtime.sandbox.sweep, pydantic, httpx
+import mcp_toolserver.errors, mcp_toolserver.runtime.sandbox.broker.process_tree, pydantic, httpx
 """
     assert python(BEGIN + code).split() == ["held", "True"]
 
@@ -281,10 +283,10 @@ def test_a_mode_that_is_not_enforced_has_no_lock_and_no_filter() -> None:
 HELPER = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from mcp_toolserver.runtime.sandbox import enclosure
+from mcp_toolserver.runtime.sandbox.layers import process_locks
 folder, program, places = os.open(sys.argv[2], os.O_RDONLY), sys.argv[3], sys.argv[4].split(":")
 os.fchdir(folder)
-enclosure.lock_helper(folder, [program, *places])
+process_locks.lock_helper(folder, [program, *places])
 os.execve(program, [program, *sys.argv[5:]], {})
 """
 
@@ -380,7 +382,7 @@ def test_a_folder_with_too_many_neighbours_of_the_hidden_is_refused(
 ) -> None:
     for number in range(12):
         (tmp_path / str(number)).touch()
-    monkeypatch.setattr("mcp_toolserver.runtime.sandbox.enclosure.MOST_NEIGHBOURS", 11)
+    monkeypatch.setattr("mcp_toolserver.runtime.sandbox.layers.process_locks.MOST_NEIGHBOURS", 11)
     with pytest.raises(LockError, match="too many"):
         list(everything_but({str(tmp_path / "0")}, (str(tmp_path),)))
 
@@ -388,13 +390,13 @@ def test_a_folder_with_too_many_neighbours_of_the_hidden_is_refused(
 COMMAND = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from mcp_toolserver.runtime.sandbox import enclosure
+from mcp_toolserver.runtime.sandbox.layers import process_locks
 top = sys.argv[2]
 try:
-    enclosure.lock_command(
+    process_locks.lock_command(
         roots=[top], writes=[], hidden=[f"{top}/secret"], writable_roots=sys.argv[3] == "write", network=False
     )
-except enclosure.LockError as error:
+except process_locks.LockError as error:
     print("LockError")
 else:
     open(f"{top}/other", encoding="utf-8").close()

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.text.encoding import detect
+from mcp_toolserver.text.lines.encoding import detect
 
 
 @pytest.mark.parametrize(

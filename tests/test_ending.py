@@ -9,7 +9,7 @@ from typing import NoReturn
 import anyio
 import pytest
 
-from mcp_toolserver.ending import until_the_end
+from mcp_toolserver.app.shutdown import run_until_shutdown
 
 
 class Left(BaseException):
@@ -53,7 +53,7 @@ async def for_ever(_: Callable[[], None]) -> None:
 async def test_a_signal_ends_the_work_and_closes_what_there_is() -> None:
     parts = Parts()
     with anyio.fail_after(10):
-        assert await until_the_end(for_ever, parts, leave) == 143
+        assert await run_until_shutdown(for_ever, parts, leave) == 143
     assert parts.seen == ["closing", "closed"]
 
 
@@ -62,14 +62,14 @@ async def test_work_that_ends_by_itself_is_no_failure() -> None:
         ended()
 
     parts = Parts()
-    assert await until_the_end(work, parts, leave) == 0
+    assert await run_until_shutdown(work, parts, leave) == 0
     assert parts.seen == ["closing", "closed"]
 
 
 async def test_what_takes_too_long_is_left_once_it_is_written_down() -> None:
     parts = Parts(patience=0.0, stuck=True)
     with anyio.fail_after(10), pytest.raises(BaseException) as left:  # noqa: PT011  a group, or what is in it
-        await until_the_end(for_ever, parts, leave)
+        await run_until_shutdown(for_ever, parts, leave)
     assert [str(error) for error in within(left.value)] == ["143"]
     assert parts.seen == ["closing", "recorded"]
 
@@ -82,7 +82,7 @@ async def test_a_second_signal_ends_the_process_at_once() -> None:
 
     parts = Impatient(stuck=True)
     with anyio.fail_after(10), pytest.raises(BaseException) as left:  # noqa: PT011  a group, or what is in it
-        await until_the_end(for_ever, parts, leave)
+        await run_until_shutdown(for_ever, parts, leave)
     assert [str(error) for error in within(left.value)] == ["143"]
     assert parts.seen == ["closing", "recorded"]
 
@@ -95,6 +95,6 @@ async def test_a_signal_that_the_parent_has_ignored_stays_ignored() -> None:
         await anyio.sleep(0)
 
     try:
-        assert await until_the_end(work, Parts(), leave) == 0
+        assert await run_until_shutdown(work, Parts(), leave) == 0
     finally:
         signal.signal(signal.SIGHUP, before)

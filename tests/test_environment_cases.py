@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.runtime.sandbox.environment import DEFAULT_PATH, command_environment
-from mcp_toolserver.runtime.sandbox.wire import Program
-from mcp_toolserver.runtime.search_programs import helper, start
+from mcp_toolserver.runtime.sandbox.broker.messages import Program
+from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, command_environment
+from mcp_toolserver.runtime.search.executable import helper, start
 from tests.processes import FULL, PATIENCE, broker, outcome
+from tests.searching import RIPGREP
 
 BASH = shutil.which("bash") or "bash is not installed"
 PYTHON = shlex.quote(sys.executable)
@@ -160,13 +161,13 @@ def test_a_separator_of_words_is_not_inherited(tmp_path: Path) -> None:
 
 
 def test_a_module_in_the_folder_searched_is_not_imported(tmp_path: Path) -> None:
-    """ENV05: the one interpreter that the server starts itself."""
+    """ENV05: a search starts no interpreter in the folder that it searches."""
     _plant(tmp_path)
-    program = start(None)
+    program = start(RIPGREP)
     # What measures coverage would have imported the real one first.
     plain = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
     there = subprocess.run(
-        [program[0], "-c", "import json"],
+        [sys.executable, "-c", "import json"],
         cwd=tmp_path,
         env=plain,
         check=True,
@@ -175,7 +176,7 @@ def test_a_module_in_the_folder_searched_is_not_imported(tmp_path: Path) -> None
     )
     assert "BITTEN" in there.stdout
     request = Program(argv=(*program, "--files", "."), timeout=PATIENCE)
-    with broker(FULL, helper(None)) as at:
+    with broker(FULL, helper(RIPGREP)) as at:
         output = outcome(at, request, cwd=str(tmp_path))[1]
     assert "json.py" in output
     assert "BITTEN" not in output.replace("evil-BITTEN.so", "").split()

@@ -6,12 +6,19 @@ The requests carry the right token unless the case is about the token: it must n
 import asyncio
 import json
 import logging
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 
+from tests import live
 from tests.http_server import (
+    ACCEPT,
     INITIALIZE,
     TOKEN,
     Running,
@@ -278,24 +285,135 @@ async def test_a_thousand_connections_do_not_take_the_server_down(per_peer: int 
     )
     async with serving(**options) as server:
         health = server.head("GET", "/healthz")
-        assert await _status(server, server.head("GET", "/healthz", Connection="close")) == 200
-        held: list[asyncio.StreamWriter] = []
+        opened: list[asyncio.StreamWriter] = []
+        held: list[asyncio.StreamReader] = []
         for _ in range(1000):
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            opened.append(writer)
             writer.write(health)
             with anyio.fail_after(5):
                 answered = await reader.readuntil(b"\r\n\r\n")
-            if status_of(answered) == 200:
-                held.append(writer)
-            else:
-                assert status_of(answered) == 503
-                writer.close()
-        assert len(held) == (384 if per_peer is None else 100)
+            # A new connection takes the place of one that waits for its next request.
+            assert status_of(answered) == 200
+            held.append(reader)
+        with anyio.fail_after(5):
+            while sum(not reader.at_eof() for reader in held) > (384 if per_peer is None else 100):
+                await _read_on(held)
+    for writer in opened:
+        writer.close()
+
+
+async def _read_on(readers: Sequence[asyncio.StreamReader]) -> None:
+    """Take what has arrived, so that `at_eof` tells of connections that the server has closed."""
+    for reader in readers:
+        with anyio.move_on_after(0):
+            await reader.read(65536)
+    await anyio.sleep(0.01)
+
+
+async def _half_open(server: Running, address: str, count: int) -> list[asyncio.StreamWriter]:
+    """Connections from `address` that begin a request head and do not end it."""
+    found: list[asyncio.StreamWriter] = []
+    for _ in range(count):
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=(address, 0))
+        writer.write(b"GET /healthz HTTP/1.1\r\n")
+        found.append(writer)
+    return found
+
+
+async def _status_from(server: Running, address: str) -> int:
+    """The status of one whole request from `address`."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=(address, 0))
+    writer.write(server.head("GET", "/healthz", Connection="close"))
+    with anyio.fail_after(5):
+        answer = await read_all(reader)
+    writer.close()
+    return status_of(answer)
+
+
+SMALL = {"max_connections": 8, "max_connections_per_peer": 6, "header_seconds": 60.0}
+
+
+@pytest.mark.parametrize(
+    "address", [pytest.param("127.0.0.1", id="the-same"), pytest.param("127.0.0.4", id="another")]
+)
+async def test_half_open_connections_keep_nobody_out(address: str) -> None:
+    async with serving(**SMALL) as server:
+        held = [
+            *await _half_open(server, "127.0.0.1", 20),
+            *await _half_open(server, "127.0.0.2", 20),
+            *await _half_open(server, "127.0.0.3", 20),
+        ]
+        for _ in range(3):
+            assert await _status_from(server, address) == 200
         for writer in held:
             writer.close()
-        with anyio.fail_after(5):
-            while await _status(server, server.head("GET", "/healthz", Connection="close")) != 200:
-                await anyio.lowlevel.checkpoint()
+
+
+async def test_a_flood_from_one_address_closes_no_connection_of_another() -> None:
+    async with serving(**SMALL) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=("127.0.0.2", 0))
+        health = server.head("GET", "/healthz")
+        held: list[asyncio.StreamWriter] = []
+        for _ in range(3):
+            writer.write(health)
+            with anyio.fail_after(5):
+                answer = await reader.readuntil(b"\r\n\r\nok")
+            assert status_of(answer) == 200
+            held += await _half_open(server, "127.0.0.1", 20)
+            held += await _half_open(server, "127.0.0.3", 20)
+        for opened in (writer, *held):
+            opened.close()
+
+
+async def test_a_flood_closes_no_connection_whose_request_is_in_progress() -> None:
+    async with serving(**SMALL) as server:
+        message, headers = modern("wait")
+        body = body_of(message)
+        head = server.head(Content_Length=str(len(body)), Connection="close", **_named(headers))
+        calls = [asyncio.create_task(server.raw(head + body)) for _ in range(5)]
+        await server.calls.until(running=5)
+        held = await _half_open(server, "127.0.0.1", 20)
+        assert await _status_from(server, "127.0.0.1") == 200
+        server.calls.release.set()
+        assert [status_of(answer) for answer in await asyncio.gather(*calls)] == [200] * 5
+        for writer in held:
+            writer.close()
+
+
+async def test_where_every_connection_has_a_request_a_new_one_is_turned_away() -> None:
+    async with serving(max_connections=2, max_connections_per_peer=2) as server:
+        message, headers = modern("wait")
+        body = body_of(message)
+        head = server.head(Content_Length=str(len(body)), Connection="close", **_named(headers))
+        calls = [asyncio.create_task(server.raw(head + body)) for _ in range(2)]
+        await server.calls.until(running=2)
+        assert [await _status_from(server, address) for address in ("127.0.0.1", "127.0.0.2")] == [503, 503]
+        server.calls.release.set()
+        assert [status_of(answer) for answer in await asyncio.gather(*calls)] == [200, 200]
+
+
+def _named(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace("-", "_"): value for name, value in headers.items()}
+
+
+def test_450_half_open_connections_keep_no_client_of_a_real_server_out(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "home").mkdir()
+    with (
+        live.serving(live.Setup(root=tmp_path / "root", home=tmp_path / "home"), "http") as url,
+        ExitStack() as held,
+    ):
+        address = httpx.URL(url)
+        for _ in range(450):
+            opened = held.enter_context(
+                socket.create_connection((address.host, address.port or 80), timeout=5)
+            )
+            opened.sendall(b"POST /mcp HTTP/1.1\r\n")
+        with httpx.Client(timeout=5, trust_env=False) as http:
+            headers = {**ACCEPT, "authorization": f"Bearer {live.TOKEN}"}
+            answer = http.post(url, json=INITIALIZE, headers=headers)
+    assert answer.status_code == 200
 
 
 # --- what the bytes mean ---------------------------------------------------------------------------------

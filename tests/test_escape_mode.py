@@ -3,12 +3,13 @@
 import errno
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import mcp_types as mcp
 import pytest
 
 from benchmarks.client import Unanswered
-from mcp_toolserver.runtime.sandbox import bubblewrap
+from mcp_toolserver.runtime.sandbox.layers import bubblewrap
 from tests.confinement import (
     FULL,
     HERE,
@@ -32,7 +33,7 @@ from tests.confinement import (
     serving,
 )
 from tests.live import Setup, connected, text
-from tests.processes import Daemons
+from tests.processes import Daemons, processes
 from tests.snapshot import differences, snapshot
 
 pytestmark = pytest.mark.uncounted
@@ -191,7 +192,7 @@ def own_bubblewrap(at: Scene) -> Generator[tuple[Path, tuple[str, ...]]]:
 
 
 def overwrite(program: Path, content: bytes) -> None:
-    """Write into the file itself, as soon as nobody is executing it: it may be preparing for a command."""
+    """Write into the file itself. What executes it meanwhile, for a sandbox built in advance, is killed."""
     deadline = time.monotonic() + 20
     while True:
         try:
@@ -199,6 +200,10 @@ def overwrite(program: Path, content: bytes) -> None:
         except OSError as error:
             if error.errno != errno.ETXTBSY or time.monotonic() > deadline:
                 raise
+            for pid in processes():
+                with suppress(OSError):
+                    if os.path.samefile(f"/proc/{pid}/exe", program):
+                        os.kill(pid, signal.SIGKILL)
         else:
             return
 
@@ -287,7 +292,7 @@ def test_a_background_command_keeps_the_walls_it_was_started_in(at: Scene, mode:
 STACKED = """
 import sys; sys.path.insert(0, sys.argv[1])
 import os
-from mcp_toolserver.runtime.sandbox import kernel
+from mcp_toolserver.runtime.sandbox.layers import kernel
 for _ in range(int(sys.argv[2])):
     kernel.scope_signals()
 os.execvp(sys.argv[3], sys.argv[3:])

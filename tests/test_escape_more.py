@@ -11,7 +11,7 @@ import pytest
 
 from mcp_toolserver.capabilities.files import Contents, FileChange, FolderContent, FolderQuery
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError
-from mcp_toolserver.runtime.fs import Workspace
+from mcp_toolserver.runtime.files.workspace import Workspace
 from tests.test_escape_paths import (
     ENGINES,
     LITERAL,
@@ -36,7 +36,7 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
     (tmp_path / "ws/f").write_bytes(b"inside")
     (tmp_path / "ws/sub/deep/g").write_bytes(b"deep")
     (tmp_path / "ws-evil/f").write_bytes(b"evil")
-    return Scene(base=tmp_path, engine=ENGINES[request.param]())
+    return Scene(base=tmp_path, resolver=ENGINES[request.param]())
 
 
 def is_folder(scene: Scene, path: str) -> bool:
@@ -207,6 +207,7 @@ async def test_a_link_to_a_folder_above_is_not_followed(scene: Scene, _id: str) 
 # --- races -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("_id", [pytest.param("", id="RACE01-list")])
 async def test_a_folder_swapped_with_a_link_is_never_listed_outside(scene: Scene, _id: str) -> None:
     (scene.evil / "evil-name").write_bytes(b"")
@@ -226,6 +227,7 @@ async def test_a_folder_swapped_with_a_link_is_never_listed_outside(scene: Scene
     assert "folder" not in seen
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("_id", [pytest.param("", id="RACE01-together")])
 async def test_a_folder_swapped_with_a_link_never_has_files_changed_outside(scene: Scene, _id: str) -> None:
     workspace = scene.workspace()
@@ -278,7 +280,7 @@ async def test_a_folder_moved_out_meanwhile_is_not_followed(scene: Scene, _id: s
 def guarded(scene: Scene) -> Workspace:
     return Workspace(
         [str(scene.ws)],
-        engine=scene.engine,
+        resolver=scene.resolver,
         hides=lambda spellings: spellings[0].startswith("secret"),
         protects=lambda path: "is protected." if "/.git" in path else None,
     )

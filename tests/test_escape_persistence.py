@@ -1,7 +1,7 @@
 """What a command leaves behind: nothing outside the roots, and in them nothing that programs act on unasked.
 
 Each case runs through a real server in read-only and in workspace-write, as root and as an unprivileged user,
-and again with no walls in a copy of the same scene, where it must do its harm.
+and again with no sandbox in a copy of the same scene, where it must do its harm.
 """
 
 import os

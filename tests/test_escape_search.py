@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from mcp_toolserver.dispatch import Dispatcher, Result
-from mcp_toolserver.runtime.broker import Broker
-from tests.searching import ENGINES, ask, search_broker, searcher
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from tests.searching import ask, search_broker, searcher
 
 pytestmark = pytest.mark.uncounted
 
@@ -47,13 +48,12 @@ class Scene:
         return path
 
 
-@pytest.fixture(params=ENGINES)
-def scene(request: pytest.FixtureRequest, tmp_path: Path, started: Broker) -> Scene:
+@pytest.fixture(params=["ripgrep"])
+def scene(tmp_path: Path, started: Broker) -> Scene:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "secret").write_text(f"{SECRET}\n", encoding="utf-8")
-    engine = ENGINES[request.param]
-    hasty = searcher(tmp_path, started, engine=engine, deadline=1.0)
-    return Scene(tmp_path / "root", searcher(tmp_path, started, engine=engine), hasty)
+    hasty = searcher(tmp_path, started, deadline=1.0)
+    return Scene(tmp_path / "root", searcher(tmp_path, started), hasty)
 
 
 def identified(case: str) -> pytest.MarkDecorator:
@@ -172,7 +172,7 @@ async def test_a_pattern_is_never_an_option(scene: Scene, pattern: str) -> None:
     ],
 )
 async def test_a_pattern_that_backtracks_ends_in_time(scene: Scene, pattern: str) -> None:
-    """Ripgrep does not backtrack; the stand-in is killed."""
+    """ripgrep does not backtrack, and a search has a deadline."""
     scene.put("a", "a" * 60 + "c\n")
     result = await ask(scene.hasty, "grep_search", pattern=pattern)
     assert result.error == "timed_out" or result.text.startswith("No matches")

@@ -1,7 +1,7 @@
 """Commands that look as if they only read. In read-only they run, and change nothing at all.
 
-Each runs in a real server, as root and as an unprivileged user, and again with no walls in a copy of the same
-scene, where most of them must do their harm: a command that harms nowhere proves nothing.
+Each runs in a real server, as root and as an unprivileged user, and again with no sandbox in a copy of the
+same scene, where most of them must do their harm: a command that harms nowhere proves nothing.
 """
 
 from collections.abc import Generator
@@ -285,7 +285,7 @@ HONEST = {
 
 @pytest.fixture(scope="module")
 def pairs() -> Generator[dict[str, tuple[Server, Server]]]:
-    """For each user one scene, worked on by a read-only server and by one without walls."""
+    """For each user one scene, worked on by a read-only server and by one without a sandbox."""
     with ExitStack() as stack:
         made: dict[str, tuple[Server, Server]] = {}
         for user in USERS:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.runtime.sandbox.bubblewrap import SYSTEM, candidates
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import SYSTEM, candidates
 from tests.confinement import (
     FULL,
     HERE,
@@ -217,7 +217,7 @@ def test_without_either_only_file_tools_are_left(mode: str, scene: Scene) -> Non
 def lock(abi: int) -> str:
     """What locking a process says with Landlock of a lower version."""
     program = f"""
-        from mcp_toolserver.runtime.sandbox.enclosure import LockError, lock_server
+        from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError, lock_server
         try:
             lock_server(mode="read-only", reads=["/srv"], writes=[], network=False, abi={abi})
         except LockError as error:
@@ -279,7 +279,7 @@ def test_without_seccomp_commands_with_a_network_are_refused(scene: Scene) -> No
 EARLY_THREAD = """
     import threading
     threading.Thread(target=threading.Event().wait, daemon=True).start()
-    from mcp_toolserver.server import main
+    from mcp_toolserver.main import main
     main()
 """
 
@@ -293,7 +293,7 @@ LATE_THREAD = """
                 threading.Thread(target=threading.Event().wait, daemon=True).start()
 
     sys.meta_path.insert(0, Finder())
-    from mcp_toolserver.server import main
+    from mcp_toolserver.main import main
     main()
 """
 

@@ -1,6 +1,8 @@
 """A flood by one client does not starve another."""
 
 from collections.abc import Generator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -9,9 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_toolserver.dispatch import PARALLEL_READS, READS_OF_ONE
-from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.turns import Turns
+from mcp_toolserver.pipeline.dispatcher import PARALLEL_READS, READS_OF_ONE
+from mcp_toolserver.pipeline.fair_semaphore import FairSemaphore, Overdue
+from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.tool_spec import Limits
+from tests.live import Setup, connected, text
 from tests.searching import search_broker, searcher
 from tests.workbench import Args, Output, Person, Runtime, dispatcher, machine, tool
 
@@ -27,7 +32,7 @@ def started() -> Generator[Broker]:
 class Asked:
     """Calls for places, and who got them."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: FairSemaphore) -> None:
         self.turns = turns
         self.ends: list[tuple[str, anyio.Event]] = []
         """Those that hold a place, in the order in which they got it."""
@@ -44,7 +49,7 @@ class Asked:
 
 
 async def test_places_go_round_by_client_and_not_by_call() -> None:
-    asked = Asked(Turns(places=1, each=1))
+    asked = Asked(FairSemaphore(places=1, each=1))
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             for client in "aaaaabbc":
@@ -58,7 +63,7 @@ async def test_places_go_round_by_client_and_not_by_call() -> None:
 
 
 async def test_one_client_never_holds_all_places() -> None:
-    asked = Asked(Turns(places=3, each=2))
+    asked = Asked(FairSemaphore(places=3, each=2))
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             for client in "aaaaab":
@@ -70,7 +75,7 @@ async def test_one_client_never_holds_all_places() -> None:
 
 
 async def test_who_leaves_just_when_it_is_their_turn_lets_the_next_one_in() -> None:
-    turns = Turns(places=1, each=1)
+    turns = FairSemaphore(places=1, each=1)
     await turns.take("a")
     scope = anyio.CancelScope()
 
@@ -89,6 +94,17 @@ async def test_who_leaves_just_when_it_is_their_turn_lets_the_next_one_in() -> N
             assert turns.clients == 1
 
 
+async def test_a_turn_that_does_not_come_in_time_takes_no_place() -> None:
+    turns = FairSemaphore(places=1, each=1)
+    with anyio.fail_after(5):
+        async with turns.place("a"):
+            with pytest.raises(Overdue):
+                await turns.take("a", 0.01)
+        assert turns.clients == 0
+        async with turns.place("a", 0.01):
+            assert turns.clients == 1
+
+
 @settings(max_examples=50)
 @given(steps=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(("ask", "end", "leave")))))
 def test_no_place_is_lost_or_given_twice(steps: list[tuple[str, str]]) -> None:
@@ -96,7 +112,7 @@ def test_no_place_is_lost_or_given_twice(steps: list[tuple[str, str]]) -> None:
 
 
 async def _through(steps: list[tuple[str, str]]) -> None:
-    turns = Turns(places=2, each=1)
+    turns = FairSemaphore(places=2, each=1)
     held: list[str] = []
     most = 0
 
@@ -177,3 +193,142 @@ async def test_a_read_waits_for_few_of_a_flood_of_searches(tmp_path: Path, start
             await search("other")
             assert ended.index("other") - before <= 2 * PARALLEL_READS
     assert len(ended) == FLOOD + 1
+
+
+class Work:
+    """A tool whose calls run until they are let go."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.end = anyio.Event()
+
+    async def run(self, _: Args, __: Runtime) -> Output:
+        self.running += 1
+        await self.end.wait()
+        return Output("done")
+
+
+async def test_the_deadline_of_a_call_starts_when_it_runs(tmp_path: Path) -> None:
+    work = Work()
+
+    async def quick(_: Args, __: Runtime) -> Output:
+        return Output("quick")
+
+    at = dispatcher(machine(tmp_path), tool(work.run, name="slow"), tool(quick, limits=Limits(deadline=0.05)))
+    answers: list[str] = []
+
+    async def probe() -> None:
+        answers.append((await at.call("probe", {}, Person())).text)
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(READS_OF_ONE):
+                tasks.start_soon(at.call, "slow", {}, Person())
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(probe)
+            await anyio.sleep(0.2)
+            assert answers == []
+            work.end.set()
+    assert answers == ["quick"]
+
+
+@pytest.mark.parametrize("serial", [True, False])
+async def test_a_call_whose_turn_does_not_come_says_that_the_server_is_busy(
+    tmp_path: Path, serial: bool
+) -> None:
+    work = Work()
+    entry = tool(work.run)
+    at = dispatcher(machine(tmp_path), Entry(replace(entry.spec, serial=serial), toolset="tests"))
+    at = replace(at, queue_seconds=0.01)
+    places = 1 if serial else READS_OF_ONE
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(places):
+                tasks.start_soon(at.call, "probe", {}, Person())
+            await anyio.wait_all_tasks_blocked()
+            refused = await at.call("probe", {}, Person())
+            assert refused.error == "unavailable"
+            assert "busy" in refused.text
+            assert work.running == places
+            work.end.set()
+        assert (await at.call("probe", {}, Person())).text == "done"
+
+
+async def test_serial_calls_run_one_at_a_time_and_hold_no_place_of_the_reads_meanwhile(
+    tmp_path: Path,
+) -> None:
+    work, free = Work(), Work()
+    entry = tool(work.run, name="one")
+    at = dispatcher(
+        machine(tmp_path),
+        Entry(replace(entry.spec, serial=True), toolset="tests"),
+        tool(free.run, name="many"),
+    )
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(at.call, "one", {}, Person())
+            await anyio.wait_all_tasks_blocked()
+            assert work.running == 1
+            for _ in range(READS_OF_ONE):
+                tasks.start_soon(at.call, "many", {}, Person())
+            await anyio.wait_all_tasks_blocked()
+            assert free.running == READS_OF_ONE - 1
+            work.end.set()
+            free.end.set()
+    assert work.running == 3
+
+
+OWN = """
+import anyio
+from pathlib import Path
+from mcp_toolserver.custom_tools import define_tool
+
+HERE = Path(__file__).parent.parent / "state"
+
+async def slow(args, context):
+    (HERE / f"started-{args['number']}").touch()
+    while not (HERE / "go").exists():
+        await anyio.sleep(0.01)
+    return "slow"
+
+async def quick(context):
+    return "quick"
+
+NUMBER = {"type": "object", "properties": {"number": {"type": "integer"}}}
+OPTIONS = {"is_read_only": True, "is_concurrency_safe": True, "kind": "read"}
+TOOLS = [
+    define_tool("slow", "It waits for a file.", slow, NUMBER, **OPTIONS),
+    define_tool("quick", "It answers at once.", quick, deadline=1.0, **OPTIONS),
+]
+"""
+
+
+async def test_of_many_calls_at_a_real_server_none_loses_its_deadline_in_the_queue(tmp_path: Path) -> None:
+    for name in ("root", "tools"):
+        (tmp_path / name).mkdir()
+    own, state = tmp_path / "tools/own.py", tmp_path / "state"
+    own.write_text(OWN, encoding="utf-8")
+    config = tmp_path / "config.toml"
+    config.write_text(f"tool-files = ['{own}']\n", encoding="utf-8")
+    setup = Setup(root=tmp_path / "root", home=tmp_path, flags=["--config", str(config)])
+    answers: list[str] = []
+
+    async with connected(setup) as client:
+
+        async def call(name: str, **arguments: int) -> None:
+            answers.append(text(await client.call_tool(name, arguments)))
+
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                for number in range(READS_OF_ONE):
+                    tasks.start_soon(partial(call, "slow", number=number))
+                while len(list(state.glob("started-*"))) < READS_OF_ONE:
+                    await anyio.sleep(0.01)
+                for _ in range(5):
+                    tasks.start_soon(call, "quick")
+                # Twice the deadline of those that wait: time itself is what is tested.
+                await anyio.sleep(2.0)
+                assert answers == []
+                (state / "go").touch()
+    assert sorted(answers) == ["quick"] * 5 + ["slow"] * READS_OF_ONE

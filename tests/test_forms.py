@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from mcp_toolserver.capabilities.human import Answers, Choice, Question
-from mcp_toolserver.protocol.forms import MAX_CHARACTERS, Content, Form
+from mcp_toolserver.capabilities.user import Answers, Choice, Question
+from mcp_toolserver.protocol.elicitation.form import MAX_CHARACTERS, Content, Form
 
 WORDS = Question(text="Why?")
 ONE = Question(

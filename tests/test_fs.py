@@ -26,25 +26,25 @@ from mcp_toolserver.errors import (
     ToolError,
     Unavailable,
 )
-from mcp_toolserver.runtime import beneath
-from mcp_toolserver.runtime.atomic import Changed, replace
-from mcp_toolserver.runtime.beneath import (
+from mcp_toolserver.runtime.files import path_resolver
+from mcp_toolserver.runtime.files.atomic_write import Changed, replace
+from mcp_toolserver.runtime.files.libc import link_new, rename_new
+from mcp_toolserver.runtime.files.os_errors import translate
+from mcp_toolserver.runtime.files.path_locks import PathLocks
+from mcp_toolserver.runtime.files.path_resolver import (
     HOLD,
-    Elsewhere,
-    Engine,
     Escape,
     Openat2,
+    PathMoved,
+    PathResolver,
     Walk,
-    best_engine,
-    open_beneath,
+    best_resolver,
+    open_within,
 )
-from mcp_toolserver.runtime.fs import Workspace
-from mcp_toolserver.runtime.libc import link_new, rename_new
-from mcp_toolserver.runtime.locks import PathLocks
-from mcp_toolserver.runtime.refusals import explained
-from mcp_toolserver.text.paths import lexical
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.text.path_syntax import check_spelling
 
-ENGINES: dict[str, Callable[[], Engine]] = {
+ENGINES: dict[str, Callable[[], PathResolver]] = {
     "openat2": Openat2,
     "walk": lambda: Walk(proc=True),
     "walk-without-proc": lambda: Walk(proc=False),
@@ -52,7 +52,7 @@ ENGINES: dict[str, Callable[[], Engine]] = {
 
 
 @pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> Engine:
+def resolver(request: pytest.FixtureRequest) -> PathResolver:
     return ENGINES[request.param]()
 
 
@@ -85,7 +85,7 @@ def no_left_overs(folder: Path) -> bool:
 
 
 def test_the_kernel_resolves_where_it_can() -> None:
-    assert isinstance(best_engine(), Openat2)
+    assert isinstance(best_resolver(), Openat2)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,9 @@ def test_the_kernel_resolves_where_it_can() -> None:
         pytest.param("circle", os.O_RDONLY, errno.ELOOP, id="circle"),
     ],
 )
-def test_every_engine_opens_alike(ws: Path, engine: Engine, path: str, flags: int, code: int | None) -> None:
+def test_every_engine_opens_alike(
+    ws: Path, resolver: PathResolver, path: str, flags: int, code: int | None
+) -> None:
     (ws / "link").symlink_to("src/../f")
     (ws / "folder").symlink_to("src/.")
     (ws / "dangling").symlink_to("src/new")
@@ -119,25 +121,25 @@ def test_every_engine_opens_alike(ws: Path, engine: Engine, path: str, flags: in
     with ExitStack() as closing:
         closing.callback(os.close, top)
         if code is None:
-            fd = engine.open(top, path, flags, 0o600)
+            fd = resolver.open(top, path, flags, 0o600)
             closing.callback(os.close, fd)
             assert not os.get_inheritable(fd)
         else:
             with pytest.raises(OSError, match=re.escape(os.strerror(code))):
-                engine.open(top, path, flags, 0o600)
+                resolver.open(top, path, flags, 0o600)
 
 
 @pytest.mark.parametrize("path", ["..", "src/../..", "out", "absolute", "src/out", "/", "/etc"])
-def test_every_engine_refuses_to_leave(ws: Path, engine: Engine, path: str) -> None:
+def test_every_engine_refuses_to_leave(ws: Path, resolver: PathResolver, path: str) -> None:
     (ws / "out").symlink_to("..")
     (ws / "src/out").symlink_to("../../ws")
     (ws / "absolute").symlink_to(str(ws / "f"))
     top = os.open(ws, HOLD)
     try:
         with pytest.raises(Escape) as refusal:
-            engine.open(top, path, os.O_RDONLY)
+            resolver.open(top, path, os.O_RDONLY)
         assert refusal.value.link == ("absolute" if path == "absolute" else "")
-        os.close(engine.open(top, "f", os.O_RDONLY))
+        os.close(resolver.open(top, "f", os.O_RDONLY))
     finally:
         os.close(top)
 
@@ -157,7 +159,7 @@ def test_every_engine_refuses_to_leave(ws: Path, engine: Engine, path: str) -> N
         "/f",
     ],
 )
-def test_every_engine_knows_the_own_name_of_an_object(ws: Path, engine: Engine, path: str) -> None:
+def test_every_engine_knows_the_own_name_of_an_object(ws: Path, resolver: PathResolver, path: str) -> None:
     (ws / "link").symlink_to("f")
     (ws / "folder").symlink_to("src")
     (ws / "out").symlink_to("..")
@@ -165,33 +167,33 @@ def test_every_engine_knows_the_own_name_of_an_object(ws: Path, engine: Engine, 
     top = os.open(ws, HOLD)
     before = os.listdir("/proc/self/fd")
     try:
-        with pytest.raises(Elsewhere):
-            engine.exact(top, path)
+        with pytest.raises(PathMoved):
+            resolver.open_exact(top, path)
         with pytest.raises(FileNotFoundError):
-            engine.exact(top, "gone")
+            resolver.open_exact(top, "gone")
         for own in (".", "f", "src", "src/main.py"):
-            os.close(engine.exact(top, own))
+            os.close(resolver.open_exact(top, own))
         assert os.listdir("/proc/self/fd") == before
     finally:
         os.close(top)
 
 
-def test_opening_beneath_a_folder_leaves_no_descriptor_behind(ws: Path, engine: Engine) -> None:
+def test_opening_beneath_a_folder_leaves_no_descriptor_behind(ws: Path, resolver: PathResolver) -> None:
     (ws / "out").symlink_to("..")
     (ws / "link").symlink_to("src")
-    workspace = Workspace([str(ws)], engine=engine)
+    workspace = Workspace([str(ws)], resolver=resolver)
     before = os.listdir("/proc/self/fd")
     for path in ("f", "link/main.py", "link/new/x", "out/x", "f/x", "gone/../x"):
         with suppress(ToolError):
-            os.close(workspace.regular(workspace.canonical(path)))
+            os.close(workspace.open_file(workspace.canonical(path)))
     assert os.listdir("/proc/self/fd") == before
 
 
-def test_a_name_that_looks_like_that_of_a_deleted_file_is_a_name(ws: Path, engine: Engine) -> None:
+def test_a_name_that_looks_like_that_of_a_deleted_file_is_a_name(ws: Path, resolver: PathResolver) -> None:
     (ws / "f (deleted)").write_bytes(b"")
-    workspace = Workspace([str(ws)], engine=engine)
+    workspace = Workspace([str(ws)], resolver=resolver)
     assert workspace.canonical("f (deleted)") == "f (deleted)"
-    os.close(workspace.regular(at("f (deleted)")))
+    os.close(workspace.open_file(at("f (deleted)")))
 
 
 def test_what_is_deleted_or_moved_out_once_it_is_open_is_not_found_inside(ws: Path) -> None:
@@ -199,25 +201,25 @@ def test_what_is_deleted_or_moved_out_once_it_is_open_is_not_found_inside(ws: Pa
     (ws / "f").unlink()
     (ws / "src").rename(ws.parent / "src")
     with pytest.raises(FileNotFoundError):
-        beneath._inner(top, gone)
+        path_resolver._relative(top, gone)
     with pytest.raises(Escape):
-        beneath._inner(top, moved)
+        path_resolver._relative(top, moved)
     for fd in (top, gone, moved):
         os.close(fd)
 
 
 def test_the_short_form_uses_the_best_engine(ws: Path) -> None:
     top = os.open(ws, HOLD)
-    os.close(open_beneath(top, "f", os.O_RDONLY))
+    os.close(open_within(top, "f", os.O_RDONLY))
     with pytest.raises(Escape):
-        open_beneath(top, "../x", os.O_RDONLY)
+        open_within(top, "../x", os.O_RDONLY)
     os.close(top)
 
 
 def test_a_walk_refuses_trees_deeper_than_it_may_hold_open(ws: Path) -> None:
     deep = "/".join("d" * 300)
     os.makedirs(ws / deep)
-    workspace = Workspace([str(ws)], engine=Walk())
+    workspace = Workspace([str(ws)], resolver=Walk())
     with pytest.raises(InvalidInput):
         workspace.canonical(deep)
     (ws / "link").symlink_to(deep)
@@ -229,11 +231,13 @@ def test_a_walk_refuses_trees_deeper_than_it_may_hold_open(ws: Path) -> None:
 # --- paths -----------------------------------------------------------------------------------------------
 
 
-def test_paths_are_relative_to_the_first_root_and_absolute_in_others(tmp_path: Path, engine: Engine) -> None:
+def test_paths_are_relative_to_the_first_root_and_absolute_in_others(
+    tmp_path: Path, resolver: PathResolver
+) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "f").write_bytes(name.encode())
-    workspace = Workspace([str(tmp_path / "one"), str(tmp_path / "two")], engine=engine)
+    workspace = Workspace([str(tmp_path / "one"), str(tmp_path / "two")], resolver=resolver)
     assert workspace.canonical(f"{tmp_path}/one/f") == "f"
     assert workspace.canonical(f"{tmp_path}/two//f") == f"{tmp_path}/two/f"
     assert workspace.canonical(f"{tmp_path}/two") == f"{tmp_path}/two"
@@ -270,11 +274,11 @@ def test_a_root_given_by_way_of_its_parent_keeps_its_resolved_name(ws: Path) -> 
     assert workspace.canonical(f"{ws}/f") == "f"
 
 
-def test_a_root_that_is_renamed_stays_the_root(ws: Path, tmp_path: Path, engine: Engine) -> None:
-    workspace = Workspace([str(ws)], engine=engine)
+def test_a_root_that_is_renamed_stays_the_root(ws: Path, tmp_path: Path, resolver: PathResolver) -> None:
+    workspace = Workspace([str(ws)], resolver=resolver)
     ws.rename(tmp_path / "moved")
     assert workspace.canonical("src/main.py") == "src/main.py"
-    os.close(workspace.regular(at("src/main.py")))
+    os.close(workspace.open_file(at("src/main.py")))
 
 
 @pytest.mark.parametrize(
@@ -301,20 +305,20 @@ def test_without_roots_everything_is_denied() -> None:
             workspace.canonical(path)
 
 
-def test_what_a_link_leads_to_must_have_a_name_that_can_be_sent(ws: Path, engine: Engine) -> None:
+def test_what_a_link_leads_to_must_have_a_name_that_can_be_sent(ws: Path, resolver: PathResolver) -> None:
     os.mkdir(os.fsencode(ws) + b"/caf\xe9")
     os.symlink(b"caf\xe9", os.fsencode(ws) + b"/link")
     (ws / "line\nfeed").mkdir()
     (ws / "other").symlink_to("line\nfeed")
-    workspace = Workspace([str(ws)], engine=engine)
+    workspace = Workspace([str(ws)], resolver=resolver)
     for path in ("link", "link/new", "other"):
         with pytest.raises(InvalidInput):
             workspace.canonical(path)
 
 
-def test_kinds_tell_what_lies_there(ws: Path, engine: Engine) -> None:
+def test_kinds_tell_what_lies_there(ws: Path, resolver: PathResolver) -> None:
     os.mkfifo(ws / "pipe")
-    workspace = Workspace([str(ws)], engine=engine, hides=lambda names: "hidden" in names)
+    workspace = Workspace([str(ws)], resolver=resolver, hides=lambda names: "hidden" in names)
     kinds = {path: workspace.kind(at(path)) for path in ("f", "src", ".", "pipe", "new", "new/x")}
     assert kinds == {
         "f": "file",
@@ -328,38 +332,38 @@ def test_kinds_tell_what_lies_there(ws: Path, engine: Engine) -> None:
         workspace.kind(at("hidden"))
 
 
-def test_folders_are_opened_for_listing(ws: Path, engine: Engine) -> None:
-    workspace = Workspace([str(ws)], engine=engine)
-    fd = workspace.folder(at("src"))
+def test_folders_are_opened_for_listing(ws: Path, resolver: PathResolver) -> None:
+    workspace = Workspace([str(ws)], resolver=resolver)
+    fd = workspace.open_dir(at("src"))
     assert os.listdir(fd) == ["main.py"]
     os.close(fd)
     with pytest.raises(InvalidInput):
-        workspace.folder(at("f"))
+        workspace.open_dir(at("f"))
     with pytest.raises(NotFound):
-        workspace.folder(at("gone"))
+        workspace.open_dir(at("gone"))
     with pytest.raises(Denied):
-        Workspace(["/"], engine=engine).folder(at("proc"))
+        Workspace(["/"], resolver=resolver).open_dir(at("proc"))
 
 
-def test_a_path_that_became_a_link_after_the_decision_is_refused(ws: Path, engine: Engine) -> None:
-    workspace = Workspace([str(ws)], engine=engine)
+def test_a_path_that_became_a_link_after_the_decision_is_refused(ws: Path, resolver: PathResolver) -> None:
+    workspace = Workspace([str(ws)], resolver=resolver)
     path = workspace.canonical("src/main.py")
     (ws / "src").rename(ws / "other")
     (ws / "src").symlink_to("other")
     with pytest.raises(Conflict):
-        workspace.regular(path)
-    os.close(workspace.regular(workspace.canonical("src/main.py")))
+        workspace.open_file(path)
+    os.close(workspace.open_file(workspace.canonical("src/main.py")))
 
 
 # --- rules and the server's own folder -------------------------------------------------------------------
 
 
-async def test_what_a_rule_hides_is_neither_read_nor_written(ws: Path, engine: Engine) -> None:
+async def test_what_a_rule_hides_is_neither_read_nor_written(ws: Path, resolver: PathResolver) -> None:
     (ws / "secret").mkdir()
     (ws / "secret/key").write_bytes(b"key")
     (ws / "link").symlink_to("secret")
     workspace = Workspace(
-        [str(ws)], engine=engine, hides=lambda names: any(name.startswith("secret/") for name in names)
+        [str(ws)], resolver=resolver, hides=lambda names: any(name.startswith("secret/") for name in names)
     )
     files = workspace.files(write=True)
     for spelling in ("secret/key", "link/key", "src/../secret/key", f"{ws}/secret/key"):
@@ -371,7 +375,7 @@ async def test_what_a_rule_hides_is_neither_read_nor_written(ws: Path, engine: E
         with pytest.raises(Denied):
             await files.update(path, lambda old: old)
         with pytest.raises(Denied):
-            workspace.regular(path)
+            workspace.open_file(path)
     with pytest.raises(Denied):
         await files.write(workspace.canonical("secret/new"), b"")
     assert (ws / "secret/key").read_bytes() == b"key"
@@ -403,13 +407,13 @@ async def test_a_missing_file_is_answered_with_similar_names(ws: Path, files: Fi
 
 async def test_the_servers_own_folder_is_read_but_never_written(ws: Path, tmp_path: Path) -> None:
     own = tmp_path / "own"
-    folder: list[str] = []
-    workspace = Workspace([str(ws)], readable=lambda: folder[0] if folder else None)
-    with pytest.raises(Denied):
-        workspace.canonical(f"{own}/x.txt")
+    everybodys = Workspace([str(ws)])
+    for without in (everybodys, everybodys.reading(None), everybodys.reading(str(own))):
+        with pytest.raises(Denied):
+            without.canonical(f"{own}/x.txt")
     own.mkdir()
     (own / "x.txt").write_bytes(b"long")
-    folder.append(str(own))
+    workspace = Workspace([str(ws)]).reading(str(own))
     path = workspace.canonical(f"{own}/x.txt")
     assert path == f"{own}/x.txt"
     assert workspace.spellings(path) == (path,)
@@ -427,7 +431,7 @@ async def test_the_servers_own_folder_is_read_but_never_written(ws: Path, tmp_pa
 async def test_the_servers_own_folder_inside_a_root_cannot_be_written_by_any_spelling(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own/x").write_bytes(b"long")
-    workspace = Workspace([str(tmp_path)], readable=lambda: str(tmp_path / "own"))
+    workspace = Workspace([str(tmp_path)]).reading(str(tmp_path / "own"))
     for spelling in ("own/x", f"{tmp_path}/own/x", "own/new"):
         with pytest.raises(Denied):
             await workspace.files(write=True).write(workspace.canonical(spelling), b"")
@@ -444,8 +448,8 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_a_view_starts_in_the_part_that_the_client_works_in(tree: Path, engine: Engine) -> None:
-    view = Workspace([str(tree / "one"), str(tree / "two")], engine=engine).within([str(tree / "one/a")])
+async def test_a_view_starts_in_the_part_that_the_client_works_in(tree: Path, resolver: PathResolver) -> None:
+    view = Workspace([str(tree / "one"), str(tree / "two")], resolver=resolver).within([str(tree / "one/a")])
     assert view.canonical("f") == "f"
     assert await view.files(write=False).read(at("f"), whole) == b"one/a"
     assert view.spellings(at("f")) == ("a/f", f"{tree}/one/a/f")
@@ -470,7 +474,7 @@ def test_a_view_never_holds_more_than_the_workspace(tree: Path) -> None:
 @pytest.mark.parametrize("name", ["other", "gone", "one/a/f", "one/out", ""])
 def test_a_view_without_a_part_of_the_workspace_denies_everything(tree: Path, name: str) -> None:
     (tree / "one/out").symlink_to("../other")
-    workspace = Workspace([str(tree / "one")], readable=lambda: str(tree / "two"))
+    workspace = Workspace([str(tree / "one")]).reading(str(tree / "two"))
     view = workspace.within([str(tree / name)] if name else [])
     for path in ("f", ".", "a/f", f"{tree}/one/a/f", f"{tree}/other/f", f"{tree}/two/c/f"):
         with pytest.raises(Denied):
@@ -503,6 +507,18 @@ def test_views_are_kept_and_forgotten(tree: Path) -> None:
         workspace.within([str(tree / f"one/n{number}")])
     assert workspace.within([str(tree / "one/a")]) is not first
     assert len(os.listdir("/proc/self/fd")) <= before + 64
+
+
+def test_a_view_is_not_kept_before_all_of_its_folders_are_there(tree: Path) -> None:
+    workspace = Workspace([str(tree / "one")])
+    scope = [str(tree / "one/a"), str(tree / "one/new"), str(tree / "link")]
+    assert workspace.within(scope).roots == (f"{tree}/one/a",)
+    (tree / "one/new").mkdir()
+    assert workspace.within(scope).roots == (f"{tree}/one/a", f"{tree}/one/new")
+    (tree / "link").symlink_to("one/b")
+    view = workspace.within(scope)
+    assert view.roots == (f"{tree}/one/a", f"{tree}/one/new", f"{tree}/one/b")
+    assert workspace.within(scope) is view
 
 
 async def test_a_view_shares_the_turns_of_its_workspace(tree: Path) -> None:
@@ -612,10 +628,10 @@ async def test_a_changed_program_does_not_keep_the_right_to_run_as_its_owner(ws:
     assert stat.S_IMODE((ws / "f").stat().st_mode) == 0o755
 
 
-async def test_a_link_inside_the_workspace_survives_the_write(ws: Path, engine: Engine) -> None:
+async def test_a_link_inside_the_workspace_survives_the_write(ws: Path, resolver: PathResolver) -> None:
     (ws / "link").symlink_to("src/../f")
     (ws / "dangling").symlink_to("src/new")
-    workspace = Workspace([str(ws)], engine=engine)
+    workspace = Workspace([str(ws)], resolver=resolver)
     for name in ("link", "dangling"):
         await workspace.files(write=True).write(workspace.canonical(name), b"through")
         assert (ws / name).is_symlink()
@@ -825,11 +841,11 @@ async def test_a_cancelled_write_is_finished_first(ws: Path, files: Files) -> No
 def test_what_the_system_answers_becomes_an_error_for_the_model(
     code: int | None, kind: type[ToolError]
 ) -> None:
-    with pytest.raises(kind) as refusal, explained("some/path"):
+    with pytest.raises(kind) as refusal, translate("some/path"):
         raise OSError(code, "text of the system", "other/path")
     assert "some/path" in str(refusal.value) or code == errno.EMFILE
     assert "text of the system" not in str(refusal.value)
 
 
 def test_a_name_with_a_rare_space_is_a_name() -> None:
-    assert lexical("a\u00a0b") == "a\u00a0b"
+    assert check_spelling("a\u00a0b") == "a\u00a0b"

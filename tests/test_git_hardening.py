@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_toolserver.errors import Denied, InvalidInput, NotFound, TimedOut, ToolError, Unavailable
-from mcp_toolserver.runtime.git_config import MAX_NAMED, environment, settings
-from mcp_toolserver.runtime.git_program import find_git
-from mcp_toolserver.runtime.git_query import SUBCOMMANDS, GitQuery, arguments, revision
-from mcp_toolserver.runtime.sandbox.environment import helper_environment
-from mcp_toolserver.runtime.sandbox.wire import Program, decode, encode
+from mcp_toolserver.runtime.git.allowed_commands import SUBCOMMANDS, GitInvocation, build_argv, check_revision
+from mcp_toolserver.runtime.git.executable import find_git
+from mcp_toolserver.runtime.git.hardening import MAX_NAMED, environment, parse_config
+from mcp_toolserver.runtime.sandbox.broker.messages import Program, decode, encode
+from mcp_toolserver.runtime.sandbox.layers.environment import helper_environment
 from tests.hostile_git import GIT, Lair, asking
 from tests.snapshot import snapshot
 
@@ -579,7 +579,7 @@ async def test_what_is_no_question_is_refused(lair: Lair, subcommand: str, word:
             with pytest.raises(InvalidInput):
                 await ask(subcommand, revisions=revisions)
     with pytest.raises(InvalidInput):
-        revision(word)
+        check_revision(word)
     assert not lair.ran()
     assert snapshot(lair.folder) == after
 
@@ -633,7 +633,7 @@ async def test_two_files_outside_are_not_compared(lair: Lair) -> None:
 )
 def test_what_cannot_be_a_revision_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
-        revision(text)
+        check_revision(text)
 
 
 @pytest.mark.parametrize(
@@ -642,13 +642,13 @@ def test_what_cannot_be_a_revision_is_refused(text: str) -> None:
      "feature/größe", "HEAD:deep/inner.txt", "HEAD:a file.txt", "0123abc", "stash@{0}"],
 )  # fmt: skip
 def test_what_names_a_revision_is_one(text: str) -> None:
-    assert revision(text) == text
+    assert check_revision(text) == text
 
 
 @given(st.text(max_size=40))
 def test_no_revision_starts_as_an_option_does(text: str) -> None:
     try:
-        taken = revision(text)
+        taken = check_revision(text)
     except InvalidInput:
         return
     assert not taken.startswith(("-", ":"))
@@ -657,10 +657,10 @@ def test_no_revision_starts_as_an_option_does(text: str) -> None:
 
 @given(st.sampled_from(sorted(SUBCOMMANDS)), st.text(max_size=20), st.text(max_size=20))
 def test_every_word_of_a_caller_stands_where_no_option_does(subcommand: str, rev: str, path: str) -> None:
-    options = len(arguments(GitQuery(subcommand=subcommand)))
+    options = len(build_argv(GitInvocation(subcommand=subcommand)))
     for revisions, paths in (((rev,), ()), ((), (path,)), ((rev,), (path,))):
         try:
-            words = arguments(GitQuery(subcommand=subcommand, revisions=revisions, paths=paths))
+            words = build_argv(GitInvocation(subcommand=subcommand, revisions=revisions, paths=paths))
         except InvalidInput:
             continue
         assert len(words) == options + len(revisions) + len(paths)
@@ -679,7 +679,7 @@ def test_options_that_do_more_than_read_are_on_no_list(option: str) -> None:
     for subcommand in sorted(SUBCOMMANDS):
         if (subcommand, option) != ("rev-parse", "--git-dir"):
             with pytest.raises(InvalidInput):
-                arguments(GitQuery(subcommand=subcommand, options=(option,)))
+                build_argv(GitInvocation(subcommand=subcommand, options=(option,)))
 
 
 # --- every question that tools will ask --------------------------------------------------------------------
@@ -760,7 +760,7 @@ def test_a_configuration_built_to_overwhelm_is_refused() -> None:
 
 
 def test_a_setting_without_a_value_is_one() -> None:
-    assert list(settings(b"core.bare\0user.name\nme\nand you\0")) == [
+    assert list(parse_config(b"core.bare\0user.name\nme\nand you\0")) == [
         ("core.bare", ""),
         ("user.name", "me\nand you"),
     ]

@@ -10,14 +10,15 @@ import anyio
 import pytest
 
 from mcp_toolserver.errors import ToolError, Unavailable
-from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.git import MAX_LISTING, Git, Starter
-from mcp_toolserver.runtime.git_known import MOST, SETTLED, Known, Where
-from mcp_toolserver.runtime.git_program import helper
-from mcp_toolserver.runtime.git_query import GitQuery
-from mcp_toolserver.runtime.launch import Running
-from mcp_toolserver.runtime.programs import Programs
-from mcp_toolserver.runtime.sandbox.bounds import CommandBounds
+from mcp_toolserver.pipeline.call import ClientFolders
+from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
+from mcp_toolserver.runtime.git.executable import helper
+from mcp_toolserver.runtime.git.repository_cache import MOST, RACY_WINDOW_NS, RepositoryCache, RepositoryPaths
+from mcp_toolserver.runtime.git.runner import MAX_LISTING, ChildLauncher, Git
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.helper_launcher import Programs
+from mcp_toolserver.runtime.processes.launcher import Running
+from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from tests.hostile_git import GIT, Lair
 from tests.processes import FULL, PATIENCE, broker
 from tests.repositories import desk, git_broker
@@ -113,7 +114,7 @@ async def test_a_hidden_git_folder_is_not_read(lair: Lair, started: Broker) -> N
 
 async def test_a_client_s_narrower_folders_hold(lair: Lair, started: Broker) -> None:
     at = desk(lair, started, roots=[lair.folder])
-    narrow = at.at.host.within([str(lair.repository / "deep")])
+    narrow = at.at.host.within(ClientFolders(paths=(str(lair.repository / "deep"),)))
     assert (await at.ask("git_log", path="repository")).error is None
     narrowed = type(at)(lair=lair, at=type(at.at)(**{**vars(at.at), "host": narrow}))
     assert (await narrowed.ask("git_log", path=str(lair.repository / "deep"))).error == "denied"
@@ -122,7 +123,7 @@ async def test_a_client_s_narrower_folders_hold(lair: Lair, started: Broker) -> 
 async def test_objects_of_another_repository_are_read_where_git_may_read(lair: Lair, started: Broker) -> None:
     """GIT22, a declared limit: a repository may borrow objects, and who knows their ids can name them.
 
-    What git may read is decided by the walls around it, which hide what commands must not see either.
+    What git may read is decided by the sandbox around it, which hide what commands must not see either.
     """
     other = lair.folder / "other"
     lair.found(other)
@@ -166,7 +167,7 @@ async def test_git_that_uses_too_much_is_ended_and_told(lair: Lair) -> None:
 class Counting:
     """Counts what is started."""
 
-    starter: Starter
+    starter: ChildLauncher
     runs: list[str] = field(default_factory=list[str])
 
     def open(
@@ -190,7 +191,7 @@ class Remembering:
         held = os.open(folder or self.lair.repository, os.O_RDONLY | os.O_DIRECTORY)
         try:
             where = await self.git.locate(cwd=held, timeout=10)
-            query = GitQuery(subcommand="status", options=("--short",))
+            query = GitInvocation(subcommand="status", options=("--short",))
             answer = await self.git.ask(where, query, cwd=held, timeout=10)
         finally:
             os.close(held)
@@ -206,7 +207,7 @@ async def remembering(lair: Lair, **options: int) -> AsyncGenerator[Remembering]
     """Our git; it relies upon whatever has not changed since it was asked, unless the options say more."""
     with git_broker(lair.folder / "home") as started:
         counting = Counting(Programs(started))
-        git = Git(counting, GIT, str(lair.folder / "home"), **{"settled": 0, **options})
+        git = Git(counting, GIT, str(lair.folder / "home"), **{"racy_window_ns": 0, **options})
         yield Remembering(git, counting, lair)
 
 
@@ -222,7 +223,7 @@ async def test_what_was_asked_once_is_not_asked_again(lair: Lair) -> None:
 
 
 async def test_what_has_just_changed_is_asked_again(lair: Lair) -> None:
-    async with remembering(lair, settled=60 * SETTLED) as at:
+    async with remembering(lair, racy_window_ns=60 * RACY_WINDOW_NS) as at:
         assert await at.runs() == ALL
         assert await at.runs() == ALL
 
@@ -321,8 +322,8 @@ async def test_a_repository_that_breaks_does_not_lead_to_the_one_above(lair: Lai
 
 
 def test_only_so_many_folders_are_remembered(tmp_path: Path) -> None:
-    known = Known()
-    where = Where(own="/x/.git", common="/x/.git", top="/x", listing=b"")
+    known = RepositoryCache()
+    where = RepositoryPaths(git_dir="/x/.git", common_dir="/x/.git", top="/x", config=b"")
     for number in range(MOST + 1):
         known.keep(str(number), where, {})
     assert known.get("0") is None

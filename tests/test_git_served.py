@@ -1,4 +1,4 @@
-"""The git tools of a real server behind its walls, on repositories that want their programs run."""
+"""The git tools of a real server in its sandbox, on repositories that want their programs run."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.runtime.git_program import find_git
+from mcp_toolserver.runtime.git.executable import find_git
 from tests.confinement import (
     BY_USER,
     READ_ONLY,
@@ -108,7 +108,7 @@ def test_every_question_is_answered_and_nothing_runs_or_changes(mode: str, place
 
 
 def test_what_the_server_keeps_to_itself_is_hidden_from_git_too(place: Scene) -> None:
-    """GIT22: objects borrowed from a place that is hidden behind the walls are not there."""
+    """GIT22: objects borrowed from a place that is hidden in the sandbox are not there."""
     for folder in (place.state / "store", place.outside / "store"):
         git(place.root, "init", "--quiet", str(folder))
         put(folder / "borrowed", "borrowed\n")
@@ -151,7 +151,7 @@ def test_without_git_the_tools_are_not_offered(anywhere: Scene) -> None:
         assert "git_status" not in server.tools()
         said = server.call("git_status")
         assert said.is_error
-        assert "which this host does not have" in said.text
+        assert "no git was found" in said.text
         assert "grep_search" in server.tools()
 
 

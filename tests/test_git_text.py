@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.git import GitChange, GitText
-from mcp_toolserver.runtime.git_query import revision
-from mcp_toolserver.text.git_history import blamed, commits, references
-from mcp_toolserver.text.git_notes import about, counted, hidden, joined
-from mcp_toolserver.text.git_remote import blanked, remotes
-from mcp_toolserver.text.git_revision import ends, peeled, plain
-from mcp_toolserver.text.git_status import parsed
-from mcp_toolserver.text.languages import language, languages, top_folders
+from mcp_toolserver.runtime.git.allowed_commands import check_revision
+from mcp_toolserver.text.git.log import blamed, commits, references
+from mcp_toolserver.text.git.messages import about, counted, hidden, joined
+from mcp_toolserver.text.git.remote import blanked, remotes
+from mcp_toolserver.text.git.repo_languages import language, languages, top_folders
+from mcp_toolserver.text.git.revision import ends, peeled, plain
+from mcp_toolserver.text.git.status import parsed
 
 # --- addresses ---------------------------------------------------------------------------------------------
 
@@ -74,7 +74,7 @@ def test_remotes_are_found_in_a_configuration() -> None:
 )
 def test_only_commits_can_be_meant(text: str, given_to_git: str) -> None:
     assert peeled(text) == given_to_git
-    assert revision(given_to_git) == given_to_git
+    assert check_revision(given_to_git) == given_to_git
 
 
 @pytest.mark.parametrize("text", ["HEAD:file", ":file", ":/words", "^main", "a..b:c"])

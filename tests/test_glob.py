@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from wcmatch import glob as wcmatch
 
-from mcp_toolserver.text.glob import expand, literal_prefix, matcher, rooted, wildcard
+from mcp_toolserver.text.search.glob import expand, literal_prefix, matcher, rooted, starts, wildcard
 
 LONG = 100_000
 
@@ -36,7 +36,7 @@ LONG = 100_000
         pytest.param("*.py", "a.py/b", False, id="no slash means the last component"),
         pytest.param("./*.py", "a.py", True, id="dot slash starts at the top"),
         pytest.param("./*.py", "x/a.py", False, id="dot slash is not any depth"),
-        pytest.param("build/", "x/build/y/z", True, id="slash at the end is all beneath at any depth"),
+        pytest.param("build/", "x/build/y/z", True, id="slash at the end is all below at any depth"),
         pytest.param("build/", "build", True, id="slash at the end is the folder too"),
         pytest.param("x/build/", "y/x/build/z", False, id="slash inside and at the end starts at the top"),
         pytest.param("./", "any/thing", True, id="dot slash alone is everything"),
@@ -262,11 +262,32 @@ def test_the_literal_prefix_ends_before_the_first_wildcard(pattern: str, prefix:
 
 
 @pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        pytest.param("*.key", ("",), id="any depth"),
+        pytest.param("secrets", ("",), id="a name"),
+        pytest.param("secrets/", ("",), id="a name of a folder"),
+        pytest.param("secrets/**", ("secrets",), id="a folder"),
+        pytest.param("./secrets", ("secrets",), id="a path in the root"),
+        pytest.param("./a//b/./c*", ("a/b",), id="slashes and dots"),
+        pytest.param("a/b/", ("a/b",), id="a slash at the end"),
+        pytest.param("{a/b,*.x,/c/d?}", ("a/b", "", "/c"), id="alternatives"),
+        pytest.param("**/a/b", ("",), id="any folder"),
+        pytest.param("/etc//x/*", ("/etc/x",), id="absolute"),
+        pytest.param("/**/x", ("/",), id="anywhere"),
+        pytest.param("/", ("/",), id="the top"),
+    ],
+)
+def test_a_search_starts_from_what_is_plain_text(pattern: str, found: tuple[str, ...]) -> None:
+    assert starts(pattern) == found
+
+
+@pytest.mark.parametrize(
     ("pattern", "folder", "rest"),
     [
         pytest.param("/ws/src/*.py", "/ws/src", "./*.py", id="a pattern in a folder"),
         pytest.param("/ws/src/a.py", "/ws/src", "./a.py", id="a file"),
-        pytest.param("/ws/src/", "/ws/src", "./", id="all beneath a folder"),
+        pytest.param("/ws/src/", "/ws/src", "./", id="all below a folder"),
         pytest.param("/ws//src//*.py", "/ws//src", "./*.py", id="slashes together"),
         pytest.param("/*", "/", "./*", id="the top"),
         pytest.param("/", "/", "./", id="all"),

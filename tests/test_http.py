@@ -18,17 +18,17 @@ from mcp_types import JSONRPCRequest, TextContent
 from starlette.types import Message, Receive, Scope, Send
 
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.protocol.access import check_bind, make_token, read_token_file
-from mcp_toolserver.protocol.body import Posted
-from mcp_toolserver.protocol.checks import Head, Route, Rules, objection
-from mcp_toolserver.protocol.connection import Patience
-from mcp_toolserver.protocol.gate import POSTED, Bounds, Gate
-from mcp_toolserver.protocol.http import HttpOptions, own_hosts
-from mcp_toolserver.protocol.listener import Address, listen, listening, port_of
-from mcp_toolserver.protocol.quota import Allowance, Quota
-from mcp_toolserver.protocol.refusal import FULL
-from mcp_toolserver.protocol.streamable import CancelsWhenLeft
-from mcp_toolserver.protocol.traffic import Traffic
+from mcp_toolserver.protocol.counted_streams import ConnectionStats
+from mcp_toolserver.protocol.http.body import Posted
+from mcp_toolserver.protocol.http.connection import Timeouts
+from mcp_toolserver.protocol.http.errors import FULL
+from mcp_toolserver.protocol.http.gate import POSTED, Bounds, Gateway
+from mcp_toolserver.protocol.http.listener import Address, listen, listening, port_of
+from mcp_toolserver.protocol.http.request_checks import RequestHead, Route, Rules, check_request
+from mcp_toolserver.protocol.http.server import HttpOptions, own_hosts
+from mcp_toolserver.protocol.http.streamable import CancelsWhenLeft
+from mcp_toolserver.protocol.http.token import check_bind, make_token, read_token_file
+from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RequestLimits
 from tests.http_server import (
     ACCEPT,
     INITIALIZE,
@@ -279,7 +279,12 @@ async def test_an_application_that_listens_only_after_the_end_hears_of_it() -> N
     async def send(message: Message) -> None:
         sent.append(message)
 
-    gate = Gate(app, RULES, Bounds(max_body=2, body_seconds=1, streams=Allowance()), Quota(Allowance()))
+    gate = Gateway(
+        app,
+        RULES,
+        Bounds(max_body=2, body_seconds=1, streams=RequestLimits()),
+        ConcurrencyLimiter(RequestLimits()),
+    )
     scope: Scope = {
         "type": "http",
         "method": "POST",
@@ -307,7 +312,7 @@ async def test_an_application_that_does_not_end_is_ended() -> None:
         entered.set()
         await anyio.Event().wait()
 
-    patience = Patience(
+    patience = Timeouts(
         max_connections=1, max_per_peer=1, header_seconds=5, keep_alive_seconds=5, ending_seconds=0.05
     )
     sockets = listen([Address(family=socket.AF_INET, name=("127.0.0.1", 0))])
@@ -315,11 +320,11 @@ async def test_an_application_that_does_not_end_is_ended() -> None:
         url=f"http://127.0.0.1:{port_of(sockets)}", calls=Calls(), task=asyncio.create_task(_quiet(0))
     )
     hosts = frozenset({f"127.0.0.1:{port_of(sockets)}"})
-    gate = Gate(
+    gate = Gateway(
         app,
         replace(RULES, hosts=hosts),
-        Bounds(max_body=2, body_seconds=1, streams=Allowance()),
-        Quota(Allowance()),
+        Bounds(max_body=2, body_seconds=1, streams=RequestLimits()),
+        ConcurrencyLimiter(RequestLimits()),
     )
     with anyio.fail_after(5):
         async with listening(gate, sockets, patience):
@@ -340,7 +345,12 @@ async def test_a_websocket_is_closed_by_the_gate_too() -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    gate = Gate(app, RULES, Bounds(max_body=2, body_seconds=1, streams=Allowance()), Quota(Allowance()))
+    gate = Gateway(
+        app,
+        RULES,
+        Bounds(max_body=2, body_seconds=1, streams=RequestLimits()),
+        ConcurrencyLimiter(RequestLimits()),
+    )
     await gate({"type": "websocket"}, receive, send)
     assert sent == [{"type": "websocket.close", "code": 1008}]
 
@@ -359,7 +369,7 @@ async def test_a_server_that_ends_logs_no_error(caplog: pytest.LogCaptureFixture
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_calls_over_the_limit_are_refused_until_one_ends(era: str) -> None:
-    async with serving(allowance=Allowance(requests=1)) as server, server.http() as http:
+    async with serving(allowance=RequestLimits(requests=1)) as server, server.http() as http:
         writer = await _calling(server, http, era)
         message, headers = modern("echo", "one-more")
         refused = await http.post("/mcp", json=message, headers=headers)
@@ -373,7 +383,7 @@ async def test_calls_over_the_limit_are_refused_until_one_ends(era: str) -> None
 
 
 async def test_a_cancellation_gets_through_when_every_place_is_taken() -> None:
-    async with serving(allowance=Allowance(requests=1)) as server, server.http() as http:
+    async with serving(allowance=RequestLimits(requests=1)) as server, server.http() as http:
         session = await open_session(http)
         waiting = asyncio.create_task(http.post("/mcp", json=call("wait", 5), headers=session))
         await server.calls.until(running=1)
@@ -384,7 +394,7 @@ async def test_a_cancellation_gets_through_when_every_place_is_taken() -> None:
 
 
 async def test_streams_have_places_of_their_own() -> None:
-    async with serving(max_sessions=1, allowance=Allowance(requests=1)) as server, server.http() as http:
+    async with serving(max_sessions=1, allowance=RequestLimits(requests=1)) as server, server.http() as http:
         session = await open_session(http)
         async with http.stream("GET", "/mcp", headers=session) as stream:
             assert stream.status_code == 200
@@ -417,7 +427,7 @@ async def _quiet(seconds: float) -> None:
 
 async def test_sse_calls_over_the_limit_are_answered_with_an_error() -> None:
     async with (
-        serving(sse=True, allowance=Allowance(requests=1)) as server,
+        serving(sse=True, allowance=RequestLimits(requests=1)) as server,
         server.http() as http,
         sse_session(http) as session,
     ):
@@ -434,7 +444,7 @@ async def test_sse_calls_over_the_limit_are_answered_with_an_error() -> None:
 
 async def test_a_cancelled_sse_call_gives_its_place_back() -> None:
     async with (
-        serving(sse=True, allowance=Allowance(requests=1)) as server,
+        serving(sse=True, allowance=RequestLimits(requests=1)) as server,
         server.http() as http,
         sse_session(http) as session,
     ):
@@ -449,7 +459,7 @@ async def test_a_cancelled_sse_call_gives_its_place_back() -> None:
 
 
 async def test_a_closed_sse_session_gives_its_places_back() -> None:
-    async with serving(sse=True, allowance=Allowance(requests=2)) as server, server.http() as http:
+    async with serving(sse=True, allowance=RequestLimits(requests=2)) as server, server.http() as http:
         async with sse_session(http) as session:
             await session.post(call("wait", 1))
             await session.post(call("wait", 1))
@@ -461,17 +471,17 @@ async def test_a_closed_sse_session_gives_its_places_back() -> None:
 
 
 async def test_closed_traffic_gives_every_place_back() -> None:
-    quota = Quota(Allowance(requests=2))
-    traffic = Traffic(quota, "client", anyio.CancelScope(), idle_seconds=1)
+    limiter = ConcurrencyLimiter(RequestLimits(requests=2))
+    stats = ConnectionStats(limiter, "client", anyio.CancelScope(), idle_seconds=1)
     requests = [JSONRPCRequest(jsonrpc="2.0", id=number, method="tools/call") for number in (1, 1, 2)]
-    assert [traffic.begin(request) for request in requests] == [None, None, FULL]
-    traffic.settle(1)
-    traffic.settle(1)
-    traffic.settle(1)
-    assert (quota.in_progress, quota.clients) == (0, 0)
-    assert traffic.begin(requests[0]) is None
-    traffic.close()
-    assert (quota.in_progress, quota.clients) == (0, 0)
+    assert [stats.request_started(request) for request in requests] == [None, None, FULL]
+    stats.request_finished(1)
+    stats.request_finished(1)
+    stats.request_finished(1)
+    assert (limiter.in_progress, limiter.clients) == (0, 0)
+    assert stats.request_started(requests[0]) is None
+    stats.close()
+    assert (limiter.in_progress, limiter.clients) == (0, 0)
 
 
 async def test_sse_streams_over_the_limit_are_refused() -> None:
@@ -732,7 +742,7 @@ GOOD = ((b"host", b"127.0.0.1:8765"), (b"authorization", f"Bearer {TOKEN}".encod
 
 
 def _status(*headers: tuple[bytes, bytes], rules: Rules = RULES, local: str = "127.0.0.1:8765") -> int:
-    found = objection(Head(method="POST", path="/mcp", headers=headers, local=local), rules)
+    found = check_request(RequestHead(method="POST", path="/mcp", headers=headers, local=local), rules)
     return 200 if found is None else found.status
 
 
@@ -777,8 +787,13 @@ def test_the_address_that_was_reached_is_the_server_on_a_wildcard_bind() -> None
 
 
 def test_names_given_by_the_operator_are_the_server() -> None:
-    options = HttpOptions(host="192.0.2.7", token=TOKEN, names=("Tools.example.org",))
-    assert own_hosts(options, ["192.0.2.7"], 8765) == {"192.0.2.7:8765", "tools.example.org"}
+    options = HttpOptions(host="192.0.2.7", token=TOKEN, names=("Tools.example.org", "[2001:db8::7]:80"))
+    assert own_hosts(options, ["192.0.2.7"], 8765) == {
+        "192.0.2.7:8765",
+        "tools.example.org",
+        "tools.example.org:8765",
+        "[2001:db8::7]:80",
+    }
 
 
 def test_the_usual_port_may_be_left_out() -> None:

@@ -11,11 +11,11 @@ import mcp_types as mcp
 import pytest
 
 from mcp_toolserver import __version__
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.protocol.guidance import LONGEST, Standing, instructions
-from mcp_toolserver.text import enforcement
-from tests.beside import ERAS, place
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.protocol.instructions import LONGEST, Standing, instructions
+from mcp_toolserver.text import enforcement_summary
 from tests.live import Setup
+from tests.resource_clients import ERAS, place
 
 METHODS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
 ENVELOPE = {
@@ -63,7 +63,7 @@ async def test_an_ordinary_answer_does_not_repeat_the_icon(tmp_path: Path) -> No
     ],
 )
 def test_nothing_is_cut_from_the_instructions_but_whole_roots(mode: Permission, roots: list[str]) -> None:
-    summary = "y" * enforcement.LONGEST
+    summary = "y" * enforcement_summary.LONGEST
     standing = Standing(mode=mode, commands=True, network=False, summary=summary)
     said = instructions(standing, roots)
     assert len(said) <= LONGEST

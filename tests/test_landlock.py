@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from mcp_toolserver.runtime.sandbox import kernel, landlock
-from mcp_toolserver.runtime.sandbox.landlock import Right
+from mcp_toolserver.runtime.sandbox.layers import kernel, landlock
+from mcp_toolserver.runtime.sandbox.layers.landlock import Right
 from tests.locked import USERS, outcomes, python
 
 WRITES = (
@@ -101,7 +101,7 @@ PLACES = """
 import os, sys, tempfile
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from mcp_toolserver.runtime.sandbox import landlock
+from mcp_toolserver.runtime.sandbox.layers import landlock
 
 top = Path(tempfile.mkdtemp())
 (top / "folder").mkdir()
@@ -166,7 +166,7 @@ def test_where_a_link_has_come_since_nothing_is_granted() -> None:
 LAYERS = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from mcp_toolserver.runtime.sandbox import landlock
+from mcp_toolserver.runtime.sandbox.layers import landlock
 rules = landlock.Rules(executes=("/",))
 for layer in range(100):
     try:

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import weakref
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import httpx
 import mcp_types as mcp
 from mcp import Client
 
-from mcp_toolserver.protocol.factory import build
+from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.quota import Allowance
+from mcp_toolserver.protocol.rate_limit import RequestLimits
 from tests.http_server import (
     Running,
     body_of,
@@ -62,6 +63,16 @@ def counted() -> Counter[str]:
     return Counter(f"{module}.{kind.__qualname__}" for kind, module in named if module.startswith(OURS))
 
 
+async def left_by(round_: Callable[[], Awaitable[None]], server: Running) -> Counter[str]:
+    """What many rounds leave behind, once a few have warmed up."""
+    for _ in range(WARM_UP):
+        await round_()
+    before = counted()
+    for _ in range(ROUNDS):
+        await round_()
+    return await settled(server, before)
+
+
 async def settled(server: Running, before: Counter[str]) -> Counter[str]:
     """What there is more than before, once the last connections have wound down."""
     more = counted() - before
@@ -103,7 +114,7 @@ async def left(server: Running, message: dict[str, Any], headers: dict[str, str]
 
 async def test_sessions_and_calls_over_http_leave_nothing_behind(tmp_path: Path) -> None:
     served = handlers(tmp_path)
-    allowance = Allowance(requests=8, of_one=4, per_minute=100_000)
+    allowance = RequestLimits(requests=8, of_one=4, per_minute=100_000)
     async with serving(server=build(served, "hello"), allowance=allowance) as server:
 
         async def round_() -> None:
@@ -111,12 +122,7 @@ async def test_sessions_and_calls_over_http_leave_nothing_behind(tmp_path: Path)
                 await in_session(server, http)
                 await without(server, http)
 
-        for _ in range(WARM_UP):
-            await round_()
-        before = counted()
-        for _ in range(ROUNDS):
-            await round_()
-        found = await settled(server, before)
+        found = await left_by(round_, server)
     assert found == {}
 
 
@@ -129,12 +135,7 @@ async def test_streams_of_the_legacy_transport_leave_nothing_behind(tmp_path: Pa
                 assert (await session.answer())["id"] == 1
                 await session.post(call("stay", 2))
 
-        for _ in range(WARM_UP):
-            await round_()
-        before = counted()
-        for _ in range(ROUNDS):
-            await round_()
-        found = await settled(server, before)
+        found = await left_by(round_, server)
     assert found == {}
 
 

@@ -11,9 +11,8 @@ import anyio
 import pytest
 from pydantic import BaseModel, Field, JsonValue
 
-from mcp_toolserver.capabilities.prices import PRICES, Capability
-from mcp_toolserver.dispatch import Dispatcher, Result
-from mcp_toolserver.library import (
+from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.custom_tools import (
     BuiltTool,
     InvalidInput,
     Permission,
@@ -30,10 +29,12 @@ from mcp_toolserver.library import (
     define_tool,
     filter_tools,
 )
-from mcp_toolserver.registry import Registry, discover
-from mcp_toolserver.spec import Args, Image, Output
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.tool import WorkspacePath
-from tests.workbench import Person, dispatcher, machine
+from mcp_toolserver.tool_spec import Args, Image, Output
+from tests.workbench import Person, dispatcher, machine, required
 
 CONTEXT = ToolContext(working_directory="/tmp", session_id="session-001")
 OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
@@ -97,8 +98,8 @@ class FileReader:
 
 
 def served(folder: Path, *tools: Tool, **options: Any) -> Dispatcher:
-    prices = {**PRICES, Capability.PROCESS: Permission.READ_ONLY}
-    return dispatcher(machine(folder, prices), *map(as_entry, tools), **options)
+    permissions = {**required(*Capability), Capability.PROCESS: Permission.READ_ONLY}
+    return dispatcher(machine(folder, permissions), *map(as_entry, tools), **options)
 
 
 async def call(server: Dispatcher, name: str, **arguments: Any) -> Result:
@@ -201,8 +202,8 @@ async def test_a_check_may_permit_and_may_be_async(tmp_path: Path) -> None:
     ("changes", "says"),
     [
         pytest.param({"is_readonly": True}, "is_readonly is not known", id="unknown-key"),
-        pytest.param({"name": "no spaces"}, "no name", id="name"),
-        pytest.param({"name": "a" * 65}, "no name", id="long-name"),
+        pytest.param({"name": "no spaces"}, "not a valid tool name", id="name"),
+        pytest.param({"name": "a" * 65}, "not a valid tool name", id="long-name"),
         pytest.param({"description": " "}, "characters", id="no-description"),
         pytest.param({"description": 3}, "text", id="description"),
         pytest.param({"description": "d" * 2049}, "characters", id="long-description"),
@@ -320,7 +321,7 @@ async def test_arguments_that_do_not_fit_are_an_error_that_does_not_repeat_them(
 @pytest.mark.parametrize(
     ("payload", "says"),
     [
-        ({"pattern": 5}, "pattern must hold to type: string"),
+        ({"pattern": 5}, "pattern must satisfy type: string"),
         ({}, "pattern is missing"),
         ({"pattern": "x", "no": 1}, "an argument that is not known"),
     ],
@@ -438,9 +439,9 @@ class Meeting:
         self.there += 1
         await self.go.wait()
 
-    def tools(self, folder: Path, alone: anyio.Lock, *, safe: bool) -> Dispatcher:
+    def tools(self, folder: Path, *, safe: bool) -> Dispatcher:
         two = [define_tool(n, "It stays.", self.join, is_concurrency_safe=safe) for n in ("one", "two")]
-        return dispatcher(machine(folder, PRICES), *(as_entry(tool, alone) for tool in two))
+        return dispatcher(machine(folder, required(*Capability)), *(as_entry(tool) for tool in two))
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -450,19 +451,20 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_calls_that_are_not_safe_beside_others_take_turns(tmp_path: Path) -> None:
-    meeting, alone = Meeting(), anyio.Lock()
-    server = meeting.tools(tmp_path, alone, safe=False)
+    meeting = Meeting()
+    server = meeting.tools(tmp_path, safe=False)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call, server, "one")
         tasks.start_soon(call, server, "two")
-        await until(lambda: alone.statistics().tasks_waiting == 1 and meeting.there == 1)
+        await anyio.wait_all_tasks_blocked()
+        assert meeting.there == 1
         meeting.go.set()
     assert meeting.there == 2
 
 
 async def test_calls_that_are_safe_beside_others_run_beside_them(tmp_path: Path) -> None:
     meeting = Meeting()
-    server = meeting.tools(tmp_path, anyio.Lock(), safe=True)
+    server = meeting.tools(tmp_path, safe=True)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call, server, "one")
         tasks.start_soon(call, server, "two")
@@ -649,3 +651,9 @@ def test_threads_lose_no_restriction() -> None:
 def test_the_servers_own_names_are_taken() -> None:
     with pytest.raises(RegistrationError, match="search_code"):
         Registry((*discover(), as_entry(searching())))
+
+
+def test_a_description_that_somebody_passed_keeps_its_line_breaks() -> None:
+    described = "Modes:\nfast\nslow\n"
+    tool = build_tool({"name": "t", "description": described, "input_schema": OBJECT, "execute": look})
+    assert as_entry(tool).spec.description == "Modes:\nfast\nslow"

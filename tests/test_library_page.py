@@ -1,4 +1,4 @@
-"""What docs/library.md shows works as it says."""
+"""The examples of docs/library.md work."""
 
 import os
 import re

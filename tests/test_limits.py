@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.capabilities.calls import Spill
-from mcp_toolserver.limits import fit
-from mcp_toolserver.spec import Output
-from mcp_toolserver.text.clip import head_bytes, tail_bytes
+from mcp_toolserver.capabilities.call_scope import SavedOutput
+from mcp_toolserver.pipeline.truncate import fit
+from mcp_toolserver.text.lines.truncate import head_bytes, tail_bytes
+from mcp_toolserver.tool_spec import Output
 
 
 class Shelf:
@@ -15,9 +15,9 @@ class Shelf:
     def __init__(self) -> None:
         self.kept: list[str] = []
 
-    async def spill(self, text: str) -> Spill:
+    async def save(self, text: str) -> SavedOutput:
         self.kept.append(text)
-        return Spill(handle="h", path="/state/h.txt", size=len(text.encode()))
+        return SavedOutput(handle="h", path="/state/h.txt", size=len(text.encode()))
 
 
 @given(st.text(), st.integers(0, 40))
@@ -38,26 +38,47 @@ def test_a_tail_is_the_longest_end_within_the_limit(text: str, limit: int) -> No
 
 async def test_text_exactly_at_the_limit_is_not_cut() -> None:
     shelf = Shelf()
-    fitted = await fit(Output("é" * 50), 100, shelf)
-    assert (fitted.text, fitted.truncated, fitted.spill, shelf.kept) == ("é" * 50, False, None, [])
+    downgrade = await fit(Output("é" * 50), 100, shelf)
+    assert (downgrade.text, downgrade.truncated, downgrade.saved_output, shelf.kept) == (
+        "é" * 50,
+        False,
+        None,
+        [],
+    )
 
 
 async def test_one_byte_more_is_cut_and_kept_whole() -> None:
     shelf = Shelf()
-    fitted = await fit(Output("é" * 50 + "x"), 100, shelf)
-    assert fitted.text.startswith("é" * 50 + "\n[1 more bytes were cut")
-    assert "/state/h.txt" in fitted.text
-    assert fitted.truncated
+    downgrade = await fit(Output("é" * 50 + "x"), 100, shelf)
+    assert downgrade.text.startswith("é" * 50 + "\n[1 more bytes were cut")
+    assert "/state/h.txt" in downgrade.text
+    assert downgrade.truncated
     assert shelf.kept == ["é" * 50 + "x"]
 
 
 async def test_what_the_tool_itself_kept_is_not_kept_twice() -> None:
     shelf = Shelf()
-    own = Spill(handle="own", path="/state/own.txt", size=300)
-    fitted = await fit(Output("x" * 200, spill=own), 100, shelf)
-    assert (fitted.spill, shelf.kept) == (own, [])
+    own = SavedOutput(handle="own", path="/state/own.txt", size=300)
+    downgrade = await fit(Output("x" * 200, saved_output=own), 100, shelf)
+    assert (downgrade.saved_output, shelf.kept) == (own, [])
+
+
+class Full:
+    """Cannot save anything."""
+
+    async def save(self, text: str) -> SavedOutput:
+        raise OSError(28, "the disk is full")
+
+
+async def test_what_cannot_be_saved_is_cut_all_the_same_and_the_reason_is_given() -> None:
+    downgrade = await fit(Output("x" * 120), 100, Full())
+    assert (
+        downgrade.text
+        == "x" * 100 + "\n[20 more bytes were cut and could not be saved, because the disk is full]"
+    )
+    assert (downgrade.truncated, downgrade.saved_output) == (True, None)
 
 
 async def test_a_tool_that_cut_its_own_text_stays_marked() -> None:
-    fitted = await fit(Output("short", truncated=True), 100, Shelf())
-    assert (fitted.text, fitted.truncated) == ("short", True)
+    downgrade = await fit(Output("short", truncated=True), 100, Shelf())
+    assert (downgrade.text, downgrade.truncated) == ("short", True)

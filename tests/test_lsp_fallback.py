@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.runtime.broker import Broker
+from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.languages import Desk, desk, language_broker
 from tests.workbench import Person
 
@@ -181,7 +181,7 @@ async def test_without_walls_no_server_is_started(tmp_path: Path, starting: Brok
         at.put("a.py", FILES["a.py"])
         text = await at.told("goToDefinition", "a.py", query="doubled")
         assert "a.py:6:5: def doubled(x):" in text
-        assert "Language servers run only behind walls in this mode" in text
+        assert "In this mode language servers run only in a sandbox" in text
         assert at.started == []
 
 
@@ -194,20 +194,20 @@ async def test_without_a_search_either_only_the_file_itself_is_known(
         for operation, path in (("goToDefinition", "a.py"), ("workspaceSymbol", ".")):
             result = await at.ask(operation, path, query="doubled")
             assert result.error == "unavailable"
-            assert "none can run here" in result.text
+            assert "the fallback, is unavailable too" in result.text
 
 
 async def test_a_folder_without_a_known_language_has_no_server(at: Desk) -> None:
     at.put("odd/x.odd", "function found\n")
     text = await at.told("workspaceSymbol", "odd", query="found")
-    assert "No language server is installed for what 'odd' holds." in text
+    assert "No language server is installed for the files in 'odd'." in text
 
 
 async def test_without_the_extra_the_search_says_what_to_install(
     tmp_path: Path, starting: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in sys.modules if name.startswith("mcp_toolserver.runtime.lsp.")]:
-        if name.endswith((".questions", ".spots")):
+        if name.endswith((".requests", ".responses")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "lsprotocol", None)
     async with desk(tmp_path, starting) as at:

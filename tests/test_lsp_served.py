@@ -1,4 +1,4 @@
-"""A real language server of a real server of ours, behind the walls of each mode."""
+"""A real language server of a real server of ours, in the sandbox of each mode."""
 
 import os
 import shutil
@@ -98,7 +98,7 @@ def test_where_a_language_server_may_write_the_tool_does_not_claim_to_read_only(
 @pytest.mark.parametrize(
     ("mode", "flags", "told"),
     [
-        pytest.param(FULL, (), (FULL, False, True), id="without walls"),
+        pytest.param(FULL, (), (FULL, False, True), id="without a sandbox"),
         pytest.param(READ_ONLY, ("--network", "commands"), (READ_ONLY, False, True), id="with a network"),
     ],
 )
@@ -115,5 +115,5 @@ def test_where_no_command_can_be_confined_a_search_answers_and_only_reads(anywhe
         assert hints(server) == (READ_ONLY, True, False)
         text = definition(server)
         assert text.startswith("code/a.c:1:5: int doubled(int x) { return 2 * x; }\n")
-        assert "Language servers run only behind walls in this mode" in text
+        assert "In this mode language servers run only in a sandbox" in text
         assert not left_of(anywhere)

@@ -11,14 +11,16 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_toolserver.runtime.broker import Broker
 from mcp_toolserver.runtime.lsp.pool import PoolLimits
 from mcp_toolserver.runtime.lsp.session import SessionLimits
+from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.languages import Desk, desk, language_broker
 from tests.processes import Daemons, until
 from tests.stranger import stranger
 
-QUICK = SessionLimits(answer=10.0, reading=5.0, youth=0.0, steady=0.01, silence=0.5, afterthought=0.05)
+QUICK = SessionLimits(
+    answer=10.0, indexing=5.0, min_age=0.0, poll_interval=0.01, progress_timeout=0.5, quiet_period=0.05
+)
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ async def test_nonsense_ends_a_server_and_a_search_answers(place: Place, way: st
         text = await asked(at)
         assert "a.py:1:5: def a(): ..." in text
         assert "[fallback: " in text
-        assert "ended while it was asked" in text or "could not be started" in text
+        assert "ended during the query" in text or "could not be started" in text
         assert all(dialogue.exit is not None for dialogue in at.started)
 
 
@@ -103,7 +105,7 @@ async def test_a_server_that_fails_again_and_again_is_left_alone(place: Place) -
 
 async def test_a_server_that_failed_long_ago_gets_another_chance(place: Place) -> None:
     ends = "def behave(method, number, params, message):\n    sys.exit()"
-    async with talking_to(place, ends, forgotten=0.0) as at:
+    async with talking_to(place, ends, failure_window=0.0) as at:
         for _ in range(3):
             assert "[fallback: " in await asked(at)
         assert len(at.started) == 6
@@ -117,7 +119,7 @@ def behave(method, number, params, message):
     if number is not None and method:
         send(id=number, result=[place(root + "/a.py")])
 """
-    limits = SessionLimits(answer=0.5, youth=0.0, steady=0.01)
+    limits = SessionLimits(answer=0.5, min_age=0.0, poll_interval=0.01)
     async with talking_to(place, hangs, limits) as at:
         result = await at.ask("goToDefinition", "a.py", line=1, character=5)
         assert result.error == "timed_out"
@@ -136,11 +138,11 @@ def behave(method, number, params, message):
         send(method="$/progress", params={"token": 1, "value": {"kind": "end"}})
         send(id=number, result=[place(root + "/a.py")])
 """
-    limits = SessionLimits(answer=0.5, reading=0.1, youth=0.0, steady=0.01, silence=30.0)
+    limits = SessionLimits(answer=0.5, indexing=0.1, min_age=0.0, poll_interval=0.01, progress_timeout=30.0)
     async with talking_to(place, works, limits) as at:
         result = await at.ask("goToDefinition", "a.py", line=1, character=5)
         assert result.error == "timed_out"
-        assert "is still reading the project" in result.text
+        assert "is still indexing the project" in result.text
         at.put("done", "")
         assert "a.py:1:1:" in await asked(at)
         assert len(at.started) == 1
@@ -156,7 +158,7 @@ def behave(method, number, params, message):
             send(method="$/progress", params={"token": 1, "value": {"kind": "end"}})
         send(id=number, result=[place(root + "/a.py")])
 """
-    limits = SessionLimits(reading=0.2, youth=0.0, steady=0.01, silence=30.0)
+    limits = SessionLimits(indexing=0.2, min_age=0.0, poll_interval=0.01, progress_timeout=30.0)
     async with talking_to(place, reads, limits) as at:
         assert "is still reading the project" in await asked(at)
         at.put("done", "")
@@ -515,11 +517,11 @@ async def test_a_server_that_tells_of_no_problems_is_no_reason_to_believe_there_
     place: Place,
 ) -> None:
     silent = "def behave(method, number, params, message):\n    pass"
-    limits = SessionLimits(diagnostics=0.1, youth=0.0, steady=0.01)
+    limits = SessionLimits(diagnostics=0.1, min_age=0.0, poll_interval=0.01)
     async with talking_to(place, silent, limits) as at:
         result = await at.ask("diagnostics", "a.py")
         assert result.error == "unavailable"
-        assert "has not said anything about 'a.py' yet" in result.text
+        assert "has not reported on 'a.py' yet" in result.text
 
 
 async def test_a_flood_keeps_nobody_waiting_and_ends(place: Place) -> None:

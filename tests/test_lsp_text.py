@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.runtime.git_known import SETTLED
-from mcp_toolserver.runtime.lsp.documents import Pages
-from mcp_toolserver.runtime.lsp.programs import find_programs, places
+from mcp_toolserver.runtime.git.repository_cache import RACY_WINDOW_NS
+from mcp_toolserver.runtime.lsp.documents import LineCache
+from mcp_toolserver.runtime.lsp.executables import find_executables, search_folders
+from mcp_toolserver.runtime.lsp.file_watcher import FileFilter, FileWatcher
+from mcp_toolserver.runtime.lsp.framing import FrameDecoder, ProtocolError, decode_message, encode_message
 from mcp_toolserver.runtime.lsp.uris import to_path, to_uri
-from mcp_toolserver.runtime.lsp.watch import Wanted, Watch
-from mcp_toolserver.runtime.lsp.wire import Frames, Unintelligible, framed, parsed
-from mcp_toolserver.text.code_languages import LANGUAGES, Language, code_language, definition_pattern, ending
-from mcp_toolserver.text.code_positions import (
+from mcp_toolserver.text.code.languages import LANGUAGES, Language, code_language, definition_pattern, ending
+from mcp_toolserver.text.code.positions import (
     Encoding,
     code_lines,
     symbol_at,
@@ -86,31 +86,31 @@ def test_a_name_is_found_in_its_line(line: str, start: int | None) -> None:
 def test_messages_come_out_of_the_stream_as_they_went_in(
     messages: list[dict[str, object]], size: int
 ) -> None:
-    stream = b"".join(map(framed, messages))
-    frames = Frames()
+    stream = b"".join(map(encode_message, messages))
+    frames = FrameDecoder()
     pieces = (stream[start : start + size] for start in range(0, len(stream), size))
-    assert [parsed(body) for piece in pieces for body in frames.feed(piece)] == messages
+    assert [decode_message(body) for piece in pieces for body in frames.feed(piece)] == messages
 
 
 @given(st.binary())
 def test_no_stream_breaks_the_frames(stream: bytes) -> None:
-    with suppress(Unintelligible):
-        assert all(len(body) <= len(stream) for body in Frames().feed(stream))
+    with suppress(ProtocolError):
+        assert all(len(body) <= len(stream) for body in FrameDecoder().feed(stream))
 
 
 def test_what_a_launcher_prints_before_the_first_message_is_passed_over() -> None:
-    assert Frames().feed(b"WARNING: new version\nContent-Length: 2\r\n\r\n{}") == [b"{}"]
+    assert FrameDecoder().feed(b"WARNING: new version\nContent-Length: 2\r\n\r\n{}") == [b"{}"]
 
 
 def test_a_header_may_say_more_in_any_order() -> None:
     stream = b"Content-Type: x\r\ncontent-length:  2 \r\n\r\n{}"
-    assert Frames().feed(stream) == [b"{}"]
+    assert FrameDecoder().feed(stream) == [b"{}"]
 
 
 def test_a_message_of_the_greatest_size_is_taken() -> None:
-    assert Frames(most=3).feed(b"Content-Length: 3\r\n\r\nabc") == [b"abc"]
-    with pytest.raises(Unintelligible, match="more than 3 bytes"):
-        Frames(most=3).feed(b"Content-Length: 4\r\n\r\n")
+    assert FrameDecoder(most=3).feed(b"Content-Length: 3\r\n\r\nabc") == [b"abc"]
+    with pytest.raises(ProtocolError, match="more than 3 bytes"):
+        FrameDecoder(most=3).feed(b"Content-Length: 4\r\n\r\n")
 
 
 @pytest.mark.parametrize(
@@ -174,13 +174,17 @@ def test_the_ending_is_that_of_the_name(path: str, end: str) -> None:
     assert ending(path) == end
 
 
-@pytest.mark.parametrize("settled", [SETTLED, -SETTLED], ids=["names listed anew", "names relied upon"])
+@pytest.mark.parametrize(
+    "settled", [RACY_WINDOW_NS, -RACY_WINDOW_NS], ids=["names listed anew", "names relied upon"]
+)
 def test_changes_are_seen_by_kind(tmp_path: Path, settled: int) -> None:
     for name in ("a.py", "b.py", "Makefile", "c.txt", "in/d.py", ".dot/e.py", "node_modules/f.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x", encoding="utf-8")
     (tmp_path / "link").symlink_to(tmp_path / ".dot")
-    watch = Watch(str(tmp_path), Wanted(endings=(".py",), names=("Makefile",)), settled=settled)
+    watch = FileWatcher(
+        str(tmp_path), FileFilter(endings=(".py",), names=("Makefile",)), racy_window_ns=settled
+    )
     assert _names(watch, tmp_path) == {"a.py": 1, "b.py": 1, "Makefile": 1, "in/d.py": 1}
     assert len(watch) == 4
     assert _names(watch, tmp_path) == {}
@@ -195,8 +199,8 @@ def test_changes_are_seen_by_kind(tmp_path: Path, settled: int) -> None:
 
 def test_a_folder_that_just_changed_is_listed_anew(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x", encoding="utf-8")
-    watch = Watch(str(tmp_path), Wanted(endings=(".py",), names=()))
-    watch.look()
+    watch = FileWatcher(str(tmp_path), FileFilter(endings=(".py",), names=()))
+    watch.poll()
     before = tmp_path.stat()
     (tmp_path / "b.py").write_text("x", encoding="utf-8")
     # As if the file system's clock had not ticked.
@@ -205,8 +209,8 @@ def test_a_folder_that_just_changed_is_listed_anew(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_gone_holds_nothing(tmp_path: Path) -> None:
-    watch = Watch(str(tmp_path / "there"), Wanted(endings=(".py",), names=()))
-    assert watch.look() == []
+    watch = FileWatcher(str(tmp_path / "there"), FileFilter(endings=(".py",), names=()))
+    assert watch.poll() == []
     (tmp_path / "there").mkdir()
     (tmp_path / "there/a.py").write_text("x", encoding="utf-8")
     assert _names(watch, tmp_path / "there") == {"a.py": 1}
@@ -214,8 +218,8 @@ def test_a_folder_that_is_gone_holds_nothing(tmp_path: Path) -> None:
     assert _names(watch, tmp_path / "there") == {"a.py": 3}
 
 
-def _names(watch: Watch, folder: Path) -> dict[str, int]:
-    return {os.path.relpath(path, folder): kind for path, kind in watch.look()}
+def _names(watch: FileWatcher, folder: Path) -> dict[str, int]:
+    return {os.path.relpath(path, folder): kind for path, kind in watch.poll()}
 
 
 def _have_ticked(folder: Path) -> None:
@@ -225,7 +229,7 @@ def _have_ticked(folder: Path) -> None:
 
 async def test_lines_that_were_shown_are_taken_apart_once(tmp_path: Path) -> None:
     old = CanonicalPath(__file__)
-    pages = Pages()
+    pages = LineCache()
     lines = await pages.lines("file:///old", old, _open)
     assert lines[0].startswith('"""The parts of the LSP tool')
     assert await pages.lines("file:///old", old, _open) is lines
@@ -238,7 +242,7 @@ async def test_lines_that_were_shown_are_taken_apart_once(tmp_path: Path) -> Non
 
 async def test_lines_of_few_files_are_kept(tmp_path: Path) -> None:
     old = CanonicalPath(__file__)
-    pages = Pages()
+    pages = LineCache()
     lines = await pages.lines("file:///0", old, _open)
     for number in range(1, 65):
         await pages.lines(f"file:///{number}", old, _open)
@@ -250,13 +254,13 @@ def _open(path: CanonicalPath) -> int:
 
 
 def test_programs_are_looked_for_beside_us_and_on_the_path(tmp_path: Path) -> None:
-    where = places(("relative", str(tmp_path), ""))
+    where = search_folders(("relative", str(tmp_path), ""))
     assert where[-1] == str(tmp_path)
     assert "relative" not in where
-    assert find_programs("clangd", where, ())
-    assert find_programs("clangd", where, ("/",)) == []
+    assert find_executables("clangd", where, ())
+    assert find_executables("clangd", where, ("/",)) == []
     (tmp_path / "no-program").write_text("x", encoding="utf-8")
-    assert find_programs("no-program", where, ()) == []
+    assert find_executables("no-program", where, ()) == []
 
 
 def test_each_program_is_found_once_under_its_first_name(tmp_path: Path) -> None:
@@ -267,5 +271,5 @@ def test_each_program_is_found_once_under_its_first_name(tmp_path: Path) -> None
         (tmp_path / folder / "p").write_text(folder, encoding="utf-8")
         (tmp_path / folder / "p").chmod(0o755)
     where = [str(tmp_path / folder) for folder in ("one", "two", "three")]
-    assert find_programs("p", where, ()) == [f"{where[0]}/p", f"{where[2]}/p"]
-    assert find_programs("p", where, (where[1],)) == [f"{where[2]}/p"]
+    assert find_executables("p", where, ()) == [f"{where[0]}/p", f"{where[2]}/p"]
+    assert find_executables("p", where, (where[1],)) == [f"{where[2]}/p"]

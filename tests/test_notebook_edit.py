@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_toolserver.text.json_layout import Layout
-from mcp_toolserver.text.json_parts import elements
-from mcp_toolserver.text.notebook import parsed
-from mcp_toolserver.text.notebook_edit import CellEdit, CellType, Mode, edit
+from mcp_toolserver.text.notebook.edit import CellEdit, CellType, Mode, edit
+from mcp_toolserver.text.notebook.json_spans import elements
+from mcp_toolserver.text.notebook.json_style import Layout
+from mcp_toolserver.text.notebook.notebook import parsed
 from tests.notebooks import made, plain
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from mcp_toolserver.capabilities.notes import NoteQuery
-from mcp_toolserver.capabilities.prices import Capability
-from mcp_toolserver.dispatch import Dispatcher, Result
+from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import RegistrationError
-from mcp_toolserver.runtime.grant import Machine
-from mcp_toolserver.text.notes import below_title
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.text.desktop.notes import below_title
 from tests.desktop import PATH, desk, given, has, stand_ins
 from tests.processes import call
-from tests.workshop import names
+from tests.workshop import granted, names
 
 TOOLS = {"list_notes", "read_note", "create_note", "update_note"}
 RUNNERS = [name for name in ("node",) if has(name)]
@@ -299,10 +299,7 @@ async def test_elsewhere_there_are_no_notes_and_that_is_said(tmp_path: Path) -> 
 
 async def test_changing_a_note_needs_the_right_to_read_it(tmp_path: Path) -> None:
     async with saying(tmp_path, {"notes": [CARD]}) as server:
-        host = server.host
-        assert isinstance(host, Machine)
-        assert host.desktop is not None
-        made = host.desktop(host.workspace, frozenset({Capability.NOTES_WRITE})).notes
+        made = granted(server, Capability.NOTES_WRITE).desktop.notes
         with pytest.raises(RegistrationError, match="notes_read"):
             await made.update(NoteQuery(id="n1"), "x", append=True)
     assert not (tmp_path / "argv").exists()

@@ -11,8 +11,8 @@ import pytest
 from mcp import Client
 from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
 
-from tests.beside import background, listed, read
 from tests.live import ERAS, TRANSPORTS, Setup, connected
+from tests.resource_clients import background, listed, read
 
 pytestmark = [pytest.mark.uncounted, pytest.mark.xdist_group("test_notices")]
 

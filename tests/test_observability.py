@@ -19,25 +19,26 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from mcp_toolserver.dispatch import Dispatcher, Manner
 from mcp_toolserver.errors import NotFound, UnknownTool
-from mcp_toolserver.observe import traced, witnesses
-from mcp_toolserver.observe.calls import log_call
-from mcp_toolserver.observe.exporting import start
-from mcp_toolserver.observe.lines import JsonLines, say
-from mcp_toolserver.protocol.correlation import correlation
-from mcp_toolserver.protocol.factory import build
+from mcp_toolserver.pipeline.call import CallOptions
+from mcp_toolserver.pipeline.call_record import Call, CompositeRecorder
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.protocol.build_server import build
+from mcp_toolserver.protocol.call_id import correlation
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.record import Call, Witnessed
-from mcp_toolserver.stores.audit import Audit
-from mcp_toolserver.stores.line import Facts
-from tests.live import ERAS, Setup, serving
+from mcp_toolserver.stores.audit_entry import AuditContext
+from mcp_toolserver.stores.audit_log import AuditLog
+from mcp_toolserver.telemetry import is_tracing, observers
+from mcp_toolserver.telemetry.call_log import log_call
+from mcp_toolserver.telemetry.json_log import JsonLines, say
+from mcp_toolserver.telemetry.otel_setup import start
+from tests.live import ERAS, Setup, connected, serving, text
 from tests.workbench import Args, Output, Person, Runtime, dispatcher, machine, tool
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 CLIENTS_OWN = f"{TRACE}-{SPAN}"
 META: Any = {"traceparent": f"00-{TRACE}-{SPAN}-01"}
-LOGGER = "mcp_toolserver.observe.calls"
+LOGGER = "mcp_toolserver.telemetry.call_log"
 SECRET = "value-of-an-argument"
 
 
@@ -86,10 +87,10 @@ async def test_one_id_is_in_the_answer_the_audit_log_and_the_log(
     given: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, LOGGER)
-    audit = Audit.open(str(tmp_path / "state"), Facts(mode="read-only", layers={}))
-    at = echoing(tmp_path, recorder=Witnessed(recorder=audit, witnesses=(log_call,)))
+    audit = AuditLog.open(str(tmp_path / "state"), AuditContext(mode="read-only", layers={}))
+    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=audit, observers=(log_call,)))
     results = [
-        await at.call("echo", {"word": word}, Person(), Manner(call_id=given))
+        await at.call("echo", {"word": word}, Person(), CallOptions(call_id=given))
         for word in ("x", "none", "bug")
     ]
     audit.close()
@@ -119,26 +120,26 @@ async def test_the_client_gets_the_id_back(era: str, tmp_path: Path) -> None:
 class Full:
     """A recorder that has no room."""
 
-    def begin(self, call: Call) -> str | None:
+    async def begin(self, call: Call) -> str | None:
         return "no room"
 
-    def end(self, call: Call) -> str | None:
+    async def end(self, call: Call) -> str | None:
         raise AssertionError
 
 
 class Late:
     """A recorder that finds out at the end that it has none."""
 
-    def begin(self, call: Call) -> str | None:
+    async def begin(self, call: Call) -> str | None:
         return None
 
-    def end(self, call: Call) -> str | None:
+    async def end(self, call: Call) -> str | None:
         return "withheld"
 
 
 async def test_what_was_not_run_is_told_to_nobody(tmp_path: Path) -> None:
     told: list[Call] = []
-    at = echoing(tmp_path, recorder=Witnessed(recorder=Full(), witnesses=(told.append,)))
+    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=Full(), observers=(told.append,)))
     result = await at.call("echo", {}, Person())
     assert (result.text, result.error) == ("no room", "unavailable")
     assert (len(result.call_id), told) == (16, [])
@@ -146,23 +147,119 @@ async def test_what_was_not_run_is_told_to_nobody(tmp_path: Path) -> None:
 
 async def test_what_ran_is_told_also_where_its_answer_is_withheld(tmp_path: Path) -> None:
     told: list[Call] = []
-    at = echoing(tmp_path, recorder=Witnessed(recorder=Late(), witnesses=(told.append,)))
+    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=Late(), observers=(told.append,)))
     assert (await at.call("echo", {}, Person())).text == "withheld"
     assert [call.tool for call in told] == ["echo"]
 
 
 async def test_a_call_can_be_told_without_being_kept(tmp_path: Path) -> None:
     told: list[Call] = []
-    at = echoing(tmp_path, recorder=Witnessed(recorder=None, witnesses=(told.append,)))
+    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=None, observers=(told.append,)))
     assert (await at.call("echo", {}, Person())).error is None
     assert [call.outcome for call in told] == ["output"]
 
 
+def failing(_: Call) -> None:
+    raise ZeroDivisionError("of the observer")
+
+
+@pytest.mark.parametrize("word", ["x", "none", "bug"])
+async def test_an_observer_that_fails_costs_neither_the_answer_nor_the_record(
+    word: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[Call] = []
+    audit = AuditLog.open(str(tmp_path / "state"), AuditContext(mode="read-only", layers={}))
+    plain = await echoing(tmp_path).call("echo", {"word": word}, Person())
+    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=audit, observers=(failing, seen.append)))
+    result = await at.call("echo", {"word": word}, Person())
+    audit.close()
+    (file,) = (tmp_path / "state/audit").glob("*.jsonl")
+    (line,) = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    assert (result.error, line["outcome"]) == (plain.error, plain.error or "output")
+    assert line["call"] == result.call_id
+    assert [call.id for call in seen] == [result.call_id]
+    assert "ZeroDivisionError: of the observer" in caplog.text
+    assert result.call_id in caplog.text
+
+
+async def test_an_observer_that_fails_does_not_stop_a_cancellation(tmp_path: Path) -> None:
+    async def forever(_: Args, __: Runtime) -> Output:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    at = replace(
+        dispatcher(machine(tmp_path), tool(forever, name="forever")),
+        recorder=CompositeRecorder(recorder=None, observers=(failing,)),
+    )
+    with anyio.move_on_after(0.05) as scope:
+        await at.call("forever", {}, Person())
+    assert scope.cancelled_caught
+
+
+class Broken:
+    """A recorder that fails in a way that it does not know of itself."""
+
+    def __init__(self, stage: str) -> None:
+        self.stage = stage
+
+    async def begin(self, call: Call) -> str | None:
+        if self.stage == "begin":
+            raise ZeroDivisionError("of the recorder")
+        return None
+
+    async def end(self, call: Call) -> str | None:
+        raise ZeroDivisionError("of the recorder")
+
+
+@pytest.mark.parametrize(("stage", "runs"), [("begin", 0), ("end", 1)])
+async def test_a_recorder_that_fails_keeps_the_call_from_running_or_its_answer_back(
+    stage: str, runs: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran: list[str] = []
+
+    async def run(_: Args, __: Runtime) -> Output:
+        ran.append("ran")
+        return Output("the answer")
+
+    at = replace(dispatcher(machine(tmp_path), tool(run, name="run")), recorder=Broken(stage))
+    result = await at.call("run", {}, Person())
+    assert (result.error, len(ran)) == ("unavailable", runs)
+    assert "the answer" not in result.text
+    assert "of the recorder" not in result.text
+    assert result.call_id in result.text
+    assert "ZeroDivisionError: of the recorder" in caplog.text
+
+
+FAILING_LOG = """
+import logging
+from mcp_toolserver.custom_tools import define_tool
+
+def fail(record):
+    raise ZeroDivisionError("of the observer")
+
+logging.getLogger("mcp_toolserver.telemetry.call_log").addFilter(fail)
+TOOLS = [define_tool("unused", "Do nothing.", lambda context: "", is_read_only=True)]
+"""
+
+
+async def test_a_server_answers_and_records_calls_although_their_log_fails(tmp_path: Path) -> None:
+    tools, config = tmp_path / "own.py", tmp_path / "config.toml"
+    tools.write_text(FAILING_LOG, encoding="utf-8")
+    config.write_text(f"tool-files = [{json.dumps(str(tools))}]", encoding="utf-8")
+    setup = started(tmp_path, "--log-level", "info", "--config", str(config))
+    async with connected(setup) as client:
+        result = await client.call_tool("read_file", {"path": SECRET})
+    assert not result.is_error
+    assert "text" in text(result)
+    (file,) = (setup.home / "state/audit").glob("*.jsonl")
+    assert [json.loads(line)["tool"] for line in file.read_bytes().splitlines()] == ["read_file"]
+
+
 def test_a_line_is_written_from_level_info_on() -> None:
     for level in ("debug", "info"):
-        assert log_call in witnesses(level)
+        assert log_call in observers(level)
     for level in ("warning", "error"):
-        assert log_call not in witnesses(level)
+        assert log_call not in observers(level)
 
 
 # --- lines -----------------------------------------------------------------------------------------------
@@ -172,17 +269,19 @@ async def test_a_line_says_what_became_of_the_call_and_nothing_that_was_sent(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, LOGGER)
-    at = echoing(tmp_path, recorder=Witnessed(recorder=None, witnesses=(log_call,)))
-    await at.call("echo", {"word": SECRET}, Person(name="evil\x1b[2J\n\u202e"), Manner(call_id=CLIENTS_OWN))
+    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=None, observers=(log_call,)))
+    await at.call(
+        "echo", {"word": SECRET}, Person(name="evil\x1b[2J\n\u202e"), CallOptions(call_id=CLIENTS_OWN)
+    )
     with pytest.raises(UnknownTool):
         await at.call(SECRET, {}, Person())
     known, unknown = caplog.records
     assert SECRET not in caplog.text
     assert known.getMessage().isprintable()
     assert known.getMessage().isascii()
-    facts = known.__dict__["facts"]
-    assert facts["duration_ms"] > 0
-    assert facts | {"duration_ms": 0} == {
+    call_fields = known.__dict__["facts"]
+    assert call_fields["duration_ms"] > 0
+    assert call_fields | {"duration_ms": 0} == {
         "tool": "echo", "permission": "read-only", "verdict": "allowed", "outcome": "output",
         "duration_ms": 0, "bytes": len(SECRET) + 2, "call_id": CLIENTS_OWN,
         "client": "evil\x1b[2J\n\u202e",
@@ -298,7 +397,7 @@ async def test_the_span_of_a_request_tells_of_the_call(
 ) -> None:
     spans, _ = exported
     spans.clear()
-    at = echoing(tmp_path, recorder=Witnessed(recorder=None, witnesses=witnesses("warning")))
+    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=None, observers=observers("warning")))
     async with Client(build(Handlers(dispatcher=at, ask_seconds=5), ""), mode=era) as client:
         await client.call_tool("echo", {"word": SECRET}, meta=META)
     found = [span for span in spans.get_finished_spans() if "mcp_toolserver.tool" in (span.attributes or {})]
@@ -325,7 +424,7 @@ async def test_calls_are_counted_and_measured(
 ) -> None:
     _, reader = exported
     reader.get_metrics_data()
-    at = echoing(tmp_path, recorder=Witnessed(recorder=None, witnesses=witnesses("warning")))
+    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=None, observers=observers("warning")))
     for word in ("one", "two", "none"):
         await at.call("echo", {"word": word}, Person())
     with pytest.raises(UnknownTool):
@@ -355,10 +454,10 @@ async def test_calls_are_counted_and_measured(
 
 UNTRACED = """
 import sys
-import mcp_toolserver.serving, mcp_toolserver.assembly, mcp_toolserver.server
-from mcp_toolserver.observe import traced, witnesses
-assert not traced()
-assert witnesses("warning") == ()
+import mcp_toolserver.app.serve, mcp_toolserver.app.compose, mcp_toolserver.main
+from mcp_toolserver.telemetry import is_tracing, observers
+assert not is_tracing()
+assert observers("warning") == ()
 print([name for name in sys.modules if "observe." in name or name.startswith("opentelemetry.sdk")])
 """
 
@@ -368,7 +467,7 @@ def test_nothing_of_it_is_imported_unless_it_is_asked_for() -> None:
         [sys.executable, "-c", UNTRACED], capture_output=True, encoding="utf-8", timeout=60, check=True
     )
     assert done.stdout.strip() == "[]"
-    assert traced()
+    assert is_tracing()
 
 
 @pytest.mark.parametrize(
@@ -389,7 +488,7 @@ def test_without_the_package_the_log_says_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
-    caplog.set_level(logging.INFO, "mcp_toolserver.observe.exporting")
+    caplog.set_level(logging.INFO, "mcp_toolserver.telemetry.otel_setup")
     start({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"})()
     assert "mcp-toolserver[otel]" in caplog.text
 
@@ -409,6 +508,22 @@ async def test_a_server_exports_as_the_variables_say_and_sends_the_rest_at_its_e
     assert f'"trace_id": "0x{TRACE}"' in said
     assert "no exporter 'missing' is installed" in said
     assert SECRET not in said
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        pytest.param({"OTEL_BSP_MAX_QUEUE_SIZE": "-1"}, id="spans"),
+        pytest.param({"OTEL_METRIC_EXPORT_INTERVAL": "-5"}, id="metrics"),
+    ],
+)
+async def test_a_setting_that_telemetry_cannot_use_is_logged_and_does_not_stop_the_server(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    exporters = {"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "console"}
+    said = await lines_of(started(tmp_path, **exporters, **environ))
+    (line,) = [line for line in said if "nothing is exported" in line]
+    assert "ValueError" in line
 
 
 async def test_an_address_alone_asks_for_the_otlp_exporter(tmp_path: Path) -> None:

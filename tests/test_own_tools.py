@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.capabilities.prices import Capability, Permission
+from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.custom_tools.load import load_custom_tools
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.library.loading import own_tools
-from mcp_toolserver.policy.level import level
-from mcp_toolserver.registry import Entry
+from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.policy.required_permission import level
 from mcp_toolserver.settings import load
 from tests.live import Setup, connected, text
 
 SHOUT = """
-from mcp_toolserver.library import define_tool
+from mcp_toolserver.custom_tools import define_tool
 
 print("loading")
 TOOLS = [define_tool("shout", "Say it loudly.", lambda args, _: args["word"].upper(),
@@ -25,7 +25,7 @@ TOOLS = [define_tool("shout", "Say it loudly.", lambda args, _: args["word"].upp
 """
 
 NATIVE = """
-from mcp_toolserver.spec import Args, Output, Runtime, ToolSpec
+from mcp_toolserver.tool_spec import Args, Output, Runtime, ToolSpec
 from mcp_toolserver.tool import Capability, Field, Permission, WorkspacePath
 
 class Count(Args):
@@ -57,7 +57,7 @@ def test_a_file_gives_what_it_assigns_and_prints_nothing_to_a_client(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = [written(tmp_path, SHOUT), written(tmp_path, NATIVE, "native.py")]
-    entries = own_tools(files, (), ())
+    entries = load_custom_tools(files, (), ())
     assert names(entries) == ["shout", "count_bytes"]
     assert {entry.toolset for entry in entries} == {"user"}
     printed = capsys.readouterr()
@@ -71,8 +71,8 @@ def test_a_file_gives_what_it_assigns_and_prints_nothing_to_a_client(
         pytest.param("1 / 0", "ZeroDivisionError", id="exception"),
         pytest.param("raise SystemExit(0)", "SystemExit", id="exit"),
         pytest.param("x = 1", "assigns nothing to TOOLS", id="nothing"),
-        pytest.param("TOOLS = [1]", "int is no tool", id="no-tool"),
-        pytest.param("TOOLS = 1", "int is no tool", id="no-list"),
+        pytest.param("TOOLS = [1]", "int is not a tool", id="no-tool"),
+        pytest.param("TOOLS = 1", "int is not a tool", id="no-list"),
         pytest.param(SHOUT.replace('"shout"', '"no name"'), "cannot be loaded", id="name"),
         pytest.param(NATIVE.replace("FS_READ", "FS_WRITE"), "does not cover fs_write", id="too-cheap"),
         pytest.param(NATIVE.replace('"Count the bytes of a file."', '""'), "characters", id="description"),
@@ -83,7 +83,7 @@ def test_a_file_gives_what_it_assigns_and_prints_nothing_to_a_client(
 )
 def test_a_file_without_tools_stops_the_start(content: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=says):
-        own_tools([written(tmp_path, content)], (), ())
+        load_custom_tools([written(tmp_path, content)], (), ())
 
 
 def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
@@ -91,15 +91,15 @@ def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
     for mode in (0o664, 0o646):
         os.chmod(path, mode)
         with pytest.raises(SettingsError, match="nobody else"):
-            own_tools([path], (), ())
+            load_custom_tools([path], (), ())
 
 
 def test_what_is_no_file_or_too_long_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     os.truncate(written(tmp_path, "", "long.py"), 11 * 1024 * 1024)
-    for name, says in (("none.py", "cannot be read"), ("fifo", "regular file"), ("long.py", "too long")):
+    for name, says in (("none.py", "cannot be read"), ("fifo", "regular file"), ("long.py", "too large")):
         with pytest.raises(SettingsError, match=says):
-            own_tools([str(tmp_path / name)], (), ())
+            load_custom_tools([str(tmp_path / name)], (), ())
 
 
 def test_a_file_inside_a_root_is_refused_also_by_a_link_in_or_out(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_file_inside_a_root_is_refused_also_by_a_link_in_or_out(tmp_path: Path
 
 def test_walls_around_commands_make_no_tool_of_ones_own_cheaper(tmp_path: Path) -> None:
     native = NATIVE.replace("FS_READ", "PROCESS").replace("READ_ONLY", "DANGER_FULL_ACCESS")
-    (entry,) = own_tools([written(tmp_path, native)], (), ())
+    (entry,) = load_custom_tools([written(tmp_path, native)], (), ())
     assert level(entry.spec, {Capability.PROCESS: Permission.READ_ONLY}) is Permission.DANGER_FULL_ACCESS
 
 
@@ -154,15 +154,15 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path
 
 def test_a_package_that_is_named_gives_its_tools(installed: Path) -> None:
     package(installed, "acme_one")
-    assert names(own_tools((), ["acme"], ())) == ["shout"]
+    assert names(load_custom_tools((), ["acme"], ())) == ["shout"]
     assert "acme_one" in sys.modules
 
 
 def test_a_package_that_is_not_named_gives_nothing_and_is_not_imported(installed: Path) -> None:
     package(installed, "acme_two")
-    assert own_tools((), (), ()) == ()
+    assert load_custom_tools((), (), ()) == ()
     with pytest.raises(SettingsError, match="there are: acme"):
-        own_tools((), ["other"], ())
+        load_custom_tools((), ["other"], ())
     assert "acme_two" not in sys.modules
 
 
@@ -170,13 +170,13 @@ def test_two_packages_under_one_name_are_refused(installed: Path) -> None:
     package(installed, "acme_three")
     package(installed, "acme_four")
     with pytest.raises(SettingsError, match="2 installed packages"):
-        own_tools((), ["acme"], ())
+        load_custom_tools((), ["acme"], ())
 
 
 def test_a_package_inside_a_root_is_refused_before_it_is_imported(installed: Path) -> None:
     package(installed, "acme_five")
     with pytest.raises(SettingsError, match="inside a root"):
-        own_tools((), ["acme"], [str(installed)])
+        load_custom_tools((), ["acme"], [str(installed)])
     assert "acme_five" not in sys.modules
 
 
@@ -189,7 +189,7 @@ def test_a_module_inside_a_root_is_refused_although_its_package_is_elsewhere(
     (installed / "acme_six.py").rename(root / "acme_six.py")
     monkeypatch.syspath_prepend(root)
     with pytest.raises(SettingsError, match="inside a root"):
-        own_tools((), ["acme"], [str(root)])
+        load_custom_tools((), ["acme"], [str(root)])
     assert "acme_six" not in sys.modules
 
 
@@ -197,7 +197,7 @@ def test_a_module_inside_a_root_is_refused_although_its_package_is_elsewhere(
 def test_a_package_that_does_not_hold_what_it_offers_stops_the_start(offers: str, installed: Path) -> None:
     package(installed, "acme_seven", offers=offers)
     with pytest.raises(SettingsError, match="cannot be loaded"):
-        own_tools((), ["acme"], ())
+        load_custom_tools((), ["acme"], ())
 
 
 # --- a real server ---------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def test_a_package_that_does_not_hold_what_it_offers_stops_the_start(offers: str
 
 REACHING = """
 import os, socket, subprocess
-from mcp_toolserver.library import define_tool
+from mcp_toolserver.custom_tools import define_tool
 
 def write(args, context):
     with open(args["path"], "w", encoding="utf-8") as file:
@@ -264,13 +264,13 @@ async def test_in_workspace_write_its_code_can_write_the_roots_and_nothing_else(
 
 
 async def test_a_name_that_the_server_has_stops_the_start(tmp_path: Path) -> None:
-    from mcp_toolserver.assembly import assemble
-    from mcp_toolserver.runtime.found_programs import Found
+    from mcp_toolserver.app.compose import assemble
+    from mcp_toolserver.runtime.executables import HostExecutables
 
     setting = setup(tmp_path, "read-only", SHOUT.replace('"shout"', '"Read"'))
     settings = load([*setting.command[3:]], {}).settings
     with pytest.raises(SettingsError, match="'Read'"):
-        assemble(settings, None, Found(), held_by=None)
+        assemble(settings, None, HostExecutables(), held_by=None)
 
 
 @pytest.mark.parametrize(("network", "reaches"), [("fetch", True), ("none", False)])

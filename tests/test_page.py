@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text import page as module
-from mcp_toolserver.text.page import Page, page
+from mcp_toolserver.text.lines import page as module
+from mcp_toolserver.text.lines.page import Page, page
 
 PLENTY = 1_000_000
 

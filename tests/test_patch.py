@@ -1,4 +1,4 @@
-"""Reading patches and applying them to texts, beside what git and patch make of them."""
+"""Reading patches and applying them to texts, besides what git and patch make of them."""
 
 import shutil
 import subprocess
@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
-from mcp_toolserver.text.diff import unified
-from mcp_toolserver.text.patch import Patch, Section
-from mcp_toolserver.text.patch_apply import Applied, apply_hunks
-from mcp_toolserver.text.patch_files import Plan, plan
-from mcp_toolserver.text.patch_names import git_names, name
-from mcp_toolserver.text.patch_parse import parse
+from mcp_toolserver.text.edit.unified_diff import unified
+from mcp_toolserver.text.patch.apply import Applied, apply_hunks
+from mcp_toolserver.text.patch.file_names import git_names, name
+from mcp_toolserver.text.patch.model import Patch, Section
+from mcp_toolserver.text.patch.parse import parse
+from mcp_toolserver.text.patch.plan import Plan, plan
 
 HEAD = "--- a/f\n+++ b/f\n"
 

@@ -14,8 +14,8 @@ import pytest
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 
-from mcp_toolserver.protocol import pipes
-from mcp_toolserver.protocol.pipes import PipeReader, PipeWriter
+from mcp_toolserver.protocol.stdio import pipe_transport
+from mcp_toolserver.protocol.stdio.pipe_transport import PipeReader, PipeWriter
 from tests.live import Setup, connected, text
 
 
@@ -51,7 +51,7 @@ class Wire:
 async def wired() -> AsyncGenerator[Wire]:
     source, to_server = os.pipe()
     from_server, target = os.pipe()
-    reader, writer = await pipes.over(source, target)
+    reader, writer = await pipe_transport.open_pipes(source, target)
     with anyio.fail_after(10):
         yield Wire(reader, writer, to_server, from_server)
     async with reader, writer:
@@ -63,9 +63,6 @@ async def wired() -> AsyncGenerator[Wire]:
 
 def request(method: str, number: int = 1, **params: Any) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}) + "\n"
-
-
-ENVELOPE: dict[str, Any] = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}
 
 
 async def test_every_line_is_a_message_and_the_end_of_input_is_the_end() -> None:
@@ -97,7 +94,7 @@ async def test_what_is_no_message_is_answered_and_the_next_is_read(line: str | b
 async def test_a_message_that_is_too_long_is_refused_and_the_next_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pipes, "LONGEST", 1000)
+    monkeypatch.setattr(pipe_transport, "LONGEST", 1000)
     async with wired() as wire:
         wire.say("x" * 5000, "\n", request("next"), "x" * 5000)
         wire.hang_up()
@@ -126,46 +123,6 @@ async def test_a_request_that_cannot_be_read_is_answered_by_its_id(
         wire.hang_up()
         assert await wire.names() == ["next"]
         assert (await wire.heard())["id"] == request_id
-
-
-async def test_the_first_message_tells_the_era_and_is_still_to_be_read() -> None:
-    async with wired() as wire:
-        wire.say(request("initialize"), request("ping"))
-        wire.hang_up()
-        assert await wire.reader.opening() == "handshake"
-        assert await wire.names() == ["initialize", "ping"]
-
-
-@pytest.mark.parametrize("first", ["server/discover", "tools/list"])
-async def test_any_other_opening_is_not_a_handshake(first: str) -> None:
-    async with wired() as wire:
-        wire.say(request(first, **ENVELOPE), request("ping", **ENVELOPE))
-        wire.hang_up()
-        assert await wire.reader.opening() == "envelope"
-        assert await wire.names() == [first, "ping"]
-
-
-async def test_a_notification_tells_no_era() -> None:
-    async with wired() as wire:
-        wire.say('{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
-        wire.hang_up()
-        assert await wire.reader.opening() == "unknown"
-
-
-async def test_nothing_at_all_is_not_a_handshake() -> None:
-    async with wired() as wire:
-        wire.hang_up()
-        assert await wire.reader.opening() == "unknown"
-
-
-async def test_after_a_handshake_a_request_of_the_newer_era_is_refused_by_its_id() -> None:
-    async with wired() as wire:
-        wire.say(request("initialize"), request("tools/list", 7, **ENVELOPE), request("ping"))
-        wire.hang_up()
-        assert await wire.reader.opening() == "handshake"
-        assert await wire.names() == ["initialize", "ping"]
-        answer = await wire.heard()
-        assert (answer["id"], answer["error"]["code"]) == (7, -32600)
 
 
 async def test_the_writer_waits_while_the_client_does_not_read() -> None:
@@ -197,8 +154,8 @@ def test_only_pipes_and_sockets_are_waited_for(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     file = os.open(tmp_path / "f", os.O_RDWR | os.O_CREAT)
     try:
-        assert pipes.are_pipes(reading, writing)
-        assert not pipes.are_pipes(reading, file)
+        assert pipe_transport.are_pipes(reading, writing)
+        assert not pipe_transport.are_pipes(reading, file)
         assert stat.S_ISREG(os.fstat(file).st_mode)
     finally:
         for descriptor in (reading, writing, file):

@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.capabilities.prices import PRICES, Capability, Permission
+from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.policy.level import level
-from mcp_toolserver.policy.narrowing import Narrowing
-from mcp_toolserver.policy.rules import Policy, Request, Rule, Vocabulary, parse
-from mcp_toolserver.policy.watchdog import commands, watch
-from mcp_toolserver.spec import Args, Output, Runtime, ToolSpec
+from mcp_toolserver.policy.client_restrictions import ClientRestrictions
+from mcp_toolserver.policy.dangerous_commands import dangerous_command_check, first_objection
+from mcp_toolserver.policy.required_permission import level
+from mcp_toolserver.policy.rules import Policy, Request, Rule, RuleContext, by_reach, parse
+from mcp_toolserver.tool_spec import Args, Output, Runtime, ToolSpec
+from tests.workbench import required
 
 READ, WRITE, DANGER = Permission
 
@@ -21,7 +22,7 @@ NAMES = {
     "Write": "write_file",
     "bash": "bash",
 }
-WORDS = Vocabulary(canonical=NAMES.__getitem__, commands=frozenset({"bash"}))
+WORDS = RuleContext(canonical=NAMES.__getitem__, commands=frozenset({"bash"}))
 
 
 def rules(*texts: str) -> tuple[Rule, ...]:
@@ -131,12 +132,73 @@ def test_rules_match_what_they_say(rule: str, subject: str, expected: bool) -> N
 
 @pytest.mark.parametrize(
     "text",
-    ["", "Nope(x)", "write_file(x", "write_file x", "write_file(" + "{a,b}" * 12 + ")"],
-    ids=["empty", "unknown", "open", "no-parentheses", "explosive"],
+    ["", "Nope(x)", "write_file(x", "write_file x", "write_file(" + "{a,b}" * 12 + ")", "capability:nope"],
+    ids=["empty", "unknown", "open", "no-parentheses", "explosive", "unknown-capability"],
 )
 def test_a_rule_that_cannot_be_understood_stops_the_start(text: str) -> None:
     with pytest.raises(SettingsError, match="rule"):
         parse(text, WORDS)
+
+
+def edit(path: str, *needs: Capability) -> Request:
+    return Request(tool="edit_file", level=WRITE, subjects=((path,),), needs=frozenset(needs))
+
+
+def test_a_rule_on_a_capability_is_about_every_tool_that_needs_it() -> None:
+    denying = policy(deny=("capability:fs_write(*.lock)",))
+    assert denying.decide(edit("a/uv.lock", Capability.FS_WRITE)).action == "refuse"
+    assert denying.decide(edit("a/uv.lock", Capability.FS_WRITE, Capability.FETCH)).action == "refuse"
+    assert denying.decide(edit("a/uv.py", Capability.FS_WRITE)).action == "run"
+    assert denying.decide(edit("a/uv.lock", Capability.FS_READ)).action == "run"
+    asking = policy(ask=("capability:process(git push:*)",))
+    pushing = Request(
+        tool="other_shell",
+        level=WRITE,
+        subjects=(("git  push",),),
+        needs=frozenset({Capability.PROCESS}),
+    )
+    assert asking.decide(pushing).action == "ask"
+
+
+def test_a_rule_that_allows_a_capability_is_about_tools_that_need_nothing_else() -> None:
+    careful = policy(WRITE, READ, allow=("capability:fs_write(docs/**)",))
+    assert careful.decide(edit("docs/a", Capability.FS_WRITE)).action == "run"
+    assert careful.decide(edit("src/a", Capability.FS_WRITE)).action == "ask"
+    assert careful.decide(edit("docs/a", Capability.FS_WRITE, Capability.FETCH)).action == "ask"
+
+
+def test_a_rule_on_the_web_is_about_addresses() -> None:
+    denying = policy(deny=("capability:fetch(example.com)",))
+    fetching = Request(
+        tool="any",
+        level=READ,
+        subjects=(("https://example.com/a",),),
+        needs=frozenset({Capability.FETCH}),
+    )
+    assert denying.decide(fetching).action == "refuse"
+
+
+def test_a_rule_on_other_text_sees_no_words() -> None:
+    words = RuleContext(canonical=lambda name: name, commands=frozenset(), texts=frozenset({"ask"}))
+    for text, subject, expected in (
+        ("ask(it's:*)", "it's late", True),
+        ("ask(it's:*)", "it's", True),
+        ("ask(it's)", "it's late", False),
+    ):
+        careful = Policy(ceiling=WRITE, granted=READ, allow=(parse(text, words),))
+        assert (careful.decide(request("ask", subject)).action == "run") is expected
+
+
+def test_commands_are_kept_to_deny_rules_on_reading_and_to_no_other_tools_rules() -> None:
+    deny = ("Read(secrets/**)", "*(*.key)", "Write(*.lock)", "bash(git push:*)", "Unknown(x)", "Write")
+    hiding, tools_only = by_reach(deny, WORDS)
+    assert hiding == ("Read(secrets/**)", "*(*.key)")
+    assert tools_only == ("Write(*.lock)", "Unknown(x)", "Write")
+
+
+def test_the_patterns_that_hide_are_those_of_deny_rules_on_reading() -> None:
+    hiding = policy(deny=("Read(secrets/**)", "*(*.key)", "Write(*.lock)", "*(https://x.example)"))
+    assert hiding.hidden_patterns == ("secrets/**", "*.key")
 
 
 def test_a_deny_rule_on_reading_hides_the_file() -> None:
@@ -146,6 +208,8 @@ def test_a_deny_rule_on_reading_hides_the_file() -> None:
     assert not hiding.hides(("src/key", "/w/src/key"))
     assert not policy(deny=("bash",)).hides_anything
     assert policy(deny=("*(secrets/**)",)).hides(("secrets/key",))
+    assert policy(deny=("capability:fs_read(secrets/**)",)).hides(("secrets/key",))
+    assert not policy(deny=("capability:fs_write(secrets/**)",)).hides_anything
 
 
 async def _nothing(_args: Args, _rt: Runtime) -> Output:
@@ -160,18 +224,18 @@ def spec(permission: Permission, *needs: Capability) -> ToolSpec:
 
 
 def test_a_tool_gets_cheaper_or_dearer_with_what_it_needs() -> None:
-    confined = {**PRICES, Capability.PROCESS: READ}
-    unconfined = {**PRICES, Capability.JOBS: DANGER}
-    assert level(spec(DANGER, Capability.PROCESS), PRICES) is DANGER
+    confined = {**required(*Capability), Capability.PROCESS: READ}
+    unconfined = {**required(*Capability), Capability.JOBS: DANGER}
+    assert level(spec(DANGER, Capability.PROCESS), required(*Capability)) is DANGER
     assert level(spec(DANGER, Capability.PROCESS), confined) is READ
     assert level(spec(READ, Capability.JOBS), unconfined) is DANGER
-    assert level(spec(READ), PRICES) is READ
+    assert level(spec(READ), required(*Capability)) is READ
 
 
 def test_a_tool_that_is_dearer_than_its_needs_stays_so() -> None:
-    confined = {**PRICES, Capability.PROCESS: READ}
+    confined = {**required(*Capability), Capability.PROCESS: READ}
     assert level(spec(DANGER, Capability.FS_READ), confined) is DANGER
-    assert level(spec(WRITE), PRICES) is WRITE
+    assert level(spec(WRITE), required(*Capability)) is WRITE
 
 
 CATASTROPHES = [
@@ -186,19 +250,19 @@ HARMLESS = [
 
 @pytest.mark.parametrize("command", CATASTROPHES)
 def test_the_watchdog_stops_catastrophes_in_any_part(command: str) -> None:
-    objections = (commands(frozenset({"bash"})),)
-    assert watch(objections, request("bash", f"cd x && {command}", command))
-    assert watch(objections, request("write_file", command)) is None
+    objections = (dangerous_command_check(frozenset({"bash"})),)
+    assert first_objection(objections, request("bash", f"cd x && {command}", command))
+    assert first_objection(objections, request("write_file", command)) is None
 
 
 @pytest.mark.parametrize("command", HARMLESS)
 def test_the_watchdog_lets_ordinary_commands_pass(command: str) -> None:
-    assert watch((commands(frozenset({"bash"})),), request("bash", command)) is None
+    assert first_objection((dangerous_command_check(frozenset({"bash"})),), request("bash", command)) is None
 
 
 def test_a_clients_own_ceiling_lowers_that_of_a_call_and_never_raises_it() -> None:
     written = Request(tool="write_file", level=WRITE, subjects=(("a",),))
-    lowered = policy(WRITE).under(Narrowing(named="x", ceiling=READ))
+    lowered = policy(WRITE).under(ClientRestrictions(named="x", ceiling=READ))
     assert lowered.decide(written).action == "refuse"
     own = policy(READ)
-    assert own.under(Narrowing(named="x", ceiling=DANGER)) is own
+    assert own.under(ClientRestrictions(named="x", ceiling=DANGER)) is own

@@ -1,5 +1,6 @@
 """Commands as the server runs them: output, time, the background, and programs of our own."""
 
+import errno
 import os
 import signal
 from collections.abc import AsyncGenerator, Generator
@@ -14,11 +15,12 @@ from hypothesis import strategies as st
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.processes import Command, JobState
 from mcp_toolserver.errors import Conflict, NotFound, ToolError, Unavailable
-from mcp_toolserver.runtime.broker import Helper
-from mcp_toolserver.runtime.capture import Capture, CaptureLimits
-from mcp_toolserver.runtime.processes import CommandLimits, Commands
-from mcp_toolserver.runtime.programs import Programs
-from mcp_toolserver.text.utf8 import decode_page, without_cut_start
+from mcp_toolserver.runtime.processes.broker_client import Helper
+from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
+from mcp_toolserver.runtime.processes.helper_launcher import Programs
+from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits, Saved
+from mcp_toolserver.text.lines.utf8_stream import decode_page, without_cut_start
+from mcp_toolserver.text.shell.command_output import command_text
 from tests.processes import PATIENCE, Anywhere, Bench, Daemons, bench, broker, state, status, until
 
 SMALL = CommandLimits(capture=CaptureLimits(head=100, tail=50, file=1 << 20))
@@ -46,7 +48,7 @@ async def test_output_and_errors_come_in_the_order_written(here: Bench) -> None:
     job = await here.run(script)
     assert job.text == "out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3\n"
     assert (job.exit_status, job.reason, job.running) == (3, "exited", False)
-    assert (job.start, job.next_offset, job.total, job.handle, job.spill) == (0, 36, 36, "", None)
+    assert (job.start, job.next_offset, job.total, job.handle, job.saved_output) == (0, 36, 36, "", None)
 
 
 async def test_a_signal_is_told_as_a_shell_tells_it(here: Bench) -> None:
@@ -73,15 +75,15 @@ async def test_a_command_that_closes_its_output_still_counts_until_its_end(here:
 @pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 149, 150])
 async def test_output_within_the_limit_is_whole(small: Bench, size: int) -> None:
     job = await small.run(f"head -c {size} /dev/zero | tr '\\0' x")
-    assert (job.text, job.omitted, job.tail, job.spill) == ("x" * size, 0, "", None)
+    assert (job.text, job.omitted, job.tail, job.saved_output) == ("x" * size, 0, "", None)
 
 
 async def test_output_over_the_limit_shows_both_ends_and_keeps_all(small: Bench) -> None:
     job = await small.run("printf 'a%.0s' {1..100}; printf 'm'; printf 'z%.0s' {1..50}")
     assert (job.text, job.omitted, job.tail) == ("a" * 100, 1, "z" * 50)
-    assert job.spill is not None
-    assert job.spill.size == job.total == 151
-    assert Path(job.spill.path).read_text(encoding="utf-8") == "a" * 100 + "m" + "z" * 50
+    assert job.saved_output is not None
+    assert job.saved_output.size == job.total == 151
+    assert Path(job.saved_output.path).read_text(encoding="utf-8") == "a" * 100 + "m" + "z" * 50
 
 
 async def test_a_cut_does_not_split_a_character(small: Bench) -> None:
@@ -94,8 +96,8 @@ async def test_a_cut_does_not_split_a_character(small: Bench) -> None:
 async def test_binary_output_fits_although_it_grows(small: Bench) -> None:
     job = await small.run("head -c 120 /dev/zero | tr '\\0' '\\377'")
     assert (job.text, job.omitted, job.tail) == ("\ufffd" * 33, 120 - 33 - 16, "\ufffd" * 16)
-    assert job.spill is not None
-    assert Path(job.spill.path).read_bytes() == b"\xff" * 120
+    assert job.saved_output is not None
+    assert Path(job.saved_output.path).read_bytes() == b"\xff" * 120
     job = await small.run("head -c 400 /dev/zero | tr '\\0' '\\377'")
     assert (job.text, job.omitted, job.tail) == ("\ufffd" * 33, 400 - 33 - 16, "\ufffd" * 16)
 
@@ -103,8 +105,8 @@ async def test_binary_output_fits_although_it_grows(small: Bench) -> None:
 async def test_a_file_of_output_has_a_limit(small: Bench) -> None:
     job = await small.run("head -c 3000000 /dev/zero; echo end")
     assert job.total == 3_000_004
-    assert job.spill is not None
-    assert job.spill.size == os.stat(job.spill.path).st_size == 1 << 20
+    assert job.saved_output is not None
+    assert job.saved_output.size == os.stat(job.saved_output.path).st_size == 1 << 20
     assert job.tail.endswith("\0end\n")
 
 
@@ -124,8 +126,8 @@ async def test_much_output_costs_little_memory(here: Bench) -> None:
     job = await here.run("yes 'a line of text' | head -c 60000000")
     assert peak() - before < 20_000_000
     assert job.total == 60_000_000
-    assert job.spill is not None
-    assert os.stat(job.spill.path).st_size == 60_000_000
+    assert job.saved_output is not None
+    assert os.stat(job.saved_output.path).st_size == 60_000_000
 
 
 @pytest.mark.parametrize("case", [pytest.param("PROCRES10", id="PROCRES10")])
@@ -150,8 +152,8 @@ async def test_much_output_does_not_stall_the_server(here: Bench) -> None:
 class Full:
     """A private folder that cannot be written."""
 
-    def create(self) -> tuple[str, str, int]:
-        raise OSError("no space left")
+    def create(self, owner: str) -> Saved:
+        raise OSError(errno.ENOSPC, "no space left")
 
 
 async def test_output_that_cannot_be_kept_is_shown_all_the_same() -> None:
@@ -162,7 +164,9 @@ async def test_output_that_cannot_be_kept_is_shown_all_the_same() -> None:
             job = await made.run("head -c 1000 /dev/zero | tr '\\0' x")
         finally:
             await commands.aclose()
-    assert (job.text, job.omitted, job.tail, job.spill) == ("x" * 100, 850, "x" * 50, None)
+    assert (job.text, job.omitted, job.tail, job.saved_output) == ("x" * 100, 850, "x" * 50, None)
+    assert job.unsaved == "no space left"
+    assert "could not be saved, because no space left" in command_text(job)
 
 
 # --- time ------------------------------------------------------------------------------------------------
@@ -346,7 +350,7 @@ async def test_no_descriptor_is_left_open(here: Bench) -> None:
 
 async def test_folders_confine_where_commands_start(here: Bench, tmp_path: Path) -> None:
     class Nowhere(Anywhere):
-        def folder(self, path: CanonicalPath) -> int:
+        def open_dir(self, path: CanonicalPath) -> int:
             raise NotFound("no such folder")
 
     async def report(message: str) -> None: ...
@@ -380,7 +384,7 @@ async def test_a_program_is_read_as_it_prints(programs: Programs, cwd: int) -> N
     async with programs.open(shell("echo out; echo err >&2; exit 2"), cwd=cwd, timeout=5) as running:
         output = b"".join([chunk async for chunk in running.chunks()])
         end = await running.wait()
-        assert (output, running.complaints()) == (b"out\n", b"err\n")
+        assert (output, running.stderr()) == (b"out\n", b"err\n")
         assert (end.status, end.reason) == (2, "exited")
 
 
@@ -389,7 +393,7 @@ async def test_a_program_may_print_much_on_both_sides(programs: Programs, cwd: i
     async with programs.open(shell(script), cwd=cwd, timeout=5) as running:
         size = sum([len(chunk) async for chunk in running.chunks()])
         await running.wait()
-        assert (size, len(running.complaints())) == (3_000_000, 64 << 10)
+        assert (size, len(running.stderr())) == (3_000_000, 64 << 10)
 
 
 async def test_a_program_reads_what_it_is_given(programs: Programs, cwd: int, tmp_path: Path) -> None:

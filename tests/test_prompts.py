@@ -9,16 +9,16 @@ import pytest
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.capabilities.human import Question
+from mcp_toolserver.capabilities.user import Question
 from mcp_toolserver.errors import NobodyToAsk
-from mcp_toolserver.protocol.beside import _kept_back
-from mcp_toolserver.protocol.source import Visitor
-from mcp_toolserver.registry import discover
-from mcp_toolserver.runtime.found_programs import Found, find
+from mcp_toolserver.pipeline.registry import discover
+from mcp_toolserver.protocol.resources.feature import _kept_back
+from mcp_toolserver.protocol.resources.source import Visitor
+from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
 from mcp_toolserver.text.prompts import PROMPTS
-from tests.beside import ERAS, commanding, completed, place
 from tests.confinement import git
 from tests.processes import broker
+from tests.resource_clients import ERAS, commanding, completed, place
 
 ARGUMENTS = {
     "review-changes": {"base": "main", "path": "src"},
@@ -122,7 +122,7 @@ class Script:
 
 @eras
 async def test_further_prompts_stand_beside_the_servers_own(era: str, tmp_path: Path) -> None:
-    async with place(tmp_path, further={"prompts": (Script(),)}) as made, made.client(era) as client:
+    async with place(tmp_path, extra={"prompts": (Script(),)}) as made, made.client(era) as client:
         assert [one.name for one in (await client.list_prompts()).prompts] == [*ARGUMENTS, "mine"]
         assert words(await client.get_prompt("mine")) == "my words"
         reference = mcp.PromptReference(name="mine")
@@ -208,17 +208,17 @@ async def test_branches_are_proposed_where_there_is_a_tool_for_git(tmp_path: Pat
     git(root, "init", "-q", "-b", "main")
     git(root, "commit", "-q", "--allow-empty", "-m", "first")
     git(root, "branch", "feature/one")
-    found = find(("/usr/bin", "/bin"), (str(root),))
+    found = find_host_executables({"PATH": "/usr/bin:/bin"}, (str(root),))
     with broker("danger-full-access", *found.helpers) as started:
         async with place(tmp_path, at=started, found=found) as made, made.client() as client:
             assert sorted(await completed(client, "review-changes", "", "base")) == ["feature/one", "main"]
             assert await completed(client, "review-changes", "fe", "base") == ["feature/one"]
-    async with place(tmp_path, found=Found()) as made, made.client() as client:
+    async with place(tmp_path, found=HostExecutables()) as made, made.client() as client:
         assert await completed(client, "review-changes", "", "base") == []
 
 
 async def test_a_folder_that_is_no_repository_has_no_branches(tmp_path: Path) -> None:
-    found = find(("/usr/bin", "/bin"), ())
+    found = find_host_executables({"PATH": "/usr/bin:/bin"}, ())
     with broker("danger-full-access", *found.helpers) as started:
         async with place(tmp_path, at=started, found=found) as made, made.client() as client:
             assert await completed(client, "review-changes", "", "base") == []

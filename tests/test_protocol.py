@@ -4,19 +4,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import anyio
 import mcp_types as mcp
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
+from pydantic import FileUrl
 
-from mcp_toolserver.capabilities.prices import Permission
+from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.protocol import elicit
-from mcp_toolserver.protocol.beside import Beside
-from mcp_toolserver.protocol.elicit import Questions, Said
-from mcp_toolserver.protocol.factory import build
-from mcp_toolserver.protocol.guidance import Standing, instructions
+from mcp_toolserver.protocol.build_server import build
+from mcp_toolserver.protocol.elicitation import elicit
+from mcp_toolserver.protocol.elicitation.elicit import Questions, Said
 from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.instructions import Standing, instructions
+from mcp_toolserver.protocol.resources.feature import ResourceFeature
 from tests.live import text
 from tests.workbench import Args, Output, Runtime, dispatcher, machine, tool
 
@@ -27,7 +29,7 @@ NO = mcp.ElicitResult(action="decline")
 class Shelf:
     """Holds one long result."""
 
-    async def read(self, handle: str, limit: int) -> bytes:
+    async def read(self, handle: str, owner: str, limit: int) -> bytes:
         if handle != "known":
             raise NotFound("no such handle")
         return b"whole \xff" * (limit > 0)
@@ -45,9 +47,9 @@ def handlers(folder: Path, ask: Sequence[str] = ()) -> Handlers:
 
 
 def client(served: Handlers, **options: Any) -> Client:
-    beside = Beside(handlers=served, outputs=Shelf(), security="all of it")
+    feature = ResourceFeature(handlers=served, outputs=Shelf(), security="all of it")
     return Client(
-        build(served, "hello", [beside]), **{"mode": "legacy", "read_timeout_seconds": 10, **options}
+        build(served, "hello", [feature]), **{"mode": "legacy", "read_timeout_seconds": 10, **options}
     )
 
 
@@ -163,13 +165,30 @@ async def test_a_tampered_state_is_refused(tamper: Any, tmp_path: Path) -> None:
 # --- roots -----------------------------------------------------------------------------------------------
 
 
+def named(*folders: Path) -> mcp.ListRootsResult:
+    return mcp.ListRootsResult(roots=[mcp.Root(uri=FileUrl(folder.as_uri())) for folder in folders])
+
+
+def with_files(folder: Path) -> Handlers:
+    """A server of all tools on `folder/root`, which holds the folders `a` and `b` with a file `f` each."""
+    served = Handlers(dispatcher=dispatcher(machine(folder)), ask_seconds=5)
+    for name in "ab":
+        (folder / "root" / name).mkdir()
+        (folder / "root" / name / "f").write_text(name, encoding="utf-8")
+    return served
+
+
+async def read(connected: Client, path: str) -> str:
+    return text(await connected.call_tool("read_file", {"path": path})).removeprefix("1\t")
+
+
 async def test_a_client_is_asked_for_its_roots_once_and_again_when_they_change(tmp_path: Path) -> None:
     calls = 0
 
     async def roots(_: Any) -> mcp.ListRootsResult:
         nonlocal calls
         calls += 1
-        return mcp.ListRootsResult(roots=[])
+        return named(tmp_path / "root")
 
     async with client(handlers(tmp_path), list_roots_callback=roots) as connected:
         await connected.session.send_roots_list_changed()
@@ -181,12 +200,79 @@ async def test_a_client_is_asked_for_its_roots_once_and_again_when_they_change(t
         assert calls == 2
 
 
-async def test_a_client_that_fails_to_name_its_roots_has_no_opinion(tmp_path: Path) -> None:
-    async def broken(_: Any) -> mcp.ErrorData:
-        return mcp.ErrorData(code=-32603, message="no roots today")
+NO_FOLDERS = [
+    pytest.param([], id="none"),
+    pytest.param(["https://example.com/a"], id="no-file"),
+    pytest.param(["file://elsewhere/a"], id="of-another-machine"),
+    pytest.param(["file:///a%00b"], id="NUL"),
+    pytest.param(["file:///a%FF"], id="no-text"),
+    pytest.param(["file:///#a"], id="fragment"),
+    pytest.param(["file:///?a"], id="query"),
+    pytest.param([7], id="no-address"),
+]
 
-    async with client(handlers(tmp_path), list_roots_callback=broken) as connected:
-        assert text(await connected.call_tool("probe", {})) == "said"
+
+@pytest.mark.parametrize("uris", NO_FOLDERS)
+async def test_a_client_that_names_no_folder_has_none_until_it_does(uris: list[Any], tmp_path: Path) -> None:
+    answers = [
+        mcp.ListRootsResult.model_construct(roots=[mcp.Root.model_construct(uri=uri) for uri in uris]),
+        named(tmp_path / "root/a"),
+    ]
+
+    async def roots(_: Any) -> mcp.ListRootsResult:
+        return answers.pop(0)
+
+    async with client(with_files(tmp_path), list_roots_callback=roots) as connected:
+        refused = await connected.call_tool("read_file", {"path": str(tmp_path / "root/a/f")})
+        assert refused.is_error
+        assert "the client declares roots" in text(refused)
+        assert await read(connected, "f") == "a"
+        assert answers == []
+
+
+async def test_a_client_that_answers_with_an_error_has_no_roots_until_it_names_them(tmp_path: Path) -> None:
+    answers = [mcp.ErrorData(code=-32603, message="no roots today"), named(tmp_path / "root/a")]
+
+    async def roots(_: Any) -> mcp.ListRootsResult | mcp.ErrorData:
+        return answers.pop(0)
+
+    async with client(with_files(tmp_path), list_roots_callback=roots) as connected:
+        assert "roots/list was an error" in await read(connected, "a/f")
+        assert await read(connected, "f") == "a"
+
+
+async def test_a_client_that_answers_too_late_has_no_roots_until_it_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp_toolserver.protocol.client_roots._SECONDS", 0.05)
+    asked = 0
+
+    async def roots(_: Any) -> mcp.ListRootsResult:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            await anyio.sleep_forever()
+        return named(tmp_path / "root/a")
+
+    async with client(with_files(tmp_path), list_roots_callback=roots) as connected:
+        assert "did not answer roots/list" in await read(connected, "a/f")
+        monkeypatch.setattr("mcp_toolserver.protocol.client_roots._SECONDS", 5.0)
+        assert await read(connected, "f") == "a"
+
+
+async def test_roots_that_change_while_they_are_asked_for_are_asked_for_again(tmp_path: Path) -> None:
+    answers = [named(tmp_path / "root/a"), named(tmp_path / "root/b")]
+
+    async def roots(_: Any) -> mcp.ListRootsResult:
+        if len(answers) > 1:
+            await connected.session.send_roots_list_changed()
+            # The server has seen the notice when it answers this.
+            await connected.send_ping()
+        return answers.pop(0)
+
+    async with client(with_files(tmp_path), list_roots_callback=roots) as connected:
+        assert [await read(connected, "f") for _ in range(2)] == ["b", "b"]
+        assert answers == []
 
 
 async def test_a_modern_client_is_not_asked_for_roots(tmp_path: Path) -> None:

@@ -12,16 +12,16 @@ import httpx
 import pytest
 from mcp_types import CLIENT_INFO_META_KEY
 
-from mcp_toolserver.protocol.body import message_in
-from mcp_toolserver.protocol.checks import Head
-from mcp_toolserver.protocol.gate import LARGE_BODIES
-from mcp_toolserver.protocol.quota import Allowance, Pace, Quota
-from mcp_toolserver.protocol.refusal import FULL
+from mcp_toolserver.protocol.http.body import message_in
+from mcp_toolserver.protocol.http.errors import FULL
+from mcp_toolserver.protocol.http.gate import LARGE_BODIES
+from mcp_toolserver.protocol.http.request_checks import RequestHead
+from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RateLimiter, RequestLimits
 from tests.http_server import INITIALIZE, call, modern, open_session, serving, sse_session, status_of
 from tests.live import TOKEN, Setup
 from tests.live import serving as started
 
-POST = Head(method="POST", path="/mcp")
+POST = RequestHead(method="POST", path="/mcp")
 
 
 class Clock:
@@ -35,30 +35,30 @@ class Clock:
 
 
 def test_one_client_has_less_than_all_and_others_get_the_rest() -> None:
-    quota = Quota(Allowance(requests=3, of_one=2))
-    assert [quota.enter("a", "x") for _ in range(2)] == [None, None]
-    refused = quota.enter("a", "x")
+    limiter = ConcurrencyLimiter(RequestLimits(requests=3, of_one=2))
+    assert [limiter.acquire("a", "x") for _ in range(2)] == [None, None]
+    refused = limiter.acquire("a", "x")
     assert refused is not None
     assert (refused.status, refused.retry_seconds) == (429, 1)
     assert "2 requests" in refused.text
-    assert quota.enter("b", "x") is None
-    assert quota.enter("c", "x") == FULL
-    quota.leave("a")
-    assert quota.enter("c", "x") is None
+    assert limiter.acquire("b", "x") is None
+    assert limiter.acquire("c", "x") == FULL
+    limiter.release("a")
+    assert limiter.acquire("c", "x") is None
 
 
 def test_nothing_is_kept_of_clients_without_a_request() -> None:
-    quota = Quota(Allowance())
+    limiter = ConcurrencyLimiter(RequestLimits())
     for number in range(500):
-        assert quota.enter(str(number), "tools/call") is None
-        quota.leave(str(number))
-    assert (quota.in_progress, quota.clients) == (0, 0)
+        assert limiter.acquire(str(number), "tools/call") is None
+        limiter.release(str(number))
+    assert (limiter.in_progress, limiter.clients) == (0, 0)
 
 
 @pytest.mark.parametrize("per_minute", [1, 7, 60, 1000])
 def test_the_calls_of_a_minute_can_be_made_at_once_and_then_evenly(per_minute: int) -> None:
     clock = Clock()
-    pace = Pace(per_minute, clock)
+    pace = RateLimiter(per_minute, clock)
     assert [pace.take("a") for _ in range(per_minute)] == [0] * per_minute
     wait = pace.take("a")
     assert 0 < wait <= 60 / per_minute + 1
@@ -71,7 +71,7 @@ def test_the_calls_of_a_minute_can_be_made_at_once_and_then_evenly(per_minute: i
 
 
 def test_the_pace_of_few_clients_is_remembered() -> None:
-    pace = Pace(2, Clock())
+    pace = RateLimiter(2, Clock())
     for number in range(5000):
         pace.take(str(number))
     assert pace.clients <= 1024
@@ -79,12 +79,12 @@ def test_the_pace_of_few_clients_is_remembered() -> None:
 
 
 def test_only_calls_of_tools_are_paced() -> None:
-    quota = Quota(Allowance(per_minute=1), Clock())
-    assert quota.enter("a", "tools/call") is None
-    assert quota.enter("a", "tools/list") is None
-    refused = quota.enter("a", "tools/call")
+    limiter = ConcurrencyLimiter(RequestLimits(per_minute=1), Clock())
+    assert limiter.acquire("a", "tools/call") is None
+    assert limiter.acquire("a", "tools/list") is None
+    refused = limiter.acquire("a", "tools/call")
     assert refused is not None
-    assert (refused.status, refused.retry_seconds, quota.in_progress) == (429, 60, 2)
+    assert (refused.status, refused.retry_seconds, limiter.in_progress) == (429, 60, 2)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def named(name: str, tool: str) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 async def test_a_flood_over_http_is_refused_and_others_are_served() -> None:
-    allowance = Allowance(requests=4, of_one=2)
+    allowance = RequestLimits(requests=4, of_one=2)
     async with (
         serving(allowance=allowance) as server,
         server.http() as http,
@@ -130,7 +130,7 @@ async def test_a_flood_over_http_is_refused_and_others_are_served() -> None:
 
 async def test_each_session_is_a_client() -> None:
     async with (
-        serving(allowance=Allowance(requests=4, of_one=1)) as server,
+        serving(allowance=RequestLimits(requests=4, of_one=1)) as server,
         server.http() as http,
         anyio.create_task_group() as tasks,
     ):
@@ -143,7 +143,7 @@ async def test_each_session_is_a_client() -> None:
 
 
 async def test_calls_in_a_minute_are_bounded_over_http() -> None:
-    async with serving(allowance=Allowance(per_minute=2)) as server, server.http() as http:
+    async with serving(allowance=RequestLimits(per_minute=2)) as server, server.http() as http:
         session = await open_session(http)
         answers = [await http.post("/mcp", json=call("echo"), headers=session) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200, 200, 429]
@@ -151,7 +151,7 @@ async def test_calls_in_a_minute_are_bounded_over_http() -> None:
 
 
 async def test_calls_in_a_minute_are_bounded_over_sse() -> None:
-    async with serving(sse=True, allowance=Allowance(per_minute=1)) as server, server.http() as http:
+    async with serving(sse=True, allowance=RequestLimits(per_minute=1)) as server, server.http() as http:
         for _ in range(2):
             async with sse_session(http) as session:
                 await session.post(call("echo", 1))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.text.ranking import scores, weights, words
+from mcp_toolserver.text.bm25 import scores, weights, words
 
 
 @pytest.mark.parametrize(

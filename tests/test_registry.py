@@ -3,7 +3,7 @@
 import pytest
 
 from mcp_toolserver.errors import InvalidInput, RegistrationError, SettingsError, UnknownTool
-from mcp_toolserver.registry import Registry, discover
+from mcp_toolserver.pipeline.registry import Registry, discover
 from tests.generated import ENTRIES
 
 REGISTRY = Registry(ENTRIES)

@@ -13,17 +13,27 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
-from mcp_toolserver.capabilities.prices import Permission
+from mcp_toolserver.app.serve import mcp_server
+from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.protocol import resources
-from mcp_toolserver.protocol.source import LARGEST, Visitor
-from mcp_toolserver.protocol.sources import jobs
-from mcp_toolserver.protocol.sources.files import path_of
-from mcp_toolserver.runtime.processes import CommandLimits
-from mcp_toolserver.serving import mcp_server
-from tests.beside import ERAS, Place, background, commanding, completed, listed, place, read, refusal
+from mcp_toolserver.protocol.resources import resources
+from mcp_toolserver.protocol.resources.source import LARGEST, Visitor
+from mcp_toolserver.protocol.resources.sources import background_commands
+from mcp_toolserver.protocol.resources.sources.files import path_of
+from mcp_toolserver.runtime.processes.commands import CommandLimits
 from tests.following import following
 from tests.live import text
+from tests.resource_clients import (
+    ERAS,
+    Place,
+    background,
+    commanding,
+    completed,
+    listed,
+    place,
+    read,
+    refusal,
+)
 
 OWN = ["toolserver://security", "toolserver://config", "toolserver://todos"]
 PIXEL = b"\x89PNG\r\n\x1a\n\0rest"
@@ -184,9 +194,7 @@ async def test_what_a_call_left_is_listed_the_newest_first_and_can_be_read(era: 
 
 
 @eras
-async def test_what_another_client_left_is_not_listed_but_read_by_who_was_given_it(
-    era: str, tmp_path: Path
-) -> None:
+async def test_what_another_client_left_is_neither_listed_nor_read(era: str, tmp_path: Path) -> None:
     named = {"client_info": mcp.Implementation(name="another", version="1")}
     async with commanding(tmp_path) as made, made.client(era) as one, made.client(era, **named) as other:
         handle = await background(one, "echo mine; exec sleep 60")
@@ -197,7 +205,10 @@ async def test_what_another_client_left_is_not_listed_but_read_by_who_was_given_
         assert await completed(other, "toolserver://jobs/{id}", "", "id") == []
         assert await completed(one, "toolserver://jobs/{id}", handle[:5], "id") == [handle]
         assert await completed(one, "toolserver://jobs/{id}", "x", "id") == []
-        assert "[running" in await read(other, f"toolserver://jobs/{handle}")
+        assert "[running" in await read(one, f"toolserver://jobs/{handle}")
+        refused = await refusal(other, f"toolserver://jobs/{handle}")
+        unknown = await refusal(other, f"toolserver://jobs/bg_{'0' * 32}")
+        assert (refused.error.code, refused.error.message) == (unknown.error.code, unknown.error.message)
 
 
 async def test_of_a_long_output_the_end_is_given(tmp_path: Path) -> None:
@@ -331,7 +342,7 @@ class Shelf:
 @eras
 async def test_a_long_list_has_pages_and_only_cursors_that_were_given(era: str, tmp_path: Path) -> None:
     shelf = Shelf()
-    async with place(tmp_path, further={"sources": (shelf,)}) as made, made.client(era) as client:
+    async with place(tmp_path, extra={"sources": (shelf,)}) as made, made.client(era) as client:
         found: list[str] = []
         cursors: list[str | None] = [None]
         while len(cursors) == 1 or cursors[-1]:
@@ -348,7 +359,7 @@ async def test_a_long_list_has_pages_and_only_cursors_that_were_given(era: str, 
 
 
 async def test_further_sources_stand_beside_the_servers_own(tmp_path: Path) -> None:
-    async with place(tmp_path, further={"sources": (Shelf(),)}) as made, made.client() as client:
+    async with place(tmp_path, extra={"sources": (Shelf(),)}) as made, made.client() as client:
         assert await read(client, "test://1") == "one"
         assert (await refusal(client, "test://2")).error.data == {"uri": "test://2"}
         templates = (await client.list_resource_templates()).resource_templates
@@ -410,4 +421,4 @@ async def test_a_command_whose_record_has_expired_is_not_told_of() -> None:
             raise NotFound(f"no task {handle}")
 
     without: Any = SimpleNamespace(jobs=Expired())
-    assert (await jobs._states(["gone"], without)).text == "[]"
+    assert (await background_commands._states(["gone"], without)).text == "[]"

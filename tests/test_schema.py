@@ -4,9 +4,9 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from mcp_toolserver.spec import Args
-from mcp_toolserver.text.schema import plain_schema
+from mcp_toolserver.text.json_schema import plain_schema
 from mcp_toolserver.tool import WorkspacePath
+from mcp_toolserver.tool_spec import Args
 
 
 class Inner(Args):

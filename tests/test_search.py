@@ -1,21 +1,23 @@
-"""Searching, with ripgrep and with its stand-in: the same questions get the same answers."""
+"""Searching: what is found, how it is shown, and what keeps a search in its folder."""
 
 import os
+import subprocess
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.search import SearchMode
 from mcp_toolserver.errors import Denied, InvalidInput, NotFound, TimedOut, ToolError
-from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.fallback.reading import MAX_FILE
-from mcp_toolserver.runtime.ignore_rules import seen_from
-from mcp_toolserver.runtime.search_programs import find_ripgrep, helper, start
-from mcp_toolserver.runtime.search_results import MAX_KEPT, Records
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.search.display_path import inside
+from mcp_toolserver.runtime.search.executable import find_ripgrep, helper, start
+from mcp_toolserver.runtime.search.ignore_rules import rewritten, rules_above
+from mcp_toolserver.runtime.search.output_parser import MAX_KEPT, Records
 from tests.searching import (
-    ENGINES,
     RIPGREP,
     Grounds,
     Interfering,
@@ -34,8 +36,8 @@ def started() -> Generator[Broker]:
         yield found
 
 
-@pytest.fixture(params=ENGINES)
-def grounds(request: pytest.FixtureRequest, tmp_path: Path, started: Broker) -> Grounds:
+@pytest.fixture
+def grounds(tmp_path: Path, started: Broker) -> Grounds:
     (tmp_path / "root").mkdir()
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "secret").write_text("needle outside\n", encoding="utf-8")
@@ -43,7 +45,6 @@ def grounds(request: pytest.FixtureRequest, tmp_path: Path, started: Broker) -> 
         root=tmp_path / "root",
         outside=tmp_path / "outside",
         launcher=programs(started),
-        engine=ENGINES[request.param],
     )
 
 
@@ -409,14 +410,6 @@ async def test_one_binary_file_is_said_to_match_without_its_lines(grounds: Groun
     assert len(found.errors) == 1
 
 
-async def test_a_file_too_large_for_the_stand_in_is_named(grounds: Grounds) -> None:
-    with grounds.put("sub/a", "needle\n").open("r+b") as file:
-        file.truncate(MAX_FILE + 1)
-    for path in ("sub", "sub/a"):
-        found = await replace(grounds, engine=None).lines("needle", path=path)
-        assert found.errors == ("sub/a: File too large",)
-
-
 async def test_a_line_that_speaks_of_binary_files_is_a_line(grounds: Grounds) -> None:
     grounds.write(a="<stdin>: binary file matches (found)\n")
     found = await grounds.lines("binary", path="a")
@@ -665,8 +658,8 @@ async def test_the_kernel_holds_a_search_program_to_its_folder(grounds: Grounds)
 
 async def test_what_a_held_program_found_is_shown_as_it_was_found(grounds: Grounds) -> None:
     grounds.write(a="needle\n", sub__b="x\nneedle\ny\n")
-    held = await replace(grounds, held=True).lines("needle", before=1, after=1)
-    assert held == await grounds.lines("needle", before=1, after=1)
+    landlocked = await replace(grounds, landlocked=True).lines("needle", before=1, after=1)
+    assert landlocked == await grounds.lines("needle", before=1, after=1)
 
 
 @pytest.mark.parametrize(
@@ -712,11 +705,80 @@ async def test_a_bad_glob_is_refused(grounds: Grounds, options: dict[str, str]) 
     ],
 )
 def test_a_rule_is_rewritten_for_the_folder_beneath(line: str, below: list[str], expected: list[str]) -> None:
-    assert sorted(seen_from(line, below)) == sorted(expected)
+    assert sorted(rewritten(line, below)) == sorted(expected)
 
 
 def test_a_rule_with_many_stars_is_rewritten_without_trying_everything() -> None:
-    assert list(seen_from("**/" * 200 + "x", ["a"] * 200))
+    assert list(rewritten("**/" * 200 + "x", ["a"] * 200))
+
+
+def ignored(workspace: Workspace, path: str) -> bool:
+    """Whether a listing leaves out `path`, a file, or a folder with a slash at the end."""
+    rules, folder = rules_above(workspace, CanonicalPath(".")), CanonicalPath(".")
+    *parents, name = path.rstrip("/").split("/")
+    for parent in parents:
+        rules = rules.read(workspace, folder, frozenset((".gitignore",)))
+        if rules.ignores(parent, is_folder=True):
+            return True
+        rules, folder = rules.enter(parent), inside(folder, parent)
+    rules = rules.read(workspace, folder, frozenset((".gitignore",)))
+    return rules.ignores(name, is_folder=path.endswith("/"))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(["*.log", "!keep.log"], id="a spared name"),
+        pytest.param(["/a", "b/"], id="the top, and folders"),
+        pytest.param(["a/**", "!a/b/"], id="all in a folder"),
+        pytest.param(["**/b/x*"], id="any depth"),
+        pytest.param(["a/**/x.log"], id="any depth between"),
+        pytest.param(["*/b", "# a", "", "  "], id="one folder, a comment, blank lines"),
+        pytest.param(["[!x]", "\\#b", "\\!c", "x\\ "], id="a set and escapes"),
+        pytest.param(["x  ", "{a,b}"], id="spaces at the end, and braces"),
+        pytest.param(["**", "!*/", "!x.log"], id="all but some"),
+        pytest.param(["**/", "**/**/c"], id="all folders"),
+        pytest.param(["[z-a", "[", "\\"], id="no sets"),
+    ],
+)
+def test_a_listing_leaves_out_what_git_ignores(lines: list[str], tmp_path: Path) -> None:
+    files = [
+        "a/b/x.log",
+        "a/x.log",
+        "a/keep.log",
+        "b/a",
+        "c",
+        "x",
+        "x ",
+        "#b",
+        "!c",
+        "{a,b}",
+        "d/b/xy",
+        "d/c",
+    ]
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / ".gitignore").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (tmp_path / "a/b/.gitignore").write_text("!x.log\n", encoding="utf-8")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    paths = [*files, "a/", "a/b/", "b/", "d/", "d/b/"]
+    asked = "\0".join(path.rstrip("/") for path in paths).encode()
+    command = ["git", "check-ignore", "--no-index", "--stdin", "-z"]
+    answer = subprocess.run(command, cwd=tmp_path, check=False, input=asked, capture_output=True).stdout
+    workspace = Workspace([str(tmp_path)])
+    found = {path.rstrip("/") for path in paths if ignored(workspace, path)}
+    assert found == set(answer.decode().split("\0")) - {""}
+
+
+def test_no_ignore_rule_backtracks(tmp_path: Path) -> None:
+    """With backtracking, each of these takes longer than the test may."""
+    rules = ["*a" * 30 + "*b", "**/a/" * 30 + "b", "**/*a*a*/" * 10 + "b"]
+    (tmp_path / ".gitignore").write_text("\n".join(rules), encoding="utf-8")
+    workspace = Workspace([str(tmp_path)])
+    assert not ignored(workspace, "/".join(["a"] * 250))
+    assert not ignored(workspace, "a" * 250)
+    assert ignored(workspace, "a" * 249 + "b")
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
@@ -741,11 +803,8 @@ def test_ripgrep_is_found_in_absolute_places_only(tmp_path: Path) -> None:
 
 
 def test_every_search_starts_with_a_program_by_absolute_path() -> None:
-    for program in ENGINES.values():
-        (first, *rest) = start(program)
-        assert os.path.isabs(first)
-        assert rest[0] in ("--no-config", "-I")
-        assert helper(program).argv == start(program)
+    assert os.path.isabs(RIPGREP)
+    assert helper(RIPGREP).argv == start(RIPGREP) == (RIPGREP, "--no-config")
 
 
 async def test_errors_of_a_search_are_for_the_model(grounds: Grounds) -> None:

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_toolserver.runtime.sandbox.seatbelt import arguments, parameters, profile
-from mcp_toolserver.runtime.sandbox.walls import Walls
+from mcp_toolserver.runtime.sandbox.layers.seatbelt import arguments, parameters, profile
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 
 Form = str | list["Form"]
 
 PROTECTED = (".git", ".vscode", ".bashrc", ".mcp.json")
 TEMPORARY = "/private/state/tmp/1"
-WALLS = Walls(
+WALLS = SandboxSpec(
     mode="workspace-write",
     roots=("/Users/u/work", "/Users/u/other"),
     home="/Users/u",
@@ -56,16 +56,16 @@ def parsed(text: str) -> list[Form]:
 class Seatbelt:
     """Judges as Seatbelt does, as far as files, names and networks go."""
 
-    walls: Walls
+    sandbox: SandboxSpec
     protected: Sequence[str] = PROTECTED
     temporary: str = TEMPORARY
 
     @cached_property
     def forms(self) -> list[Form]:
-        return parsed(profile(self.walls, protected=self.protected))
+        return parsed(profile(self.sandbox, protected=self.protected))
 
     def allows(self, operation: str, path: str = "", kind: str = "") -> bool:
-        named = parameters(self.walls, temporary=self.temporary)
+        named = parameters(self.sandbox, temporary=self.temporary)
         verdict = False
         for form in self.forms:
             assert isinstance(form, list)
@@ -288,7 +288,7 @@ def test_what_every_program_needs_is_allowed(operation: str, kind: str) -> None:
 
 
 def test_danger_full_access_has_no_profile() -> None:
-    with pytest.raises(ValueError, match="no walls"):
+    with pytest.raises(ValueError, match="no sandbox"):
         profile(replace(WALLS, mode="danger-full-access"), protected=PROTECTED)
 
 
@@ -328,14 +328,14 @@ HOSTILE = [
 
 @pytest.mark.parametrize("path", HOSTILE)
 def test_no_path_becomes_a_rule(path: str) -> None:
-    walls = replace(WALLS, roots=(path,), hidden=(f"{path}/hidden",))
-    judge, plain = Seatbelt(walls), Seatbelt(replace(WALLS, roots=("/x",), hidden=("/x/hidden",)))
+    sandbox = replace(WALLS, roots=(path,), hidden=(f"{path}/hidden",))
+    judge, plain = Seatbelt(sandbox), Seatbelt(replace(WALLS, roots=("/x",), hidden=("/x/hidden",)))
     assert [form[:2] for form in judge.forms] == [form[:2] for form in plain.forms]
     assert judge.writes(f"{path}/file")
     assert not judge.writes(f"{path}/.git/config")
     assert not judge.writes("/Users/u/else/file")
     assert not judge.reads(f"{path}/hidden")
-    line = arguments(walls, ("/bin/true",), protected=PROTECTED, temporary=TEMPORARY)
+    line = arguments(sandbox, ("/bin/true",), protected=PROTECTED, temporary=TEMPORARY)
     assert f"-DROOT_0={path}" in line
 
 

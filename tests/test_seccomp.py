@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.runtime.sandbox import seccomp
-from mcp_toolserver.runtime.sandbox.enclosure import command_filter
-from mcp_toolserver.runtime.sandbox.kernel import Unsupported
-from mcp_toolserver.runtime.sandbox.seccomp import INET, INET6, NETLINK, UNIX, Filter
-from mcp_toolserver.runtime.sandbox.syscalls import (
+from mcp_toolserver.runtime.sandbox.layers import seccomp
+from mcp_toolserver.runtime.sandbox.layers.kernel import Unsupported
+from mcp_toolserver.runtime.sandbox.layers.process_locks import command_filter
+from mcp_toolserver.runtime.sandbox.layers.seccomp import INET, INET6, NETLINK, UNIX, Filter
+from mcp_toolserver.runtime.sandbox.layers.syscall_table import (
     EXAMINED,
     EXECUTES,
     MACHINES,
@@ -322,7 +322,7 @@ LATE_FILTER = """
 import sys, threading
 sys.path.insert(0, sys.argv[1])
 import socket
-from mcp_toolserver.runtime.sandbox import seccomp
+from mcp_toolserver.runtime.sandbox.layers import seccomp
 go, tried = threading.Event(), []
 def attempt():
     go.wait()
@@ -348,7 +348,7 @@ def test_a_thread_that_ran_before_is_held_as_well() -> None:
 FOREIGN_CALL = """
 import ctypes, mmap, os, sys
 sys.path.insert(0, sys.argv[1])
-from mcp_toolserver.runtime.sandbox import seccomp
+from mcp_toolserver.runtime.sandbox.layers import seccomp
 code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
 code.write(bytes.fromhex("b814000000cd80c3"))  # getpid, the way of 32-bit programs
 call = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))

@@ -23,8 +23,8 @@ CHILD = """
 import ctypes, json, os, socket, subprocess, sys, threading
 sys.path.insert(0, sys.argv[1])
 import anyio
-from mcp_toolserver import confine
-from mcp_toolserver.capabilities.prices import Permission
+from mcp_toolserver.app import confinement
+from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.settings import Settings
 from tests.workbench import Args, Output, Person, dispatcher, machine, tool
 
@@ -136,7 +136,7 @@ def main():
     if asked["early"]:
         threading.Thread(target=threading.Event().wait, daemon=True).start()
     if asked["lock"]:
-        confine.lock_server(settings)
+        confinement.lock_server(settings)
     write(f"{state}/kept")
     result = anyio.run(server.call, "probe", {}, Person())
     assert result.error is None, result.text

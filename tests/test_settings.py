@@ -1,10 +1,12 @@
 """Flags, environment and config file: who wins, and that nothing unknown passes."""
 
+import os
+import pwd
 from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.capabilities.prices import Permission
+from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.settings import OPTIONS, Invocation, Settings, load
 
@@ -61,6 +63,112 @@ def test_every_flag_has_an_environment_twin() -> None:
 def test_roots_are_repeatable_and_commas_belong_to_a_path() -> None:
     assert read("--root", "/a,b", "--root", "/c").settings.root == ("/a,b", "/c")
     assert read(MCP_TOOLSERVER_ROOT="/a:/b").settings.root == ("/a", "/b")
+
+
+def test_several_roots_may_follow_one_flag() -> None:
+    assert read("--root", "/a", "/b", "--port", "3").settings.root == ("/a", "/b")
+    assert read("--root", "/a", "/b", "--root", "/c").settings.root == ("/a", "/b", "/c")
+    assert read("doctor", "--root", "/a", "./log").settings.root == ("/a", "./log")
+
+
+def test_what_follows_a_root_of_call_is_the_call() -> None:
+    call = read("call", "--root", "/a", "read_file", '{"path": "x"}')
+    assert (call.tool, call.settings.root) == ("read_file", ("/a",))
+
+
+@pytest.mark.parametrize("argv", [["--root", "/a", "doctor"], ["serve", "--root", "/a", "/b", "tools"]])
+def test_a_command_behind_a_root_is_no_folder(argv: list[str]) -> None:
+    with pytest.raises(SettingsError, match=f"put {argv[-1]} first"):
+        read(*argv)
+
+
+def test_a_tilde_is_the_home_folder_wherever_a_path_is_given(tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(
+        'root = ["~/x", "~"]\nstate-dir = "~/s"\ntoken-file = "~/t"\n'
+        'tool-files = ["~/f.py"]\nweb-search-keys = ["brave=~/k"]\n',
+        encoding="utf-8",
+    )
+    home = str(tmp_path)
+    # The file itself is named with one as well.
+    found = load(["--config", "~/c.toml", "--root", "/r"], {"HOME": home}).settings
+    assert found.config == str(config)
+    assert (found.state_dir, found.token_file) == (f"{home}/s", f"{home}/t")
+    assert (found.tool_files, found.web_search_keys) == ((f"{home}/f.py",), (f"brave={home}/k",))
+    assert load(["--root", "~/x", "~"], {"HOME": "/h/"}).settings.root == ("/h/x", "/h")
+    variables = {"HOME": "/h", "MCP_TOOLSERVER_ROOT": "~/x:~/y", "MCP_TOOLSERVER_STATE_DIR": "~/s"}
+    found = load([], variables).settings
+    assert (found.root, found.state_dir) == (("/h/x", "/h/y"), "/h/s")
+
+
+def test_other_tildes_are_part_of_a_name() -> None:
+    assert read("--root", "~user/x", "./~", "/a/~/b").settings.root == ("~user/x", "./~", "/a/~/b")
+
+
+def test_without_a_variable_the_home_folder_is_that_of_the_user_database() -> None:
+    assert read("--root", "~/x").settings.root == (f"{pwd.getpwuid(os.getuid()).pw_dir}/x",)
+
+
+def test_a_home_folder_that_is_not_absolute_stops_the_start() -> None:
+    with pytest.raises(SettingsError, match="write the whole path"):
+        read("--root", "~/x", HOME="somewhere")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "toolserver",
+        "my_service",
+        "Tools.Example.org",
+        "localhost:9000",
+        "192.0.2.7",
+        "192.0.2.7:80",
+        "[2001:db8::7]:1",
+    ],
+)
+def test_a_host_is_allowed_by_flag_variable_and_config_file(host: str, tmp_path: Path) -> None:
+    expected = (host.lower(), "other:9")
+    by_file = written(tmp_path, f'allowed-host = ["{host}", "other:9"]')
+    assert read("--allowed-host", host, "--allowed-host", "other:9").settings.allowed_host == expected
+    assert read(MCP_TOOLSERVER_ALLOWED_HOST=f"{host},other:9").settings.allowed_host == expected
+    assert read(*by_file).settings.allowed_host == expected
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *(
+            "*",
+            "*.example.org",
+            "a,b",
+            "http://a",
+            "a/b",
+            "user@a",
+            "a:",
+            "a:0",
+            "a:65536",
+            "a:b",
+            "a b",
+            "a.",
+        ),
+        *(
+            "-a",
+            "a..b",
+            "é.example",
+            "[::1",
+            "::1",
+            "[a]",
+            "[::]",
+            "0.0.0.0",
+            "0.0.0.0:80",
+            "a" * 64,
+            "a.b" * 90,
+        ),
+    ],
+)
+def test_what_is_no_host_stops_the_start_and_says_how_one_is_given(host: str) -> None:
+    with pytest.raises(SettingsError, match=r"--allowed-host: .* NAME or NAME:PORT"):
+        read(f"--allowed-host={host}")
 
 
 def test_the_config_file_can_be_named_by_a_variable(tmp_path: Path) -> None:

@@ -9,15 +9,17 @@ import sqlite3
 import subprocess
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from tests.extent import rounds
 from tests.families import Family, eventually, lines, mentioning, outcomes
 from tests.live import TOKEN, Setup, connected, connected_to
+from tests.signal_starts import endings, starts
 
 pytestmark = pytest.mark.uncounted
 
@@ -320,6 +322,47 @@ async def test_a_signal_while_starting_leaves_nothing_behind(
     async with connected(setup) as client:
         assert not (await client.call_tool("bash", {"command": "true"})).is_error
     assert outcomes(setup.home) == [("bash", "output")]
+
+
+SWALLOWING = """
+import os, signal, sys, weakref
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["INTERRUPTED_IMPORT"]:
+            class Weak: pass
+            weak = Weak()
+            reference = weakref.ref(weak, lambda _: os.kill(os.getpid(), signal.SIGINT))
+            del weak
+
+sys.meta_path.insert(0, Finder())
+"""
+"""Sends the process SIGINT where Python swallows exceptions; the import system runs such a callback too."""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        pytest.param(f"mcp_toolserver.{name}", id=name)
+        for name in ("main", "settings", "app.compose", "app.serve", "protocol.resources.feature")
+    ],
+)
+async def test_an_interrupt_during_an_import_is_not_lost(module: str, setup: Setup) -> None:
+    (setup.home / "site").mkdir()
+    (setup.home / "site/sitecustomize.py").write_text(SWALLOWING, encoding="utf-8")
+    environ = {"INTERRUPTED_IMPORT": module, "PYTHONPATH": str(setup.home / "site")}
+    with on_pipes(replace(setup, environ=environ)) as server:
+        assert await server.ended() in (-signal.SIGINT, 128 + signal.SIGINT)
+        assert server.said == ""
+    assert outcomes(setup.home) == []
+
+
+@pytest.mark.long
+def test_a_signal_at_any_moment_of_the_start_ends_the_server_and_leaves_nothing_behind() -> None:
+    count = rounds(40, 2_000)
+    ended = list(endings(starts(count, seed=19), at_once=2))
+    assert len(ended) == count
+    assert [one for one in ended if not one.is_right] == []
 
 
 # --- what does not come to an end ------------------------------------------------------------------------

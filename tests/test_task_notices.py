@@ -14,10 +14,10 @@ from mcp.client.extension import NotificationBinding
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ConfigDict
 
-from mcp_toolserver.serving import mcp_server
-from tests.beside import place, until
+from mcp_toolserver.app.serve import mcp_server
 from tests.conformance.task_tools import TaskTools
 from tests.following import Anything, Follower, KnowsTasks, bare
+from tests.resource_clients import place, until
 
 
 class Params(BaseModel):

@@ -11,7 +11,7 @@ import pytest
 
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.tasks import SHUT_DOWN, StoredTasks, TaskBounds, TaskRecord
+from mcp_toolserver.stores.tasks import SHUT_DOWN, StoredTasks, TaskRecord, TaskRetention
 
 KEEPS = """
 import anyio, os, sys
@@ -31,7 +31,7 @@ def database(folder: Path) -> Database:
 
 def stored(folder: Path, **bounds: Any) -> StoredTasks:
     """A server's view of the tasks of one workspace."""
-    return StoredTasks(database(folder), TaskBounds(**bounds))
+    return StoredTasks(database(folder), TaskRetention(**bounds))
 
 
 def record(name: str = "task_a", **fields: Any) -> TaskRecord:

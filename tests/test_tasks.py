@@ -15,28 +15,28 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.capabilities.human import Question
-from mcp_toolserver.capabilities.prices import Capability
-from mcp_toolserver.dispatch import Dispatcher
-from mcp_toolserver.protocol import elicit
-from mcp_toolserver.protocol.factory import build
-from mcp_toolserver.protocol.feature import ToolServer
+from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.capabilities.user import Question
+from mcp_toolserver.pipeline.call_record import Call
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.protocol.build_server import build
+from mcp_toolserver.protocol.elicitation import elicit
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.http import HttpOptions, bind, serve_http
-from mcp_toolserver.protocol.task import CANCELLED, Task, Wire
-from mcp_toolserver.protocol.task_feature import EXTENSION, TaskFeature
-from mcp_toolserver.protocol.tasks import TaskLimits, Tasks
-from mcp_toolserver.record import Call
-from mcp_toolserver.registry import Entry
-from mcp_toolserver.runtime.processes import CommandLimits
+from mcp_toolserver.protocol.http.server import HttpOptions, bind, serve_http
+from mcp_toolserver.protocol.mcp_server import ToolServer
+from mcp_toolserver.protocol.tasks.feature import EXTENSION, TaskFeature
+from mcp_toolserver.protocol.tasks.task import CANCELLED, Task, Wire
+from mcp_toolserver.protocol.tasks.tasks import TaskLimits, Tasks
+from mcp_toolserver.runtime.processes.commands import CommandLimits
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.tasks import SHUT_DOWN, StoredTasks, TaskBounds
+from mcp_toolserver.stores.tasks import SHUT_DOWN, StoredTasks, TaskRetention
 from mcp_toolserver.tools.search.call_tool import TOOL as CALL_TOOL
 from tests import processes
 from tests.conformance.task_tools import TaskTools
 from tests.following import PATIENCE, Follower, bare, following, options, said
 from tests.live import TOKEN, connected_to
-from tests.workbench import PRICES, Args, Output, Runtime, dispatcher, machine, tool
+from tests.workbench import Args, Output, Runtime, dispatcher, machine, required, tool
 
 AT_ONCE = TaskLimits(grace=0.01)
 YES = {"action": "accept", "content": {"decision": "allow"}}
@@ -70,10 +70,10 @@ class Lines:
 
     outcomes: list[str] = field(default_factory=list[str])
 
-    def begin(self, _: Call) -> str | None:
+    async def begin(self, _: Call) -> str | None:
         return None
 
-    def end(self, call: Call) -> str | None:
+    async def end(self, call: Call) -> str | None:
         self.outcomes.append(f"{call.tool}: {call.outcome}")
         return None
 
@@ -93,15 +93,16 @@ def stand(
     folder: Path,
     *tools: Entry,
     limits: TaskLimits = AT_ONCE,
-    bounds: TaskBounds | None = None,
+    bounds: TaskRetention | None = None,
     ask: Sequence[str] = (),
     served: Dispatcher | None = None,
     principal: str = "me",
+    only_client: str = "",
 ) -> Stand:
     """A server of `tools`, which keeps its tasks in `folder/kept`."""
     lines, told = Lines(), list[Wire]()
     target = replace(served or dispatcher(machine(folder), *tools, ask=ask), recorder=lines)
-    handlers = Handlers(dispatcher=target, ask_seconds=5)
+    handlers = Handlers(dispatcher=target, ask_seconds=5, only_client=only_client)
     store = StoredTasks(Database(str(folder / "kept"), ["root"]), bounds)
     tasks = Tasks(handlers, store, principal=principal, limits=limits)
     tasks.changed = told.append
@@ -321,19 +322,24 @@ class Broken:
 
 @pytest.mark.parametrize("grace", [0.0, 5.0], ids=["as a task", "in its request"])
 async def test_a_bug_ends_one_task_and_tells_nobody_how(tmp_path: Path, grace: float) -> None:
+    go_on = anyio.Event()
+
     async def work(_: Task) -> Wire:
-        await anyio.sleep(0.2)
+        await go_on.wait()
         raise ValueError("a secret")
 
     made = stand(tmp_path, long(Work()))
     Broken(work, grace).join(made.server)
     async with following(made.server) as client:
         if grace:
+            go_on.set()
             with pytest.raises(MCPError) as failure:
                 await client.call("probe")
             error = {"code": failure.value.code, "message": failure.value.message}
         else:
-            error = (await client.ended(await client.begun("probe")))["error"]
+            task = await client.begun("probe")
+            go_on.set()
+            error = (await client.ended(task))["error"]
     assert error["code"] == mcp.INTERNAL_ERROR
     assert "secret" not in error["message"]
 
@@ -342,7 +348,7 @@ async def test_an_end_while_the_handle_is_being_written_is_the_answer(tmp_path: 
     class Slow(StoredTasks):
         async def keep(self, record: Any) -> None:
             work.go_on.set()
-            await anyio.sleep(0.2)
+            await tasks._live[record.id].ended.wait()
             await super().keep(record)
 
     work = Work()
@@ -400,7 +406,7 @@ async def test_each_question_has_a_key_of_its_own_and_is_told_of(tmp_path: Path)
         return Output(str([*map(str, answers)]))
 
     entry = tool(run, may_be_long=True, needs=[Capability.ASK])
-    host = replace(machine(tmp_path), prices={Capability.ASK: PRICES[Capability.ASK]})
+    host = machine(tmp_path, required(Capability.ASK))
     made = stand(tmp_path, served=dispatcher(host, entry))
     async with following(made.server, elicitation_callback=nobody) as client:
         task = await client.begun("probe")
@@ -537,7 +543,7 @@ async def test_only_so_many_tasks_run_at_once(tmp_path: Path) -> None:
 
 async def test_a_call_that_cannot_become_a_task_stays_in_its_request(tmp_path: Path) -> None:
     work, heard = Work(words=["looking"]), list[str | None]()
-    made = stand(tmp_path, long(work), bounds=TaskBounds(tasks=0))
+    made = stand(tmp_path, long(work), bounds=TaskRetention(tasks=0))
 
     async def progress(progress: float, total: float | None, message: str | None) -> None:
         heard.append(message)
@@ -566,7 +572,7 @@ async def test_a_store_that_cannot_be_read_says_so(tmp_path: Path) -> None:
 async def test_a_result_without_room_is_remembered_if_it_is_small(tmp_path: Path, kept: bool) -> None:
     work = Work()
     limits = replace(AT_ONCE, unkept_bytes=10_000 if kept else 10)
-    made = stand(tmp_path, long(work), bounds=TaskBounds(outcome_bytes=10), limits=limits)
+    made = stand(tmp_path, long(work), bounds=TaskRetention(outcome_bytes=10), limits=limits)
     async with following(made.server) as client:
         task = await client.begun("probe")
         work.go_on.set()
@@ -577,13 +583,27 @@ async def test_a_result_without_room_is_remembered_if_it_is_small(tmp_path: Path
 
 
 async def test_only_so_many_results_without_room_are_remembered(tmp_path: Path) -> None:
-    work = Work()
+    works = [Work(), Work()]
+    tools = [long(work, name=name) for work, name in zip(works, ("first", "second"), strict=True)]
     limits = replace(AT_ONCE, unkept=1)
-    made = stand(tmp_path, long(work), bounds=TaskBounds(outcome_bytes=10), limits=limits)
+    made = stand(
+        tmp_path, *tools, bounds=TaskRetention(outcome_bytes=10), limits=limits, only_client="the only client"
+    )
+
+    async def written(task: str) -> str:
+        record = await made.store.find(task, "me, the only client")
+        assert record is not None
+        return record.status
+
     async with following(made.server) as client:
-        first, second = await client.begun("probe"), await client.begun("probe")
-        work.go_on.set()
-        await client.ended(first)
+        first, second = await client.begun("first"), await client.begun("second")
+        works[0].go_on.set()
+        # Its row says so once its result is in memory; until then the second could overtake it.
+        with anyio.fail_after(PATIENCE):
+            while await written(first) != "failed":
+                await anyio.sleep(0.01)
+        assert said((await client.get(first))["result"]) == "done"
+        works[1].go_on.set()
         told = await client.until(first, lambda told: told["status"] == "failed")
         assert said((await client.ended(second))["result"]) == "done"
     assert told["error"]["message"] == told["statusMessage"]
@@ -642,6 +662,8 @@ async def test_a_command_that_is_a_task_is_not_handed_over(tmp_path: Path) -> No
             told = await client.ended(task)
             assert "at the end" in said(told["result"])
             behind = await client.call("bash", command="sleep 100", run_in_background=True)
+            if behind["resultType"] == "task":
+                behind = (await client.ended(behind["taskId"]))["result"]
         async with Client(made.server, mode="auto", read_timeout_seconds=10) as client:
             handed = await client.call_tool("bash", {"command": "sleep 100"})
     assert "bg_" in str(handed.content)

@@ -138,14 +138,15 @@ async def test_another_connection_over_http_follows_a_task(setup: Setup) -> None
             assert "begun\nat the end" in said((await client.ended(task))["result"])
 
 
-async def test_in_the_older_era_another_connection_follows_a_background_command(setup: Setup) -> None:
+async def test_in_the_older_era_a_background_command_is_followed_by_its_own_connection(setup: Setup) -> None:
     config = setup.home / "config.toml"
     config.write_text("foreground-seconds = 0.5\n", encoding="utf-8")
     soon = Setup(root=setup.root, home=setup.home, mode=setup.mode, flags=("--config", str(config)))
     with serving(soon, "http") as url:
         async with connected_to(url, "http", **options(mode="legacy")) as connection:
             handle = handed_over(text(await connection.call_tool("bash", {"command": LONG})))
-        async with connected_to(url, "http", mode="legacy") as connection:
+            async with connected_to(url, "http", mode="legacy") as other:
+                assert (await other.call_tool("TaskOutput", {"task_id": handle})).is_error
             assert "begun\nat the end" in await whole(connection, handle)
 
 

@@ -1,21 +1,49 @@
 """Standard input and output that are no pipes: what is read and written there, and how they end."""
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import anyio
 import pytest
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification
 
-from mcp_toolserver.protocol.stdio import _Answers, _Lines
+from mcp_toolserver.protocol.stdio import file_streams
+from mcp_toolserver.protocol.stdio.file_streams import FileReader, FileWriter
 
 
-async def test_lines_come_until_the_end_which_is_told() -> None:
+def note(text: str = "") -> SessionMessage:
+    return SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="x", params={"text": text}))
+
+
+@contextmanager
+def reading(source: int) -> Generator[tuple[FileReader, FileWriter]]:
+    """The streams over `source` and nothing."""
+    target = os.open(os.devnull, os.O_WRONLY)
+    try:
+        yield file_streams.open_files(source, target)
+    finally:
+        for descriptor in (source, target):
+            os.close(descriptor)
+
+
+async def test_lines_come_until_the_end() -> None:
     source, target = os.pipe()
     os.write(target, b"one\ntwo\n")
     os.close(target)
-    ends: list[str] = []
-    with os.fdopen(source, encoding="utf-8") as file:
-        assert [line async for line in _Lines(file, lambda: ends.append("end"))] == ["one\n", "two\n"]
-    assert ends == ["end"]
+    with reading(source) as (reader, _):
+        assert [await reader.line() for _ in range(3)] == [b"one\n", b"two\n", b""]
+
+
+async def test_a_line_that_is_too_long_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(file_streams, "LONGEST", 8)
+    (tmp_path / "lines").write_bytes(b"x" * 20 + b"\n" + b"y" * 7 + b"\n" + b"z" * 9)
+    with reading(os.open(tmp_path / "lines", os.O_RDONLY)) as (reader, _):
+        assert [await reader.line() for _ in range(4)] == [None, b"y" * 7 + b"\n", None, b""]
 
 
 @pytest.mark.parametrize("error", [False, True], ids=["end", "error"])
@@ -26,37 +54,48 @@ async def test_what_can_be_read_no_more_is_at_its_end(error: bool) -> None:
         os.close(theirs)
         # Nothing lies at its start, which is an error of the device.
         theirs = os.open("/proc/self/mem", os.O_RDONLY)
-    ends: list[str] = []
-    with os.fdopen(theirs, encoding="utf-8") as file:
-        assert [line async for line in _Lines(file, lambda: ends.append("end"))] == []
-    assert ends == ["end"]
+    with reading(theirs) as (reader, _):
+        assert [message async for message in reader] == []
+
+
+async def test_a_terminal_is_not_read_on_after_its_end_of_input() -> None:
+    ours, theirs = os.openpty()
+    os.write(ours, b"\x04")
+    with reading(theirs) as (reader, _), anyio.fail_after(10):
+        assert [message async for message in reader] == []
+        assert [message async for message in reader] == []
+    os.close(ours)
 
 
 async def test_who_waits_for_a_line_can_be_cancelled() -> None:
     source, target = os.pipe()
-    file = os.fdopen(source, encoding="utf-8")
-    with anyio.fail_after(10):
-        with anyio.move_on_after(0.01) as waited:
-            await _Lines(file, lambda: None).readline()
-        assert waited.cancelled_caught
-    # Lets the thread go, which the file is closed after.
-    os.close(target)
-    await anyio.to_thread.run_sync(file.close)
+    with reading(source) as (reader, _):
+        with anyio.fail_after(10):
+            with anyio.move_on_after(0.01) as waited:
+                await reader.line()
+            assert waited.cancelled_caught
+        # Lets the thread go.
+        os.close(target)
 
 
-@pytest.mark.parametrize("size", [1, 1 << 20], ids=["when-flushed", "when-written"])
+@pytest.mark.parametrize("size", [1, 1 << 20], ids=["small", "large"])
 async def test_what_nobody_reads_any_more_is_closed(size: int) -> None:
     source, target = os.pipe()
     os.close(source)
-    answers = _Answers(os.fdopen(os.dup(target), "w", encoding="utf-8", closefd=False))
-    os.close(target)
+    writer = FileWriter(os.fdopen(target, "wb"))
+    with anyio.fail_after(10):
+        await writer.wait_for_reader_gone()
+        with pytest.raises(anyio.ClosedResourceError):
+            await writer.send(note("x" * size))
+    with suppress(OSError):
+        writer._file.close()
 
-    async def tell() -> None:
-        await answers.write("x" * size)
-        await answers.flush()
 
-    with pytest.raises(anyio.ClosedResourceError):
-        await tell()
-    with open(os.devnull, "wb") as nothing:
-        os.dup2(nothing.fileno(), answers.wrapped.fileno())
-    os.close(answers.wrapped.fileno())
+async def test_a_file_is_never_without_a_reader(tmp_path: Path) -> None:
+    with (tmp_path / "answers").open("wb") as file:
+        async with FileWriter(file) as writer:
+            await writer.send(note("a"))
+            with anyio.move_on_after(0.05) as waited:
+                await writer.wait_for_reader_gone()
+    assert waited.cancelled_caught
+    assert (tmp_path / "answers").read_bytes().count(b"\n") == 1

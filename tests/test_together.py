@@ -13,8 +13,8 @@ import pytest
 
 from mcp_toolserver.capabilities.files import CanonicalPath, Contents, FileChange, Files
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, ToolError
-from mcp_toolserver.runtime import together
-from mcp_toolserver.runtime.fs import Workspace
+from mcp_toolserver.runtime.files import transaction
+from mcp_toolserver.runtime.files.workspace import Workspace
 from tests.calling import held, make
 
 
@@ -132,7 +132,7 @@ async def test_without_hard_links_it_works_too(
     def no_links(*_: object) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
-    monkeypatch.setattr(together, "_link", no_links)
+    monkeypatch.setattr(transaction, "_link", no_links)
     before = snapshot(ws)
     with interfering("late", lambda: (ws / "late").write_bytes(b"theirs")), pytest.raises(Conflict):
         await update(files, *ALL, change("late", b"mine"))
@@ -162,15 +162,15 @@ async def test_changes_of_the_same_files_wait_for_each_other(ws: Path, files: Fi
 @contextmanager
 def interfering(moment: str, act: Callable[[], object]) -> Iterator[None]:
     """Do something just before the step for the path `moment` is put in place."""
-    original = together._Ready.commit
+    original = transaction._Prepared.commit
 
-    def commit(self: "together._Ready") -> None:
-        if self.step.path == moment:
+    def commit(self: "transaction._Prepared") -> None:
+        if self.change.path == moment:
             act()
         original(self)
 
     with pytest.MonkeyPatch.context() as patching:
-        patching.setattr(together._Ready, "commit", commit)
+        patching.setattr(transaction._Prepared, "commit", commit)
         yield
 
 
@@ -239,13 +239,13 @@ async def test_a_file_that_somebody_changes_at_the_last_moment_is_theirs(
 async def test_a_file_that_is_changed_while_it_gets_its_second_name_is_theirs(
     ws: Path, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = together._link
+    original = transaction._link
 
     def link(folder: int, name: str, other: str) -> None:
         original(folder, name, other)
         (ws / "a").write_bytes(b"theirs!")
 
-    monkeypatch.setattr(together, "_link", link)
+    monkeypatch.setattr(transaction, "_link", link)
     with pytest.raises(Conflict, match="No file was changed"):
         await update(files, change("a", b"mine"))
     assert held(ws) == {"a": b"theirs!", "b": b"2", "sub/c": b"3"}
@@ -319,15 +319,15 @@ async def test_who_may_only_read_changes_nothing(ws: Path) -> None:
 async def test_a_folder_that_is_swapped_while_one_is_made_in_it_is_a_conflict(
     ws: Path, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = Workspace.place
+    original = Workspace.write_target
 
-    def place(self: Workspace, path: CanonicalPath) -> object:
+    def write_target(self: Workspace, path: CanonicalPath) -> object:
         found = original(self, path)
         (ws / "sub").rename(ws / "other")
         (ws / "sub").symlink_to("other")
         return found
 
-    monkeypatch.setattr(Workspace, "place", place)
+    monkeypatch.setattr(Workspace, "write_target", write_target)
     with pytest.raises(Conflict):
         await files.make_folder(CanonicalPath("sub/new"))
     assert not (ws / "other/new").exists()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.text.urls import canonical_url, joined, parse_url, url_matcher
+from mcp_toolserver.text.web.urls import canonical_url, joined, parse_url, url_matcher
 
 
 @pytest.mark.parametrize(

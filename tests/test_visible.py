@@ -17,18 +17,18 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import ResourceLink, TextResourceContents
 
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.dispatch import Dispatcher
+from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.protocol.beside import Beside
-from mcp_toolserver.protocol.factory import build
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.source import LARGEST
+from mcp_toolserver.protocol.resources.feature import ResourceFeature
+from mcp_toolserver.protocol.resources.source import LARGEST
 from mcp_toolserver.protocol.translate import METADATA
-from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.spec import Record
-from mcp_toolserver.text.edit import Edit, apply
-from mcp_toolserver.text.visible import escape, escapes, is_hidden, unescape, visible
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.text.edit.edit import Edit, apply
+from mcp_toolserver.text.lines.escape_invisible import escape, escapes, is_hidden, unescape, visible
+from mcp_toolserver.tool_spec import Record
 from tests import processes
 from tests.processes import served
 from tests.searching import ask, search_broker, searcher
@@ -279,12 +279,12 @@ async def test_a_long_output_is_cut_by_what_is_sent_and_its_rest_reads_the_same(
     at = dispatcher(host, tool(loud, name="loud"), *dispatcher(host).registry.entries.values())
     result = await call(at, "loud")
     assert result.truncated
-    assert result.spill is not None
+    assert result.saved_output is not None
     assert len(result.text.encode()) < 200_400
-    kept = Path(result.spill.path).read_text(encoding="utf-8")
+    kept = Path(result.saved_output.path).read_text(encoding="utf-8")
     assert kept == "\\u{1b}[1mword\\u{202e}\n" * 30_000
-    assert result.spill.size == len(kept)
-    page = await call(at, "read_file", path=result.spill.path, limit=2)
+    assert result.saved_output.size == len(kept)
+    page = await call(at, "read_file", path=result.saved_output.path, limit=2)
     assert page.text.startswith("1\t\\u{1b}[1mword\\u{202e}\n2\t\\u{1b}[1mword\\u{202e}\n[")
 
 
@@ -362,8 +362,8 @@ async def test_the_operator_can_have_it_raw(tmp_path: Path) -> None:
 async def test_a_sidecar_is_served_with_escapes(tmp_path: Path) -> None:
     async with served(tmp_path) as at:
         handlers = Handlers(dispatcher=at, ask_seconds=5)
-        beside = Beside(handlers=handlers, outputs=vars(at.host)["outputs"], security="")
-        async with Client(build(handlers, "", [beside]), mode="legacy", read_timeout_seconds=30) as client:
+        feature = ResourceFeature(handlers=handlers, outputs=vars(at.host)["outputs"], security="")
+        async with Client(build(handlers, "", [feature]), mode="legacy", read_timeout_seconds=30) as client:
             command = "printf '\\033[8m%.0s' $(seq 60000)"
             answer = await client.call_tool("bash", {"command": command})
             link = next(part for part in answer.content if isinstance(part, ResourceLink))
@@ -410,8 +410,8 @@ async def test_a_nearest_line_is_quoted_so_that_it_can_be_sent(tmp_path: Path) -
 async def test_a_list_of_resources_has_one_page(tmp_path: Path) -> None:
     at = dispatcher(machine(tmp_path))
     handlers = Handlers(dispatcher=at, ask_seconds=5)
-    beside = Beside(handlers=handlers, outputs=vars(at.host)["outputs"], security="held")
-    async with Client(build(handlers, "", [beside]), mode="legacy", read_timeout_seconds=30) as client:
+    feature = ResourceFeature(handlers=handlers, outputs=vars(at.host)["outputs"], security="held")
+    async with Client(build(handlers, "", [feature]), mode="legacy", read_timeout_seconds=30) as client:
         names = [one.name for one in (await client.list_resources()).resources]
         assert names == ["security", "config"]
         templates = (await client.list_resource_templates()).resource_templates

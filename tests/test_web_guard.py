@@ -10,10 +10,10 @@ import pytest
 
 from benchmarks.memory import Peak
 from mcp_toolserver.errors import Denied, TimedOut
-from mcp_toolserver.runtime.web.addresses import standing
-from mcp_toolserver.runtime.web.client import Ask, Errand, Exchanges
-from mcp_toolserver.runtime.web.guard import Guard, private
-from mcp_toolserver.text.urls import parse_url
+from mcp_toolserver.runtime.web.addresses import address_class
+from mcp_toolserver.runtime.web.client import FetchOptions, HttpClient, Request
+from mcp_toolserver.runtime.web.guard import Guard, parse_private_host
+from mcp_toolserver.text.web.urls import parse_url
 from tests.authority import Authority
 from tests.web import OTHER, PUBLIC, Bench, Internet, Reply, bench, gzip_bomb, page, site, to
 
@@ -95,14 +95,14 @@ async def test_a_name_that_the_operator_named_may_lead_to_this_machine(tmp_path:
     ],
 )
 def test_an_address_that_is_not_of_the_public_internet_is_known(address: str) -> None:
-    assert standing(ipaddress.ip_address(address)) != "public"
+    assert address_class(ipaddress.ip_address(address)) != "public"
 
 
 @pytest.mark.parametrize(
     "address", ["8.8.8.8", PUBLIC, OTHER, "172.32.0.1", "2606:4700::1111", "2a00:1450::8a"]
 )
 def test_a_public_address_is_known(address: str) -> None:
-    assert standing(ipaddress.ip_address(address)) == "public"
+    assert address_class(ipaddress.ip_address(address)) == "public"
 
 
 # --- names -----------------------------------------------------------------------------------------------
@@ -331,12 +331,12 @@ async def test_an_answer_that_comes_too_slowly_is_left(drip: Callable[[Reply], N
     with site({"/": drip, "/fast": page("x")}) as outside:
         internet = Internet.of(outside, "good.example")
         guard = Guard(resolve=internet.resolve)
-        exchanges = Exchanges(guard, internet)
-        ask = Ask(url=parse_url("http://good.example/"), most=1000)
+        exchanges = HttpClient(guard, internet)
+        ask = Request(url=parse_url("http://good.example/"), most=1000)
         with pytest.raises(TimedOut):
-            await exchanges.reply(ask, Errand(guard=guard, seconds=0.3))
-        fast = Ask(url=parse_url("http://good.example/fast"), most=1000)
-        assert (await exchanges.reply(fast, Errand(guard=guard, seconds=5))).body == b"x"
+            await exchanges.fetch(ask, FetchOptions(guard=guard, seconds=0.3))
+        fast = Request(url=parse_url("http://good.example/fast"), most=1000)
+        assert (await exchanges.fetch(fast, FetchOptions(guard=guard, seconds=5))).body == b"x"
 
 
 def _slowly(reply: Reply) -> Iterator[bytes]:
@@ -405,9 +405,9 @@ async def test_a_named_host_does_not_open_where_clouds_keep_their_secrets() -> N
     async def resolve(host: str, port: int) -> list[str]:
         return ["169.254.169.254"]
 
-    guard = Guard(private=(private("wiki.corp"),), resolve=resolve)
+    guard = Guard(private=(parse_private_host("wiki.corp"),), resolve=resolve)
     with pytest.raises(Denied):
         await guard.addresses("wiki.corp", 80)
-    assert await Guard(private=(private("169.254.169.254:80"),)).addresses("169.254.169.254", 80)
+    assert await Guard(private=(parse_private_host("169.254.169.254:80"),)).addresses("169.254.169.254", 80)
     with pytest.raises(Denied):
-        await Guard(private=(private("169.254.169.254:80"),)).addresses("169.254.169.254", 8080)
+        await Guard(private=(parse_private_host("169.254.169.254:80"),)).addresses("169.254.169.254", 8080)

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.assembly import assemble, web_options
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.confine import walls
+from mcp_toolserver.app.compose import assemble, web_options
+from mcp_toolserver.app.confinement import sandbox
+from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.registry import discover
-from mcp_toolserver.runtime.found_programs import Found
+from mcp_toolserver.pipeline.registry import discover
+from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.settings import Settings, load
 from tests.web import page, site
 from tests.workbench import Person
@@ -95,7 +95,7 @@ def test_the_config_file_names_hosts_engines_and_keys(tmp_path: Path) -> None:
 
 def test_key_files_are_hidden_from_commands_and_lie_out_of_reach(tmp_path: Path) -> None:
     file = key_file(tmp_path)
-    assert str(file) in walls(Settings(web_search_keys=(f"brave={file}",))).hidden
+    assert str(file) in sandbox(Settings(web_search_keys=(f"brave={file}",))).hidden
     config = tmp_path / "config.toml"
     (tmp_path / "root").mkdir()
     inside = tmp_path / "root/key"
@@ -112,14 +112,16 @@ def settings(folder: Path, **given: Any) -> Settings:
 @pytest.mark.parametrize("network", ["none", "fetch", "commands"])
 def test_without_a_network_there_are_no_web_tools(network: str, tmp_path: Path) -> None:
     chosen = settings(tmp_path, network=network, permission_mode=Permission.WORKSPACE_WRITE)
-    assembly = assemble(chosen, None, Found(), held_by=None)
+    assembly = assemble(chosen, None, HostExecutables(), held_by=None)
     offered = {entry.spec.name for entry in assembly.dispatcher.listed()}
     assert {entry.spec.name for entry in discover()} >= WEB
     assert offered & WEB == (set() if network == "none" else {"WebFetch", "WebSearch", "download"})
 
 
 async def test_a_call_of_a_web_tool_without_a_network_says_why(tmp_path: Path) -> None:
-    dispatcher = assemble(settings(tmp_path, network="none"), None, Found(), held_by=None).dispatcher
+    dispatcher = assemble(
+        settings(tmp_path, network="none"), None, HostExecutables(), held_by=None
+    ).dispatcher
     result = await dispatcher.call("WebFetch", {"url": "http://a.example/"}, Person())
     assert result.error == "unavailable"
     assert "--network none" in result.text
@@ -127,9 +129,12 @@ async def test_a_call_of_a_web_tool_without_a_network_says_why(tmp_path: Path) -
 
 async def test_a_server_put_together_from_settings_fetches_what_they_open(tmp_path: Path) -> None:
     with site({"/": page("fine")}) as service:
-        closed = assemble(settings(tmp_path), None, Found(), held_by=None).dispatcher
+        closed = assemble(settings(tmp_path), None, HostExecutables(), held_by=None).dispatcher
         opened = assemble(
-            settings(tmp_path, web_private=(f"127.0.0.1:{service.port}",)), None, Found(), held_by=None
+            settings(tmp_path, web_private=(f"127.0.0.1:{service.port}",)),
+            None,
+            HostExecutables(),
+            held_by=None,
         ).dispatcher
         refused = await closed.call("WebFetch", {"url": service.url}, Person())
         fetched = await opened.call("WebFetch", {"url": service.url}, Person())
@@ -140,4 +145,4 @@ async def test_a_server_put_together_from_settings_fetches_what_they_open(tmp_pa
 @pytest.mark.parametrize("rule", ["WebFetch(a*.example)", "curl(ftp://x)", "*(https://)"])
 def test_a_rule_with_a_pattern_for_no_address_stops_the_start(rule: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError):
-        assemble(settings(tmp_path, deny=(rule,)), None, Found(), held_by=None)
+        assemble(settings(tmp_path, deny=(rule,)), None, HostExecutables(), held_by=None)

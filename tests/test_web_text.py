@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_toolserver.errors import Denied, Unavailable
-from mcp_toolserver.runtime.web.body import Unpacking
-from mcp_toolserver.runtime.web.cache import Cache, Kept, seconds_fresh
+from mcp_toolserver.runtime.web.body import BodyDecoder
+from mcp_toolserver.runtime.web.cache import Cache, CacheEntry, freshness_seconds
 from mcp_toolserver.runtime.web.guard import Guard
-from mcp_toolserver.runtime.web.robots import Courtesy
-from mcp_toolserver.runtime.web.searches import Budget
+from mcp_toolserver.runtime.web.robots import RobotsChecker
+from mcp_toolserver.runtime.web.search_client import SearchBudget
 from mcp_toolserver.runtime.web.transport import GuardedNetwork
-from mcp_toolserver.text.robots import parse_robots
-from mcp_toolserver.text.sections import joined_parts, relevant
-from mcp_toolserver.text.urls import Url, parse_url
-from mcp_toolserver.text.web_headers import sendable
+from mcp_toolserver.text.documents.relevant_sections import joined_parts, relevant
+from mcp_toolserver.text.web.headers import sendable
+from mcp_toolserver.text.web.robots import parse_robots
+from mcp_toolserver.text.web.urls import Url, parse_url
 from tests.web import Internet
 
 # --- robots.txt ------------------------------------------------------------------------------------------
@@ -129,35 +129,35 @@ def test_a_body_is_unpacked_up_to_the_limit_however_it_comes(
 ) -> None:
     half = len(content) // 2
     sent = gzip.compress(content[:half]) + gzip.compress(content[half:]) if packed else content
-    body = Unpacking("gzip" if packed else "", most)
+    body = BodyDecoder("gzip" if packed else "", most)
     for start in range(0, len(sent), size):
-        if not body.is_over:
+        if not body.is_truncated:
             body.add(sent[start : start + size])
-    assert content.startswith(body.taken())
-    assert len(body.taken()) <= most
+    assert content.startswith(body.content())
+    assert len(body.content()) <= most
     if len(sent) <= most:
-        assert (body.taken(), body.is_over) == (content[:most], len(content) > most)
+        assert (body.content(), body.is_truncated) == (content[:most], len(content) > most)
 
 
 def test_what_unpacks_to_nothing_is_bounded_too() -> None:
     nothing = gzip.compress(b"")
-    body = Unpacking("gzip", 10_000)
+    body = BodyDecoder("gzip", 10_000)
     for _ in range(1_000):
-        if not body.is_over:
+        if not body.is_truncated:
             body.add(nothing)
-    assert body.is_over
-    assert body.taken() == b""
+    assert body.is_truncated
+    assert body.content() == b""
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "deflate", "gzip, gzip"])
 def test_an_encoding_that_was_not_asked_for_is_refused(encoding: str) -> None:
     with pytest.raises(Unavailable):
-        Unpacking(encoding, 10)
+        BodyDecoder(encoding, 10)
 
 
 def test_what_is_not_packed_as_it_says_is_refused() -> None:
     with pytest.raises(Unavailable):
-        Unpacking("gzip", 100).add(zlib.compress(b"x"))
+        BodyDecoder("gzip", 100).add(zlib.compress(b"x"))
 
 
 # --- headers ---------------------------------------------------------------------------------------------
@@ -185,18 +185,18 @@ def test_headers_are_sent_under_one_spelling() -> None:
 # --- what is kept ----------------------------------------------------------------------------------------
 
 
-def kept(body: bytes) -> Kept:
-    return Kept(headers={}, body=body, complete=True, fresh_until=0)
+def entry(body: bytes) -> CacheEntry:
+    return CacheEntry(headers={}, body=body, complete=True, fresh_until=0)
 
 
 def test_the_least_used_answers_make_room() -> None:
     cache = Cache(most=10)
-    cache.put("a", kept(b"12345"))
-    cache.put("b", kept(b"12345"))
+    cache.put("a", entry(b"12345"))
+    cache.put("b", entry(b"12345"))
     assert cache.get("a") is not None
-    cache.put("c", kept(b"12345"))
+    cache.put("c", entry(b"12345"))
     assert [cache.get(key) is not None for key in "abc"] == [True, False, True]
-    cache.put("d", replace(kept(b"1"), body=b"x" * 11))
+    cache.put("d", replace(entry(b"1"), body=b"x" * 11))
     assert cache.get("d") is None
 
 
@@ -212,11 +212,11 @@ def test_the_least_used_answers_make_room() -> None:
     ],
 )
 def test_an_answer_is_fresh_for_as_long_as_it_says(said: str, seconds: float | None) -> None:
-    assert seconds_fresh({"cache-control": said}) == seconds
+    assert freshness_seconds({"cache-control": said}) == seconds
 
 
 def test_sessions_are_counted_apart_and_the_oldest_is_forgotten() -> None:
-    budget = Budget()
+    budget = SearchBudget()
     assert [budget.take("a") for _ in range(3)] == [24, 23, 22]
     for number in range(10_000):
         budget.take(str(number))
@@ -225,7 +225,7 @@ def test_sessions_are_counted_apart_and_the_oldest_is_forgotten() -> None:
 
 def test_a_session_that_nobody_ended_begins_anew_a_day_later() -> None:
     times = iter([0.0, 86_400.0, 86_401.0])
-    budget = Budget(clock=lambda: next(times))
+    budget = SearchBudget(clock=lambda: next(times))
     assert [budget.take("a") for _ in range(3)] == [24, 23, 24]
 
 
@@ -236,7 +236,7 @@ async def test_of_many_sites_the_oldest_is_asked_again() -> None:
         asked.append(url.host)
         return 404, b""
 
-    courtesy = Courtesy(read=read)
+    courtesy = RobotsChecker(read=read)
     for number in (*range(130), 0, 129):
         await courtesy.check(parse_url(f"http://n{number}.example/"))
     assert asked.count("n0.example") == 2

@@ -1,4 +1,4 @@
-"""Commands behind the walls that bubblewrap builds, as root and unprivileged, and the same without walls.
+"""Commands in the sandbox that bubblewrap builds, as root and unprivileged, and the same without a sandbox.
 
 Run as a module, it is the process that starts them: a line of JSON asks, a line of JSON answers.
 """
@@ -14,13 +14,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mcp_toolserver.runtime.sandbox import enclosure, kernel, seccomp
-from mcp_toolserver.runtime.sandbox.bubblewrap import candidates
-from mcp_toolserver.runtime.sandbox.bubblewrap import enclosure as enclosure_of
-from mcp_toolserver.runtime.sandbox.comparison import after
-from mcp_toolserver.runtime.sandbox.guard import Unprotectable, look
-from mcp_toolserver.runtime.sandbox.mounts import mounts
-from mcp_toolserver.runtime.sandbox.walls import Walls
+from mcp_toolserver.runtime.sandbox.layers import kernel, process_locks, seccomp
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import bwrap_args, candidates
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
+from mcp_toolserver.runtime.sandbox.mounts.mounts import mounts
+from mcp_toolserver.runtime.sandbox.protected.compare import changes
+from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan
+from mcp_toolserver.runtime.sandbox.protected.snapshot import Unprotectable, take_snapshot
+from mcp_toolserver.runtime.sandbox.protected.verifier import Verifier
 from tests.confinement import NOBODY, Scene, as_user, visible_folder
 
 HERE = Path(__file__).parents[1]
@@ -66,7 +67,7 @@ class Ground:
 
     base: Path
     starter: Starter
-    walls: Walls
+    sandbox: SandboxSpec
 
     @property
     def root(self) -> Path:
@@ -104,13 +105,13 @@ class Ground:
                 os.lchown(os.path.join(folder, name), self.starter.user, self.starter.user)
 
     def run(self, script: str, mode: str = WRITING, *, meanwhile: str = "", **changed: Any) -> Seen:
-        """Run `script` behind the walls. When it prints `ready`, `meanwhile` is run without walls."""
+        """Run `script` in the sandbox. When it prints `ready`, `meanwhile` is run without a sandbox."""
         mounted = changed.pop("mounted", True)
-        walls = replace(self.walls, mode=mode, **changed)
-        return self.starter.ask(walls=asdict(walls), script=script, meanwhile=meanwhile, mounted=mounted)
+        sandbox = replace(self.sandbox, mode=mode, **changed)
+        return self.starter.ask(sandbox=asdict(sandbox), script=script, meanwhile=meanwhile, mounted=mounted)
 
     def run_free(self, script: str) -> Seen:
-        """Run `script` as the same user with no walls."""
+        """Run `script` as the same user with no sandbox."""
         return self.starter.ask(script=script, root=str(self.root))
 
 
@@ -141,10 +142,10 @@ def ground(starter: Starter) -> Generator[Ground]:
         base = Path(os.path.realpath(folder))
         for name in ("root", "outside", "home", "state"):
             (base / name).mkdir()
-        walls = Walls(
+        sandbox = SandboxSpec(
             mode=WRITING, roots=(str(base / "root"),), home=str(base / "home"), state=str(base / "state")
         )
-        made = Ground(base=base, starter=starter, walls=walls)
+        made = Ground(base=base, starter=starter, sandbox=sandbox)
         made.put("outside/target")
         yield made
 
@@ -163,7 +164,7 @@ def git(folder: Path, *words: str) -> None:
 
 def _answer(asked: dict[str, Any]) -> Seen:
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", "PY": PYTHON}
-    if "walls" not in asked:
+    if "sandbox" not in asked:
         done = subprocess.run(
             [*SHELL, asked["script"]],
             cwd=asked["root"],
@@ -175,11 +176,13 @@ def _answer(asked: dict[str, Any]) -> Seen:
             timeout=PATIENCE,
         )
         return Seen(status=done.returncode, output=done.stdout)
-    words = {key: tuple(value) if isinstance(value, list) else value for key, value in asked["walls"].items()}
-    walls = Walls(**{**words, "programs": candidates(os.environ["PATH"], words["roots"])})
-    roots = {root: os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for root in walls.roots}
+    words = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in asked["sandbox"].items()
+    }
+    sandbox = SandboxSpec(**{**words, "programs": candidates(os.environ["PATH"], words["roots"])})
+    roots = {root: os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for root in sandbox.roots}
     try:
-        return _walled(walls, roots, asked, {**environment, "HOME": walls.home})
+        return _walled(sandbox, roots, asked, {**environment, "HOME": sandbox.home})
     except Unprotectable as error:
         return Seen(status=-1, output="", refused=str(error))
     finally:
@@ -187,19 +190,27 @@ def _answer(asked: dict[str, Any]) -> Seen:
             os.close(descriptor)
 
 
-def _walled(walls: Walls, roots: dict[str, int], asked: dict[str, Any], environment: dict[str, str]) -> Seen:
-    before = look(walls, roots, mounted=asked["mounted"])
+def _walled(
+    sandbox: SandboxSpec, roots: dict[str, int], asked: dict[str, Any], environment: dict[str, str]
+) -> Seen:
+    mounted = asked["mounted"]
+    scans = {root: FolderScan(descriptor) for root, descriptor in roots.items()}
+    verifier = Verifier(sandbox, roots, scans if sandbox.mode == WRITING else {}, mounted=mounted)
+    watched, places = verifier.begin(roots, lambda: None)
+    before = take_snapshot(sandbox, roots, places, mounted=mounted)
     with contextlib.closing(before):
-        rules = seccomp.as_descriptor(seccomp.program(enclosure.command_filter(walls.mode, walls.network)))
+        rules = seccomp.as_descriptor(
+            seccomp.program(process_locks.command_filter(sandbox.mode, sandbox.network))
+        )
         reading, writing = os.pipe()
         passed = {"--seccomp": rules, "--json-status-fd": writing}
-        inside = enclosure_of(before, mounts(before), walls.programs[0], cwd=walls.roots[0], passed=passed)
+        inside = bwrap_args(before, mounts(before), sandbox.programs[0], cwd=sandbox.roots[0], passed=passed)
         argv = (
             (*inside.arguments(), *SHELL, asked["script"]) if asked["mounted"] else (*SHELL, asked["script"])
         )
         with subprocess.Popen(
             argv,
-            cwd=walls.roots[0],
+            cwd=sandbox.roots[0],
             env=environment,
             pass_fds=inside.descriptors,
             stdin=subprocess.DEVNULL,
@@ -213,12 +224,12 @@ def _walled(walls: Walls, roots: dict[str, int], asked: dict[str, Any], environm
             output = ""
             if asked["meanwhile"]:
                 output = process.stdout.readline()
-                subprocess.run([*SHELL, asked["meanwhile"]], cwd=walls.roots[0], check=True)
+                subprocess.run([*SHELL, asked["meanwhile"]], cwd=sandbox.roots[0], check=True)
             output += process.communicate(timeout=PATIENCE)[0]
         _bury_all()
         with os.fdopen(reading, encoding="utf-8") as status:
             told = tuple(status.read().splitlines())
-        notes = after(before, os.path.join(walls.state, "quarantine"))
+        notes = (*changes(before), *verifier.end(watched))
     return Seen(status=process.returncode, output=output, notes=notes, status_words=told)
 
 

@@ -14,16 +14,15 @@ from typing import Any
 import anyio
 import httpcore
 
-from mcp_toolserver.capabilities.prices import PRICES, Capability
-from mcp_toolserver.dispatch import Dispatcher, Result
+from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.web.options import Provider, WebOptions, host_patterns, private_places
-from mcp_toolserver.runtime.web.web import Underlay, Web
-from tests.workbench import Person, dispatcher, machine
+from mcp_toolserver.runtime.web.provider import provided_by
+from mcp_toolserver.runtime.web.web import Transport, Web
+from tests.workbench import FILES, Person, dispatcher, machine, required, with_services
 
-PRICES_WITH_WEB = {
-    need: PRICES[need]
-    for need in (Capability.FS_READ, Capability.FS_WRITE, Capability.FETCH, Capability.SEND)
-}
+WEB = (Capability.FETCH, Capability.SEND)
 
 PUBLIC = "93.184.216.34"
 """An address that anybody may fetch from; in these tests it leads to loopback."""
@@ -275,12 +274,13 @@ def bench(
     options = WebOptions(hosts=host_patterns(hosts), private=private_places(private), robots=robots)
     if providers:
         options = replace(options, providers=tuple(providers))
-    underlay = Underlay(trusted=trusted)
+    underlay = Transport(trusted=trusted)
     if internet is not None:
-        underlay = Underlay(resolve=internet.resolve, network=internet, trusted=trusted)
-    open_world = frozenset({Capability.FETCH, Capability.SEND})
-    web = Web(options, underlay)
-    host = replace(machine(folder), prices=PRICES_WITH_WEB, open_world=open_world, web=lambda: web)
+        underlay = Transport(resolve=internet.resolve, network=internet, trusted=trusted)
+    provide = provided_by(Web(options, underlay)).provide
+    permissions = {**FILES, **required(*WEB)}
+    host = with_services(machine(folder), permissions, dict.fromkeys(WEB, provide))
+    host = replace(host, open_world=frozenset(WEB))
     return Bench(dispatcher=dispatcher(host, **policy), person=person or Person())
 
 

@@ -12,9 +12,9 @@ import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from mcp_toolserver.runtime.sandbox import kernel
-from mcp_toolserver.runtime.sandbox.bubblewrap import candidates
-from mcp_toolserver.runtime.sandbox.syscalls import MACHINES, SECCOMP
+from mcp_toolserver.runtime.sandbox.layers import kernel
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
+from mcp_toolserver.runtime.sandbox.layers.syscall_table import MACHINES, SECCOMP
 
 CALLS = {
     "x86_64": {"clone": 56, "prctl": 157, "mount": 165, "unshare": 272},

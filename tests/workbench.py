@@ -1,25 +1,37 @@
 """A dispatcher on a real folder, with tools made for the test or the real ones."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
-from mcp_toolserver.assembly import vocabulary
-from mcp_toolserver.capabilities.human import Answers, Question
-from mcp_toolserver.capabilities.prices import PRICES, Capability, Permission, Prices
-from mcp_toolserver.dispatch import Dispatcher
+from mcp_toolserver.app.policy import rule_context
+from mcp_toolserver.capabilities.call_scope import LOCAL
+from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
+from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import NobodyToAsk
-from mcp_toolserver.policy.narrowing import Narrowing
+from mcp_toolserver.pipeline.call import ClientFolders
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.registry import Entry, Registry, discover
+from mcp_toolserver.policy.client_restrictions import ClientRestrictions
+from mcp_toolserver.policy.dangerous_commands import dangerous_command_check
 from mcp_toolserver.policy.rules import Policy, parse
-from mcp_toolserver.policy.watchdog import commands
-from mcp_toolserver.registry import Entry, Registry, discover
-from mcp_toolserver.runtime.fs import Workspace
-from mcp_toolserver.runtime.grant import Machine
-from mcp_toolserver.spec import Args, Kind, Limits, Output, Runtime, ToolSpec
-from mcp_toolserver.stores.outputs import Outputs
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.host_services import HostServices, Provide
+from mcp_toolserver.stores.saved_outputs import OutputStore
+from mcp_toolserver.tool_spec import Args, Kind, Limits, Output, Runtime, ToolSpec
 
-FILE_PRICES: Prices = {need: PRICES[need] for need in (Capability.FS_READ, Capability.FS_WRITE)}
+Permissions = Mapping[Capability, Permission]
+
+
+def required(*needs: Capability) -> Permissions:
+    """The permissions that `needs` require where only the server's process enforces them."""
+    return {need: need.permission for need in needs}
+
+
+FILES = required(Capability.FS_READ, Capability.FS_WRITE)
 """A host that has files and nothing else."""
+NO_PROVIDERS: Mapping[Capability, Provide] = {}
 
 
 @dataclass
@@ -35,7 +47,8 @@ class Person:
     questions: list[Question] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     name: str = "a test"
-    confines_itself_to: Narrowing | None = None
+    owner: str = LOCAL
+    confines_itself_to: ClientRestrictions | None = None
 
     async def ask(self, question: str) -> bool:
         self.asked.append(question)
@@ -53,10 +66,10 @@ class Person:
     async def report(self, message: str) -> None:
         self.heard.append(message)
 
-    async def roots(self) -> Sequence[str] | None:
-        return self.works_in
+    async def roots(self) -> ClientFolders | None:
+        return None if self.works_in is None else ClientFolders(paths=tuple(self.works_in))
 
-    def narrowing(self) -> Narrowing | None:
+    def narrowing(self) -> ClientRestrictions | None:
         return self.confines_itself_to
 
 
@@ -89,19 +102,36 @@ def tool(
 
 
 def machine(
-    folder: Path, prices: Prices = FILE_PRICES, hides: Callable[[tuple[str, ...]], bool] | None = None
-) -> Machine:
+    folder: Path, permissions: Permissions = FILES, hides: Callable[[tuple[str, ...]], bool] | None = None
+) -> HostServices:
     """This machine, with `folder/root` as the one root."""
     (folder / "root").mkdir(exist_ok=True)
-    outputs = Outputs(str(folder / "state"))
-    workspace = Workspace([str(folder / "root")], readable=outputs.folder, hides=hides or (lambda _: False))
-    return Machine(
-        prices=prices, workspace=workspace, outputs=outputs, search=None, processes=None, jobs=None
+    outputs = OutputStore(str(folder / "state"))
+    workspace = Workspace([str(folder / "root")], hides=hides or (lambda _: False))
+    return with_services(HostServices(permissions={}, workspace=workspace, outputs=outputs), permissions)
+
+
+def with_services(
+    host: HostServices, permissions: Permissions, providers: Mapping[Capability, Provide] = NO_PROVIDERS
+) -> HostServices:
+    """The same host with exactly these capabilities, and with these providers besides its own."""
+    missing = [need for need in Capability if need not in permissions]
+    return replace(
+        host,
+        permissions=permissions,
+        unavailable=dict.fromkeys(missing, Reason("configuration", "the test leaves it out")),
+        providers={**host.providers, **providers},
     )
 
 
+@cache
+def real_tools() -> Registry:
+    """All the tools of the server's own: what a test does with a registry does not change it."""
+    return Registry(discover())
+
+
 def dispatcher(
-    host: Machine,
+    host: HostServices,
     *entries: Entry,
     ceiling: Permission = Permission.DANGER_FULL_ACCESS,
     granted: Permission | None = None,
@@ -111,9 +141,9 @@ def dispatcher(
     offered: Iterable[str] | None = None,
 ) -> Dispatcher:
     """A dispatcher of `entries`, or of all the real tools."""
-    registry = Registry(entries or discover())
-    running = frozenset(name for name, entry in registry.entries.items() if entry.label.kind == "execute")
-    words = vocabulary(registry)
+    registry = Registry(entries) if entries else real_tools()
+    running = frozenset(name for name, entry in registry.entries.items() if entry.spec.kind == "execute")
+    words = rule_context(registry)
     rules = [tuple(parse(text, words) for text in texts) for texts in (deny, ask, allow)]
     policy = Policy(
         ceiling=ceiling,
@@ -127,7 +157,7 @@ def dispatcher(
         offered=frozenset(registry.entries if offered is None else offered),
         policy=policy,
         host=host,
-        objections=(commands(running),),
+        objections=(dangerous_command_check(running),),
     )
 
 

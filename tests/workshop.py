@@ -9,16 +9,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mcp_toolserver import confine
-from mcp_toolserver.assembly import assemble
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.dispatch import Dispatcher
-from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.runtime.found_programs import Found
-from mcp_toolserver.runtime.grant import Machine
-from mcp_toolserver.runtime.interpreters import InterpreterLimits, Interpreters
-from mcp_toolserver.runtime.sandbox.bubblewrap import WHEEL, candidates
+from mcp_toolserver.app import confinement
+from mcp_toolserver.app.compose import assemble
+from mcp_toolserver.capabilities.call_scope import Scope
+from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.user import Human
+from mcp_toolserver.runtime.executables import HostExecutables
+from mcp_toolserver.runtime.host_services import HostServices, Provide
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.repl.sessions import InterpreterLimits, Interpreters
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import WHEEL, candidates
 from mcp_toolserver.settings import Settings
+from mcp_toolserver.tool_spec import Runtime
+from tests.searching import RIPGREP
+from tests.workbench import Person
 
 HERE = Path(__file__).parents[1]
 SCRATCH = ("/tmp", "/var/tmp", "/dev/shm", "/run")
@@ -51,7 +56,7 @@ async def workshop(
     folder: Path,
     mode: Permission = Permission.DANGER_FULL_ACCESS,
     *,
-    found: Found = Found(),  # noqa: B008  frozen
+    found: HostExecutables = HostExecutables(ripgrep=RIPGREP),  # noqa: B008  frozen
     more_roots: Sequence[str] = (),
     limits: InterpreterLimits | None = None,
     bubblewrap: bool = True,
@@ -66,16 +71,19 @@ async def workshop(
         toolsets=("all",),
         **settings,
     )
-    charter = confine.charter(chosen, found)
+    broker_policy = confinement.broker_policy(chosen, found)
     if not bubblewrap:
-        charter = replace(charter, walls=replace(charter.walls, programs=()))
-    broker = Broker.start_apart(charter)
+        broker_policy = replace(broker_policy, sandbox=replace(broker_policy.sandbox, programs=()))
+    broker = Broker.start_standalone(broker_policy)
     assembly = assemble(chosen, broker, found, held_by=None)
     sessions = Interpreters(broker, assembly.outputs, limits)
     dispatcher = assembly.dispatcher
     if limits is not None:
-        assert isinstance(dispatcher.host, Machine)
-        dispatcher = replace(dispatcher, host=replace(dispatcher.host, sessions=sessions.within))
+        host = dispatcher.host
+        assert isinstance(host, HostServices)
+        own: Provide = lambda request: sessions.within(request.workspace, request.scope)  # noqa: E731
+        providers = {**host.providers, Capability.SESSIONS: own}
+        dispatcher = replace(dispatcher, host=replace(host, providers=providers))
     try:
         yield dispatcher
     finally:
@@ -95,3 +103,13 @@ def program(folder: Path, name: str, script: str) -> str:
 def names(server: Dispatcher) -> set[str]:
     """The tools that it offers."""
     return {entry.spec.name for entry in server.listed()}
+
+
+def granted(server: Dispatcher, *needs: Capability) -> Runtime:
+    """The runtime of a call whose tool needs these capabilities."""
+
+    async def report(message: str) -> None:
+        return
+
+    scope = Scope(session="a test", refuses=lambda _: None)
+    return server.host.runtime(frozenset(needs), report, Human(Person(), str), scope)

@@ -6,10 +6,10 @@ import anyio
 import mcp_types as mcp
 from mcp.server.stdio import stdio_server
 
-from mcp_toolserver.capabilities.prices import Capability, Permission
+from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.protocol import translate
-from mcp_toolserver.protocol.feature import ToolServer
-from mcp_toolserver.registry import Registry, discover
+from mcp_toolserver.protocol.mcp_server import ToolServer
 from tests.conformance.asking import Context
 
 

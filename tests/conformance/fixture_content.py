@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import mcp_types as mcp
 
-from mcp_toolserver.protocol.source import Visitor
+from mcp_toolserver.protocol.resources.source import Visitor
 from tests.conformance import asking
 from tests.conformance.asking import Asked, Context
 from tests.conformance.blocks import IMAGE, PNG, embedded, words

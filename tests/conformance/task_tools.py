@@ -8,9 +8,9 @@ import mcp_types as mcp
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.protocol.feature import ToolServer
-from mcp_toolserver.protocol.task import Task, Wire
-from mcp_toolserver.protocol.task_feature import EXTENSION, TaskFeature, declares
+from mcp_toolserver.protocol.mcp_server import ToolServer
+from mcp_toolserver.protocol.tasks.feature import EXTENSION, TaskFeature, declares
+from mcp_toolserver.protocol.tasks.task import Task, Wire
 
 Context = ServerRequestContext[Any, Any]
 Run = Callable[[Context, mcp.CallToolRequestParams], Awaitable[Any]]

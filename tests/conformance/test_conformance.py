@@ -115,6 +115,15 @@ async def test_the_official_suite_passes(
     assert re.search(r"^Total: [1-9]\d* passed, 0 failed$", run.summary, re.MULTILINE), run.summary
     assert run.ids("FAILURE") == set()
     assert run.ids("WARNING") == WARNINGS[version]
+    # The fixtures ran in the server's dispatcher, which keeps a record.
+    called = {line["tool"] for line in recorded(tmp_path / "state")}
+    assert {"test_simple_text", "test_image_content", "test_audio_content"} <= called
+
+
+def recorded(state: Path) -> list[Mapping[str, Any]]:
+    """The audit log."""
+    files = (state / "audit").glob("*.jsonl")
+    return [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
 
 
 async def test_the_official_suite_passes_for_tasks(

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mcp_toolserver.registry import discover
+from mcp_toolserver.pipeline.registry import discover
 from tests.live import Setup
 from tests.official import node
 

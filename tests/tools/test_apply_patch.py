@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.capabilities.prices import Permission
+from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.content import encoding_of
+from mcp_toolserver.text.lines.text_content import encoding_of
 from mcp_toolserver.tools.files.apply_patch import TOOL
 from tests.calling import Bench, held, make
 

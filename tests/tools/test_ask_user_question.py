@@ -11,9 +11,9 @@ import mcp_types as mcp
 import pytest
 from mcp import Client
 
-from mcp_toolserver.capabilities.human import Answers, Choice, Question
+from mcp_toolserver.capabilities.user import Answers, Choice, Question
 from mcp_toolserver.errors import NobodyToAsk
-from mcp_toolserver.protocol.factory import build
+from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.handlers import Handlers
 from tests.live import ERAS, TRANSPORTS, Setup, connected, text
 from tests.planning import call, host, planner

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.capabilities.prices import Permission
+from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.processes import JobState
-from mcp_toolserver.dispatch import Dispatcher
-from mcp_toolserver.policy.rules import Vocabulary, parse
-from mcp_toolserver.runtime.capture import CaptureLimits
-from mcp_toolserver.runtime.processes import CommandLimits
-from mcp_toolserver.text.job import ending
-from mcp_toolserver.text.shell import simple_parts
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.policy.rules import RuleContext, parse
+from mcp_toolserver.runtime.processes.commands import CommandLimits
+from mcp_toolserver.runtime.processes.output_capture import CaptureLimits
+from mcp_toolserver.text.shell.command_output import ending
+from mcp_toolserver.text.shell.words import simple_parts
 from tests.processes import Daemons, call, served, until
 from tests.workbench import Person
 
@@ -88,8 +88,8 @@ async def test_long_output_shows_both_ends_and_where_the_whole_lies(server: Disp
     assert found is not None
     assert int(found[1]) == sum(len(f"{i}\n") for i in range(1, 60001)) - 200_000
     assert result.truncated
-    assert result.spill is not None
-    assert result.spill.path == found[2]
+    assert result.saved_output is not None
+    assert result.saved_output.path == found[2]
     assert Path(found[2]).read_text(encoding="utf-8").splitlines() == [str(i) for i in range(1, 60001)]
 
 
@@ -174,7 +174,7 @@ async def test_other_names_keep_their_units(server: Dispatcher, name: str, argum
         pytest.param({}, id="no command"),
         pytest.param({"command": ""}, id="empty command"),
         pytest.param({"command": "x" * 100_001}, id="endless command"),
-        pytest.param({"command": "true", "timeout": 0}, id="no time"),
+        pytest.param({"command": "true", "timeout": -1}, id="no time"),
         pytest.param({"command": "true", "timeout": 600_001}, id="too much time"),
         pytest.param({"command": "true", "timeout": "soon"}, id="no number"),
         pytest.param({"command": "true", "dangerouslyDisableSandbox": True}, id="host configuration"),
@@ -241,7 +241,7 @@ def test_no_chaining_hides_a_command(pieces: list[str]) -> None:
 
 async def test_a_deny_rule_sees_a_chained_command(tmp_path: Path) -> None:
     async with served(tmp_path) as server:
-        words = Vocabulary(canonical=lambda name: name, commands=frozenset({"bash"}))
+        words = RuleContext(canonical=lambda name: name, commands=frozenset({"bash"}))
         ruled = replace(server, policy=replace(server.policy, deny=(parse("bash(touch:*)", words),)))
         result = await call(ruled, "bash", command="echo ok && touch mark")
         assert result.error == "denied"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.calculator import calculate
-from mcp_toolserver.text.numerals import numeral
+from mcp_toolserver.text.calculator.calculator import calculate
+from mcp_toolserver.text.calculator.format_number import numeral
 from tests.planning import call, planner
 
 

@@ -9,14 +9,15 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.prices import PRICES, Capability, Permission
-from mcp_toolserver.dispatch import Dispatcher, Pending, Result
+from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.pipeline.call import InputRequired, Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.protocol import translate
-from mcp_toolserver.registry import discover
-from mcp_toolserver.spec import Args, Image, Output, Record, Runtime
 from mcp_toolserver.tool import WorkspacePath
+from mcp_toolserver.tool_spec import Args, Image, Output, Record, Runtime
 from tests.test_audit import lines, opened, recorded
-from tests.workbench import Person, dispatcher, machine, tool
+from tests.workbench import Person, dispatcher, machine, required, tool
 
 CALL_TOOL = next(entry for entry in discover() if entry.spec.name == "CallTool")
 READ, WRITE, DANGER = Permission
@@ -174,19 +175,19 @@ async def test_the_record_names_the_other_tool_and_how_it_was_called(tmp_path: P
 async def test_a_question_that_is_answered_later_stays_one(tmp_path: Path) -> None:
     class Later(Person):
         async def ask(self, question: str) -> bool:
-            raise Pending
+            raise InputRequired
 
     server = dispatcher(machine(tmp_path), CALL_TOOL, probe(), ask=["probe"])
     assert (await through(server, "probe", Later(), path="a")).pending
 
 
 def test_its_hints_are_the_worst_of_what_it_can_call(tmp_path: Path) -> None:
-    prices = {**PRICES, Capability.PROCESS: READ}
-    everything = dispatcher(machine(tmp_path, prices))
+    permissions = {**required(*Capability), Capability.PROCESS: READ}
+    everything = dispatcher(machine(tmp_path, permissions))
     assert hints(everything) == {"reads": False, "destroys": True, "repeats": False, "reaches": True}
     reading = dispatcher(machine(tmp_path), CALL_TOOL, probe(), probe("writer", WRITE), ceiling=READ)
     assert hints(reading) == {"reads": True, "destroys": False, "repeats": True, "reaches": False}
-    networked = dispatcher(machine(tmp_path, prices), ceiling=READ)
+    networked = dispatcher(machine(tmp_path, permissions), ceiling=READ)
     assert hints(networked)["reads"] is False
     writing = dispatcher(machine(tmp_path), CALL_TOOL, probe(), probe("writer", WRITE), ceiling=DANGER)
     assert hints(writing) == {"reads": False, "destroys": True, "repeats": False, "reaches": False}

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.dispatch import Dispatcher
+from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.text.preferences import PREFERENCES
 from tests.planning import call, database, host, planner
 from tests.workbench import dispatcher
+from tests.workshop import granted
 
 
 @pytest.fixture
@@ -98,10 +99,11 @@ async def test_a_preference_outlives_the_server(tmp_path: Path) -> None:
 
 async def test_what_was_kept_under_the_name_of_a_permission_does_not_count(tmp_path: Path) -> None:
     stored = database(tmp_path)
-    machine = host(tmp_path, stored)
-    assert machine.preferences is not None
-    await machine.preferences.put("permissions.defaultMode", "danger-full-access")
-    text = (await call(dispatcher(machine), "Config")).text
+    server = planner(tmp_path, stored)
+    await granted(server, Capability.PREFERENCES).preferences.put(
+        "permissions.defaultMode", "danger-full-access"
+    )
+    text = (await call(server, "Config")).text
     assert text.count("permissions.defaultMode") == 1
     assert 'permissions.defaultMode = "workspace-write"' in text
 

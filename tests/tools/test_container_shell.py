@@ -11,14 +11,14 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_toolserver.capabilities.calls import Scope
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.dispatch import Dispatcher
+from mcp_toolserver.capabilities.call_scope import Scope
+from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol import translate
-from mcp_toolserver.runtime.container_engine import Engine
-from mcp_toolserver.runtime.containers import Containers
-from mcp_toolserver.runtime.found_programs import Found, find
+from mcp_toolserver.runtime.containers.containers import Containers
+from mcp_toolserver.runtime.containers.engine import Engine
+from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
 from mcp_toolserver.settings import load
 from tests.processes import Anywhere, Daemons, bench, call, until
 from tests.workshop import names, program, workshop
@@ -64,7 +64,7 @@ class Stand:
 @asynccontextmanager
 async def standing(folder: Path, name: str = "docker", **settings: Any) -> AsyncGenerator[Stand]:
     engine = program(folder / "bin", name, STAND_IN)
-    async with workshop(folder, found=Found(engine=engine), **settings) as server:
+    async with workshop(folder, found=HostExecutables(engine=engine), **settings) as server:
         yield Stand(server, folder)
 
 
@@ -237,7 +237,7 @@ async def test_an_engine_that_does_not_answer_is_given_up(tmp_path: Path) -> Non
     slow = program(tmp_path / "bin", "docker", "sleep 100")
     made = Engine(program=slow, image="i", network=False, processes=1, memory=1, user="1:1")
     async with bench(tmp_path) as at:
-        containers = Containers(at.broker, at.commands, made, failover=False, patience=0.3)
+        containers = Containers(at.broker, at.commands, made, failover=False, create_timeout=0.3)
         scope = Scope(session="", refuses=lambda _: None)
         with pytest.raises(Unavailable, match="docker did not answer in time"):
             await containers.within(Anywhere(), ["/"], scope).run("true", 1.0, at._report)
@@ -256,7 +256,7 @@ async def test_a_container_that_cannot_be_started_is_removed(tmp_path: Path) -> 
 async def test_the_real_engine_without_its_daemon_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = find(os.environ["PATH"].split(os.pathsep), [str(tmp_path)])
+    found = find_host_executables(os.environ, [str(tmp_path)])
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody")
     monkeypatch.setenv("CONTAINER_HOST", f"unix://{tmp_path}/nobody")
     environment = ("DOCKER_HOST", "CONTAINER_HOST")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.capabilities.prices import Permission
+from mcp_toolserver.capabilities.permissions import Permission
+from tests.live import Setup, connected, text
 from tests.web import Internet, bench, gzip_bomb, page, site, to
 
 CONTENT = bytes(range(256)) * 400
@@ -36,6 +37,41 @@ async def test_a_download_stays_in_the_workspace(path: str, tmp_path: Path) -> N
         made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
         assert (await made.call("download", url="http://good.example/", path=path)).error == "denied"
     assert not (tmp_path / "outside").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        pytest.param(".git/hooks/pre-commit", "is protected", id="protected"),
+        pytest.param("secrets/key", "hidden by a rule", id="hidden"),
+        pytest.param("folder", "folder", id="a folder"),
+        pytest.param(".", "folder", id="the root"),
+        pytest.param("pipe", "FIFO", id="a FIFO"),
+    ],
+)
+async def test_a_path_that_cannot_be_written_costs_no_request_to_the_site(
+    path: str, why: str, tmp_path: Path
+) -> None:
+    root, home = tmp_path / "root", tmp_path / "home"
+    (root / "folder").mkdir(parents=True)
+    home.mkdir()
+    os.mkfifo(root / "pipe")
+    with site({"/": page("fine")}) as outside:
+        config = home / "config.toml"
+        config.write_text(
+            f'web-private = ["127.0.0.1:{outside.port}"]\n[rules]\ndeny = ["Read(secrets/**)"]\n',
+            encoding="utf-8",
+        )
+        setup = Setup(root=root, home=home, mode="workspace-write", flags=("--config", str(config)))
+        async with connected(setup) as client:
+            refused = await client.call_tool("download", {"url": outside.url + "/", "path": path})
+            asked = list(outside.asked)
+            written = await client.call_tool("download", {"url": outside.url + "/", "path": "new/file"})
+    assert refused.is_error
+    assert why in text(refused)
+    assert asked == []
+    assert not written.is_error, text(written)
+    assert outside.pages == ["/"]
 
 
 async def test_in_read_only_nothing_is_downloaded(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.dispatch import Dispatcher, Result
-from mcp_toolserver.registry import Entry
-from mcp_toolserver.text.encoding import detect
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.text.lines.encoding import detect
 from mcp_toolserver.tools.files.edit_file import TOOL
 from tests.workbench import Person, dispatcher, machine
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.runtime.broker import Broker
+from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.hostile_git import Lair
 from tests.repositories import Desk, desk, git_broker
 
@@ -90,8 +90,8 @@ async def test_a_long_patch_is_cut_and_kept_whole_beside(at: Desk) -> None:
     at.lair.write("file.txt", "many words\n" * 20_000)
     result = await at.ask("git_diff")
     assert result.truncated
-    assert result.spill is not None
-    assert Path(result.spill.path).read_text(encoding="utf-8").count("+many words") == 20_000
+    assert result.saved_output is not None
+    assert Path(result.saved_output.path).read_text(encoding="utf-8").count("+many words") == 20_000
 
 
 async def test_of_a_patch_that_is_too_long_lines_are_counted(at: Desk) -> None:

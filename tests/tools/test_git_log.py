@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.runtime.broker import Broker
+from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.hostile_git import Lair
 from tests.repositories import Desk, desk, git_broker, without_ids
 
@@ -85,7 +85,7 @@ async def test_before_the_first_commit_there_is_none(at: Desk, started: Broker) 
         pytest.param({"commit": "HEAD:file.txt"}, id="file"),
         pytest.param({"commit": "HEAD^{/first}"}, id="search"),
         pytest.param({"author": "a\0b"}, id="NUL"),
-        pytest.param({"count": 0}, id="none"),
+        pytest.param({"count": -1}, id="none"),
         pytest.param({"count": 1_001}, id="too many"),
         pytest.param({"offset": -1}, id="offset"),
     ],

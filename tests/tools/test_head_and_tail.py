@@ -35,7 +35,7 @@ async def test_the_number_of_lines_can_be_chosen(first: Bench, last: Bench) -> N
     assert (await last.text(path="f", lines=1)).startswith("100\n[the last line of")
     assert await first.text(path="f", lines=100) == NUMBERS.decode().rstrip("\n")
     assert await last.text(path="f", lines=1_000) == NUMBERS.decode().rstrip("\n")
-    await last.refusal("invalid_input", path="f", lines=0)
+    await last.refusal("invalid_input", path="f", lines=-1)
 
 
 @pytest.mark.parametrize(

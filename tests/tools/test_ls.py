@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.runtime import listing
+from mcp_toolserver.runtime.files import listing
 from mcp_toolserver.tools.files.ls import TOOL
 from tests.calling import Bench, make
 
@@ -144,6 +144,6 @@ async def test_it_answers_to_list_dir(bench: Bench) -> None:
 
 async def test_a_time_no_calendar_has_is_not_an_error(bench: Bench) -> None:
     from mcp_toolserver.capabilities.files import FolderEntry
-    from mcp_toolserver.text.listing import detailed
+    from mcp_toolserver.text.folder_listing import detailed
 
     assert "?" in detailed(FolderEntry(name="f", kind="file", size=1, changed=1e30))

@@ -344,10 +344,10 @@ async def test_what_a_hidden_file_defines_is_not_described(at: Desk) -> None:
         ("goToDefinition", "py/uses.py", {"line": 4, "query": "nobody"}, "invalid_input", "is not on line 4"),
         ("goToDefinition", "py/uses.py", {"query": "nobody"}, "invalid_input", "is not in 'py/uses.py'"),
         ("goToDefinition", "py/uses.py", {"line": 0, "character": 1}, "invalid_input", "line"),
-        ("goToDefinition", "py", {"query": "x"}, "invalid_input", "is no file"),
+        ("goToDefinition", "py", {"query": "x"}, "invalid_input", "is not a file"),
         ("goToDefinition", "py/none.py", {"query": "x"}, "not_found", "does not exist"),
         ("goToDefinition", "../none.py", {"query": "x"}, "denied", "outside"),
-        ("goToImplementation", "py/uses.py", {"query": "doubled"}, "unavailable", "does not offer"),
+        ("goToImplementation", "py/uses.py", {"query": "doubled"}, "unavailable", "does not support"),
     ],
     ids=[
         *("past the end", "past the end of the line", "half a place", "no place", "not on the line"),

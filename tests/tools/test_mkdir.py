@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.capabilities.prices import Permission
+from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.tools.files.mkdir import TOOL
 from tests.calling import Bench, make
 

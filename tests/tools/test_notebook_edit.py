@@ -11,9 +11,10 @@ import nbformat
 import pytest
 from nbformat import v4
 
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.dispatch import Dispatcher, Result
-from mcp_toolserver.registry import Entry
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.tools.files.notebook_edit import TOOL
 from tests.notebooks import PIXEL, cells, made, old, plain, written
 from tests.workbench import Person, dispatcher, machine
@@ -383,7 +384,7 @@ async def test_hostile_notebooks_and_numbers_change_nothing(
         pytest.param({"edit_mode": "delete"}, id="no cell to delete"),
         pytest.param({"cell_id": "a"}, id="nothing to replace it by"),
         pytest.param({"edit_mode": "insert"}, id="nothing to insert"),
-        pytest.param({"cell_id": "a", "cell_number": 0, "new_source": "1"}, id="two names"),
+        pytest.param({"cell_id": "a", "cell_number": 1, "new_source": "1"}, id="two names"),
         pytest.param({"edit_mode": "delete", "cell_id": "a", "new_source": "1"}, id="a source to delete"),
         pytest.param({"edit_mode": "delete", "cell_id": "a", "cell_type": "raw"}, id="a type to delete"),
         pytest.param({"edit_mode": "move", "cell_id": "a", "new_source": "1"}, id="an unknown mode"),
@@ -407,7 +408,7 @@ async def test_an_edit_that_would_make_the_notebook_invalid_is_refused(
     notebook["cells"][1]["metadata"] = {"format": 1}  # which only a raw cell may not have
     arguments = {"cell_id": "b", "new_source": "x", "cell_type": "raw"}
     text = await refusal(server, root, written(notebook), kind="invalid_input", **arguments)
-    assert "afterwards" in text
+    assert "was not changed" in text
 
 
 async def test_other_files_are_refused_by_name(server: Dispatcher, root: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.capabilities.human import Answers
+from mcp_toolserver.capabilities.user import Answers
 from mcp_toolserver.errors import NobodyToAsk
 from tests.live import ERAS, text
 from tests.planning import call, planner

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.dispatch import Dispatcher
-from mcp_toolserver.runtime.found_programs import Found, find
-from mcp_toolserver.runtime.host_programs import POWERSHELLS, find_program
-from mcp_toolserver.text.shell import argument
-from mcp_toolserver.text.shell import program as script_for
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
+from mcp_toolserver.runtime.which import POWERSHELLS, find_program
+from mcp_toolserver.text.shell.words import argument
+from mcp_toolserver.text.shell.words import program as script_for
 from tests.confinement import visible_folder
 from tests.processes import Daemons, call, until
 from tests.workbench import Person
@@ -27,7 +27,7 @@ STAND_IN = 'printf "%s\\0" "$@" > argv\nexec bash -c "${@: -1}"'
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncGenerator[Dispatcher]:
     pwsh = program(tmp_path / "bin", "pwsh", STAND_IN)
-    async with workshop(tmp_path, found=Found(powershell=pwsh)) as made:
+    async with workshop(tmp_path, found=HostExecutables(powershell=pwsh)) as made:
         yield made
 
 
@@ -91,7 +91,7 @@ async def test_cancelling_a_call_leaves_nothing(server: Dispatcher) -> None:
 async def test_progress_names_what_the_script_does(tmp_path: Path) -> None:
     person = Person()
     pwsh = program(tmp_path / "bin", "pwsh", STAND_IN)
-    async with workshop(tmp_path, found=Found(powershell=pwsh), foreground_seconds=2.5) as server:
+    async with workshop(tmp_path, found=HostExecutables(powershell=pwsh), foreground_seconds=2.5) as server:
         await call(server, "PowerShell", person, command="sleep 100", description="Waiting")
     assert person.heard[0].startswith("Waiting: running for ")
 
@@ -108,7 +108,7 @@ async def test_without_the_program_it_is_not_offered_and_says_what_is_missing(tm
 async def test_behind_walls_it_is_offered_and_held() -> None:
     with visible_folder() as folder:
         pwsh = program(folder / "bin", "pwsh", 'exec bash -c "${@: -1}"')
-        async with workshop(folder, Permission.READ_ONLY, found=Found(powershell=pwsh)) as server:
+        async with workshop(folder, Permission.READ_ONLY, found=HostExecutables(powershell=pwsh)) as server:
             assert "PowerShell" in names(server)
             result = await call(server, "PowerShell", command="echo ran; touch mark")
         assert result.text.startswith("ran\n")
@@ -142,4 +142,4 @@ def test_the_first_program_on_path_that_no_root_holds_is_taken(tmp_path: Path) -
     other = program(outside, "powershell", "")
     assert find_program(POWERSHELLS, [*path, str(outside)], [str(root)]) == other
     assert find_program(POWERSHELLS, path) == mine
-    assert find([*path, str(outside)], [str(root)]).powershell == other
+    assert find_host_executables({"PATH": ":".join((*path, str(outside)))}, [str(root)]).powershell == other

@@ -29,9 +29,9 @@ from pypdf.generic import (
     TextStringObject,
 )
 
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.dispatch import Result
-from mcp_toolserver.registry import Entry
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.tools.files.read_file import TOOL
 from tests.live import Setup, connected, text
 from tests.notebooks import old
@@ -479,13 +479,14 @@ async def test_a_document_beyond_the_size_that_is_taken_apart_is_refused(
 
 LISTED = """
 import sys
-import mcp_toolserver.server
-from mcp_toolserver.registry import discover
-from mcp_toolserver.text.kinds import document_kind
+import mcp_toolserver.main
+from mcp_toolserver.pipeline.registry import discover
+from mcp_toolserver.text.documents.file_type import document_kind
 
 discover()
 assert document_kind("f.py", b"import os") is None
-heavy = {"nbformat", "jsonschema", "pypdf", "docx", "lxml", "openpyxl", "mcp_toolserver.text.documents"}
+heavy = {"nbformat", "jsonschema", "pypdf", "docx", "lxml", "openpyxl",
+         "mcp_toolserver.text.documents.documents"}
 sys.exit(", ".join(heavy & set(sys.modules)) or 0)
 """
 

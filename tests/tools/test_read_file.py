@@ -7,9 +7,9 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.dispatch import Result
-from mcp_toolserver.registry import Entry
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.tools.files.read_file import TOOL
 from tests.workbench import Person, dispatcher, machine
 

@@ -10,9 +10,9 @@ import nbformat
 import pytest
 from nbformat import v4
 
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.dispatch import Result
-from mcp_toolserver.registry import Entry
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.tools.files.read_file import TOOL
 from tests.notebooks import PIXEL, made, old, plain, written
 from tests.workbench import Person, dispatcher, machine

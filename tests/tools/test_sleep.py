@@ -1,14 +1,14 @@
 """How Sleep waits."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 
+from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.runtime.clock import SystemClock
-from tests.planning import call, host, planner
-from tests.workbench import Person, dispatcher
+from tests.planning import PERMISSIONS, call, host, planner
+from tests.workbench import Person, dispatcher, with_services
 
 
 class Skipping(SystemClock):
@@ -39,7 +39,7 @@ async def test_it_waits_as_long_as_it_says(
     tmp_path: Path, milliseconds: int, waits: list[float], heard: list[str]
 ) -> None:
     clock, person = Skipping(), Person()
-    server = dispatcher(replace(host(tmp_path), clock=clock))
+    server = dispatcher(with_services(host(tmp_path), PERMISSIONS, {Capability.CLOCK: lambda _: clock}))
     result = await call(server, "Sleep", person, duration_ms=milliseconds)
     assert (result.error, result.text) == (None, f"Slept for {milliseconds}ms")
     assert (clock.waits, person.heard) == (waits, heard)

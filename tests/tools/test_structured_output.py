@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.capabilities.prices import Permission
+from mcp_toolserver.capabilities.permissions import Permission
 from tests.planning import call, host, planner
 from tests.workbench import Person, dispatcher
 

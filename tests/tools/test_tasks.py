@@ -6,11 +6,12 @@ from typing import Any, Literal
 
 import pytest
 
+from mcp_toolserver.capabilities.call_scope import SavedOutput
 from mcp_toolserver.capabilities.processes import JobState
-from mcp_toolserver.dispatch import Dispatcher
-from mcp_toolserver.runtime.capture import CaptureLimits
-from mcp_toolserver.runtime.processes import CommandLimits
-from mcp_toolserver.text.job import ending, printed
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.processes.commands import CommandLimits
+from mcp_toolserver.runtime.processes.output_capture import CaptureLimits
+from mcp_toolserver.text.shell.command_output import ending, printed
 from tests.processes import Daemons, call, served, until
 
 
@@ -141,17 +142,25 @@ async def test_what_makes_no_sense_is_refused(server: Dispatcher, arguments: dic
         ("exited", "exit status 3"),
         ("timed out", "killed after 1.5 s: timeout"),
         ("stopped", "stopped after 1.5 s"),
-        ("lost", "killed after 1.5 s: its watcher ended"),
+        ("unverified", "killed after 1.5 s: its supervisor could not verify protected names"),
+        ("lost", "killed after 1.5 s: its supervisor ended without a report"),
     ],
 )
 def test_every_end_has_its_words(
-    reason: Literal["running", "exited", "timed out", "stopped", "lost"], words: str
+    reason: Literal["running", "exited", "timed out", "stopped", "unverified", "lost"], words: str
 ) -> None:
     assert ending(replace(STATE, reason=reason)) == words
 
 
 def test_what_could_not_be_kept_is_named_as_lost() -> None:
-    assert printed(STATE) == "a\n[8 bytes left out; they could not be kept]\nz"
+    assert printed(STATE) == "a\n[8 bytes left out; they could not be saved]\nz"
+    full = replace(STATE, unsaved="the disk is full")
+    assert printed(full) == "a\n[8 bytes left out; they could not be saved, because the disk is full]\nz"
+    part = printed(replace(full, saved_output=SavedOutput(handle="h", path="/h", size=4)))
+    assert 'first 4 bytes of it: read_file, path "/h"; the rest could not be saved, because the disk' in part
+    assert 'all of it: read_file, path "/h"]' in printed(
+        replace(STATE, saved_output=SavedOutput(handle="h", path="/h", size=10))
+    )
 
 
 STATE = JobState(

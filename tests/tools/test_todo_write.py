@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.dispatch import Dispatcher, Result
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from tests.live import Setup, connected, text
 from tests.planning import call, database, host, planner
 from tests.workbench import dispatcher
@@ -147,7 +148,7 @@ async def test_a_full_list_takes_no_more(at: Dispatcher) -> None:
         pytest.param({}, "todos must not be empty", id="nothing"),
         pytest.param({"todos": []}, "todos must not be empty", id="empty list"),
         pytest.param({"todos": [todo(" ")]}, "content: must not be empty", id="blank content"),
-        pytest.param({"todos": [{**todo("a"), "activeForm": ""}]}, "activeForm", id="empty activeForm"),
+        pytest.param({"todos": [{**todo("a"), "activeForm": " "}]}, "activeForm", id="blank activeForm"),
         pytest.param({"todos": [todo("a", "done")]}, "status", id="unknown status"),
         pytest.param({"todos": [{"content": "a", "id": 1}]}, "id", id="unknown field"),
         pytest.param({"todos": [todo("a")], "action": "clear"}, "does not take todos", id="both"),
@@ -205,7 +206,7 @@ async def test_a_list_that_is_used_is_kept_longest(tmp_path: Path) -> None:
     assert "first" in (await call(at, "TodoWrite", action="list", list_id=first)).text
 
 
-async def test_a_list_outlives_a_real_server_and_belongs_to_whoever_has_its_handle(tmp_path: Path) -> None:
+async def test_a_list_outlives_a_real_server_and_belongs_to_its_owner(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     (tmp_path / "home").mkdir()
     setup = Setup(root=tmp_path / "root", home=tmp_path / "home", mode="workspace-write")
@@ -217,6 +218,13 @@ async def test_a_list_outlives_a_real_server_and_belongs_to_whoever_has_its_hand
         theirs = text(await client.call_tool("TodoWrite", {"action": "add", "text": "theirs"}))
         assert "mine" not in theirs
         name = HANDLE.findall(first)[0]
+        refused = await client.call_tool("TodoWrite", {"action": "list", "list_id": name})
+        assert refused.is_error
+        own = HANDLE.findall(theirs)[0]
+    async with connected(setup, "http", "auto") as client:
+        again = await client.call_tool("TodoWrite", {"action": "list", "list_id": own})
+        assert text(again) == theirs
+    async with connected(setup) as client:
         again = await client.call_tool("TodoWrite", {"action": "list", "list_id": name})
         assert text(again) == first
     assert list((tmp_path / "root").iterdir()) == []

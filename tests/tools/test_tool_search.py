@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.capabilities.prices import PRICES, Capability, Permission
-from mcp_toolserver.dispatch import Dispatcher, Result
-from mcp_toolserver.registry import Registry, discover
-from tests.workbench import Person, dispatcher, machine
+from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.registry import Registry, discover
+from tests.workbench import Person, dispatcher, machine, required
 
-EVERYTHING = {need: PRICES[need] for need in PRICES}
+EVERYTHING = required(*Capability)
 REGISTRY = Registry(discover())
 CORE = REGISTRY.select(["lean"], [], [])
 
@@ -85,8 +86,8 @@ async def test_the_answer_holds_the_schema_that_the_call_is_checked_by(tmp_path:
     (line,) = [x for x in (await search(lean(tmp_path), "select:git_log")).text.splitlines() if x[0] == "{"]
     told = json.loads(line)
     entry = REGISTRY.find("git_log")
-    assert told["inputSchema"] == entry.label.schema
-    assert told["description"] == entry.spec.description.strip()
+    assert told["inputSchema"] == entry.spec.schema
+    assert told["description"] == entry.spec.description
     assert told["permission"] == "read-only"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.text.image import pixels
+from mcp_toolserver.text.documents.image import pixels
 from mcp_toolserver.tools.files.view_image import TOOL
 from tests.calling import Bench, make
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.capabilities.prices import Permission
+from mcp_toolserver.capabilities.permissions import Permission
 from tests.web import OTHER, PUBLIC, Internet, Reply, bench, inside, page, site, to
 from tests.workbench import Person
 

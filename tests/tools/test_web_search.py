@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mcp_toolserver.runtime.web.options import Provider
-from mcp_toolserver.text.urls import parse_url
+from mcp_toolserver.text.web.urls import parse_url
 from tests.web import PUBLIC, Bench, Internet, Reply, Site, bench, inside, site, to
 from tests.workbench import Person
 

@@ -7,10 +7,10 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_toolserver.capabilities.prices import Permission
-from mcp_toolserver.dispatch import Result
-from mcp_toolserver.registry import Entry
-from mcp_toolserver.runtime.fs import SIZE_LIMIT
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.runtime.files.workspace import SIZE_LIMIT
 from mcp_toolserver.tools.files.write_file import TOOL
 from tests.workbench import Person, dispatcher, machine
 

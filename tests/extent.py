@@ -1,0 +1,11 @@
+"""How much of a long test is done: `python -m tests long` does all of it, the gate a part."""
+
+import os
+
+VARIABLE = "TESTS_IN_FULL"
+"""Set for the long step. A server would refuse a name of its own that it does not know."""
+
+
+def rounds(short: int, full: int) -> int:
+    """`full` in the long step, else `short`. The test is marked `long`, by which that step finds it."""
+    return full if VARIABLE in os.environ else short

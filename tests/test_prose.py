@@ -1,0 +1,42 @@
+"""Wrapped text as clients show it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_toolserver.text.lines.unwrap import unwrapped
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("One\ntwo.\nThree.\n", "One two. Three.", id="a-paragraph"),
+        pytest.param("One\ntwo.\n\nThree\nfour.", "One two.\n\nThree four.", id="two-paragraphs"),
+        pytest.param(
+            "Do:\n- one\n  thing\n- another\n1. a\n2) b",
+            "Do:\n- one thing\n- another\n1. a\n2) b",
+            id="a-list",
+        ),
+        pytest.param("- item\n\nText\nafter.", "- item\n\nText after.", id="after-a-list"),
+        pytest.param(
+            "See\nthis:\n```\na\n\nb\n```\nand\nthat.", "See this:\n```\na\n\nb\n```\nand that.", id="fenced"
+        ),
+        pytest.param(
+            "As:\n\n    a = 1\n    b = 2\n\nSo\nit is.",
+            "As:\n\n    a = 1\n    b = 2\n\nSo it is.",
+            id="indented",
+        ),
+        pytest.param("First.\n    Second\n    third.\n    ", "First. Second third.", id="a-docstring"),
+        pytest.param("Sum: a\n-b or c\n*d*", "Sum: a -b or c *d*", id="no-list"),
+        pytest.param(" \n", "", id="nothing"),
+    ],
+)
+def test_a_line_break_within_a_paragraph_becomes_a_space(text: str, expected: str) -> None:
+    assert unwrapped(text) == expected
+
+
+@given(st.text(st.sampled_from("ab .-`1\n "), max_size=60))
+def test_no_word_is_lost_and_a_second_time_changes_nothing(text: str) -> None:
+    once = unwrapped(text)
+    assert once.split() == text.split()
+    assert unwrapped(once) == once
