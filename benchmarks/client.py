@@ -129,7 +129,13 @@ class Client:
         if self._era is Era.ENVELOPE:
             params = {**params, "_meta": META}
         message = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
-        start = self._send(message)
+        return self._answer(method, self._send(message), patience)
+
+    def answer(self, *, patience: float = 60.0) -> Answer:
+        """Wait for the answer to what `begin` sent last, at most `patience` seconds."""
+        return self._answer("the last request", time.perf_counter(), patience)
+
+    def _answer(self, method: str, start: float, patience: float) -> Answer:
         while True:
             line = self._line(start + patience)
             end = time.perf_counter()

@@ -1,4 +1,4 @@
-"""How long a server takes to be gone: when its client closes the pipe, and when it is told to by a signal."""
+"""How long a server takes to be gone: when its client closes the pipe, and when it gets a signal."""
 
 import os
 import select

@@ -1,12 +1,10 @@
-"""`python -m benchmarks.fuzz`: random paths and random commands against a real server behind its walls.
+"""`python -m benchmarks.fuzz`: random paths and random commands against a real, sandboxed server.
 
-Afterwards nothing outside the root may have changed, in read-only nothing inside it either, no answer may
-hold what lies outside, no process may be left, and the server must still answer. The same seed makes the same
-run.
+Afterwards nothing outside the root may have changed (in read-only, nothing inside it either), no answer may
+contain outside content, no process may remain, and the server must still answer. The same seed repeats a run.
 
-The commands are meant to do harm, so nothing is sent before the walls have been seen to hold, every command
-first enters the scene or ends, and all its targets lie in the scene: had the walls a hole, only a temporary
-folder would suffer.
+The commands are harmful, so the fuzzer first checks that the sandbox works. Every command changes into the
+temporary scene folder or exits, and has its targets there, so a hole in the sandbox damages only that folder.
 """
 
 import argparse
@@ -118,10 +116,10 @@ class Run:
 
 
 def prove(at: Ground, server: Server) -> None:
-    """See the walls hold before anything harmful is sent.
+    """Check that the sandbox works before sending anything harmful.
 
     Raises:
-        Escaped: they do not, or nothing can run, which would prove nothing.
+        Escaped: it does not, or no command runs, which would prove nothing.
     """
     places = [at.scene.outside, at.unseen, at.scene.home, at.scene.root / ".git"]
     if server.mode == READ_ONLY:
@@ -132,7 +130,7 @@ def prove(at: Ground, server: Server) -> None:
         server.call("bash", command=f"echo x > '{canary}'")
         if canary.exists():
             raise Escaped(
-                f"{server.mode}: the walls do not hold, {canary} was written; nothing else was tried"
+                f"{server.mode}: the sandbox does not work, {canary} was written; nothing else was tried"
             )
     if server.call("bash", command="echo alive").text.strip() != "alive":
         raise Escaped(f"{server.mode}: commands do not run, so there is nothing to try")

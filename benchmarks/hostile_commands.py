@@ -1,7 +1,6 @@
-"""Random commands that try to do harm, and only to the scene: a hole in the walls costs no more.
+"""Random harmful commands that target the scene folder only, so a hole in the sandbox damages nothing else.
 
-Every script first enters the scene or ends. Every target lies in it, relative ones from its root, and no deed
-leaves that folder for the next one.
+Every script changes into the scene or exits. Every target is in it, and no step leaves that folder.
 """
 
 import random
@@ -25,7 +24,7 @@ def entering(at: Ground) -> str:
 
 
 def _target(chance: random.Random, at: Ground) -> str:
-    """Always beneath the scene's own folder, or the unseen one."""
+    """Always inside the scene's own folder, or the unseen one."""
     base, root, outside = at.scene.base, at.scene.root, at.scene.outside
     return chance.choice(
         (

@@ -18,16 +18,16 @@ from benchmarks.servers import ours
 DAEMONS = 3
 LATE = 0.1
 PATIENCE = 10.0
-MODES = {"danger-full-access": "no walls", "workspace-write": "behind walls"}
+MODES = {"danger-full-access": "unsandboxed", "workspace-write": "sandboxed"}
 
 
 def run(effort: Effort, folder: Path) -> list[Row]:
     rounds = max(effort.starts // 3, 3)
-    return [row for mode, walls in MODES.items() for row in _rows(mode, walls, rounds, folder)]
+    return [row for mode, sandbox in MODES.items() for row in _rows(mode, sandbox, rounds, folder)]
 
 
-def _rows(mode: str, walls: str, rounds: int, folder: Path) -> list[Row]:
-    what = f"SIGKILL to the server, {DAEMONS} daemons, {walls}: all dead after"
+def _rows(mode: str, sandbox: str, rounds: int, folder: Path) -> list[Row]:
+    what = f"SIGKILL to the server, {DAEMONS} daemons, {sandbox}: all dead after"
     try:
         taken = [_once(mode, folder) for _ in range(rounds)]
     except Unanswered as error:

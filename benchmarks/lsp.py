@@ -1,8 +1,8 @@
 """Where a name is defined: the LSP tool against the language server that it asks, over a pipe of its own.
 
 * `asked again`: the same 50 calls of functions, over and over, in a project of 200 files. A server has those
-  answers at hand and gives them in less time than one message of MCP takes, so what a call costs beside its
-  answer is shown too.
+  answers at hand and gives them in less time than one message of MCP takes, so the table also shows what a
+  call costs without its answer.
 * `asked once`: one file of 250 functions as people write them. Each makes an object of a class from another
   module and calls methods of it and of what those return; some are inherited, some types inferred. Every
   place is asked about once, in no order, of a server that has read the file.
@@ -91,7 +91,7 @@ def _another(root: Path, language: str) -> Questions:
 
 
 def _compared(root: Path, questions: Questions, command: Sequence[str], effort: Effort) -> list[Row]:
-    # Walls cost nothing once a server is warm, and it may lie where they hide it.
+    # The sandbox does not slow a warm server down, and could hide its program.
     with (
         Client(ours(root, mode="danger-full-access", toolset="lsp")) as client,
         Direct(command, root) as server,

@@ -13,7 +13,7 @@ SHOPS = 40
 """Modules that define what others use."""
 
 PAGES = 150
-"""Modules of ten functions that use them, beside one of many functions."""
+"""Modules of ten functions that use them, and one of many functions."""
 
 MANY = 250
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from benchmarks.benchmark import Benchmark, Effort
 from benchmarks.figures import Row, at_most, interleaved, milliseconds, ratio, seconds
-from mcp_toolserver.text.visible import visible
+from mcp_toolserver.text.lines.escape_invisible import visible
 
 PER_MEGABYTE = 5e-3
 SIZE = 1_000_000

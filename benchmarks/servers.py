@@ -30,7 +30,7 @@ def _python(module: str, *arguments: str) -> Launch:
 def ours(
     root: Path, *, mode: str = "read-only", toolset: str = "default", more: Sequence[str] = ()
 ) -> Launch:
-    """This project's server on `root`; its own files lie beside the folder."""
+    """This project's server on `root`; its own files are outside the folder."""
     state = root.parent / "state"
     arguments = ("--permission-mode", mode, "--root", str(root), "--toolsets", toolset)
     return _python("mcp_toolserver", *arguments, "--state-dir", str(state), *more)

@@ -8,7 +8,7 @@ from benchmarks.client import Client, Launch
 from benchmarks.figures import Row, interleaved, left_out, ratio
 from benchmarks.servers import NO_NODE, bare, filesystem, ours
 
-FACTOR = 0.75
+FACTOR = 0.85
 
 
 def run(effort: Effort, folder: Path) -> list[Row]:
