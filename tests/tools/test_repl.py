@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import replace
@@ -303,6 +304,23 @@ async def test_too_slow_code_is_interrupted_and_the_session_goes_on(
         assert re.search(r"\[timeout after \d+\.\d s: interrupted, and the session goes on\]", result.text)
     show = "echo $x" if language == "shell" else "x"
     assert (await repl(server, language, show, session=session)).text == "1\n"
+
+
+HEEDS_THE_SECOND = (
+    "import signal, time\n"
+    "def first(*_): signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+    "signal.signal(signal.SIGINT, first)\n"
+    "time.sleep(100)"
+)
+
+
+async def test_a_program_that_lost_the_interrupt_gets_another(server: Dispatcher) -> None:
+    # Slow: the second interrupt is sent after half of the time that code has to stop.
+    session = await started(server, "shell", "x=1")
+    code = f"{sys.executable} -c {shlex.quote(HEEDS_THE_SECOND)}"
+    result = await repl(server, "shell", code, session=session, timeout_ms=1000)
+    assert result.text.endswith("interrupted, and the session goes on]")
+    assert (await repl(server, "shell", "echo $x", session=session)).text == "1\n"
 
 
 STUBBORN = {

@@ -30,7 +30,7 @@ class SessionLimits:
 
     start_seconds: float = 30.0
     interrupt_seconds: float = 5.0
-    """How long code may continue after an interrupt before the session is killed."""
+    """How long code may continue after the first interrupt before the session is killed."""
     progress_seconds: float = 2.0
     """Seconds between progress reports."""
     pictures: int = 10
@@ -146,13 +146,17 @@ class Session:
                 await report(f"running for {time.monotonic() - began:.0f} s")
 
     async def _interrupt(self, evaluation: OngoingEvaluation) -> None:
-        """Interrupt running code and wait briefly for it to stop."""
-        if self._is_finished(evaluation):
-            return
-        with anyio.move_on_after(self._limits.interrupt_seconds):
-            await self._send({"interrupt": True})
-            while not self._is_finished(evaluation):
-                await self._receive(evaluation)
+        """Interrupt running code and wait briefly for it to stop.
+
+        The interrupt is sent twice, because a program that bash has forked and not yet executed loses it.
+        """
+        for _ in range(2):
+            if self._is_finished(evaluation):
+                return
+            with anyio.move_on_after(self._limits.interrupt_seconds / 2):
+                await self._send({"interrupt": True})
+                while not self._is_finished(evaluation):
+                    await self._receive(evaluation)
         # Code that continues would print into the next evaluation.
         self._is_closed |= not self._is_finished(evaluation)
 
