@@ -25,7 +25,7 @@ from pydantic import FileUrl
 
 from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
-from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import ALWAYS, BwrapArgs, candidates
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import MOST_HIDDEN, HiddenPaths
@@ -185,6 +185,16 @@ def test_a_socket_that_comes_between_two_commands_is_not_reached_by_the_second(p
         with listening(folder / "late"):
             said = server.bash(connecting(folder / "late"))
     assert said.count("failed") == 3, said
+
+
+def test_a_socket_that_goes_while_the_sandbox_is_set_up_stops_no_command() -> None:
+    with outside() as folder, listening(folder / "stays"):
+        program = candidates(os.environ["PATH"], ())[0]
+        gone, stays = str(folder / "gone"), str(folder / "stays")
+        arguments = BwrapArgs(template=(program, *ALWAYS, "--ro-bind", "/", "/"), sockets=(gone, stays))
+        command = [*arguments.arguments(), "sh", "-c", connecting(folder / "stays")]
+        ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, encoding="utf-8")
+    assert ran.stdout.count("failed") == 3, ran.stdout
 
 
 def test_sockets_in_the_roots_and_the_private_folder_work(place: Scene) -> None:

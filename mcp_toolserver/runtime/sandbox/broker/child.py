@@ -95,6 +95,7 @@ def _encode_order(request: Request, launch_plan: LaunchPlan) -> bytes:
     fields = {
         "request": encode(request).decode(),
         "template": launch_plan.bwrap_args.template,
+        "sockets": launch_plan.bwrap_args.sockets,
         "scratch": launch_plan.scratch,
         "devices": launch_plan.devices,
         "hidden": launch_plan.hidden,
@@ -106,7 +107,11 @@ def _decode_order(order: bytes, given: list[int]) -> tuple[Request, LaunchPlan]:
     """The request and the way in of `order`, with whose descriptors came those in `given`."""
     fields = json.loads(order)
     launch_plan = LaunchPlan(
-        bwrap_args=BwrapArgs(template=tuple(fields["template"]), descriptors=tuple(given)),
+        bwrap_args=BwrapArgs(
+            template=tuple(fields["template"]),
+            descriptors=tuple(given),
+            sockets=tuple(fields["sockets"]),
+        ),
         scratch=fields["scratch"],
         devices=fields["devices"],
         hidden=tuple(fields["hidden"]),

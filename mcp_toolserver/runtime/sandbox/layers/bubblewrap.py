@@ -26,22 +26,30 @@ _PLAIN: Mapping[Mount, tuple[str, ...]] = {
     "empty folder": ("--perms", "0555", "--size", "4096", "--tmpfs"),
 }
 
+_UNREADABLE = ("--ro-bind", os.devnull)
+"""Over a file: mounts of single files refuse to open devices, so it cannot be opened."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BwrapArgs:
-    """The start of the argument list that runs a command in bubblewrap; the command follows `template`."""
+    """The start of the argument list that runs a command in bubblewrap."""
 
     template: tuple[str | int, ...] = ()
-    """From the program to `--`. A number stands for the one of `descriptors` that it counts to: they may have
+    """From the program to the last option. A number stands for the one of `descriptors` that it counts to: they may have
     other numbers in the process that becomes bubblewrap."""
     descriptors: tuple[int, ...] = ()
     """Opened for it; it closes them before the command runs."""
+    sockets: tuple[str, ...] = ()
+    """To be masked after all other mounts, unless they have gone: a server that ends removes its socket, and
+    bubblewrap cannot mount over what is not there."""
 
     def arguments(self) -> tuple[str, ...]:
         """The words, spelled out in the process that becomes bubblewrap, which inherits the descriptors."""
         for descriptor in self.descriptors:
             os.set_inheritable(descriptor, True)
-        return tuple(word if isinstance(word, str) else str(self.descriptors[word]) for word in self.template)
+        words = (word if isinstance(word, str) else str(self.descriptors[word]) for word in self.template)
+        masks = (word for path in self.sockets if os.path.lexists(path) for word in (*_UNREADABLE, path))
+        return (*words, *masks, "--")
 
     def close(self) -> None:
         """Close the descriptors."""
@@ -98,12 +106,16 @@ def bwrap_args(
     arguments = _ArgumentList(before.roots, protected)
     arguments.add(program, *ALWAYS, *(() if before.sandbox.network else ("--unshare-net",)))
     for path, mount in in_order(made):
-        arguments.mount(path, mount)
+        if mount != "socket":
+            arguments.mount(path, mount)
     arguments.add("--setenv", "TMPDIR", scratch_folder(made), "--chdir", cwd)
     for option, descriptor in passed.items():
         arguments.add(option, arguments.pass_descriptor(descriptor))
-    arguments.add("--")
-    return BwrapArgs(template=tuple(arguments.arguments), descriptors=tuple(arguments.descriptors))
+    return BwrapArgs(
+        template=tuple(arguments.arguments),
+        descriptors=tuple(arguments.descriptors),
+        sockets=tuple(path for path, mount in made.items() if mount == "socket"),
+    )
 
 
 @dataclass(frozen=True)
@@ -132,8 +144,7 @@ class _ArgumentList:
             nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
             self.add("--perms", "0444", "--ro-bind-data", self.pass_descriptor(nothing), path)
         elif mount == "unreadable file":
-            # Mounts of single files refuse to open devices, so this is a file that cannot be opened.
-            self.add("--ro-bind", os.devnull, path)
+            self.add(*_UNREADABLE, path)
         elif mount == "scratch":
             self.add("--size", str(SCRATCH[path]), "--tmpfs", path)
         elif mount == "processes":

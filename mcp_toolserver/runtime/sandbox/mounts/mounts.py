@@ -42,6 +42,7 @@ Mount = Literal[
     "empty folder",
     "empty file",
     "unreadable file",
+    "socket",
     "read-only",
     "writable",
 ]
@@ -151,7 +152,7 @@ def _hide_sockets(made: dict[str, Mount], roots: tuple[str, ...], working: tuple
         paths = _with_folders(made, paths)
     for path in sorted(paths):
         if _containing(made, path) not in _BARE:
-            made[path] = "empty folder" if os.path.isdir(path) else "unreadable file"
+            made[path] = "empty folder" if os.path.isdir(path) else "socket"
 
 
 def _with_folders(made: Mounts, paths: set[str]) -> set[str]:
