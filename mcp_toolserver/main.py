@@ -90,19 +90,19 @@ def _beginning(settings: Settings) -> Generator[None]:
 
 def _serve(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
     with _beginning(invocation.settings):
-        from mcp_toolserver.app.compose import assemble
-        from mcp_toolserver.app.serve import open_door, serve
+        from mcp_toolserver.app.compose import build_application
+        from mcp_toolserver.app.serve import bind_http, serve
 
-        door = open_door(invocation.settings)
+        binding = bind_http(invocation.settings)
         held_by = _lock(invocation.settings, broker)
         flush = _export()
-        assembly = assemble(invocation.settings, broker, found, held_by=held_by)
+        app = build_application(invocation.settings, broker, found, held_by=held_by)
 
     def end(status: int) -> NoReturn:
         flush()
         leave(status)
 
-    end(serve(assembly, door, end))
+    end(serve(app, binding, end))
 
 
 def _export() -> Callable[[], None]:
@@ -116,20 +116,22 @@ def _export() -> Callable[[], None]:
 
 def _tools(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
     with _beginning(invocation.settings):
-        from mcp_toolserver.app.compose import assemble
+        from mcp_toolserver.app.compose import build_application
         from mcp_toolserver.commands.tools import tools
 
-        assembly = assemble(invocation.settings, broker, found, held_by=None)
-    return tools(assembly.dispatcher, invocation.format)
+        app = build_application(invocation.settings, broker, found, held_by=None)
+    return tools(app.dispatcher, invocation.format)
 
 
 def _call(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
     with _beginning(invocation.settings):
-        from mcp_toolserver.app.compose import assemble
+        from mcp_toolserver.app.compose import build_application
         from mcp_toolserver.commands.call import call
 
-        assembly = assemble(invocation.settings, broker, found, held_by=_lock(invocation.settings, broker))
-    return call(assembly, invocation)
+        app = build_application(
+            invocation.settings, broker, found, held_by=_lock(invocation.settings, broker)
+        )
+    return call(app, invocation)
 
 
 def _doctor(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
@@ -182,5 +184,5 @@ def _broker(settings: Settings, found: HostExecutables) -> Broker | None:
 def _lock(settings: Settings, broker: Broker | None) -> int:
     """Lock the server process with the kernel before it reads any client data; see `lock_server`."""
     proof = broker.proof if broker else None
-    confinement.require_walls(settings, proof)
+    confinement.require_sandbox(settings, proof)
     return confinement.lock_server(settings)

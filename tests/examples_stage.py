@@ -25,7 +25,7 @@ import anyio
 import pytest
 
 from mcp_toolserver.app import confinement
-from mcp_toolserver.app.compose import Assembly, assemble
+from mcp_toolserver.app.compose import Application, build_application
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.desktop.executables import DesktopExecutables
@@ -140,7 +140,7 @@ class Stage:
     """A server with everything that this machine has, on a small project."""
 
     folder: Path
-    assembly: Assembly
+    app: Application
     dispatcher: Dispatcher
 
     @property
@@ -250,11 +250,11 @@ async def stage(folder: Path) -> AsyncGenerator[Stage]:
         here = find_host_executables(os.environ, settings.root)
         found = replace(here, engine=None, desktop=DesktopExecutables())
         broker = Broker.start_standalone(confinement.broker_policy(settings, found))
-        assembly = assemble(settings, broker, found, held_by=None)
+        app = build_application(settings, broker, found, held_by=None)
         try:
-            yield Stage(folder=folder, assembly=assembly, dispatcher=_with_web(assembly.dispatcher, web))
+            yield Stage(folder=folder, app=app, dispatcher=_with_web(app.dispatcher, web))
         finally:
-            await assembly.aclose()
+            await app.aclose()
 
 
 def _with_web(dispatcher: Dispatcher, web: Site) -> Dispatcher:

@@ -88,7 +88,7 @@ async def desk(
     pool = Pool(partial(_started, at, started), places, host.workspace.roots, limits)
 
     def within(workspace: Workspace) -> CodeQueries:
-        search = Ripgrep(launcher=Programs(at), workspace=workspace, program=RIPGREP, hiding=True)
+        search = Ripgrep(launcher=Programs(at), workspace=workspace, program=RIPGREP, may_hide=True)
         return CodeQueries(
             pool=pool if served else None, workspace=workspace, search=search if searched else None
         )

@@ -299,7 +299,7 @@ async def served(
     host, outputs = machine(folder), OutputStore(str(folder / "outputs"))
     with broker(bounds=bounds) as started:
         commands = Commands(started, host.workspace, outputs, limits)
-        within: Provide = lambda request: commands.within(request.workspace, request.scope)  # noqa: E731
+        within: Provide = lambda request: commands.for_call(request.workspace, request.scope)  # noqa: E731
         services = (Capability.PROCESS, Capability.JOBS)
         permissions = {**host.permissions, **required(*services)}
         shell = with_services(replace(host, outputs=outputs), permissions, dict.fromkeys(services, within))

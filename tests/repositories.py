@@ -76,7 +76,7 @@ def desk(
     )
     git = Git(Programs(started), GIT, str(lair.folder / "home"))
     provide: Provide = lambda request: GitReader(  # noqa: E731
-        access=RepositoryAccess(git=git, workspace=request.workspace, hiding=bool(patterns))
+        access=RepositoryAccess(git=git, workspace=request.workspace, may_hide=bool(patterns))
     )
     host = with_services(machine(lair.folder), required(Capability.GIT), {Capability.GIT: provide})
     host = replace(host, workspace=workspace)

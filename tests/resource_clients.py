@@ -12,7 +12,7 @@ import mcp_types as mcp
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.app.compose import Assembly, assemble
+from mcp_toolserver.app.compose import Application, build_application
 from mcp_toolserver.app.serve import resource_feature
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.protocol.build_server import build
@@ -34,7 +34,7 @@ class Place:
     """A folder to serve, and the server on it."""
 
     folder: Path
-    assembly: Assembly
+    app: Application
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
     """What `ResourceFeature` is given in addition."""
 
@@ -51,11 +51,11 @@ class Place:
 
     @cached_property
     def handlers(self) -> Handlers:
-        return Handlers(dispatcher=self.assembly.dispatcher, ask_seconds=5, changes=self.assembly.changes)
+        return Handlers(dispatcher=self.app.dispatcher, ask_seconds=5, changes=self.app.changes)
 
     @cached_property
     def feature(self) -> ResourceFeature:
-        return replace(resource_feature(self.assembly, self.handlers), **self.extra)
+        return replace(resource_feature(self.app, self.handlers), **self.extra)
 
     @cached_property
     def server(self) -> ToolServer:
@@ -81,11 +81,11 @@ async def place(
     (folder / "root").mkdir(exist_ok=True)
     given = {"permission_mode": Permission.DANGER_FULL_ACCESS, "toolsets": ("all",), **settings}
     chosen = Settings(root=(str(folder / "root"),), state_dir=str(folder / "state"), **given)
-    assembly = assemble(chosen, at, found or HostExecutables(ripgrep=RIPGREP), held_by=0)
+    app = build_application(chosen, at, found or HostExecutables(ripgrep=RIPGREP), held_by=0)
     try:
-        yield Place(folder=folder, assembly=assembly, extra=extra or {})
+        yield Place(folder=folder, app=app, extra=extra or {})
     finally:
-        await assembly.aclose()
+        await app.aclose()
 
 
 @asynccontextmanager

@@ -70,7 +70,7 @@ class Grounds:
             launcher=self.launcher,
             workspace=self.workspace,
             program=RIPGREP,
-            hiding=self.hides is not None,
+            may_hide=self.hides is not None,
             landlocked=self.landlocked,
             deadline=self.deadline,
         )

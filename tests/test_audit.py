@@ -24,7 +24,7 @@ from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permi
 from mcp_toolserver.commands.log import log
 from mcp_toolserver.errors import SettingsError, UnknownTool
 from mcp_toolserver.pipeline.call import InputRequired, Result
-from mcp_toolserver.pipeline.call_record import Call
+from mcp_toolserver.pipeline.call_record import CallRecord
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.handlers import Handlers
@@ -88,7 +88,7 @@ def at_once(work: Coroutine[Any, Any, str | None]) -> str | None:
 def note(audit: AuditLog, *names: str) -> None:
     """Calls that need no dispatcher."""
     for name in names:
-        one = Call(name=name, session="s", arguments={})
+        one = CallRecord(name=name, session="s", arguments={})
         assert at_once(audit.begin(one)) is None
         assert at_once(audit.end(one)) is None
 
@@ -250,7 +250,10 @@ def test_a_name_that_is_no_valid_unicode_is_recorded(tmp_path: Path) -> None:
 
 async def test_calls_that_run_when_the_server_ends_are_recorded_as_cancelled(tmp_path: Path) -> None:
     audit = opened(tmp_path)
-    running, ended = Call(name="a", session="", arguments={}), Call(name="b", session="", arguments={})
+    running, ended = (
+        CallRecord(name="a", session="", arguments={}),
+        CallRecord(name="b", session="", arguments={}),
+    )
     await audit.begin(running)
     await audit.begin(ended)
     running.outcome = "cancelled"
@@ -761,7 +764,7 @@ def test_a_folder_that_others_may_read_is_closed_to_them(tmp_path: Path) -> None
 
 def test_log_prints_a_row_for_each_call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     audit = opened(tmp_path)
-    call_ = Call(name="x", session="evil\x1b[2J\u202e\n", arguments={})
+    call_ = CallRecord(name="x", session="evil\x1b[2J\u202e\n", arguments={})
     at_once(audit.begin(call_))
     at_once(audit.end(call_))
     audit.close()

@@ -63,7 +63,7 @@ def background(server: Server, script: str) -> str:
     """All that a background command prints."""
     task = re.search(r"bg_\w+", server.call("bash", command=script, run_in_background=True).text)
     assert task is not None
-    offset = 0
+    offset, more = 0, ""
     for _ in range(100):
         more = server.call("TaskOutput", task_id=task[0], offset=offset, wait_ms=1000).text
         if "exit status" in more:

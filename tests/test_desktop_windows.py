@@ -267,7 +267,7 @@ def test_a_title_cannot_pass_for_the_rest() -> None:
     assert found is not None
     assert found.area is not None
     assert found.area == Area(x=-5, y=0, width=20, height=10)
-    assert found.area.within(Area(x=0, y=0, width=10, height=5)) == Area(x=0, y=0, width=10, height=5)
+    assert found.area.clipped_to(Area(x=0, y=0, width=10, height=5)) == Area(x=0, y=0, width=10, height=5)
 
 
 @pytest.mark.parametrize(

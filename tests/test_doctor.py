@@ -16,7 +16,15 @@ from mcp_toolserver.commands.doctor import install_hints
 from mcp_toolserver.commands.doctor.checks import Finding
 from mcp_toolserver.commands.doctor.doctor import report
 from mcp_toolserver.commands.doctor.facts import CONFINED, FULL, MODES, READ_ONLY, WORKSPACE_WRITE, Facts
-from mcp_toolserver.commands.doctor.host import Host, Place, file_system, look, open_to_others, place, version
+from mcp_toolserver.commands.doctor.host import (
+    Host,
+    RootFacts,
+    file_system,
+    look,
+    open_to_others,
+    root_facts,
+    version,
+)
 from mcp_toolserver.commands.doctor.server_lock_test import LockTestResult, try_lock
 from mcp_toolserver.runtime.sandbox.layers.spec import Check, Proof
 from mcp_toolserver.text.enforcement_summary import LONGEST, Enforcement, Layer, summary
@@ -223,7 +231,7 @@ LOCKED = LockTestResult(landlock=7, checks=(Check(name="opens no socket", held=T
 GOOD = Facts(
     host=LINUX,
     mode=READ_ONLY,
-    roots=(Place(path="/srv/work", file_system="ext4", ignores_case=False),),
+    roots=(RootFacts(path="/srv/work", file_system="ext4", ignores_case=False),),
     broker=True,
     openat2=True,
     abi=7,
@@ -328,11 +336,11 @@ CASES = [
         id="git writable",
     ),
     pytest.param(
-        replace(GOOD, roots=(Place(path="/r", file_system="nfs4", ignores_case=False),)),
+        replace(GOOD, roots=(RootFacts(path="/r", file_system="nfs4", ignores_case=False),)),
         0, "file system", "note", id="network file system",
     ),
     pytest.param(
-        replace(GOOD, roots=(Place(path="/r", file_system="ext4", ignores_case=True),)),
+        replace(GOOD, roots=(RootFacts(path="/r", file_system="ext4", ignores_case=True),)),
         0, "file names", "note", id="case",
     ),
 ]  # fmt: skip
@@ -501,11 +509,11 @@ def test_the_nearest_mount_tells_the_file_system() -> None:
 
 def test_a_folder_is_looked_at_without_writing(tmp_path: Path) -> None:
     (tmp_path / "Name").write_text("", encoding="utf-8")
-    found = place(str(tmp_path))
+    found = root_facts(str(tmp_path))
     assert (found.path, found.ignores_case, found.is_remote) == (str(tmp_path), False, False)
     assert found.file_system
     assert os.listdir(tmp_path) == ["Name"]
-    assert not place(str(tmp_path / "missing")).ignores_case
+    assert not root_facts(str(tmp_path / "missing")).ignores_case
 
 
 def test_this_machine_is_described() -> None:

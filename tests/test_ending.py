@@ -20,7 +20,7 @@ class Left(BaseException):
 class Parts:
     """What is to be closed, and takes its time."""
 
-    patience: float = 60.0
+    shutdown_timeout: float = 60.0
     stuck: bool = False
     seen: list[str] = field(default_factory=list[str])
     left: anyio.Event = field(default_factory=anyio.Event)
@@ -67,7 +67,7 @@ async def test_work_that_ends_by_itself_is_no_failure() -> None:
 
 
 async def test_what_takes_too_long_is_left_once_it_is_written_down() -> None:
-    parts = Parts(patience=0.0, stuck=True)
+    parts = Parts(shutdown_timeout=0.0, stuck=True)
     with anyio.fail_after(10), pytest.raises(BaseException) as left:  # noqa: PT011  a group, or what is in it
         await run_until_shutdown(for_ever, parts, leave)
     assert [str(error) for error in within(left.value)] == ["143"]

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.pipeline.registry import Entry
-from mcp_toolserver.pipeline.validation import Places, checked, respelt
+from mcp_toolserver.pipeline.validation import PathCanonicalizer, checked, respelt
 from mcp_toolserver.text.lines.unwrap import unwrapped
 from mcp_toolserver.tool_spec import Args, PathMark, Profile
 from tests.examples_stage import example
@@ -50,7 +50,7 @@ def snake(name: str) -> str:
     return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
 
 
-def outcome(entry: Entry, arguments: Mapping[str, JsonValue], places: Places) -> Args | str:
+def outcome(entry: Entry, arguments: Mapping[str, JsonValue], places: PathCanonicalizer) -> Args | str:
     """What the tool gets, or why not."""
     try:
         return respelt(entry, checked(entry, arguments), places)

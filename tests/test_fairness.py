@@ -42,14 +42,14 @@ class Asked:
         return "".join(client for client, _ in self.ends)
 
     async def work(self, client: str) -> None:
-        async with self.turns.place(client):
+        async with self.turns.slot(client):
             end = anyio.Event()
             self.ends.append((client, end))
             await end.wait()
 
 
 async def test_places_go_round_by_client_and_not_by_call() -> None:
-    asked = Asked(FairSemaphore(places=1, each=1))
+    asked = Asked(FairSemaphore(slots=1, per_client=1))
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             for client in "aaaaabbc":
@@ -63,7 +63,7 @@ async def test_places_go_round_by_client_and_not_by_call() -> None:
 
 
 async def test_one_client_never_holds_all_places() -> None:
-    asked = Asked(FairSemaphore(places=3, each=2))
+    asked = Asked(FairSemaphore(slots=3, per_client=2))
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             for client in "aaaaab":
@@ -75,13 +75,13 @@ async def test_one_client_never_holds_all_places() -> None:
 
 
 async def test_who_leaves_just_when_it_is_their_turn_lets_the_next_one_in() -> None:
-    turns = FairSemaphore(places=1, each=1)
-    await turns.take("a")
+    turns = FairSemaphore(slots=1, per_client=1)
+    await turns.acquire("a")
     scope = anyio.CancelScope()
 
     async def leave() -> None:
         with scope:
-            async with turns.place("b"):
+            async with turns.slot("b"):
                 raise AssertionError
 
     with anyio.fail_after(5):
@@ -89,19 +89,19 @@ async def test_who_leaves_just_when_it_is_their_turn_lets_the_next_one_in() -> N
             tasks.start_soon(leave)
             await anyio.wait_all_tasks_blocked()
             scope.cancel()
-            turns.give_back("a")
-        async with turns.place("c"):
+            turns.release("a")
+        async with turns.slot("c"):
             assert turns.clients == 1
 
 
 async def test_a_turn_that_does_not_come_in_time_takes_no_place() -> None:
-    turns = FairSemaphore(places=1, each=1)
+    turns = FairSemaphore(slots=1, per_client=1)
     with anyio.fail_after(5):
-        async with turns.place("a"):
+        async with turns.slot("a"):
             with pytest.raises(Overdue):
-                await turns.take("a", 0.01)
+                await turns.acquire("a", 0.01)
         assert turns.clients == 0
-        async with turns.place("a", 0.01):
+        async with turns.slot("a", 0.01):
             assert turns.clients == 1
 
 
@@ -112,14 +112,14 @@ def test_no_place_is_lost_or_given_twice(steps: list[tuple[str, str]]) -> None:
 
 
 async def _through(steps: list[tuple[str, str]]) -> None:
-    turns = FairSemaphore(places=2, each=1)
+    turns = FairSemaphore(slots=2, per_client=1)
     held: list[str] = []
     most = 0
 
     async def work(client: str, scope: anyio.CancelScope, end: anyio.Event) -> None:
         nonlocal most
         with scope:
-            async with turns.place(client):
+            async with turns.slot(client):
                 held.append(client)
                 most = max(most, len(held))
                 assert len(set(held)) == len(held)
@@ -145,7 +145,7 @@ async def _through(steps: list[tuple[str, str]]) -> None:
     assert most <= 2
     assert turns.clients == 0
     with anyio.fail_after(5):
-        async with turns.place("a"), turns.place("b"):
+        async with turns.slot("a"), turns.slot("b"):
             pass
 
 

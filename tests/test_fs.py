@@ -449,7 +449,9 @@ def tree(tmp_path: Path) -> Path:
 
 
 async def test_a_view_starts_in_the_part_that_the_client_works_in(tree: Path, resolver: PathResolver) -> None:
-    view = Workspace([str(tree / "one"), str(tree / "two")], resolver=resolver).within([str(tree / "one/a")])
+    view = Workspace([str(tree / "one"), str(tree / "two")], resolver=resolver).restricted_to(
+        [str(tree / "one/a")]
+    )
     assert view.canonical("f") == "f"
     assert await view.files(write=False).read(at("f"), whole) == b"one/a"
     assert view.spellings(at("f")) == ("a/f", f"{tree}/one/a/f")
@@ -460,22 +462,22 @@ async def test_a_view_starts_in_the_part_that_the_client_works_in(tree: Path, re
 
 def test_a_view_never_holds_more_than_the_workspace(tree: Path) -> None:
     workspace = Workspace([str(tree / "one"), str(tree / "two")])
-    assert workspace.within([str(tree)]).roots == workspace.roots
-    assert workspace.within(["/"]).roots == workspace.roots
-    assert workspace.within([str(tree / "two/c"), str(tree / "one")]).roots == (
+    assert workspace.restricted_to([str(tree)]).roots == workspace.roots
+    assert workspace.restricted_to(["/"]).roots == workspace.roots
+    assert workspace.restricted_to([str(tree / "two/c"), str(tree / "one")]).roots == (
         f"{tree}/two/c",
         f"{tree}/one",
     )
-    view = workspace.within([str(tree / "one/a")])
-    assert view.within([str(tree / "one")]).roots == view.roots
-    assert view.within([str(tree / "one")]).spellings(at("f")) == ("a/f", f"{tree}/one/a/f")
+    view = workspace.restricted_to([str(tree / "one/a")])
+    assert view.restricted_to([str(tree / "one")]).roots == view.roots
+    assert view.restricted_to([str(tree / "one")]).spellings(at("f")) == ("a/f", f"{tree}/one/a/f")
 
 
 @pytest.mark.parametrize("name", ["other", "gone", "one/a/f", "one/out", ""])
 def test_a_view_without_a_part_of_the_workspace_denies_everything(tree: Path, name: str) -> None:
     (tree / "one/out").symlink_to("../other")
     workspace = Workspace([str(tree / "one")]).reading(str(tree / "two"))
-    view = workspace.within([str(tree / name)] if name else [])
+    view = workspace.restricted_to([str(tree / name)] if name else [])
     for path in ("f", ".", "a/f", f"{tree}/one/a/f", f"{tree}/other/f", f"{tree}/two/c/f"):
         with pytest.raises(Denied):
             view.canonical(path)
@@ -484,14 +486,14 @@ def test_a_view_without_a_part_of_the_workspace_denies_everything(tree: Path, na
 
 def test_a_folder_named_through_a_link_is_the_folder_it_leads_to(tree: Path) -> None:
     (tree / "alias").symlink_to("one/a")
-    view = Workspace([str(tree / "one")]).within([str(tree / "alias")])
+    view = Workspace([str(tree / "one")]).restricted_to([str(tree / "alias")])
     assert view.roots == (f"{tree}/one/a",)
     assert view.canonical(f"{tree}/alias/f") == "f"
 
 
 def test_one_file_has_one_spelling_in_a_view_of_nested_folders(tree: Path) -> None:
     workspace = Workspace([str(tree / "one")])
-    inner_first = workspace.within([str(tree / "one/a"), str(tree / "one")])
+    inner_first = workspace.restricted_to([str(tree / "one/a"), str(tree / "one")])
     (tree / "one/link").symlink_to("a/f")
     assert {inner_first.canonical(path) for path in ("f", f"{tree}/one/a/f", f"{tree}/one/link")} == {"f"}
     assert inner_first.canonical(f"{tree}/one/b/f") == f"{tree}/one/b/f"
@@ -499,31 +501,31 @@ def test_one_file_has_one_spelling_in_a_view_of_nested_folders(tree: Path) -> No
 
 def test_views_are_kept_and_forgotten(tree: Path) -> None:
     workspace = Workspace([str(tree / "one")])
-    first = workspace.within([str(tree / "one/a")])
-    assert workspace.within([str(tree / "one/a")]) is first
+    first = workspace.restricted_to([str(tree / "one/a")])
+    assert workspace.restricted_to([str(tree / "one/a")]) is first
     before = len(os.listdir("/proc/self/fd"))
     for number in range(200):
         (tree / f"one/n{number}").mkdir()
-        workspace.within([str(tree / f"one/n{number}")])
-    assert workspace.within([str(tree / "one/a")]) is not first
+        workspace.restricted_to([str(tree / f"one/n{number}")])
+    assert workspace.restricted_to([str(tree / "one/a")]) is not first
     assert len(os.listdir("/proc/self/fd")) <= before + 64
 
 
 def test_a_view_is_not_kept_before_all_of_its_folders_are_there(tree: Path) -> None:
     workspace = Workspace([str(tree / "one")])
     scope = [str(tree / "one/a"), str(tree / "one/new"), str(tree / "link")]
-    assert workspace.within(scope).roots == (f"{tree}/one/a",)
+    assert workspace.restricted_to(scope).roots == (f"{tree}/one/a",)
     (tree / "one/new").mkdir()
-    assert workspace.within(scope).roots == (f"{tree}/one/a", f"{tree}/one/new")
+    assert workspace.restricted_to(scope).roots == (f"{tree}/one/a", f"{tree}/one/new")
     (tree / "link").symlink_to("one/b")
-    view = workspace.within(scope)
+    view = workspace.restricted_to(scope)
     assert view.roots == (f"{tree}/one/a", f"{tree}/one/new", f"{tree}/one/b")
-    assert workspace.within(scope) is view
+    assert workspace.restricted_to(scope) is view
 
 
 async def test_a_view_shares_the_turns_of_its_workspace(tree: Path) -> None:
     workspace = Workspace([str(tree / "one")])
-    view = workspace.within([str(tree / "one/a")])
+    view = workspace.restricted_to([str(tree / "one/a")])
     inside, go_on = threading.Event(), threading.Event()
     order: list[str] = []
 

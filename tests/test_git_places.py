@@ -114,7 +114,7 @@ async def test_a_hidden_git_folder_is_not_read(lair: Lair, started: Broker) -> N
 
 async def test_a_client_s_narrower_folders_hold(lair: Lair, started: Broker) -> None:
     at = desk(lair, started, roots=[lair.folder])
-    narrow = at.at.host.within(ClientFolders(paths=(str(lair.repository / "deep"),)))
+    narrow = at.at.host.restricted_to(ClientFolders(paths=(str(lair.repository / "deep"),)))
     assert (await at.ask("git_log", path="repository")).error is None
     narrowed = type(at)(lair=lair, at=type(at.at)(**{**vars(at.at), "host": narrow}))
     assert (await narrowed.ask("git_log", path=str(lair.repository / "deep"))).error == "denied"

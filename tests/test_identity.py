@@ -12,7 +12,7 @@ import pytest
 
 from mcp_toolserver import __version__
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.protocol.instructions import LONGEST, Standing, instructions
+from mcp_toolserver.protocol.instructions import LONGEST, EnforcementStatus, instructions
 from mcp_toolserver.text import enforcement_summary
 from tests.live import Setup
 from tests.resource_clients import ERAS, place
@@ -64,8 +64,8 @@ async def test_an_ordinary_answer_does_not_repeat_the_icon(tmp_path: Path) -> No
 )
 def test_nothing_is_cut_from_the_instructions_but_whole_roots(mode: Permission, roots: list[str]) -> None:
     summary = "y" * enforcement_summary.LONGEST
-    standing = Standing(mode=mode, commands=True, network=False, summary=summary)
-    said = instructions(standing, roots)
+    status = EnforcementStatus(mode=mode, commands=True, network=False, summary=summary)
+    said = instructions(status, roots)
     assert len(said) <= LONGEST
     start, _, named = said.partition("Roots (relative paths start at the first):\n")
     assert mode.flag in start

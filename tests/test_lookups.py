@@ -51,9 +51,9 @@ async def test_hung_look_ups_of_one_client_leave_room_for_others_and_count_until
             assert await lookups.run("other", lambda: "found") == "found"
             with pytest.raises(TimedOut):
                 await lookups.run("one", lambda: "found")
-            assert lookups._turns.clients == 1
+            assert lookups._semaphore.clients == 1
             hung.go.set()
-            while lookups._turns.clients:
+            while lookups._semaphore.clients:
                 await anyio.sleep(0.01)
             assert await lookups.run("one", lambda: "found") == "found"
     finally:
@@ -66,7 +66,7 @@ async def test_a_look_up_that_is_cancelled_before_it_begins_gives_its_place_back
         scope.cancel()
         await lookups.run("one", lambda: "found")
     assert scope.cancelled_caught
-    assert lookups._turns.clients == 0
+    assert lookups._semaphore.clients == 0
 
 
 async def test_an_error_of_a_look_up_is_the_callers() -> None:
@@ -77,7 +77,7 @@ async def test_an_error_of_a_look_up_is_the_callers() -> None:
     with pytest.raises(OSError, match="no such place"):
         await lookups.run("one", fail)
     with anyio.fail_after(5):
-        while lookups._turns.clients:
+        while lookups._semaphore.clients:
             await anyio.sleep(0.001)
 
 

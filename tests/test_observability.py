@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from mcp_toolserver.errors import NotFound, UnknownTool
 from mcp_toolserver.pipeline.call import CallOptions
-from mcp_toolserver.pipeline.call_record import Call, CompositeRecorder
+from mcp_toolserver.pipeline.call_record import CallRecord, CompositeRecorder
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.call_id import correlation
@@ -120,25 +120,25 @@ async def test_the_client_gets_the_id_back(era: str, tmp_path: Path) -> None:
 class Full:
     """A recorder that has no room."""
 
-    async def begin(self, call: Call) -> str | None:
+    async def begin(self, call: CallRecord) -> str | None:
         return "no room"
 
-    async def end(self, call: Call) -> str | None:
+    async def end(self, call: CallRecord) -> str | None:
         raise AssertionError
 
 
 class Late:
     """A recorder that finds out at the end that it has none."""
 
-    async def begin(self, call: Call) -> str | None:
+    async def begin(self, call: CallRecord) -> str | None:
         return None
 
-    async def end(self, call: Call) -> str | None:
+    async def end(self, call: CallRecord) -> str | None:
         return "withheld"
 
 
 async def test_what_was_not_run_is_told_to_nobody(tmp_path: Path) -> None:
-    told: list[Call] = []
+    told: list[CallRecord] = []
     at = echoing(tmp_path, recorder=CompositeRecorder(recorder=Full(), observers=(told.append,)))
     result = await at.call("echo", {}, Person())
     assert (result.text, result.error) == ("no room", "unavailable")
@@ -146,20 +146,20 @@ async def test_what_was_not_run_is_told_to_nobody(tmp_path: Path) -> None:
 
 
 async def test_what_ran_is_told_also_where_its_answer_is_withheld(tmp_path: Path) -> None:
-    told: list[Call] = []
+    told: list[CallRecord] = []
     at = echoing(tmp_path, recorder=CompositeRecorder(recorder=Late(), observers=(told.append,)))
     assert (await at.call("echo", {}, Person())).text == "withheld"
     assert [call.tool for call in told] == ["echo"]
 
 
 async def test_a_call_can_be_told_without_being_kept(tmp_path: Path) -> None:
-    told: list[Call] = []
+    told: list[CallRecord] = []
     at = echoing(tmp_path, recorder=CompositeRecorder(recorder=None, observers=(told.append,)))
     assert (await at.call("echo", {}, Person())).error is None
     assert [call.outcome for call in told] == ["output"]
 
 
-def failing(_: Call) -> None:
+def failing(_: CallRecord) -> None:
     raise ZeroDivisionError("of the observer")
 
 
@@ -167,7 +167,7 @@ def failing(_: Call) -> None:
 async def test_an_observer_that_fails_costs_neither_the_answer_nor_the_record(
     word: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seen: list[Call] = []
+    seen: list[CallRecord] = []
     audit = AuditLog.open(str(tmp_path / "state"), AuditContext(mode="read-only", layers={}))
     plain = await echoing(tmp_path).call("echo", {"word": word}, Person())
     at = echoing(tmp_path, recorder=CompositeRecorder(recorder=audit, observers=(failing, seen.append)))
@@ -202,12 +202,12 @@ class Broken:
     def __init__(self, stage: str) -> None:
         self.stage = stage
 
-    async def begin(self, call: Call) -> str | None:
+    async def begin(self, call: CallRecord) -> str | None:
         if self.stage == "begin":
             raise ZeroDivisionError("of the recorder")
         return None
 
-    async def end(self, call: Call) -> str | None:
+    async def end(self, call: CallRecord) -> str | None:
         raise ZeroDivisionError("of the recorder")
 
 

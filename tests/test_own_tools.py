@@ -264,13 +264,13 @@ async def test_in_workspace_write_its_code_can_write_the_roots_and_nothing_else(
 
 
 async def test_a_name_that_the_server_has_stops_the_start(tmp_path: Path) -> None:
-    from mcp_toolserver.app.compose import assemble
+    from mcp_toolserver.app.compose import build_application
     from mcp_toolserver.runtime.executables import HostExecutables
 
     setting = setup(tmp_path, "read-only", SHOUT.replace('"shout"', '"Read"'))
     settings = load([*setting.command[3:]], {}).settings
     with pytest.raises(SettingsError, match="'Read'"):
-        assemble(settings, None, HostExecutables(), held_by=None)
+        build_application(settings, None, HostExecutables(), held_by=None)
 
 
 @pytest.mark.parametrize(("network", "reaches"), [("fetch", True), ("none", False)])

@@ -355,7 +355,7 @@ async def test_folders_confine_where_commands_start(here: Bench, tmp_path: Path)
 
     async def report(message: str) -> None: ...
 
-    confined = here.commands.within(Nowhere())
+    confined = here.commands.for_call(Nowhere())
     with pytest.raises(NotFound):
         await confined.run(Command(script="true", cwd=CanonicalPath("/"), timeout=5), report)
 

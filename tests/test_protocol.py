@@ -17,7 +17,7 @@ from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.elicitation import elicit
 from mcp_toolserver.protocol.elicitation.elicit import Questions, Said
 from mcp_toolserver.protocol.handlers import Handlers
-from mcp_toolserver.protocol.instructions import Standing, instructions
+from mcp_toolserver.protocol.instructions import EnforcementStatus, instructions
 from mcp_toolserver.protocol.resources.feature import ResourceFeature
 from tests.live import text
 from tests.workbench import Args, Output, Runtime, dispatcher, machine, tool
@@ -351,11 +351,11 @@ async def test_progress_is_reported_under_a_token_of_bounded_length(
 
 @pytest.mark.parametrize("mode", Permission)
 def test_the_instructions_fit_whatever_the_roots(mode: Permission) -> None:
-    standing = Standing(mode=mode, commands=True, network=True, summary="by the kernel")
-    said = instructions(standing, [f"/{'x' * 200}/{number}" for number in range(20)])
+    status = EnforcementStatus(mode=mode, commands=True, network=True, summary="by the kernel")
+    said = instructions(status, [f"/{'x' * 200}/{number}" for number in range(20)])
     assert len(said) <= 1500
     assert mode.flag in said
-    assert "12 more" in instructions(standing, [f"/r{number}" for number in range(20)])
+    assert "12 more" in instructions(status, [f"/r{number}" for number in range(20)])
 
 
 # --- the server itself -----------------------------------------------------------------------------------

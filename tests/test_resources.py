@@ -228,13 +228,13 @@ async def test_a_command_whose_output_is_no_longer_kept_is_left_out(tmp_path: Pa
     async with commanding(tmp_path) as made, made.client() as client:
         gone, here = [await background(client, command) for command in ("true", "exec sleep 60")]
         await client.call_tool("TaskOutput", {"task_id": gone, "wait_ms": 5_000})
-        vars(made.assembly.commands)["_limits"] = CommandLimits(ended_seconds=0)
+        vars(made.app.commands)["_limits"] = CommandLimits(ended_seconds=0)
         assert [one["id"] for one in json.loads(await read(client, "toolserver://jobs"))] == [here]
         assert f"toolserver://jobs/{gone}" not in await listed(client)
 
 
 async def test_the_output_of_a_task_is_listed_to_whose_it_is(tmp_path: Path) -> None:
-    async with commanding(tmp_path) as made, following(mcp_server(made.assembly)) as client:
+    async with commanding(tmp_path) as made, following(mcp_server(made.app)) as client:
         task = await client.begun("bash", command="seq 100000; until [ -e go ]; do sleep 0.02; done")
         made.write("go", "")
         ended = await client.ended(task)
@@ -283,7 +283,7 @@ async def test_a_list_that_is_gone_is_left_out(tmp_path: Path) -> None:
     async with place(tmp_path) as made, made.client() as client:
         for word in ("one", "two"):
             await client.call_tool("TodoWrite", {"todos": [{"content": word}]})
-        await made.assembly.database.run(
+        await made.app.database.run(
             lambda database: database.execute("DELETE FROM todo_lists WHERE used = 1")
         )
         lists = json.loads(await read(client, "toolserver://todos"))
@@ -373,7 +373,7 @@ async def test_further_sources_stand_beside_the_servers_own(tmp_path: Path) -> N
 async def test_a_fault_of_the_server_is_not_said_of_the_address(era: str, tmp_path: Path) -> None:
     async with place(tmp_path) as made, made.client(era) as client:
         await client.call_tool("TodoWrite", {"todos": [{"content": "x"}]})
-        made.assembly.database.close()
+        made.app.database.close()
         refused = await refusal(client, "toolserver://todos")
         assert refused.error.code == mcp.INTERNAL_ERROR
 

@@ -11,12 +11,12 @@ from mcp.client.stdio import StdioServerParameters
 from pydantic import FileUrl
 
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.protocol.instructions import LONGEST, Standing, instructions
+from mcp_toolserver.protocol.instructions import LONGEST, EnforcementStatus, instructions
 from mcp_toolserver.text import enforcement_summary
 from tests.live import ERAS, Setup, connected, connected_to, serving, text
 
 APART = "is outside all roots"
-STANDING = Standing(
+STATUS = EnforcementStatus(
     mode=Permission.WORKSPACE_WRITE, commands=True, network=False, summary="x" * enforcement_summary.LONGEST
 )
 
@@ -79,11 +79,11 @@ async def test_the_first_call_says_that_the_declared_roots_are_elsewhere(setup: 
     ],
 )
 def test_folders_meet_where_one_lies_in_the_other(root: str, folder: str, apart: bool) -> None:
-    assert (APART in instructions(STANDING, [root], folder)) is apart
+    assert (APART in instructions(STATUS, [root], folder)) is apart
 
 
 def test_a_long_folder_leaves_room_for_the_roots() -> None:
-    told = instructions(STANDING, ["/a"], f"/{'x' * 4_000}")
+    told = instructions(STATUS, ["/a"], f"/{'x' * 4_000}")
     assert APART in told
     assert "- /a\n" in told
     assert len(told) <= LONGEST

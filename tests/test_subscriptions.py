@@ -346,7 +346,7 @@ async def test_a_stream_can_be_of_more_than_the_core_knows(tmp_path: Path) -> No
 async def test_how_a_task_goes_is_told_to_who_listens_to_it(tmp_path: Path) -> None:
     wires, task = [Wire(), Wire()], ""
     async with commanding(tmp_path) as made:
-        server = mcp_server(made.assembly, only_client="me")
+        server = mcp_server(made.app, only_client="me")
         entry = server.get_request_handler("subscriptions/listen")
         assert entry is not None
 
@@ -376,7 +376,7 @@ async def test_how_a_task_goes_is_told_to_who_listens_to_it(tmp_path: Path) -> N
 async def test_how_a_task_goes_is_not_told_to_another_client(tmp_path: Path) -> None:
     wire = Wire()
     async with commanding(tmp_path) as made:
-        server = mcp_server(made.assembly)
+        server = mcp_server(made.app)
         entry = server.get_request_handler("subscriptions/listen")
         assert entry is not None
         task = ""

@@ -54,7 +54,7 @@ async def listening(folder: Path, listener: Listener) -> AsyncGenerator[Follower
     async with (
         place(folder) as made,
         Client(
-            mcp_server(made.assembly, (TaskTools(),)),
+            mcp_server(made.app, (TaskTools(),)),
             mode="auto",
             extensions=[listener],
             message_handler=listener.messages,
@@ -117,7 +117,7 @@ async def test_nothing_is_agreed_to_of_which_there_is_no_news(tmp_path: Path, wa
 async def test_a_client_that_does_not_know_tasks_cannot_listen_for_them(tmp_path: Path) -> None:
     async with (
         place(tmp_path) as made,
-        Client(mcp_server(made.assembly), mode="auto", read_timeout_seconds=20) as client,
+        Client(mcp_server(made.app), mode="auto", read_timeout_seconds=20) as client,
     ):
         with pytest.raises(MCPError) as failure:
             await listen(client, "task_" + "0" * 32)
@@ -127,7 +127,7 @@ async def test_a_client_that_does_not_know_tasks_cannot_listen_for_them(tmp_path
 async def test_who_does_not_know_tasks_may_listen_for_the_rest(tmp_path: Path) -> None:
     async with (
         place(tmp_path) as made,
-        Client(mcp_server(made.assembly), mode="auto", read_timeout_seconds=20) as client,
+        Client(mcp_server(made.app), mode="auto", read_timeout_seconds=20) as client,
         client.listen(resources_list_changed=True) as stream,
     ):
         assert stream is not None

@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.capabilities.user import Question
-from mcp_toolserver.pipeline.call_record import Call
+from mcp_toolserver.pipeline.call_record import CallRecord
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.protocol.build_server import build
@@ -70,10 +70,10 @@ class Lines:
 
     outcomes: list[str] = field(default_factory=list[str])
 
-    async def begin(self, _: Call) -> str | None:
+    async def begin(self, _: CallRecord) -> str | None:
         return None
 
-    async def end(self, call: Call) -> str | None:
+    async def end(self, call: CallRecord) -> str | None:
         self.outcomes.append(f"{call.tool}: {call.outcome}")
         return None
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.app.compose import assemble, web_options
+from mcp_toolserver.app.compose import build_application, web_options
 from mcp_toolserver.app.confinement import sandbox
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import SettingsError
@@ -112,14 +112,14 @@ def settings(folder: Path, **given: Any) -> Settings:
 @pytest.mark.parametrize("network", ["none", "fetch", "commands"])
 def test_without_a_network_there_are_no_web_tools(network: str, tmp_path: Path) -> None:
     chosen = settings(tmp_path, network=network, permission_mode=Permission.WORKSPACE_WRITE)
-    assembly = assemble(chosen, None, HostExecutables(), held_by=None)
-    offered = {entry.spec.name for entry in assembly.dispatcher.listed()}
+    app = build_application(chosen, None, HostExecutables(), held_by=None)
+    offered = {entry.spec.name for entry in app.dispatcher.listed()}
     assert {entry.spec.name for entry in discover()} >= WEB
     assert offered & WEB == (set() if network == "none" else {"WebFetch", "WebSearch", "download"})
 
 
 async def test_a_call_of_a_web_tool_without_a_network_says_why(tmp_path: Path) -> None:
-    dispatcher = assemble(
+    dispatcher = build_application(
         settings(tmp_path, network="none"), None, HostExecutables(), held_by=None
     ).dispatcher
     result = await dispatcher.call("WebFetch", {"url": "http://a.example/"}, Person())
@@ -129,8 +129,8 @@ async def test_a_call_of_a_web_tool_without_a_network_says_why(tmp_path: Path) -
 
 async def test_a_server_put_together_from_settings_fetches_what_they_open(tmp_path: Path) -> None:
     with site({"/": page("fine")}) as service:
-        closed = assemble(settings(tmp_path), None, HostExecutables(), held_by=None).dispatcher
-        opened = assemble(
+        closed = build_application(settings(tmp_path), None, HostExecutables(), held_by=None).dispatcher
+        opened = build_application(
             settings(tmp_path, web_private=(f"127.0.0.1:{service.port}",)),
             None,
             HostExecutables(),
@@ -145,4 +145,4 @@ async def test_a_server_put_together_from_settings_fetches_what_they_open(tmp_pa
 @pytest.mark.parametrize("rule", ["WebFetch(a*.example)", "curl(ftp://x)", "*(https://)"])
 def test_a_rule_with_a_pattern_for_no_address_stops_the_start(rule: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError):
-        assemble(settings(tmp_path, deny=(rule,)), None, HostExecutables(), held_by=None)
+        build_application(settings(tmp_path, deny=(rule,)), None, HostExecutables(), held_by=None)

@@ -1,4 +1,4 @@
-"""A server's tools as `assemble` puts them together, in this process, with a real broker behind them."""
+"""A server's tools as `build_application` builds them, in this process, with a real broker behind them."""
 
 import os
 import shutil
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from mcp_toolserver.app import confinement
-from mcp_toolserver.app.compose import assemble
+from mcp_toolserver.app.compose import build_application
 from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
-from mcp_toolserver.pipeline.user import Human
+from mcp_toolserver.pipeline.user import User
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.host_services import HostServices, Provide
 from mcp_toolserver.runtime.processes.broker_client import Broker
@@ -75,20 +75,20 @@ async def workshop(
     if not bubblewrap:
         broker_policy = replace(broker_policy, sandbox=replace(broker_policy.sandbox, programs=()))
     broker = Broker.start_standalone(broker_policy)
-    assembly = assemble(chosen, broker, found, held_by=None)
-    sessions = Interpreters(broker, assembly.outputs, limits)
-    dispatcher = assembly.dispatcher
+    app = build_application(chosen, broker, found, held_by=None)
+    sessions = Interpreters(broker, app.outputs, limits)
+    dispatcher = app.dispatcher
     if limits is not None:
         host = dispatcher.host
         assert isinstance(host, HostServices)
-        own: Provide = lambda request: sessions.within(request.workspace, request.scope)  # noqa: E731
+        own: Provide = lambda request: sessions.for_call(request.workspace, request.scope)  # noqa: E731
         providers = {**host.providers, Capability.SESSIONS: own}
         dispatcher = replace(dispatcher, host=replace(host, providers=providers))
     try:
         yield dispatcher
     finally:
         await sessions.aclose()
-        await assembly.aclose()
+        await app.aclose()
 
 
 def program(folder: Path, name: str, script: str) -> str:
@@ -112,4 +112,4 @@ def granted(server: Dispatcher, *needs: Capability) -> Runtime:
         return
 
     scope = Scope(session="a test", refuses=lambda _: None)
-    return server.host.runtime(frozenset(needs), report, Human(Person(), str), scope)
+    return server.host.runtime(frozenset(needs), report, User(Person(), str), scope)

@@ -23,14 +23,14 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.policy.dangerous_commands import dangerous_command_check
 from mcp_toolserver.policy.rules import Policy
-from mcp_toolserver.protocol.instructions import Standing
+from mcp_toolserver.protocol.instructions import EnforcementStatus
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver, relative_to
 from mcp_toolserver.runtime.files.protection import protection
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.host_services import HostServices, Provide, ServiceRequest
 from mcp_toolserver.runtime.processes.broker_client import Broker, Proof
-from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands, CommandsOfOne
+from mcp_toolserver.runtime.processes.commands import CallCommands, CommandLimits, Commands
 from mcp_toolserver.runtime.providers import LazyProviders, ProviderContext
 from mcp_toolserver.runtime.web.keys import key_files, read_key
 from mcp_toolserver.runtime.web.options import WebOptions, host_patterns, private_places
@@ -58,17 +58,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def _nothing() -> None:
-    return
-
-
 @dataclass(frozen=True, kw_only=True)
-class Assembly:
+class Application:
     """A server, ready to serve or to be called."""
 
     settings: Settings
     dispatcher: Dispatcher
-    standing: Standing
+    status: EnforcementStatus
     roots: tuple[str, ...]
     outputs: OutputStore
     changes: ChangeEvents
@@ -80,11 +76,11 @@ class Assembly:
     broker: Broker | None
     running: RunningServer | None = None
     """The record of this process in the state folder; none where nothing will be called."""
-    upkeep: Callable[[], None] = _nothing
+    upkeep: Callable[[], None] = lambda: None
 
     @property
-    def patience(self) -> float:
-        """See `ending.Closing`. A container engine takes its time, and a container outlives its client."""
+    def shutdown_timeout(self) -> float:
+        """See `shutdown.Closing`. A container engine takes its time, and a container outlives its client."""
         return max(0.4, self.providers.shutdown_timeout)
 
     async def aclose(self) -> None:
@@ -113,9 +109,9 @@ class Assembly:
             self.audit.close()
 
 
-def assemble(
+def build_application(
     settings: Settings, broker: Broker | None, found: HostExecutables, *, held_by: int | None
-) -> Assembly:
+) -> Application:
     """Put a server together. `held_by` is the version of Landlock that confines this process, 0 for none; or
     None where nothing will be called, and so nothing recorded.
 
@@ -147,7 +143,7 @@ def assemble(
     commands = broker and Commands(broker, workspace, outputs, limits, explain=explained)
     changes = ChangeEvents()
     if commands is not None:
-        commands.tell(partial(changes.changed, "job"), partial(changes.removed, "job"))
+        commands.on_change(partial(changes.changed, "job"), partial(changes.removed, "job"))
         changes.when_forgotten(commands.forget)
     providers = LazyProviders(
         ProviderContext(
@@ -157,7 +153,7 @@ def assemble(
             commands_or_none=commands,
             outputs=outputs,
             roots=workspace.roots,
-            hiding=_may_hide(policy, state, workspace.roots),
+            may_hide=_may_hide(policy, state, workspace.roots),
             explain=explained,
             bounds=command_bounds(settings),
             container_image=settings.container_image,
@@ -193,10 +189,10 @@ def assemble(
         recorder=_recorder(audit, settings),
         raw=settings.raw_output,
     )
-    return Assembly(
+    return Application(
         settings=settings,
         dispatcher=dispatcher,
-        standing=Standing(
+        status=EnforcementStatus(
             mode=settings.permission_mode,
             commands=reasons[Capability.PROCESS] is None,
             network=facts.is_networked,
@@ -221,10 +217,10 @@ def _command_services(commands: Commands | None, found: HostExecutables) -> Mapp
     if commands is None:
         return {}
 
-    def within(request: ServiceRequest) -> CommandsOfOne:
-        return commands.within(request.workspace, request.scope)
+    def for_call(request: ServiceRequest) -> CallCommands:
+        return commands.for_call(request.workspace, request.scope)
 
-    services: dict[Capability, Provide] = {Capability.PROCESS: within, Capability.JOBS: within}
+    services: dict[Capability, Provide] = {Capability.PROCESS: for_call, Capability.JOBS: for_call}
     if found.powershell is not None:
         start = powershell_start(found.powershell)
         services[Capability.POWERSHELL] = lambda _: start

@@ -108,7 +108,7 @@ def command_bounds(settings: Settings) -> CommandBounds:
     )
 
 
-def require_walls(settings: Settings, proof: Proof | None) -> None:
+def require_sandbox(settings: Settings, proof: Proof | None) -> None:
     """Hold the operator's `--sandbox required`.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from mcp_toolserver.app.compose import Assembly
+from mcp_toolserver.app.compose import Application
 from mcp_toolserver.app.shutdown import Leave, run_until_shutdown
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.protocol.build_server import build
@@ -35,7 +35,7 @@ _EXPIRY_SECONDS = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Door:
+class HttpBinding:
     """Where HTTP clients come in: opened before the server is confined, which then can open none."""
 
     sockets: Sequence[socket.socket]
@@ -44,7 +44,7 @@ class Door:
     """Whether the token is new, so that the operator has to see it."""
 
 
-def open_door(settings: Settings) -> Door | None:
+def bind_http(settings: Settings) -> HttpBinding | None:
     """Listen, unless the client is on standard input.
 
     Raises:
@@ -59,16 +59,16 @@ def open_door(settings: Settings) -> Door | None:
     check_bind(settings.host, has_token_file=settings.token_file is not None)
     token = read_token_file(settings.token_file) if settings.token_file else make_token()
     sockets = bind(settings.host, settings.port)
-    return Door(sockets=sockets, token=token, announced=settings.token_file is None)
+    return HttpBinding(sockets=sockets, token=token, announced=settings.token_file is None)
 
 
-def serve(assembly: Assembly, door: Door | None, leave: Leave) -> int:
+def serve(app: Application, binding: HttpBinding | None, leave: Leave) -> int:
     """Serve until the client is gone or a signal comes; the exit status. `leave` ends the process at once."""
-    return anyio.run(run_until_shutdown, partial(_transport, assembly, door), assembly, leave)
+    return anyio.run(run_until_shutdown, partial(_transport, app, binding), app, leave)
 
 
 def mcp_server(
-    assembly: Assembly,
+    app: Application,
     further: Sequence[Feature] = (),
     *,
     token: str = "",
@@ -79,70 +79,70 @@ def mcp_server(
     may add to what there is besides tools. `only_client` owns all requests, where no second client can come.
     """
     handlers = Handlers(
-        dispatcher=assembly.dispatcher,
-        ask_seconds=assembly.settings.ask_seconds,
-        changes=assembly.changes,
+        dispatcher=app.dispatcher,
+        ask_seconds=app.settings.ask_seconds,
+        changes=app.changes,
         only_client=only_client,
     )
-    own = adapt(resource_feature(assembly, handlers))
+    own = adapt(resource_feature(app, handlers))
 
     def tasks() -> "Tasks":
         # Few clients know tasks; a server on stdio is spared these imports until one comes.
         from mcp_toolserver.protocol.tasks.notifications import connect
         from mcp_toolserver.protocol.tasks.tasks import Tasks
 
-        made = Tasks(handlers, assembly.tasks(), principal=_principal(token))
+        made = Tasks(handlers, app.tasks(), principal=_principal(token))
         connect(made, own)
         return made
 
     features = (own, TaskFeature(tasks), SandboxState(), *further)
-    said = instructions(assembly.standing, assembly.roots, _started_in(assembly.settings))
+    said = instructions(app.status, app.roots, _started_in(app.settings))
     return build(handlers, said, features)
 
 
-def resource_feature(assembly: Assembly, handlers: Handlers) -> ResourceFeature:
+def resource_feature(app: Application, handlers: Handlers) -> ResourceFeature:
     """What clients get besides tools."""
     return ResourceFeature(
         handlers=handlers,
-        outputs=assembly.outputs,
-        security=assembly.standing.summary,
-        roots=assembly.roots,
-        settings=lambda: public_settings(assembly.settings, assembly.roots),
+        outputs=app.outputs,
+        security=app.status.summary,
+        roots=app.roots,
+        settings=lambda: public_settings(app.settings, app.roots),
     )
 
 
-async def _transport(assembly: Assembly, door: Door | None, ended: Callable[[], None]) -> None:
-    settings = assembly.settings
-    server = mcp_server(assembly, token=door.token if door else "", only_client="" if door else LOCAL)
+async def _transport(app: Application, binding: HttpBinding | None, ended: Callable[[], None]) -> None:
+    settings = app.settings
+    server = mcp_server(app, token=binding.token if binding else "", only_client="" if binding else LOCAL)
     allowance = RequestLimits(
         requests=settings.max_calls,
         of_one=settings.max_calls_per_client,
         per_minute=settings.calls_per_minute,
     )
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_upkeep, assembly)
-        await _served(assembly, door, server, allowance, ended)
+        tasks.start_soon(_upkeep, app)
+        await _served(app, binding, server, allowance, ended)
         tasks.cancel_scope.cancel()
 
 
-async def _upkeep(assembly: Assembly) -> None:
+async def _upkeep(app: Application) -> None:
     """Clean up what earlier servers left, and then remove saved outputs as they grow too old."""
-    await anyio.to_thread.run_sync(assembly.upkeep, abandon_on_cancel=True)
+    await anyio.to_thread.run_sync(app.upkeep, abandon_on_cancel=True)
     while True:
         await anyio.sleep(_EXPIRY_SECONDS)
-        assembly.outputs.expire()
+        app.outputs.expire()
 
 
 async def _served(
-    assembly: Assembly,
-    door: Door | None,
+    app: Application,
+    binding: HttpBinding | None,
     server: ToolServer,
     allowance: RequestLimits,
     ended: Callable[[], None],
 ) -> None:
-    settings = assembly.settings
-    if door is None:
-        await serve_stdio(server, allowance, reads(assembly.dispatcher), ended)
+    settings = app.settings
+    if binding is None:
+        await serve_stdio(server, allowance, reads(app.dispatcher), ended)
         return
     from mcp_toolserver.protocol.http.server import HttpOptions, serve_http
     from mcp_toolserver.telemetry.json_log import say
@@ -150,7 +150,7 @@ async def _served(
     options = HttpOptions(
         host=settings.host,
         names=settings.allowed_host,
-        token=door.token,
+        token=binding.token,
         max_body=settings.max_body,
         allowance=allowance,
         max_sessions=settings.max_sessions,
@@ -158,11 +158,11 @@ async def _served(
 
     def announce(address: str) -> None:
         as_json = settings.log_format == "json"
-        if door.announced:
-            say(f"mcp-toolserver: bearer token, shown once: {door.token}", as_json=as_json)
+        if binding.announced:
+            say(f"mcp-toolserver: bearer token, shown once: {binding.token}", as_json=as_json)
         say(f"mcp-toolserver: listening on {address}", as_json=as_json)
 
-    await serve_http(server, options, door.sockets, sse=settings.transport == "sse", started=announce)
+    await serve_http(server, options, binding.sockets, sse=settings.transport == "sse", started=announce)
 
 
 def _started_in(settings: Settings) -> str:

@@ -20,7 +20,7 @@ class Closing(Protocol):
     """What has to be closed at the end."""
 
     @property
-    def patience(self) -> float:
+    def shutdown_timeout(self) -> float:
         """Seconds that the end may take, from the signal on."""
         ...
 
@@ -34,7 +34,7 @@ class Closing(Protocol):
 
 
 @dataclass(kw_only=True)
-class _End:
+class _Shutdown:
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     """What it cancels."""
     begun: anyio.Event = field(default_factory=anyio.Event)
@@ -59,15 +59,15 @@ async def run_until_shutdown(
     `work` gets a function to call when it begins to end by itself: from then on time counts. A second signal
     ends the process at once.
     """
-    end = _End()
+    end = _Shutdown()
 
-    def give_up() -> NoReturn:
+    def force_exit() -> NoReturn:
         closing.record()
         leave(end.status)
 
     async with anyio.create_task_group() as tasks:
-        await tasks.start(_watch_signals, end, give_up)
-        tasks.start_soon(_force_exit_after, end, closing, give_up)
+        await tasks.start(_watch_signals, end, force_exit)
+        tasks.start_soon(_force_exit_after, end, closing, force_exit)
         try:
             with end.scope:
                 await work(end.begin)
@@ -80,23 +80,23 @@ async def run_until_shutdown(
 
 
 async def _watch_signals(
-    end: _End, give_up: Callable[[], NoReturn], *, task_status: TaskStatus[None]
+    end: _Shutdown, force_exit: Callable[[], NoReturn], *, task_status: TaskStatus[None]
 ) -> None:
-    with anyio.open_signal_receiver(*_heeded()) as received:
+    with anyio.open_signal_receiver(*_handled_signals()) as received:
         task_status.started()
         async for number in received:
             if end.begun.is_set():
-                give_up()
+                force_exit()
             end.signalled(number)
 
 
-def _heeded() -> list[signal.Signals]:
+def _handled_signals() -> list[signal.Signals]:
     """The signals that end a process, without those that its parent has it ignore, as nohup does."""
     every = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     return [one for one in every if signal.getsignal(one) is not signal.SIG_IGN]
 
 
-async def _force_exit_after(end: _End, closing: Closing, give_up: Callable[[], NoReturn]) -> None:
+async def _force_exit_after(end: _Shutdown, closing: Closing, force_exit: Callable[[], NoReturn]) -> None:
     await end.begun.wait()
-    await anyio.sleep(closing.patience)
-    give_up()
+    await anyio.sleep(closing.shutdown_timeout)
+    force_exit()

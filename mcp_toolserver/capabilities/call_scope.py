@@ -45,7 +45,7 @@ class Scope:
     """Who may use the handles that the call makes, and whose handles it may use; see `Caller.owner`."""
     refuses: Callable[[str], str | None]
     """Why the call may not touch this subject too, such as where a redirect leads; None when it may."""
-    patient: bool = False
+    wait_until_done: bool = False
     """The caller waits for the end of all work, so none of it is handed over to the background."""
     catalogue: Catalogue = tuple
     """What else could be called."""

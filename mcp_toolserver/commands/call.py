@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import anyio
 from pydantic import JsonValue
 
-from mcp_toolserver.app.compose import Assembly
+from mcp_toolserver.app.compose import Application
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import NobodyToAsk, UnknownTool
@@ -41,25 +41,25 @@ class _Terminal:
         return None
 
 
-def call(assembly: Assembly, invocation: Invocation) -> int:
+def call(app: Application, invocation: Invocation) -> int:
     """Print the result; exit status 1 on a tool error, 2 on arguments that are no JSON or an unknown tool."""
-    return anyio.run(_call, assembly, invocation)
+    return anyio.run(_call, app, invocation)
 
 
-async def _call(assembly: Assembly, invocation: Invocation) -> int:
+async def _call(app: Application, invocation: Invocation) -> int:
     try:
         arguments = _parsed(invocation.arguments)
-        result = await assembly.dispatcher.call(invocation.tool, arguments, _Terminal())
+        result = await app.dispatcher.call(invocation.tool, arguments, _Terminal())
     except ValueError as error:
         return _wrong(str(error))
     except UnknownTool:
-        choices = ", ".join(entry.spec.name for entry in assembly.dispatcher.available())
+        choices = ", ".join(entry.spec.name for entry in app.dispatcher.available())
         return _wrong(f"unknown tool {invocation.tool!r}; choose from {choices}")
     else:
         _show(result, as_json=invocation.json)
         return 0 if result.error is None else 1
     finally:
-        await assembly.aclose()
+        await app.aclose()
 
 
 def _wrong(what: str) -> int:

@@ -106,7 +106,7 @@ class Result:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form:
+class OutputOverride:
     """What runs in a tool's place where what it gives is wanted in another form, such as a resource.
 
     The call is one of the tool in all else: its arguments, rules, permission, capabilities and record.
@@ -120,8 +120,8 @@ class Form:
 class CallOptions:
     """How a call is made."""
 
-    form: Form | None = None
-    patient: bool = False
+    output_override: OutputOverride | None = None
+    wait_until_done: bool = False
     """The caller waits for the end of all work."""
     call_id: str = ""
     """One is made where none is given."""

@@ -36,7 +36,7 @@ def new_id() -> str:
 
 
 @dataclass(kw_only=True, eq=False)
-class Call:
+class CallRecord:
     """One call. The stages of the dispatcher add to it what they find out."""
 
     name: str
@@ -47,8 +47,8 @@ class Call:
     """As they were sent."""
     id: str = field(default_factory=new_id)
     """Found again in the log, the audit log, the span and the answer."""
-    patient: bool = False
-    """See `Scope.patient`."""
+    wait_until_done: bool = False
+    """See `Scope.wait_until_done`."""
     tool: str = ""
     """The canonical name."""
     needs: frozenset[Capability] = field(default_factory=frozenset[Capability])
@@ -69,11 +69,11 @@ class Call:
 class Recorder(Protocol):
     """Keeps one line of every call. Where it cannot, no call may run."""
 
-    async def begin(self, call: Call) -> str | None:
+    async def begin(self, call: CallRecord) -> str | None:
         """Take notice of a call; or why it must not run because it could not be recorded, for the caller."""
         ...
 
-    async def end(self, call: Call) -> str | None:
+    async def end(self, call: CallRecord) -> str | None:
         """Write down a call that has ended; or why its answer is withheld, in words for the caller."""
         ...
 
@@ -81,15 +81,17 @@ class Recorder(Protocol):
 class CompositeRecorder:
     """Implements `Recorder`: the one that keeps the line, if any, and those who are told of each call."""
 
-    def __init__(self, *, recorder: Recorder | None, observers: tuple[Callable[[Call], None], ...]) -> None:
+    def __init__(
+        self, *, recorder: Recorder | None, observers: tuple[Callable[[CallRecord], None], ...]
+    ) -> None:
         self._recorder = recorder
         self._observers = observers
 
-    async def begin(self, call: Call) -> str | None:
+    async def begin(self, call: CallRecord) -> str | None:
         """See `Recorder.begin`."""
         return None if self._recorder is None else await self._recorder.begin(call)
 
-    async def end(self, call: Call) -> str | None:
+    async def end(self, call: CallRecord) -> str | None:
         """See `Recorder.end`. The line is kept first; a witness that fails is logged, and the rest follow."""
         why = None if self._recorder is None else await self._recorder.end(call)
         for observer in self._observers:
@@ -101,7 +103,7 @@ class CompositeRecorder:
         return why
 
 
-async def begin(recorder: Recorder | None, call: Call) -> str | None:
+async def begin(recorder: Recorder | None, call: CallRecord) -> str | None:
     """Announce the call to the recorder; or why it must not run."""
     if recorder is None:
         return None
@@ -115,7 +117,7 @@ async def begin(recorder: Recorder | None, call: Call) -> str | None:
         )
 
 
-async def end(recorder: Recorder | None, call: Call) -> str | None:
+async def end(recorder: Recorder | None, call: CallRecord) -> str | None:
     """Have the call recorded; or why its answer is withheld."""
     if recorder is None:
         return None

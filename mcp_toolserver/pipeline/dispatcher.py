@@ -34,16 +34,16 @@ from mcp_toolserver.pipeline.call import (
     DEFAULT_OPTIONS,
     Caller,
     CallOptions,
-    Form,
     InputRequired,
+    OutputOverride,
     Result,
 )
-from mcp_toolserver.pipeline.call_record import Call, Recorder, begin, end, new_id
+from mcp_toolserver.pipeline.call_record import CallRecord, Recorder, begin, end, new_id
 from mcp_toolserver.pipeline.fair_semaphore import FairSemaphore, Overdue
 from mcp_toolserver.pipeline.host import Host, reasons, unavailable_error
 from mcp_toolserver.pipeline.registry import Entry, Registry
 from mcp_toolserver.pipeline.truncate import Fitted, fit
-from mcp_toolserver.pipeline.user import Human
+from mcp_toolserver.pipeline.user import User
 from mcp_toolserver.pipeline.validation import checked, names_paths, respelt, subjects_of
 from mcp_toolserver.policy.dangerous_commands import CallCheck, first_objection
 from mcp_toolserver.policy.required_permission import level, missing
@@ -75,8 +75,8 @@ class _Found:
     """The tool that was called to call it, if any."""
 
 
-_AT_ONCE = nullcontext()
-"""The turn of a call that waits for no other."""
+_NO_SLOT = nullcontext()
+"""Stands for the slot of a call that needs none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,25 +161,25 @@ class Dispatcher:
         name: str,
         arguments: Mapping[str, JsonValue] | None,
         caller: Caller,
-        manner: CallOptions = DEFAULT_OPTIONS,
+        options: CallOptions = DEFAULT_OPTIONS,
     ) -> Result:
         """Run one call through all the stages.
 
         Raises:
             UnknownTool: no tool has this name; a protocol error, not a result.
         """
-        call = Call(
+        call = CallRecord(
             name=name,
             session=caller.name,
             arguments=arguments or {},
-            patient=manner.patient,
-            id=manner.call_id or new_id(),
+            wait_until_done=options.wait_until_done,
+            id=options.call_id or new_id(),
         )
         if (why := await begin(self.recorder, call)) is not None:
             return Result(text=why, error=Unavailable.kind, call_id=call.id)
         started = time.perf_counter()
         try:
-            result = await self._settled(call, caller, manner.form)
+            result = await self._settled(call, caller, options.output_override)
         except BaseException:
             await self._record(call, started)
             raise
@@ -193,7 +193,7 @@ class Dispatcher:
         """Whether such a call may take longer than clients wait. Raises: UnknownTool."""
         entry = self.registry.find(name)
         try:
-            found = self._found(entry, Call(name=name, session="", arguments=arguments or {}))
+            found = self._found(entry, CallRecord(name=name, session="", arguments=arguments or {}))
         except Exception:  # noqa: BLE001  the call ends at once with the same error; `call` reports and records it
             return False
         return found.entry.spec.may_be_long
@@ -202,16 +202,18 @@ class Dispatcher:
         """`text` as it leaves the server: what cannot be seen escaped, unless the operator wants it."""
         return text if self.raw else visible(text)
 
-    async def _record(self, call: Call, started: float) -> str | None:
+    async def _record(self, call: CallRecord, started: float) -> str | None:
         call.duration_ms = (time.perf_counter() - started) * 1000
         return await end(self.recorder, call)
 
-    async def _settled(self, call: Call, caller: Caller, form: Form | None) -> Result:
+    async def _settled(
+        self, call: CallRecord, caller: Caller, output_override: OutputOverride | None
+    ) -> Result:
         entry = self.registry.find(call.name)
         call.tool, call.needs = entry.spec.name, entry.spec.needs
         call.verdict, call.outcome = "undecided", "cancelled"
         try:
-            return await self._answer(entry, call, caller, form)
+            return await self._answer(entry, call, caller, output_override)
         except InputRequired:
             return Result(text="", pending=True)
         except ToolError as error:
@@ -219,7 +221,9 @@ class Dispatcher:
         except Exception:  # noqa: BLE001  the one place where a bug becomes an answer; its text stays in the log
             return _bug(entry.spec.name, call.id)
 
-    async def _answer(self, entry: Entry, call: Call, caller: Caller, form: Form | None) -> Result:
+    async def _answer(
+        self, entry: Entry, call: CallRecord, caller: Caller, output_override: OutputOverride | None
+    ) -> Result:
         found = self._found(entry, call)
         entry, spec = found.entry, found.entry.spec
         call.tool, call.needs = spec.name, spec.needs
@@ -234,11 +238,11 @@ class Dispatcher:
         await self._permit(request, terms, call, caller)
         if unavailable := missing(spec.needs, host.permissions):
             raise unavailable_error(spec.name, unavailable, host)
-        human = Human(caller, self.shown)
+        user = User(caller, self.shown)
         runtime = host.runtime(
-            spec.needs, self._report(caller), human, self._scope(request, terms.policy, call, caller.owner)
+            spec.needs, self._report(caller), user, self._scope(request, terms.policy, call, caller.owner)
         )
-        spec = _formed(spec, form)
+        spec = _overridden(spec, output_override)
         output = await self._run(spec, args, runtime, request=request, client=caller.name)
         if (text := self.shown(output.text)) != output.text:
             output = replace(output, text=text)
@@ -254,9 +258,9 @@ class Dispatcher:
             TimedOut: the tool took longer than its deadline, which starts with its turn.
         """
         is_read = request.level is Permission.READ_ONLY and spec.kind != "other"
-        # A call that waits for the others of its kind holds no place of the reads meanwhile.
-        alone = self._serial.place(client, self.queue_seconds) if spec.serial else _AT_ONCE
-        turn = self._reads.place(client, self.queue_seconds) if is_read else _AT_ONCE
+        # A serial call acquires its own slot first, so that it holds no slot of the reads while it waits.
+        alone = self._serial.slot(client, self.queue_seconds) if spec.serial else _NO_SLOT
+        turn = self._reads.slot(client, self.queue_seconds) if is_read else _NO_SLOT
         output = None
         try:
             async with alone, turn:
@@ -275,7 +279,7 @@ class Dispatcher:
         return output
 
     async def _located(
-        self, entry: Entry, args: Args, call: Call, caller: Caller
+        self, entry: Entry, args: Args, call: CallRecord, caller: Caller
     ) -> tuple[_CallContext, Args]:
         """The policy and the host, less what the client takes away, and the arguments with canonical paths.
 
@@ -290,7 +294,7 @@ class Dispatcher:
         def located() -> tuple[_CallContext, Args]:
             host = self.host.owned_by(caller.owner)
             host = host if narrowing is None else host.narrowed(narrowing)
-            host = host if folders is None else host.within(folders)
+            host = host if folders is None else host.restricted_to(folders)
             return _CallContext(policy=policy, host=host), respelt(entry, args, host)
 
         if folders is None and narrowing is None and not names_paths(entry):
@@ -304,7 +308,7 @@ class Dispatcher:
             call.verdict = "invalid"
             raise
 
-    def _found(self, entry: Entry, call: Call) -> _Found:
+    def _found(self, entry: Entry, call: CallRecord) -> _Found:
         """What the call is for. A call that is one of another tool goes on as that."""
         try:
             arguments = self.registry.translate(call.name, call.arguments)
@@ -324,14 +328,14 @@ class Dispatcher:
             raise
         return _Found(entry=target, arguments=renamed, through=entry.spec.name)
 
-    def _checked(self, entry: Entry, arguments: Mapping[str, JsonValue], call: Call) -> Args:
+    def _checked(self, entry: Entry, arguments: Mapping[str, JsonValue], call: CallRecord) -> Args:
         try:
             return checked(entry, arguments)
         except InvalidInput:
             call.verdict = "invalid"
             raise
 
-    def _scope(self, request: Request, policy: Policy, call: Call, owner: str) -> Scope:
+    def _scope(self, request: Request, policy: Policy, call: CallRecord, owner: str) -> Scope:
         """What the call goes on to by itself is decided like what it started with; nobody is asked again."""
 
         def refuses(subject: str) -> str | None:
@@ -342,7 +346,7 @@ class Dispatcher:
             session=call.session,
             owner=owner,
             refuses=refuses,
-            patient=call.patient,
+            wait_until_done=call.wait_until_done,
             catalogue=self._catalogue,
         )
 
@@ -352,17 +356,17 @@ class Dispatcher:
 
         return report
 
-    def _enveloped(self, output: Output, downgrade: Fitted) -> Result:
+    def _enveloped(self, output: Output, fitted: Fitted) -> Result:
         data = output.data.model_dump(mode="json") if output.data is not None else None
         return Result(
-            text=downgrade.text,
+            text=fitted.text,
             data=data if data is None or self.raw else visible_values(data),
             images=output.images,
-            truncated=downgrade.truncated,
-            saved_output=downgrade.saved_output,
+            truncated=fitted.truncated,
+            saved_output=fitted.saved_output,
         )
 
-    async def _permit(self, request: Request, terms: _CallContext, call: Call, caller: Caller) -> None:
+    async def _permit(self, request: Request, terms: _CallContext, call: CallRecord, caller: Caller) -> None:
         """Decide, watch and ask.
 
         Raises:
@@ -387,7 +391,7 @@ class Dispatcher:
         if verdict.action == "ask":
             await self._ask(request, verdict.reason, call, caller)
 
-    async def _ask(self, request: Request, reason: str, call: Call, caller: Caller) -> None:
+    async def _ask(self, request: Request, reason: str, call: CallRecord, caller: Caller) -> None:
         call.verdict = "asked"
         is_granted = await caller.ask(self.shown(_question(request, reason)))
         call.verdict = "asked-yes" if is_granted else "asked-no"
@@ -398,10 +402,12 @@ class Dispatcher:
             )
 
 
-def _formed(spec: ToolSpec, form: Form | None) -> ToolSpec:
-    if form is None:
+def _overridden(spec: ToolSpec, output_override: OutputOverride | None) -> ToolSpec:
+    if output_override is None:
         return spec
-    return replace(spec, run=form.run, limits=replace(spec.limits, output_bytes=form.output_bytes))
+    return replace(
+        spec, run=output_override.run, limits=replace(spec.limits, output_bytes=output_override.output_bytes)
+    )
 
 
 def _question(request: Request, reason: str) -> str:

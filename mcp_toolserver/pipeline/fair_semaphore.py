@@ -1,4 +1,4 @@
-"""Places for work, given out in turn by client, so that a flood of one client does not starve another."""
+"""A semaphore that is fair between clients: waiting clients get its slots in turn."""
 
 import math
 from collections import Counter, OrderedDict, deque
@@ -8,60 +8,60 @@ import anyio
 
 
 class Overdue(Exception):
-    """The turn did not come in time."""
+    """No slot became free in time."""
 
 
 class FairSemaphore:
-    """A number of places. Whoever waits for one waits behind their own calls only.
+    """A semaphore of `slots` slots. A call that waits for one waits behind calls of its own client only.
 
-    A client has at most `each` of the places, so that while it has long work in all of those, another finds
-    one at once.
+    A client holds at most `per_client` of the slots, so that another finds one free while the first has long
+    calls in all of its own.
     """
 
-    def __init__(self, places: int, each: int) -> None:
-        self._free = places
-        self._each = each
+    def __init__(self, slots: int, per_client: int) -> None:
+        self._free = slots
+        self._per_client = per_client
         self._held: Counter[str] = Counter()
         self._waiting: OrderedDict[str, deque[anyio.Event]] = OrderedDict()
-        """By client, the one whose turn it is first; none without a call that waits."""
+        """The waiting calls by client, the client whose turn it is first; no client has an empty queue."""
 
     @property
     def clients(self) -> int:
-        """How many clients hold a place or wait for one."""
+        """The number of clients that hold a slot or wait for one."""
         return len(self._held.keys() | self._waiting.keys())
 
-    def place(self, client: str, patience: float = math.inf) -> "Place":
-        """Held inside the context, which is entered once it is the turn of `client`; see `take`."""
-        return Place(self, client, patience)
+    def slot(self, client: str, timeout: float = math.inf) -> "Slot":
+        """Return a context that acquires a slot for `client` and releases it at the end; see `acquire`."""
+        return Slot(self, client, timeout)
 
-    async def take(self, client: str, patience: float = math.inf) -> None:
-        """Wait for the turn of `client`, and take a place, which has to be given back.
+    async def acquire(self, client: str, timeout: float = math.inf) -> None:
+        """Wait for the turn of `client` and acquire a slot; the caller has to release it.
 
         Raises:
-            Overdue: the turn did not come within `patience` seconds; no place was taken.
+            Overdue: no slot became free within `timeout` seconds; none was acquired.
         """
-        if self._free and self._may_hold(client):
-            self._take(client)
+        if self._free and self._may_acquire(client):
+            self._occupy(client)
             return
-        with anyio.move_on_after(patience):
+        with anyio.move_on_after(timeout):
             await self._wait(client)
             return
         raise Overdue
 
-    def give_back(self, client: str) -> None:
-        """Let the next one have the place."""
+    def release(self, client: str) -> None:
+        """Release a slot of `client`, and give it to the next client that waits."""
         self._free += 1
         if self._held[client] == 1:
             del self._held[client]
         else:
             self._held[client] -= 1
-        if self._waiting and (following := next(filter(self._may_hold, self._waiting), None)) is not None:
-            self._call(following)
+        if self._waiting and (following := next(filter(self._may_acquire, self._waiting), None)) is not None:
+            self._wake(following)
 
-    def _may_hold(self, client: str) -> bool:
-        return self._held[client] < self._each
+    def _may_acquire(self, client: str) -> bool:
+        return self._held[client] < self._per_client
 
-    def _take(self, client: str) -> None:
+    def _occupy(self, client: str) -> None:
         self._free -= 1
         self._held[client] += 1
 
@@ -72,7 +72,7 @@ class FairSemaphore:
             await turn.wait()
         except BaseException:
             if turn.is_set():
-                self.give_back(client)
+                self.release(client)
             else:
                 self._forget(client, turn)
             raise
@@ -83,27 +83,27 @@ class FairSemaphore:
         if not queue:
             del self._waiting[client]
 
-    def _call(self, client: str) -> None:
-        """It is the turn of `client`, and then of all others before it is again."""
+    def _wake(self, client: str) -> None:
+        """Wake the first waiting call of `client`, and move the client behind all others."""
         queue = self._waiting.pop(client)
-        self._take(client)
+        self._occupy(client)
         queue.popleft().set()
         if queue:
             self._waiting[client] = queue
 
 
-class Place:
-    """A place of `turns`, as a context. Every read takes one, and a class costs less than a generator."""
+class Slot:
+    """Holds a slot of `semaphore` inside the context. A generator would cost more, for every read."""
 
-    __slots__ = ("_client", "_patience", "_turns")
+    __slots__ = ("_client", "_semaphore", "_timeout")
 
-    def __init__(self, turns: FairSemaphore, client: str, patience: float) -> None:
-        self._turns = turns
+    def __init__(self, semaphore: FairSemaphore, client: str, timeout: float) -> None:
+        self._semaphore = semaphore
         self._client = client
-        self._patience = patience
+        self._timeout = timeout
 
     async def __aenter__(self) -> None:
-        await self._turns.take(self._client, self._patience)
+        await self._semaphore.acquire(self._client, self._timeout)
 
     async def __aexit__(
         self,
@@ -111,4 +111,4 @@ class Place:
         exc_val: BaseException | None,
         exc_tb: TracebackType | None,
     ) -> None:
-        self._turns.give_back(self._client)
+        self._semaphore.release(self._client)

@@ -7,15 +7,15 @@ from mcp_toolserver.capabilities.call_scope import Report, SavedOutput, Scope
 from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
 from mcp_toolserver.errors import SandboxUnavailable, Unavailable
 from mcp_toolserver.pipeline.call import ClientFolders
-from mcp_toolserver.pipeline.user import Human
-from mcp_toolserver.pipeline.validation import Places
+from mcp_toolserver.pipeline.user import User
+from mcp_toolserver.pipeline.validation import PathCanonicalizer
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.tool_spec import Runtime
 
 T = TypeVar("T")
 
 
-class Host(Places, Protocol):
+class Host(PathCanonicalizer, Protocol):
     """The capabilities, paths and saved outputs of this machine, as far as one call may use them."""
 
     @property
@@ -37,7 +37,7 @@ class Host(Places, Protocol):
         """The same host for the calls of `owner`, which may read the saved outputs of `owner` only."""
         ...
 
-    def within(self, folders: ClientFolders) -> "Host":
+    def restricted_to(self, folders: ClientFolders) -> "Host":
         """The same host, restricted to those of `folders` that lie inside its own roots. Blocks."""
         ...
 
@@ -53,7 +53,7 @@ class Host(Places, Protocol):
         """The same host, restricted to what `narrowing` allows. Blocks."""
         ...
 
-    def runtime(self, needs: frozenset[Capability], report: Report, human: Human, scope: Scope) -> Runtime:
+    def runtime(self, needs: frozenset[Capability], report: Report, user: User, scope: Scope) -> Runtime:
         """A runtime with these capabilities and no others."""
         ...
 

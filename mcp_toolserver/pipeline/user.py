@@ -11,7 +11,7 @@ from mcp_toolserver.pipeline.call import Caller
 
 
 @dataclass(frozen=True)
-class Human:
+class User:
     """The user behind the client of one call."""
 
     caller: Caller

@@ -17,7 +17,7 @@ Paths = str | tuple[str, ...] | Pathful
 """The value of an argument that is marked as a path: one, several, or a text that names some."""
 
 
-class Places(Protocol):
+class PathCanonicalizer(Protocol):
     """Where paths lead."""
 
     def canonical(self, path: str) -> CanonicalPath:
@@ -45,14 +45,16 @@ def names_paths(entry: Entry) -> bool:
     return bool(entry.spec.path_fields or entry.spec.pathful_fields)
 
 
-def respelt(entry: Entry, args: Args, places: Places) -> Args:
+def respelt(entry: Entry, args: Args, canonicalizer: PathCanonicalizer) -> Args:
     """The arguments as the tool sees them: paths in canonical spelling. Blocks while the paths are followed.
 
     Raises:
         ToolError: a path leaves the roots, or cannot be used.
     """
     given = {name: getattr(args, name) for name in (*entry.spec.path_fields, *entry.spec.pathful_fields)}
-    changed = {name: there for name, value in given.items() if (there := _canonical(value, places)) != value}
+    changed = {
+        name: there for name, value in given.items() if (there := _canonical(value, canonicalizer)) != value
+    }
     return args.model_copy(update=changed) if changed else args
 
 
@@ -72,14 +74,14 @@ def _checked(entry: Entry, sent: Mapping[str, JsonValue]) -> Args:
         raise InvalidInput(_explained(entry, error)) from None
 
 
-def _canonical(value: Paths, places: Places) -> Paths:
+def _canonical(value: Paths, canonicalizer: PathCanonicalizer) -> Paths:
     match value:
         case str():
-            return places.canonical(value)
+            return canonicalizer.canonical(value)
         case tuple():
-            return tuple(map(places.canonical, value))
+            return tuple(map(canonicalizer.canonical, value))
         case _:
-            return value.respelt(places.canonical)
+            return value.respelt(canonicalizer.canonical)
 
 
 def _paths(value: Paths) -> tuple[str, ...]:
@@ -105,11 +107,11 @@ def _explained(entry: Entry, error: ValidationError) -> str:
     return "\n".join(lines)
 
 
-def subjects_of(entry: Entry, args: Args, places: Places) -> tuple[Subject, ...]:
+def subjects_of(entry: Entry, args: Args, canonicalizer: PathCanonicalizer) -> tuple[Subject, ...]:
     """What the call touches, each in all its spellings."""
     given = (getattr(args, name) for name in (*entry.spec.path_fields, *entry.spec.pathful_fields))
     paths = {path for value in given for path in _paths(value)}
     return tuple(
-        places.spellings(CanonicalPath(subject)) if subject in paths else (subject,)
+        canonicalizer.spellings(CanonicalPath(subject)) if subject in paths else (subject,)
         for subject in entry.spec.subjects(args)
     )

@@ -87,9 +87,9 @@ class Handlers:
         caller, asker = self.caller(context, params)
         with self.changes.on_behalf_of(self.client_ids.id_for(context)):
             try:
-                manner = CallOptions(call_id=correlation(context.meta))
+                options = CallOptions(call_id=correlation(context.meta))
                 answer = self._listing(
-                    await self.dispatcher.call(params.name, params.arguments, caller, manner)
+                    await self.dispatcher.call(params.name, params.arguments, caller, options)
                 )
             except UnknownTool:
                 raise MCPError(mcp.INVALID_PARAMS, f"Unknown tool: {visible(params.name[:128])}") from None
@@ -103,9 +103,9 @@ class Handlers:
         """Run a call of an existing tool as a task."""
         asker = Asker(context, params, self.questions, self.ask_seconds, elicit=task.ask)
         caller = _Client(context, asker, self, task)
-        manner = CallOptions(patient=True, call_id=correlation(context.meta))
+        options = CallOptions(wait_until_done=True, call_id=correlation(context.meta))
         with self.changes.on_behalf_of(self.client_ids.id_for(context)):
-            answer = self._listing(await self.dispatcher.call(params.name, params.arguments, caller, manner))
+            answer = self._listing(await self.dispatcher.call(params.name, params.arguments, caller, options))
         return translate.result(answer, context.protocol_version)
 
     def _listing(self, answer: Result) -> Result:

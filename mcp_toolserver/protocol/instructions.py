@@ -33,7 +33,7 @@ _MORE = "- and {} more"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class EnforcementStatus:
     """What this server enforces, and by which layers."""
 
     mode: Permission
@@ -45,20 +45,20 @@ class Standing:
     """The enforcing layers, in one line."""
 
 
-def instructions(standing: Standing, roots: Sequence[str], started_in: str = "") -> str:
+def instructions(status: EnforcementStatus, roots: Sequence[str], started_in: str = "") -> str:
     """The mode, the roots and how to work with them.
 
     `started_in` is the absolute path, links resolved, of the folder in which the client started the server;
     empty where it says nothing of the client. The roots that a client declares are known only after it has
     read this, but most clients start a server in the folder that they work in.
     """
-    mode = standing.mode
-    network = "" if standing.network else " They have no network."
-    commands = f"{_COMMANDS[mode]}{network}" if standing.commands else _NO_COMMANDS
+    mode = status.mode
+    network = "" if status.network else " They have no network."
+    commands = f"{_COMMANDS[mode]}{network}" if status.commands else _NO_COMMANDS
     start = (
         f"Tools for working on files. Permission mode: {mode.flag}, fixed when the server started; nothing "
         f"in a call changes it. {_MODES[mode]} {commands}\n"
-        f"Enforced: {standing.summary}.\n{_MANNERS}\n{_apart(roots, started_in)}"
+        f"Enforced: {status.summary}.\n{_MANNERS}\n{_apart(roots, started_in)}"
         "Roots (relative paths start at the first):\n"
     )
     return start + _named(roots, LONGEST - len(start))

@@ -13,7 +13,7 @@ from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.custom_tools import CustomToolContext
 from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
 from mcp_toolserver.pipeline.call import ClientFolders
-from mcp_toolserver.pipeline.user import Human
+from mcp_toolserver.pipeline.user import User
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.runtime.clock import SystemClock
 from mcp_toolserver.runtime.files.lookups import PathLookups
@@ -48,7 +48,7 @@ class ServiceRequest:
     """Every capability that the tool declares."""
     workspace: Workspace
     scope: Scope
-    human: Human
+    user: User
 
 
 Provide = Callable[[ServiceRequest], object]
@@ -69,8 +69,8 @@ BUILT_IN: Mapping[Capability, Provide] = {
     Capability.FS_READ: _files,
     Capability.FS_WRITE: _files,
     Capability.CLOCK: lambda _: _CLOCK,
-    Capability.ASK: lambda request: request.human.ask,
-    Capability.TELL: lambda request: request.human.tell,
+    Capability.ASK: lambda request: request.user.ask,
+    Capability.TELL: lambda request: request.user.tell,
     Capability.CATALOGUE: lambda request: request.scope.catalogue,
     Capability.OWN_CODE: _custom_tool_context,
 }
@@ -103,9 +103,9 @@ class HostServices:
         workspace = self.workspace.reading(self.outputs.folder(owner))
         return replace(self, owner=owner, workspace=workspace)
 
-    def within(self, folders: ClientFolders) -> HostServices:
-        """See `Host.within`."""
-        return replace(self, workspace=self.workspace.within(folders.paths, folders.why))
+    def restricted_to(self, folders: ClientFolders) -> HostServices:
+        """See `Host.restricted_to`."""
+        return replace(self, workspace=self.workspace.restricted_to(folders.paths, folders.why))
 
     async def look_up(self, client: str, work: Callable[[], T]) -> T:
         """See `PathLookups.run`."""
@@ -113,17 +113,17 @@ class HostServices:
 
     def narrowed(self, narrowing: ClientRestrictions) -> HostServices:
         """See `Host.narrowed`. Commands stay available only where their sandbox enforces `narrowing`."""
-        within = narrowing.resolved(os.path.realpath)
+        restrictions = narrowing.resolved(os.path.realpath)
         place, roots = self.workspace, self.workspace.roots
-        held = all(map(within.writes, roots)) and all(
-            place.is_protected(kept) for root in roots for kept in within.protected_paths(root)
+        held = all(map(restrictions.writes, roots)) and all(
+            place.is_protected(kept) for root in roots for kept in restrictions.protected_paths(root)
         )
 
         def objects(absolute: str) -> str | None:
-            why = f"may not be written: {within.source} allows that elsewhere only. Ask the user."
-            return None if within.writes(absolute) else why
+            why = f"may not be written: {restrictions.source} allows that elsewhere only. Ask the user."
+            return None if restrictions.writes(absolute) else why
 
-        removed = within.removed_capabilities(self.permissions, self.open_world, held=held)
+        removed = restrictions.removed_capabilities(self.permissions, self.open_world, held=held)
         unavailable = {**self.unavailable, **{need: Reason("client", why) for need, why in removed.items()}}
         return replace(self, workspace=place.guarded(objects), unavailable=unavailable)
 
@@ -139,17 +139,17 @@ class HostServices:
         """See `OutputSaver.save`."""
         return await self.outputs.save(text, self.owner)
 
-    def runtime(self, needs: frozenset[Capability], report: Report, human: Human, scope: Scope) -> Runtime:
+    def runtime(self, needs: frozenset[Capability], report: Report, user: User, scope: Scope) -> Runtime:
         """See `Host.runtime`."""
-        services = {need: self._service(need, needs, human, scope) for need in needs}
+        services = {need: self._service(need, needs, user, scope) for need in needs}
         return Runtime(services=services, report=report, compute=_compute)
 
     def _service(
-        self, capability: Capability, needs: frozenset[Capability], human: Human, scope: Scope
+        self, capability: Capability, needs: frozenset[Capability], user: User, scope: Scope
     ) -> object:
         provide = self.providers.get(capability) or BUILT_IN[capability]
         return provide(
             ServiceRequest(
-                capability=capability, needs=needs, workspace=self.workspace, scope=scope, human=human
+                capability=capability, needs=needs, workspace=self.workspace, scope=scope, user=user
             )
         )

@@ -4,7 +4,7 @@ import os
 import sys
 
 _FLAGS = ("O_NOFOLLOW", "O_DIRECTORY", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC")
-_BESIDE_A_FOLDER = ("open", "stat", "mkdir", "unlink", "rename", "readlink")
+_WITH_DIR_FD = ("open", "stat", "mkdir", "unlink", "rename", "readlink")
 
 
 def unsupported_reason() -> str | None:
@@ -25,4 +25,4 @@ def unsupported_reason() -> str | None:
 
 def _without_folder() -> tuple[str, ...]:
     able = {function.__name__ for function in os.supports_dir_fd}
-    return tuple(f"dir_fd of os.{name}" for name in _BESIDE_A_FOLDER if name not in able)
+    return tuple(f"dir_fd of os.{name}" for name in _WITH_DIR_FD if name not in able)

@@ -34,7 +34,7 @@ class ProviderContext:
     commands_or_none: Commands | None
     outputs: Sink
     roots: tuple[str, ...]
-    hiding: bool
+    may_hide: bool
     """Whether rules hide files, so that results have to be filtered."""
     explain: Callable[[str], tuple[str, ...]]
     """Explains what the sandbox refused, from the output of a command."""

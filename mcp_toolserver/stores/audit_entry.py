@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
-from mcp_toolserver.pipeline.call_record import Call
+from mcp_toolserver.pipeline.call_record import CallRecord
 from mcp_toolserver.text.argument_cleanup import refusal
 from mcp_toolserver.text.redact_secrets import redacted
 from mcp_toolserver.text.timestamps import utc
@@ -37,7 +37,7 @@ class AuditContext:
     """Identifies a server among those that share the log."""
 
 
-def entry_fields(call: Call, context: AuditContext) -> Fields:
+def entry_fields(call: CallRecord, context: AuditContext) -> Fields:
     """Return the entry of a call, without number and hash."""
     text = call.text.encode(errors="surrogatepass")
     entry: Fields = {
@@ -74,7 +74,7 @@ def encode_entry(entry: Fields) -> bytes:
     return data if data.isascii() else json.dumps(entry, separators=(",", ":")).encode()
 
 
-def _layers(call: Call, context: AuditContext) -> list[JsonValue]:
+def _layers(call: CallRecord, context: AuditContext) -> list[JsonValue]:
     """Return the enforcement layers of a call, each once."""
     needs = sorted(call.needs, key=lambda need: need.value)
     return list(dict.fromkeys(layer for need in needs for layer in context.layers.get(need, ())))

@@ -15,7 +15,7 @@ from typing import Self
 import anyio
 
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.pipeline.call_record import Call
+from mcp_toolserver.pipeline.call_record import CallRecord
 from mcp_toolserver.stores.audit_chain import (
     FOLDER,
     HEAD,
@@ -72,7 +72,7 @@ class AuditLog:
         """Disk space is reserved up to this offset of the file."""
         self._known = (b"", ChainHead())
         """The head as last read or written."""
-        self._running: set[Call] = set()
+        self._running: set[CallRecord] = set()
         self._waiting: deque[Fields] = deque()
         """Entries of ended calls that are not written yet."""
         self._written = 0
@@ -109,7 +109,7 @@ class AuditLog:
             undo.pop_all()
         return found
 
-    async def begin(self, call: Call) -> str | None:
+    async def begin(self, call: CallRecord) -> str | None:
         """See `Recorder.begin`."""
         try:
             if self._waiting:
@@ -124,7 +124,7 @@ class AuditLog:
         self._running.add(call)
         return None
 
-    async def end(self, call: Call) -> str | None:
+    async def end(self, call: CallRecord) -> str | None:
         """See `Recorder.end`. `close` has already written calls that outlive it.
 
         This waits while another process holds the log's lock, even if the call is cancelled, because nobody

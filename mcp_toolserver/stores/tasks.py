@@ -120,7 +120,7 @@ class StoredTasks:
 
         return await self._database.run(work)
 
-    async def settle(self) -> None:
+    async def cancel_running(self) -> None:
         """Mark all running tasks as cancelled, in one transaction, because shutdown has little time."""
         await self._finish(self._cancelled)
 

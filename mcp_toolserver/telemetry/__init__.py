@@ -6,9 +6,9 @@ None of it contains values of arguments.
 import sys
 from collections.abc import Callable
 
-from mcp_toolserver.pipeline.call_record import Call
+from mcp_toolserver.pipeline.call_record import CallRecord
 
-CallObserver = Callable[[Call], None]
+CallObserver = Callable[[CallRecord], None]
 
 
 def is_tracing() -> bool:

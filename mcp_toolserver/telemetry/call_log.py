@@ -4,7 +4,7 @@ import logging
 
 from pydantic import JsonValue
 
-from mcp_toolserver.pipeline.call_record import Call
+from mcp_toolserver.pipeline.call_record import CallRecord
 
 log = logging.getLogger(__name__)
 
@@ -15,7 +15,7 @@ _TEXT = (
 )
 
 
-def log_call(call: Call) -> None:
+def log_call(call: CallRecord) -> None:
     """Log a finished call."""
     fields = call_fields(call)
     # The client chooses its name; ASCII escapes keep it from controlling a terminal.
@@ -23,7 +23,7 @@ def log_call(call: Call) -> None:
     log.info(_TEXT, shown, extra={"facts": fields})
 
 
-def call_fields(call: Call) -> dict[str, JsonValue]:
+def call_fields(call: CallRecord) -> dict[str, JsonValue]:
     """Return the logged fields of a call. An unknown tool has no name, because the client invented it."""
     return {
         "tool": call.tool or None,
@@ -37,6 +37,6 @@ def call_fields(call: Call) -> dict[str, JsonValue]:
     }
 
 
-def text_bytes(call: Call) -> int:
+def text_bytes(call: CallRecord) -> int:
     """Return the size of the result's text in bytes."""
     return len(call.text.encode(errors="surrogatepass"))

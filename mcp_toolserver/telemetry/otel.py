@@ -5,7 +5,7 @@ The MCP SDK opens the spans. This module is imported only if OpenTelemetry's SDK
 
 from opentelemetry import metrics, trace
 
-from mcp_toolserver.pipeline.call_record import Call
+from mcp_toolserver.pipeline.call_record import CallRecord
 from mcp_toolserver.telemetry.call_log import call_fields, text_bytes
 
 _DIMENSIONS = ("tool", "permission", "verdict", "outcome")
@@ -27,7 +27,7 @@ class Telemetry:
             "mcp_toolserver.call.size", unit="By", description="Text of the answers"
         )
 
-    def record_call(self, call: Call) -> None:
+    def record_call(self, call: CallRecord) -> None:
         """Record a finished call."""
         fields = {
             name: value for name, value in call_fields(call).items() if isinstance(value, str | int | float)

@@ -1,4 +1,4 @@
-"""The real server with what the suite calls by name: the whole assembly, behind the gate with its token."""
+"""The real server with what the suite calls by name: the whole application, with its token."""
 
 import asyncio
 import socket
@@ -12,7 +12,7 @@ import mcp_types as mcp
 from mcp.server.lowlevel import NotificationOptions
 from mcp.shared.subscriptions import PromptsListChanged, ToolsListChanged
 
-from mcp_toolserver.app.compose import assemble
+from mcp_toolserver.app.compose import build_application
 from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Registry
@@ -93,14 +93,14 @@ async def serving(folder: Path) -> AsyncGenerator[str]:
     root.mkdir()
     settings = Settings(root=(str(root),), state_dir=str(folder / "state"), toolsets=("all",))
     tools = SuiteTools()
-    whole = assemble(settings, None, HostExecutables(), held_by=0)
-    assembly = replace(whole, dispatcher=tools.added_to(whole.dispatcher))
+    whole = build_application(settings, None, HostExecutables(), held_by=0)
+    app = replace(whole, dispatcher=tools.added_to(whole.dispatcher))
     with socket.create_server(("127.0.0.1", 0)) as outside:
         address = f"127.0.0.1:{outside.getsockname()[1]}"
         options = HttpOptions(token=TOKEN, names=(address,))
         sockets = bind(options.host, 0)
         up = asyncio.get_running_loop().create_future()
-        server = mcp_server(assembly, (TaskTools(), tools), token=TOKEN, adapt=tools.beside)
+        server = mcp_server(app, (TaskTools(), tools), token=TOKEN, adapt=tools.beside)
         task = asyncio.create_task(serve_http(server, options, sockets, sse=False, started=up.set_result))
         try:
             await asyncio.wait((task, up), timeout=10, return_when=asyncio.FIRST_COMPLETED)
@@ -111,4 +111,4 @@ async def serving(folder: Path) -> AsyncGenerator[str]:
         finally:
             task.cancel()
             await asyncio.wait((task,), timeout=10)
-            await assembly.aclose()
+            await app.aclose()

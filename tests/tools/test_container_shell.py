@@ -240,7 +240,7 @@ async def test_an_engine_that_does_not_answer_is_given_up(tmp_path: Path) -> Non
         containers = Containers(at.broker, at.commands, made, failover=False, create_timeout=0.3)
         scope = Scope(session="", refuses=lambda _: None)
         with pytest.raises(Unavailable, match="docker did not answer in time"):
-            await containers.within(Anywhere(), ["/"], scope).run("true", 1.0, at._report)
+            await containers.for_call(Anywhere(), ["/"], scope).run("true", 1.0, at._report)
 
 
 async def test_a_container_that_cannot_be_started_is_removed(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from mcp_toolserver.commands.doctor import install_hints
 from mcp_toolserver.commands.doctor.facts import FULL, WORKSPACE_WRITE, Facts
-from mcp_toolserver.commands.doctor.host import Place
+from mcp_toolserver.commands.doctor.host import RootFacts
 from mcp_toolserver.commands.doctor.layers import FIRST_ABI_WITH_SCOPES, Standing, layers, server_problem
 from mcp_toolserver.runtime.sandbox.layers.landlock import FIRST_ABI_WITH_SOCKETS, LEAST_ABI
 
@@ -264,7 +264,7 @@ def _warnings(facts: Facts) -> Iterator[Finding]:
         yield from _of_place(place)
 
 
-def _of_place(place: Place) -> Iterator[Finding]:
+def _of_place(place: RootFacts) -> Iterator[Finding]:
     if place.ignores_case:
         detail = (
             f"{place.path} takes upper and lower case for the same; protected names are compared that way too"

@@ -11,7 +11,7 @@ from mcp_toolserver.app.compose import host_facts
 from mcp_toolserver.app.policy import rule_context
 from mcp_toolserver.capabilities.permissions import DESKTOP, Capability
 from mcp_toolserver.commands.doctor import host
-from mcp_toolserver.commands.doctor.host import Host, Place
+from mcp_toolserver.commands.doctor.host import Host, RootFacts
 from mcp_toolserver.commands.doctor.server_lock_test import LockTestResult, try_lock
 from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.policy.rules import by_reach
@@ -43,7 +43,7 @@ class Facts:
     host: Host
     mode: str
     """The configured one."""
-    roots: tuple[Place, ...]
+    roots: tuple[RootFacts, ...]
     broker: bool
     openat2: bool
     abi: int
@@ -108,7 +108,7 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
     return Facts(
         host=host.look(),
         mode=sandbox.mode,
-        roots=tuple(map(host.place, Workspace(settings.root).roots)),
+        roots=tuple(map(host.root_facts, Workspace(settings.root).roots)),
         broker=broker,
         openat2=isinstance(best_resolver(), Openat2),
         abi=abi,

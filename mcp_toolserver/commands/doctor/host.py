@@ -54,7 +54,7 @@ class Host:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class RootFacts:
     """A root."""
 
     path: str
@@ -99,9 +99,9 @@ def _content(file: str) -> str:
         return ""
 
 
-def place(path: str) -> Place:
+def root_facts(path: str) -> RootFacts:
     """The facts of a root."""
-    return Place(
+    return RootFacts(
         path=path,
         file_system=file_system(path, _content("/proc/self/mounts")),
         ignores_case=_ignores_case(path),

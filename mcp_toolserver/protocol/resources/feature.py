@@ -47,10 +47,6 @@ serves completion but does not declare it."""
 _DECLARING = ("initialize", "server/discover")
 
 
-def _nothing() -> Mapping[str, object]:
-    return {}
-
-
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ResourceFeature:
     """Implements `Feature`."""
@@ -60,7 +56,7 @@ class ResourceFeature:
     security: str
     """A text on what this server enforces."""
     roots: Sequence[str] = ()
-    settings: Callable[[], Mapping[str, object]] = _nothing
+    settings: Callable[[], Mapping[str, object]] = dict
     """The settings that clients may read."""
     sources: Sequence["Source"] = ()
     """More resources, listed after the server's own."""

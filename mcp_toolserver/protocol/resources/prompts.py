@@ -8,7 +8,7 @@ import mcp_types as mcp
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.pipeline.call import Form
+from mcp_toolserver.pipeline.call import OutputOverride
 from mcp_toolserver.protocol.mcp_server import refuse_cursor
 from mcp_toolserver.protocol.resources.source import LARGEST, Refused, Visitor, Waiting
 from mcp_toolserver.protocol.resources.sources.path_completion import completed
@@ -134,7 +134,7 @@ def _wrong(known: Mapping[str, Argument], given: Mapping[str, str]) -> str:
 async def _branches(visitor: Visitor) -> Sequence[str]:
     """The names of branches, those with the newest commits first."""
     try:
-        found = await visitor.call(_BRANCHES, {}, Form(run=_named, output_bytes=LARGEST))
+        found = await visitor.call(_BRANCHES, {}, OutputOverride(run=_named, output_bytes=LARGEST))
     except (Refused, Waiting):
         return ()
     return found.text.split()

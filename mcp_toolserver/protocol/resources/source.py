@@ -12,7 +12,7 @@ import mcp_types as mcp
 from mcp.server.context import ServerRequestContext
 from pydantic import JsonValue
 
-from mcp_toolserver.pipeline.call import Caller, CallOptions, Form, Result
+from mcp_toolserver.pipeline.call import Caller, CallOptions, OutputOverride, Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 
 Reading = mcp.ReadResourceResult | mcp.InputRequiredResult
@@ -43,14 +43,20 @@ class Visitor:
     dispatcher: Dispatcher
     caller: Caller
 
-    async def call(self, tool: str, arguments: Mapping[str, JsonValue], form: Form | None = None) -> Result:
+    async def call(
+        self, tool: str, arguments: Mapping[str, JsonValue], output_override: OutputOverride | None = None
+    ) -> Result:
         """Run a tool as if the client had called it.
 
         Raises:
             Refused: the tool returned an error.
             Waiting: the client has to answer a question first.
         """
-        return _answered(await self.dispatcher.call(tool, arguments, self.caller, CallOptions(form=form)))
+        return _answered(
+            await self.dispatcher.call(
+                tool, arguments, self.caller, CallOptions(output_override=output_override)
+            )
+        )
 
 
 def _answered(result: Result) -> Result:

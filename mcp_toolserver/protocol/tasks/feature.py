@@ -98,7 +98,7 @@ class TaskFeature:
                 finally:
                     group.cancel_scope.cancel()
                     if self.tasks.made is not None:
-                        await self.tasks.made.settle()
+                        await self.tasks.made.cancel_running()
 
         return extended
 

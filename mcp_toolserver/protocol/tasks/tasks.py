@@ -81,10 +81,10 @@ class Tasks:
         self._unkept: dict[str, Task] = {}
         """The last ended tasks that could not be stored."""
 
-    async def settle(self) -> None:
+    async def cancel_running(self) -> None:
         """Store all running tasks as cancelled, when the server ends."""
         with anyio.CancelScope(shield=True):
-            await self._store.settle()
+            await self._store.cancel_running()
 
     async def call_tool(
         self, context: _Context, params: mcp.CallToolRequestParams

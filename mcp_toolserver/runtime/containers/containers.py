@@ -23,7 +23,7 @@ from mcp_toolserver.capabilities.processes import Command
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.containers.engine import Engine
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.processes.commands import Commands, Folders, Place
+from mcp_toolserver.runtime.processes.commands import CommandContext, Commands, Folders
 from mcp_toolserver.runtime.processes.interactive import start_interactive
 from mcp_toolserver.text.shell.words import program
 
@@ -56,15 +56,19 @@ class Containers:
         """Names of containers that may have to be removed."""
         self._removing: set[asyncio.Task[None]] = set()
 
-    def within(self, folders: Folders, roots: Sequence[str], scope: Scope | None = None) -> ContainersHere:
+    def for_call(self, folders: Folders, roots: Sequence[str], scope: Scope | None = None) -> ContainersHere:
         """Return the capability of one call; the first of `roots`, which is the first of `folders`, is
         mounted."""
         if scope is None:
-            return _CallContainers(self, Mounted(folders=folders, roots=roots))
-        target = Mounted(folders=folders, owner=scope.owner, patient=scope.patient, roots=roots)
+            return _CallContainers(self, ContainerContext(folders=folders, roots=roots))
+        target = ContainerContext(
+            folders=folders, owner=scope.owner, wait_until_done=scope.wait_until_done, roots=roots
+        )
         return _CallContainers(self, target)
 
-    async def run_in(self, target: "Mounted", script: str, timeout: float, report: Report) -> Contained:
+    async def run_in(
+        self, target: "ContainerContext", script: str, timeout: float, report: Report
+    ) -> Contained:
         """See `capabilities.Containers.run`."""
         name = f"mcp-toolserver-{secrets.token_hex(16)}"
         # Register first: the call may be cancelled while the container is being created.
@@ -99,7 +103,7 @@ class Containers:
         while self._removing:
             await asyncio.gather(*self._removing)
 
-    async def _create(self, target: "Mounted", name: str, script: str, timeout: float) -> str:
+    async def _create(self, target: "ContainerContext", name: str, script: str, timeout: float) -> str:
         """Create a container; return the engine's error as a sentence, or an empty string."""
         cwd = target.folders.open_dir(CanonicalPath("."))
         try:
@@ -144,7 +148,7 @@ class Containers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mounted(Place):
+class ContainerContext(CommandContext):
     """Where a command in a container runs."""
 
     roots: Sequence[str]
@@ -156,7 +160,7 @@ class _CallContainers:
     """Implements `capabilities.Containers`."""
 
     containers: Containers
-    target: Mounted
+    target: ContainerContext
 
     async def run(self, script: str, timeout: float, report: Report) -> Contained:
         return await self.containers.run_in(self.target, script, timeout, report)

@@ -24,7 +24,9 @@ def provider(context: ProviderContext) -> Provider:
     )
     containers = Containers(context.broker, context.commands, engine, failover=facts.containers == "failover")
     return Provider(
-        provide=lambda request: containers.within(request.workspace, request.workspace.roots, request.scope),
+        provide=lambda request: containers.for_call(
+            request.workspace, request.workspace.roots, request.scope
+        ),
         aclose=containers.aclose,
         needs_commands_to_close=True,
         shutdown_timeout=lambda: REMOVE_TIMEOUT if containers.has_any else 0.0,

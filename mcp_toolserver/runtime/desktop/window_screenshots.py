@@ -80,7 +80,7 @@ async def _describe_window(
         found = described(window, await _output_text(helpers, particulars(xwininfo, window)))
     except Unavailable:
         return None
-    area = found and found.area and found.area.within(screen)
+    area = found and found.area and found.area.clipped_to(screen)
     return Window(id=window, title=found.title, area=area) if found and area else None
 
 

@@ -118,7 +118,7 @@ class _Listing:
         )
         return content, [
             _Folder(
-                relative=_beneath(folder.relative, name.raw),
+                relative=_child_path(folder.relative, name.raw),
                 rules=names.rules and names.rules.enter(name.raw),
             )
             for name in given
@@ -150,7 +150,7 @@ def _is_ignored(name: _Name, rules: IgnoreRules | None) -> bool:
     return name.raw == ".git" or rules.ignores(name.raw, is_folder=name.kind == "folder")
 
 
-def _beneath(folder: str, name: str) -> str:
+def _child_path(folder: str, name: str) -> str:
     return name if folder == "." else f"{folder}/{name}"
 
 

@@ -35,7 +35,7 @@ class PathLookups:
 
     def __init__(self, *, seconds: float = SECONDS) -> None:
         self._seconds = seconds
-        self._turns = FairSemaphore(THREADS, THREADS_OF_ONE)
+        self._semaphore = FairSemaphore(THREADS, THREADS_OF_ONE)
         # The semaphore is the limit. A limit of the thread pool's own would end with the wait for a thread.
         self._no_limit = CapacityLimiter(math.inf)
 
@@ -46,7 +46,7 @@ class PathLookups:
             TimedOut: the file system did not answer in time.
         """
         with anyio.move_on_after(self._seconds):
-            await self._turns.take(client)
+            await self._semaphore.acquire(client)
             return await self._in_thread(client, work)
         raise TimedOut(
             f"A path could not be looked up within {self._seconds:g} s: the file system that it lies on does "
@@ -67,10 +67,10 @@ class PathLookups:
             finally:
                 # A closed event loop does not need the slot.
                 with suppress(RuntimeError):
-                    loop.call_soon_threadsafe(self._turns.give_back, client)
+                    loop.call_soon_threadsafe(self._semaphore.release, client)
 
         try:
             return await to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._no_limit)
         finally:
             if begun.acquire(blocking=False):
-                self._turns.give_back(client)
+                self._semaphore.release(client)

@@ -83,11 +83,11 @@ class _Prepared:
         try:
             self._take_back()
         except (OSError, Changed):
-            kept = f"; its old content is in '{self._beside()}'" if self._backup else ""
+            kept = f"; its old content is in '{self._backup_path()}'" if self._backup else ""
             return f"'{self.change.path}' could not be restored{kept}."
         return ""
 
-    def settle(self) -> None:
+    def remove_backup(self) -> None:
         """Remove the backup. Errors are ignored, because all files are in place."""
         with suppress(OSError):
             if self._backup:
@@ -135,7 +135,7 @@ class _Prepared:
         if self._new is None or file_id(now) != file_id(self._new):
             raise Changed
 
-    def _beside(self) -> str:
+    def _backup_path(self) -> str:
         parent, slash, _ = self.change.path.rpartition("/")
         return f"{parent}{slash}{self._backup}"
 
@@ -147,7 +147,7 @@ def _link(folder: int, name: str, other: str) -> None:
 def _commit(ready: Sequence[_Prepared]) -> None:
     for count, one in enumerate(ready, 1):
         try:
-            with _told(one.change.path):
+            with _translated_errors(one.change.path):
                 one.commit()
         except BaseException as error:
             left = [text for done in reversed(ready[:count]) if (text := done.undo())]
@@ -158,13 +158,13 @@ def _commit(ready: Sequence[_Prepared]) -> None:
                 raise type(error)(f"{error} No file was changed.") from None
             raise
     for one in ready:
-        one.settle()
+        one.remove_backup()
 
 
 @contextmanager
 def _prepare(change: PlannedChange) -> Generator[_Prepared]:
     target = change.target
-    with _told(change.path), ExitStack() as stack:
+    with _translated_errors(change.path), ExitStack() as stack:
         folder = stack.enter_context(folder_to_write(target.resolver, target.root.fd, target.folder))
         if change.old is not None:
             change.old.check(folder, target.name)
@@ -179,7 +179,7 @@ def _prepare(change: PlannedChange) -> Generator[_Prepared]:
 
 
 @contextmanager
-def _told(path: CanonicalPath) -> Generator[None]:
+def _translated_errors(path: CanonicalPath) -> Generator[None]:
     try:
         with translate(path):
             yield

@@ -61,14 +61,6 @@ class _Setup:
     locks: PathLocks = field(default_factory=PathLocks)
 
 
-def _hides_nothing(_: tuple[str, ...]) -> bool:
-    return False
-
-
-def _protects_nothing(_: str) -> str | None:
-    return None
-
-
 class Workspace:
     """The folders that file tools, searches and commands may work in.
 
@@ -85,8 +77,8 @@ class Workspace:
         roots: Sequence[str],
         *,
         private: str = "",
-        hides: Callable[[tuple[str, ...]], bool] = _hides_nothing,
-        protects: Callable[[str], str | None] = _protects_nothing,
+        hides: Callable[[tuple[str, ...]], bool] = lambda _: False,
+        protects: Callable[[str], str | None] = lambda _: None,
         resolver: PathResolver | None = None,
     ) -> None:
         self._setup = _Setup(
@@ -124,7 +116,7 @@ class Workspace:
             self._readings[folder] = _View(self._held, replace(self._setup, readable=folder))
         return self._readings[folder]
 
-    def within(self, scope: Sequence[str], why: str = "") -> "Workspace":
+    def restricted_to(self, scope: Sequence[str], why: str = "") -> "Workspace":
         """The part of this workspace that lies in the folders `scope`; never more than this one.
 
         Blocks while the folders are looked up, and may be called in several threads. A view is kept once all

@@ -16,7 +16,7 @@ def provider(context: ProviderContext) -> Provider:
         provide=lambda request: GitCloner(
             broker=context.broker,
             program=path,
-            access=RepositoryAccess(git=program, workspace=request.workspace, hiding=context.hiding),
+            access=RepositoryAccess(git=program, workspace=request.workspace, may_hide=context.may_hide),
             guard=guard,
         )
     )

@@ -201,7 +201,7 @@ class _PatchQuery:
         """Return the patch, or the statistics if the patch is too long."""
         paths, left_out = await self._visible()
         if left_out and not paths:
-            return await self._nothing(left_out)
+            return await self._all_hidden(left_out)
         renames = ("--no-renames",) if left_out else ()
         if form == "patch":
             found = await self._run(("--patch", *renames), paths, "patch", left_out)
@@ -210,7 +210,7 @@ class _PatchQuery:
         found = await self._run(("--stat", *renames), paths, "stat", left_out)
         return replace(found, complete=form == "stat" and found.complete)
 
-    async def _nothing(self, left_out: int) -> GitText:
+    async def _all_hidden(self, left_out: int) -> GitText:
         """Return a result without changes, because all of them are hidden."""
         if self.subcommand == "show":
             return replace(await self.metadata(), left_out=left_out)
@@ -236,7 +236,7 @@ class _PatchQuery:
     async def _visible(self) -> tuple[tuple[str, ...], int]:
         """Return the pathspecs to print and the number of hidden files."""
         repository = self.repository
-        if not repository.access.hiding:
+        if not repository.access.may_hide:
             return repository.paths, 0
         options = [option for option in self.options if not option.startswith("--format")]
         if self.subcommand == "show":

@@ -20,6 +20,6 @@ def provider(context: ProviderContext) -> Provider:
     program = git(context)
     return Provider(
         provide=lambda request: GitReader(
-            access=RepositoryAccess(git=program, workspace=request.workspace, hiding=context.hiding)
+            access=RepositoryAccess(git=program, workspace=request.workspace, may_hide=context.may_hide)
         )
     )

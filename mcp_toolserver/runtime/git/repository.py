@@ -32,7 +32,7 @@ class RepositoryAccess:
 
     git: Git
     workspace: Workspace
-    hiding: bool
+    may_hide: bool
     """Whether a rule hides anything; if not, files need not be checked one by one."""
 
 
@@ -76,7 +76,7 @@ class Repository:
 
     def is_hidden(self, name: str) -> bool:
         """Whether a rule of the operator hides the file."""
-        return self.access.hiding and self.access.workspace.is_hidden(self.workspace_path(name))
+        return self.access.may_hide and self.access.workspace.is_hidden(self.workspace_path(name))
 
     def visible(self, names: Iterable[str]) -> list[str]:
         """Return those of `names` that are not hidden."""
@@ -121,7 +121,7 @@ async def open_repository(access: RepositoryAccess, path: CanonicalPath) -> Asyn
 
         location = await access.git.locate(cwd=keep_open(workspace.open_dir(folder)), timeout=SECONDS)
         _check_inside(location, workspace.roots)
-        if access.hiding and workspace.is_hidden(workspace.canonical(f"{location.common_dir}/HEAD")):
+        if access.may_hide and workspace.is_hidden(workspace.canonical(f"{location.common_dir}/HEAD")):
             raise Denied("A rule of the operator hides this repository. Go on without git.")
         top = workspace.canonical(location.top)
         yield Repository(

@@ -48,7 +48,7 @@ class CodeQueries:
     """None if language servers cannot be sandboxed."""
     workspace: Workspace
     search: Search | None
-    hiding: bool = True
+    may_hide: bool = True
     """Whether a rule of the operator hides anything."""
 
     async def ask(self, query: CodeQuery) -> CodeAnswer:
@@ -94,7 +94,7 @@ class CodeQueries:
         document = await session.document(path, self.workspace.open_file)
         view = LocationView(workspace=self.workspace, encoding=session.encoding, pages=session.pages)
         question = handler_type(
-            session=session, document=document, view=view, query=query, hiding=self.hiding
+            session=session, document=document, view=view, query=query, may_hide=self.may_hide
         )
         try:
             return await question.answer()

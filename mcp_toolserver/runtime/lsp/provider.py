@@ -14,6 +14,6 @@ def provider(context: ProviderContext) -> Provider:
         context.programs.path,
         context.roots,
         search_in(context),
-        hiding=context.hiding,
+        may_hide=context.may_hide,
     )
-    return Provider(provide=lambda request: servers.within(request.workspace), aclose=servers.aclose)
+    return Provider(provide=lambda request: servers.for_workspace(request.workspace), aclose=servers.aclose)

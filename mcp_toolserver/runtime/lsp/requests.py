@@ -64,7 +64,7 @@ class RequestHandler:
     document: Document
     view: LocationView
     query: CodeQuery
-    hiding: bool
+    may_hide: bool
     """Whether a rule of the operator hides anything."""
 
     async def answer(self) -> CodeAnswer:
@@ -138,7 +138,7 @@ class RequestHandler:
 
     async def hover(self) -> Found:
         place = self._place
-        if self.hiding and self.session.supports("textDocument/definition"):
+        if self.may_hide and self.session.supports("textDocument/definition"):
             self._refuse_hidden(await self.definitions())
         result = await self._request("textDocument/hover", place)
         if result is None:

@@ -25,16 +25,16 @@ class LanguageServers:
         roots: Sequence[str],
         search: Callable[[Workspace], Search] | None,
         *,
-        hiding: bool,
+        may_hide: bool,
     ) -> None:
         self._broker = broker
         self._path = path
         self._roots = roots
         self._search = search
-        self._hiding = hiding
+        self._may_hide = may_hide
         self._pool: Pool | None = None
 
-    def within(self, workspace: Workspace) -> Languages:
+    def for_workspace(self, workspace: Workspace) -> Languages:
         """Return the queries for the code in `workspace`."""
         return _CallLanguages(self, workspace)
 
@@ -48,7 +48,7 @@ class LanguageServers:
         if self._pool is None and self._broker is not None:
             self._pool = Pool(self._start, search_folders(self._path), self._roots)
         search = None if self._search is None else self._search(workspace)
-        answers = CodeQueries(pool=self._pool, workspace=workspace, search=search, hiding=self._hiding)
+        answers = CodeQueries(pool=self._pool, workspace=workspace, search=search, may_hide=self._may_hide)
         return await answers.ask(query)
 
     async def aclose(self) -> None:

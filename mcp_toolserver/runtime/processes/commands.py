@@ -1,7 +1,7 @@
-"""Commands from a model: in the foreground, in the background, and from the one to the other.
+"""Runs shell commands in the foreground or the background; a slow foreground command moves to the background.
 
-Every command is a job from the start. A call in the foreground waits for its end; when that takes longer than
-clients wait, the job gets a handle and the call returns.
+Every command is a job. A foreground call waits for the end of its job. If that takes longer than clients
+wait, the job gets a handle and the call returns.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from mcp_toolserver.runtime.sandbox.broker.messages import Script
 from mcp_toolserver.text.lines.utf8_stream import decode_page
 
 END_SECONDS = 8.0
-"""How long a kill is waited for: longer than the supervisor's own patience."""
+"""How long to wait for a kill, which is longer than the supervisor's own limit."""
 
 
 class Folders(Protocol):
@@ -36,15 +36,14 @@ class Folders(Protocol):
 
     @property
     def roots(self) -> Sequence[str] | None:
-        """What commands see of the server's roots: absolute paths of those or of folders in them; None stands
-        for all."""
+        """The roots, or folders in them, that commands may see, as absolute paths; None for all roots."""
         ...
 
     def open_dir(self, path: CanonicalPath) -> int:
-        """A folder, open; the caller closes it.
+        """Open a folder; the caller closes it.
 
         Raises:
-            NotFound, Denied, InvalidInput: it is none, or not one of these.
+            NotFound, Denied, InvalidInput: the path is no folder, or not one of these.
         """
         ...
 
@@ -56,7 +55,7 @@ class CommandLimits:
     foreground_seconds: float = 45.0
     """A call that takes longer moves to the background: many clients give up after a minute."""
     progress_seconds: float = 2.0
-    """Time between two words on how a call is going."""
+    """Time between two progress reports of a call."""
     running: int = 32
     """Commands at once."""
     ended: int = 64
@@ -66,23 +65,10 @@ class CommandLimits:
     capture: CaptureLimits = field(default_factory=CaptureLimits)
 
 
-def explains_nothing(_: str) -> tuple[str, ...]:
-    """Has no sentence on why a command failed."""
-    return ()
-
-
-def _nothing() -> None:
-    return
-
-
-def _nobody(_: str) -> None:
-    return
-
-
 class Commands:
     """All commands of the server. Implements `Processes` and `Jobs`.
 
-    `explain` gets the output of a command that failed, and may have sentences on why.
+    `explain` returns sentences on why a command failed, from its output.
     """
 
     def __init__(
@@ -92,40 +78,42 @@ class Commands:
         sink: Sink,
         limits: CommandLimits | None = None,
         *,
-        explain: Callable[[str], tuple[str, ...]] = explains_nothing,
+        explain: Callable[[str], tuple[str, ...]] = lambda _: (),
     ) -> None:
         self._explain = explain
         self._broker = broker
         self._folders = folders
         self._sink = sink
         self._limits = limits or CommandLimits()
-        self._patient = replace(self._limits, foreground_seconds=math.inf)
+        self._until_done_limits = replace(self._limits, foreground_seconds=math.inf)
         self._running: set[Job] = set()
         self._handles: dict[str, Job] = {}
         self._closed = False
-        self._changed: Callable[[str], None] = _nobody
-        self._gone: Callable[[str], None] = _nobody
+        self._changed: Callable[[str], None] = lambda _: None
+        self._removed: Callable[[str], None] = lambda _: None
 
-    def tell(self, changed: Callable[[str], None], gone: Callable[[str], None]) -> None:
-        """Call `changed` with the handle of every background command that there is news of, and `gone` when
-        its output is forgotten."""
-        self._changed, self._gone = changed, gone
+    def on_change(self, changed: Callable[[str], None], removed: Callable[[str], None]) -> None:
+        """Call `changed` with the handle of a background command whenever its state or output changes, and
+        `removed` when its output is removed."""
+        self._changed, self._removed = changed, removed
 
-    def within(self, folders: Folders, scope: Scope | None = None) -> "CommandsOfOne":
-        """The same commands for the call with this `scope`: started in `folders` only, and of those in the
-        background its owner's only."""
+    def for_call(self, folders: Folders, scope: Scope | None = None) -> "CallCommands":
+        """Return the commands of one call: they start in `folders` only, and of those in the background the
+        call sees only its owner's."""
         if scope is None:
-            return CommandsOfOne(self, Place(folders=folders))
-        return CommandsOfOne(self, Place(folders=folders, owner=scope.owner, patient=scope.patient))
+            return CallCommands(self, CommandContext(folders=folders))
+        return CallCommands(
+            self, CommandContext(folders=folders, owner=scope.owner, wait_until_done=scope.wait_until_done)
+        )
 
     async def run(self, command: Command, report: Report) -> JobState:
         """See `Processes.run`."""
-        return await self.run_in(Place(folders=self._folders), command, report)
+        return await self.run_in(CommandContext(folders=self._folders), command, report)
 
     async def output(
         self, handle: str, *, offset: int, limit: int, wait: float, owner: str = LOCAL
     ) -> JobState:
-        """See `Jobs.output`; `owner` is who asks."""
+        """See `Jobs.output`; `owner` is the owner of the call."""
         job = self._find(handle, owner)
         await job.more(offset, wait)
         state = job.page(offset, limit)
@@ -133,7 +121,7 @@ class Commands:
         return state
 
     async def stop(self, handle: str, owner: str = LOCAL) -> JobState:
-        """See `Jobs.stop`; `owner` is who asks."""
+        """See `Jobs.stop`; `owner` is the owner of the call."""
         job = self._find(handle, owner)
         if job.child.exit is not None:
             raise Conflict(f"{handle} has already ended. Its output can still be read.")
@@ -143,7 +131,7 @@ class Commands:
         return state
 
     def forget(self, owner: str) -> None:
-        """Stop the background commands of `owner`, who does not come back: nobody else may have them."""
+        """Stop the background commands of `owner`, who will not return; nobody else may use them."""
         for handle in [name for name, job in self._handles.items() if job.owner == owner]:
             job = self._handles.pop(handle)
             if job.child.exit is None:
@@ -163,14 +151,19 @@ class Commands:
             job.capture.close()
 
     async def run_in(
-        self, place: "Place", command: Command, report: Report, *, ended: Callable[[], None] = _nothing
+        self,
+        context: "CommandContext",
+        command: Command,
+        report: Report,
+        *,
+        ended: Callable[[], None] = lambda: None,
     ) -> JobState:
-        """`run` in another place; `ended` is called once, when the command is gone, however it ended."""
-        job = self._start(place, command, ended)
+        """Run a command in `context`; calls `ended` once, when the command is gone, however it ended."""
+        job = self._start(context, command, ended)
         try:
             await job.child.started()
             if not command.background:
-                await job.watch(report, self._patient if place.patient else self._limits)
+                await job.watch(report, self._until_done_limits if context.wait_until_done else self._limits)
         except BaseException:
             await job.child.end(END_SECONDS)
             job.capture.close()
@@ -185,7 +178,7 @@ class Commands:
         why = self._explain(state.text + state.tail) if state.exit_status else ()
         return replace(state, notes=(*state.notes, *why))
 
-    def _start(self, place: "Place", command: Command, ended: Callable[[], None]) -> "Job":
+    def _start(self, context: "CommandContext", command: Command, ended: Callable[[], None]) -> "Job":
         if self._closed:
             raise Unavailable("The server is shutting down; no command is started any more.")
         if len(self._running) >= self._limits.running:
@@ -193,9 +186,9 @@ class Commands:
                 f"{self._limits.running} commands run already, and no more may. Stop one with TaskStop, or "
                 "wait for one to end."
             )
-        cwd = place.folders.open_dir(command.cwd)
+        cwd = context.folders.open_dir(command.cwd)
         try:
-            roots = None if place.folders.roots is None else tuple(place.folders.roots)
+            roots = None if context.folders.roots is None else tuple(context.folders.roots)
             request = Script(script=command.script, timeout=command.timeout, roots=roots)
             spawned = spawn(self._broker, request, cwd=cwd)
         finally:
@@ -205,7 +198,7 @@ class Commands:
             self._ended(job)
             ended()
 
-        capture = Capture(self._sink, self._limits.capture, owner=place.owner)
+        capture = Capture(self._sink, self._limits.capture, owner=context.owner)
         job = Job(spawned, capture, conclude, self._note_change)
         self._running.add(job)
         return job
@@ -231,21 +224,21 @@ class Commands:
             # Its owner has left.
             job.capture.close()
         elif job.handle:
-            # The dict is in the order of ending, as far as its jobs have ended.
+            # Jobs that have ended come last in the dict, in the order in which they ended.
             self._handles[job.handle] = self._handles.pop(job.handle)
-            job.capture.settle()
+            job.capture.free_buffers()
             self._changed(job.handle)
             self._forget()
 
     def _forget(self) -> None:
-        """Drop the output of what has ended long ago."""
+        """Remove the output of commands that ended long ago."""
         ended = [job for job in self._handles.values() if job.child.exit is not None]
         surplus = len(ended) - self._limits.ended
         for index, job in enumerate(ended):
             if index < surplus or job.idle() > self._limits.ended_seconds:
                 del self._handles[job.handle]
                 job.capture.close()
-                self._gone(job.handle)
+                self._removed(job.handle)
 
     def _find(self, handle: str, owner: str) -> "Job":
         self._forget()
@@ -259,49 +252,49 @@ class Commands:
 
 
 def _refuse_unverified(state: JobState) -> None:
-    """Raises: Unavailable: nobody can tell what a command did to protected names."""
+    """Raises: Unavailable: the server cannot verify what the command did to protected names."""
     if state.reason in UNVERIFIED:
         printed = f"\n{state.text}{state.tail}" if state.text else ""
         raise Unavailable(f"The command was killed: {NOT_VERIFIED}.{printed}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a command runs, and for how long it stays in the foreground there."""
+class CommandContext:
+    """Where a command runs, whose it is, and whether it may move to the background."""
 
     folders: Folders
     owner: str = LOCAL
-    """Who may ask for it, when it goes on in the background."""
-    patient: bool = False
-    """To its end: see `Scope.patient`."""
+    """Who may use its handle once it runs in the background."""
+    wait_until_done: bool = False
+    """See `Scope.wait_until_done`."""
 
 
 @dataclass(frozen=True)
-class CommandsOfOne:
+class CallCommands:
     """Implements `Processes` and `Jobs` for one call."""
 
     commands: Commands
-    place: Place
+    context: CommandContext
 
     async def run(self, command: Command, report: Report) -> JobState:
         """See `Processes.run`."""
-        return await self.commands.run_in(self.place, command, report)
+        return await self.commands.run_in(self.context, command, report)
 
     async def output(self, handle: str, *, offset: int, limit: int, wait: float) -> JobState:
         """See `Jobs.output`."""
         return await self.commands.output(
-            handle, offset=offset, limit=limit, wait=wait, owner=self.place.owner
+            handle, offset=offset, limit=limit, wait=wait, owner=self.context.owner
         )
 
     async def stop(self, handle: str) -> JobState:
         """See `Jobs.stop`."""
-        return await self.commands.stop(handle, self.place.owner)
+        return await self.commands.stop(handle, self.context.owner)
 
 
 class Job:
-    """A command, from its start until its output is forgotten.
+    """A command, from its start until its output is removed.
 
-    `ended` is called once, when it is gone, and `printed` whenever it has printed something.
+    Calls `ended` once, when the command is gone, and `printed` whenever it has printed something.
     """
 
     def __init__(
@@ -315,7 +308,7 @@ class Job:
         """Empty as long as the job is in the foreground."""
         self.capture = capture
         self.owner = capture.owner
-        self._tell = ended
+        self._on_end = ended
         self._printed = printed
         self._began = time.monotonic()
         self._end = 0.0
@@ -324,7 +317,7 @@ class Job:
         self.child = Child(spawned.control, self._conclude)
 
     async def watch(self, report: Report, limits: CommandLimits) -> None:
-        """Tell how it goes until it has ended, or belongs in the background."""
+        """Report progress until the command ends or its time in the foreground is over."""
         with anyio.move_on_after(limits.foreground_seconds):
             while self.child.exit is None:
                 with anyio.move_on_after(limits.progress_seconds):
@@ -333,7 +326,7 @@ class Job:
                     await report(f"running for {self.seconds():.0f} s, {self.capture.total} bytes of output")
 
     async def more(self, offset: int, seconds: float) -> None:
-        """Wait until something follows `offset`, or nothing will, or the time is over."""
+        """Wait for output after `offset`, for the end of the command, or for `seconds`."""
         if self.capture.total <= offset and self.child.exit is None:
             with anyio.move_on_after(seconds):
                 await self._news.wait()
@@ -347,13 +340,13 @@ class Job:
         return time.monotonic() - self._end
 
     def whole(self) -> JobState:
-        """All that it printed, or the start and the end of it."""
+        """Its whole output; of long output the start and the end."""
         excerpt = self.capture.excerpt(last=self.child.exit is not None)
         shown = self._state(text=excerpt.text, start=0, next_offset=excerpt.end)
         return replace(shown, omitted=excerpt.omitted, tail=excerpt.tail)
 
     def page(self, offset: int, limit: int) -> JobState:
-        """At most `limit` bytes of what it printed."""
+        """At most `limit` bytes of its output from `offset` on."""
         start, data = self.capture.read(offset, limit)
         last = self.child.exit is not None and start + len(data) == self.capture.total
         text, used = decode_page(data, last=last)
@@ -387,7 +380,7 @@ class Job:
         # All writers are gone, so what is in the pipe now is the rest.
         self._drain.finish()
         self._announce()
-        self._tell(self)
+        self._on_end(self)
 
     def _announce(self) -> None:
         self._news.set()

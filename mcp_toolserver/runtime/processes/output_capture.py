@@ -159,7 +159,7 @@ class Capture:
         start = self.total - len(rest)
         return Excerpt(text=text, omitted=start - shown, tail=tail, end=start + used)
 
-    def settle(self) -> None:
+    def free_buffers(self) -> None:
         """No more will come, and no excerpt is asked for: what the file holds need not be in memory."""
         if self._file is not None:
             self._file.finish()

@@ -26,14 +26,14 @@ class Spawned:
 def spawn(
     broker: Broker, request: Request, *, cwd: int, stdin: int | None = None, separate_stderr: bool = False
 ) -> Spawned:
-    """Ask for a program in the folder `cwd`; `apart` gives standard error a pipe of its own.
+    """Ask for a program in the folder `cwd`; `separate_stderr` gives standard error a pipe of its own.
 
     Raises:
         Unavailable: no program can be started.
     """
     with ExitStack() as ours, ExitStack() as theirs:
         try:
-            stdin = _nothing(theirs) if stdin is None else stdin
+            stdin = _dev_null(theirs) if stdin is None else stdin
             output, stdout = _pipe(ours, theirs)
             errors, stderr = _pipe(ours, theirs) if separate_stderr else (None, stdout)
         except OSError as error:
@@ -44,10 +44,10 @@ def spawn(
         return Spawned(control=control, output=output, errors=errors)
 
 
-def _nothing(theirs: ExitStack) -> int:
-    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    theirs.callback(os.close, nothing)
-    return nothing
+def _dev_null(theirs: ExitStack) -> int:
+    stdin = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    theirs.callback(os.close, stdin)
+    return stdin
 
 
 def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:

@@ -8,7 +8,7 @@ def provider(context: ProviderContext) -> Provider:
     """See `providers`."""
     sessions = Interpreters(context.broker, context.outputs, explain=context.explain)
     return Provider(
-        provide=lambda request: sessions.within(request.workspace, request.scope),
+        provide=lambda request: sessions.for_call(request.workspace, request.scope),
         forget=sessions.forget,
         aclose=sessions.aclose,
     )

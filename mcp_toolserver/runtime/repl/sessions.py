@@ -22,7 +22,7 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.repl import Evaluation, Language, Sessions, Snippet
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, Unavailable
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.processes.commands import Folders, explains_nothing
+from mcp_toolserver.runtime.processes.commands import Folders
 from mcp_toolserver.runtime.processes.interactive import start_interactive
 from mcp_toolserver.runtime.processes.output_capture import Sink
 from mcp_toolserver.runtime.repl.session import Session, SessionLimits
@@ -81,7 +81,7 @@ class Interpreters:
         sink: Sink,
         limits: InterpreterLimits | None = None,
         *,
-        explain: Callable[[str], tuple[str, ...]] = explains_nothing,
+        explain: Callable[[str], tuple[str, ...]] = lambda _: (),
     ) -> None:
         self._broker = broker
         self._sink = sink
@@ -97,7 +97,7 @@ class Interpreters:
         """See `Sessions.has_kernel`."""
         return all(find_spec(name) is not None for name in KERNEL)
 
-    def within(self, folders: Folders, scope: Scope) -> Sessions:
+    def for_call(self, folders: Folders, scope: Scope) -> Sessions:
         """Return the sessions of the owner in `scope`; new ones start in `folders`."""
         return _CallSessions(self, folders, scope.owner)
 

@@ -20,7 +20,7 @@ def search_in(context: ProviderContext) -> Callable[[Workspace], Search] | None:
         launcher=programs,
         workspace=workspace,
         program=ripgrep,
-        hiding=context.hiding,
+        may_hide=context.may_hide,
         landlocked=landlocked,
     )
 

@@ -74,7 +74,7 @@ class Ripgrep:
     workspace: SearchableFiles
     program: str
     """The absolute path of ripgrep."""
-    hiding: bool = True
+    may_hide: bool = True
     """Whether the operator hides any files; if not, found files need no check."""
     landlocked: bool = False
     """Whether Landlock restricts ripgrep to the searched folder."""
@@ -118,7 +118,7 @@ class Ripgrep:
             if found.is_full:
                 found = Results(query, is_wanted, ordered=True)
                 errors = await self._run(ask(ordered=True), place, found, query)
-            recheck_in = None if self.landlocked and not self.hiding else self.workspace
+            recheck_in = None if self.landlocked and not self.may_hide else self.workspace
             return await to_thread.run_sync(format_result, recheck_in, place, query, found, errors)
 
     async def _run(
@@ -172,7 +172,7 @@ class Ripgrep:
     def _wanted(self, matches: Wanted | None, place: SearchTarget, hidden: bool) -> Filter:
         if place.file is not None:
             return Filter(dots=True)
-        is_hidden = partial(self._is_hidden, place) if self.hiding else None
+        is_hidden = partial(self._is_hidden, place) if self.may_hide else None
         return Filter(matches=matches, dots=hidden, is_hidden=is_hidden)
 
     def _is_hidden(self, place: SearchTarget, name: str) -> bool:

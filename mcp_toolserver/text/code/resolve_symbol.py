@@ -5,11 +5,11 @@ from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.text.code.languages import outline, searched_language
 from mcp_toolserver.text.code.positions import symbol_start
 
-Place = tuple[int, int]
+Position = tuple[int, int]
 """Line and character, from 0."""
 
 
-def asked_place(query: CodeQuery, lines: list[str]) -> Place:
+def asked_place(query: CodeQuery, lines: list[str]) -> Position:
     """The place that `query` means in the lines of its file.
 
     Raises:
@@ -46,7 +46,7 @@ def _on_line(query: CodeQuery, line: str) -> int:
     return start
 
 
-def _named(query: CodeQuery, lines: list[str]) -> Place:
+def _named(query: CodeQuery, lines: list[str]) -> Position:
     """The position of the symbol's definition, or else of its first occurrence."""
     if not query.symbol:
         raise InvalidInput(

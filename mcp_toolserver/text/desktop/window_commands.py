@@ -53,7 +53,7 @@ class Area:
     width: int
     height: int
 
-    def within(self, screen: "Area") -> "Area | None":
+    def clipped_to(self, screen: "Area") -> "Area | None":
         """The visible part."""
         left, top = max(self.x, 0), max(self.y, 0)
         right = min(self.x + self.width, screen.width)

@@ -7,7 +7,7 @@ from importlib import import_module
 from io import BytesIO
 from typing import BinaryIO, Protocol
 
-from mcp_toolserver.text.documents.optional_parser import extra, foreign
+from mcp_toolserver.text.documents.optional_parser import extra, parser_errors
 from mcp_toolserver.text.documents.zip_check import check_package
 
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -53,7 +53,7 @@ def word(content: bytes) -> str:
     """
     opened: Callable[[BinaryIO], _Document] = extra("docx").Document
     own: type[Exception] = import_module("docx.exceptions").PythonDocxError
-    with foreign("a Word document", own):
+    with parser_errors("a Word document", own):
         check_package(content)
         return "\n".join(_lines(opened(BytesIO(content)).element.body))
 

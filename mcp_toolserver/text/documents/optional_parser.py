@@ -29,7 +29,7 @@ _FAILURES = (
 
 
 @contextmanager
-def foreign(what: str, *own: type[Exception]) -> Generator[None]:
+def parser_errors(what: str, *own: type[Exception]) -> Generator[None]:
     """Say that the file is no `what` when its parser fails, also by an error of its `own`.
 
     Raises:

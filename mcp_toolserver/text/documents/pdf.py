@@ -8,7 +8,7 @@ from typing import BinaryIO, Protocol
 
 from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.text.documents.blocks import Block, Kind, Shown, Wanted, blocks, numbered
-from mcp_toolserver.text.documents.optional_parser import extra, foreign
+from mcp_toolserver.text.documents.optional_parser import extra, parser_errors
 
 _STREAM_BYTES = 20_000_000
 """Of one stream, unpacked."""
@@ -78,7 +78,7 @@ def pages(content: bytes, wanted: Wanted) -> Shown:
     opened: Callable[[BinaryIO], _Reader] = pypdf.PdfReader
     errors = import_module("pypdf.errors")
     own: tuple[type[Exception], ...] = (errors.PyPdfError, errors.DependencyError)
-    with limited(**_LIMITS), foreign("a PDF", *own):
+    with limited(**_LIMITS), parser_errors("a PDF", *own):
         reader = opened(BytesIO(content))
         if reader.is_encrypted:
             raise InvalidInput("is encrypted. Ask the user for a copy without encryption")
@@ -96,7 +96,7 @@ def pages(content: bytes, wanted: Wanted) -> Shown:
 def _text(page: _Page, work: _Work, own: Sequence[type[Exception]]) -> str:
     work.page()
     try:
-        with foreign("a page", *own):
+        with parser_errors("a page", *own):
             text = page.extract_text(visitor_operand_before=work.count)
     except _Enough:
         return "[this page takes too much work to read]"

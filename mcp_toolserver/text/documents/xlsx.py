@@ -6,7 +6,7 @@ from importlib import import_module
 from io import BytesIO
 from typing import Protocol
 
-from mcp_toolserver.text.documents.optional_parser import extra, foreign
+from mcp_toolserver.text.documents.optional_parser import extra, parser_errors
 from mcp_toolserver.text.documents.zip_check import check_package
 
 _CELLS = 300_000
@@ -39,7 +39,7 @@ def sheets(content: bytes) -> str:
     """
     load: Callable[..., _Workbook] = extra("openpyxl").load_workbook
     own: type[Exception] = import_module("openpyxl.utils.exceptions").InvalidFileException
-    with foreign("an Excel workbook", own):
+    with parser_errors("an Excel workbook", own):
         check_package(content)
         computed, written = (
             load(BytesIO(content), read_only=True, data_only=data_only, keep_links=False).worksheets

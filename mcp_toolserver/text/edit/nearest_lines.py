@@ -22,8 +22,8 @@ _WINDOW = 80
 _MARGIN = 10
 """How much more of the file's line is compared: something may have been added to it."""
 _ALIKE = 0.5
-_TOLD = 3
-"""Lines that are shown to differ."""
+_MAX_SHOWN = 3
+"""Maximum number of differing lines in a message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Fragment:
                     for index, (there, here) in enumerate(zip(self.lines, wanted, strict=True))
                     if there is None or not _agrees(there, here, starts=index == 0, ends=index == last)
                 ),
-                _TOLD,
+                _MAX_SHOWN,
             )
         )
 

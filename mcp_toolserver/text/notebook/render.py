@@ -24,7 +24,7 @@ from mcp_toolserver.text.documents.blocks import (
     numbered,
 )
 from mcp_toolserver.text.documents.file_type import HEAD_BYTES, image_type
-from mcp_toolserver.text.documents.optional_parser import foreign
+from mcp_toolserver.text.documents.optional_parser import parser_errors
 from mcp_toolserver.text.lines.encoding import detect
 from mcp_toolserver.text.lines.truncate import head_bytes, tail_bytes
 from mcp_toolserver.text.notebook.notebook import source_of, violation
@@ -98,7 +98,7 @@ def _upgraded(notebook: Fields) -> Fields:
     joined: Callable[[Fields], Fields] = import_module("nbformat.v3").to_notebook_json
     convert: Callable[[Fields, int], Fields] = import_module("nbformat").convert
     failure: type[Exception] = import_module("nbformat").ValidationError
-    with foreign("a notebook of nbformat 3", failure):
+    with parser_errors("a notebook of nbformat 3", failure):
         return convert(joined(notebook), 4)
 
 

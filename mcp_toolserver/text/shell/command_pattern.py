@@ -59,7 +59,7 @@ class CommandPattern:
         """Whether the command may run what the pattern names."""
         if self._raw(command) or (self._is_open and self._raw_followed(command)):
             return True
-        words, anywhere = _understood(command)
+        words, anywhere = _command_words(command)
         if self._is(words):
             return True
         places = list(self._places(words, anywhere=anywhere))
@@ -102,7 +102,7 @@ def _after_options(words: Words) -> Iterator[int]:
 
 
 @lru_cache(maxsize=256)
-def _understood(command: str) -> tuple[Words, bool]:
+def _command_words(command: str) -> tuple[Words, bool]:
     """The words of a command as far as they can be told, and whether any of them may name what runs."""
     command = command.replace("\\\n", "")
     words = _words(re.sub(r"\$(?=['\"])", "", command))

@@ -10,7 +10,7 @@ import mcp_types as mcp
 from mcp_toolserver.capabilities.change_events import ChangeEvents
 from mcp_toolserver.capabilities.processes import JobState
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.pipeline.call import Form
+from mcp_toolserver.pipeline.call import OutputOverride
 from mcp_toolserver.protocol.resources.source import LARGEST, Visitor, text
 from mcp_toolserver.text.shell.command_output import ending, lines
 from mcp_toolserver.tool_spec import Output, Runtime
@@ -74,7 +74,7 @@ class BackgroundJobs:
         handle = uri.removeprefix(f"{URI}/")
         if handle == uri:
             return None
-        found = await visitor.call(TOOL, {"task_id": handle}, Form(run=_tail, output_bytes=LARGEST))
+        found = await visitor.call(TOOL, {"task_id": handle}, OutputOverride(run=_tail, output_bytes=LARGEST))
         return text(uri, found.text)
 
     def watched(self, uri: str, owner: str) -> bool:
@@ -90,8 +90,8 @@ class BackgroundJobs:
         handles = self.changes.of(visitor.owner, "job")
         if not handles:
             return text(URI, "[]", mime_type="application/json")
-        form = Form(run=lambda _, rt: _states(handles, rt), output_bytes=LARGEST)
-        found = await visitor.call(TOOL, {"task_id": handles[0]}, form)
+        output_override = OutputOverride(run=lambda _, rt: _states(handles, rt), output_bytes=LARGEST)
+        found = await visitor.call(TOOL, {"task_id": handles[0]}, output_override)
         return text(URI, found.text, mime_type="application/json")
 
 
@@ -103,10 +103,10 @@ async def _states(handles: Sequence[str], rt: Runtime) -> Output:
         except NotFound:
             # Its record has expired since.
             continue
-    return Output(json.dumps([_told(state) for state in states], indent=1))
+    return Output(json.dumps([_summary(state) for state in states], indent=1))
 
 
-def _told(state: JobState) -> dict[str, object]:
+def _summary(state: JobState) -> dict[str, object]:
     return {
         "id": state.handle,
         "running": state.running,

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 import mcp_types as mcp
 
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.pipeline.call import Form, Result
+from mcp_toolserver.pipeline.call import OutputOverride, Result
 from mcp_toolserver.protocol.resources.source import LARGEST, Refused, Visitor, text
 from mcp_toolserver.protocol.resources.sources.path_completion import TOOL, completed
 from mcp_toolserver.text.documents.file_type import image_type
@@ -50,8 +50,8 @@ class RootFiles:
         """See `Source.read`."""
         if (path := path_of(uri)) is None or not self.offered(TOOL):
             return None
-        form = Form(run=_read, output_bytes=LARGEST * _ESCAPES)
-        return _content(uri, await visitor.call(TOOL, {"path": path}, form))
+        output_override = OutputOverride(run=_read, output_bytes=LARGEST * _ESCAPES)
+        return _content(uri, await visitor.call(TOOL, {"path": path}, output_override))
 
     def watched(self, _: str, __: str) -> bool:
         """Files are not watched."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mcp_toolserver.capabilities.files import FolderQuery
-from mcp_toolserver.pipeline.call import Form
+from mcp_toolserver.pipeline.call import OutputOverride
 from mcp_toolserver.protocol.resources.source import Refused, Visitor, Waiting
 from mcp_toolserver.tool_spec import Output, Runtime
 
@@ -23,9 +23,9 @@ async def completed(value: str, visitor: Visitor) -> Sequence[str]:
     Hidden, denied and missing paths are omitted, and no question is asked.
     """
     folder, slash, start = value.rpartition("/")
-    form = Form(run=lambda args, rt: _names(args, rt, start), output_bytes=_BYTES)
+    output_override = OutputOverride(run=lambda args, rt: _names(args, rt, start), output_bytes=_BYTES)
     try:
-        found = await visitor.call(TOOL, {"path": folder or slash or "."}, form)
+        found = await visitor.call(TOOL, {"path": folder or slash or "."}, output_override)
     except (Refused, Waiting):
         return ()
     return [f"{folder}{slash}{name}" for name in found.text.split("\n") if name]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import mcp_types as mcp
 
-from mcp_toolserver.pipeline.call import Form
+from mcp_toolserver.pipeline.call import OutputOverride
 from mcp_toolserver.protocol.resources.source import LARGEST, Refused, Visitor, text
 from mcp_toolserver.tool_spec import Output, Runtime
 
@@ -74,7 +74,7 @@ class ServerStatus:
         if not self.offered(TOOL):
             return {}
         try:
-            found = await visitor.call(TOOL, {}, Form(run=_preferences, output_bytes=LARGEST))
+            found = await visitor.call(TOOL, {}, OutputOverride(run=_preferences, output_bytes=LARGEST))
         except Refused:
             return {}
         return {"preferences": json.loads(found.text)}

@@ -9,7 +9,7 @@ import mcp_types as mcp
 from mcp_toolserver.capabilities.change_events import ChangeEvents
 from mcp_toolserver.capabilities.stored import TodoChange
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.pipeline.call import Form
+from mcp_toolserver.pipeline.call import OutputOverride
 from mcp_toolserver.protocol.resources.source import LARGEST, Visitor, text
 from mcp_toolserver.tool_spec import Output, Runtime
 
@@ -50,8 +50,8 @@ class TodoLists:
         handles = self.changes.of(visitor.owner, "todos")
         if not handles:
             return text(URI, "[]", mime_type=_JSON)
-        form = Form(run=lambda _, rt: _lists(handles, rt), output_bytes=LARGEST)
-        found = await visitor.call(TOOL, {"action": "list", "list_id": handles[0]}, form)
+        output_override = OutputOverride(run=lambda _, rt: _lists(handles, rt), output_bytes=LARGEST)
+        found = await visitor.call(TOOL, {"action": "list", "list_id": handles[0]}, output_override)
         return text(URI, found.text, mime_type=_JSON)
 
     def watched(self, uri: str, _: str) -> bool:

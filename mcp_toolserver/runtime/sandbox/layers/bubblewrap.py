@@ -35,8 +35,8 @@ class BwrapArgs:
     """The start of the argument list that runs a command in bubblewrap."""
 
     template: tuple[str | int, ...] = ()
-    """From the program to the last option. A number stands for the one of `descriptors` that it counts to: they may have
-    other numbers in the process that becomes bubblewrap."""
+    """From the program to the last option. A number is an index into `descriptors`, whose numbers may
+    differ in the process that becomes bubblewrap."""
     descriptors: tuple[int, ...] = ()
     """Opened for it; it closes them before the command runs."""
     sockets: tuple[str, ...] = ()

@@ -155,7 +155,7 @@ def landlock_ruleset(attributes: bytes) -> int:
     )
 
 
-def landlock_allow_beneath(ruleset: int, place: int, rights: int) -> None:
+def landlock_allow_path(ruleset: int, place: int, rights: int) -> None:
     """Add to `ruleset`: these rights to what is open as `place`, and to all below it.
 
     Raises:

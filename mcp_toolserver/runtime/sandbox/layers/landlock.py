@@ -99,7 +99,7 @@ _UNHANDLED_TO_BIND = ~int(Net.BIND_TCP | Net.BIND_UDP)
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx")
 """What shells and programs write to and that keeps nothing."""
 
-Place = str | int
+PathOrFd = str | int
 """An absolute path, links followed; or the descriptor of what is open already."""
 
 
@@ -107,14 +107,14 @@ Place = str | int
 class Rules:
     """What is allowed; each place with all that lies below it."""
 
-    reads: tuple[Place, ...] = ()
-    executes: tuple[Place, ...] = ()
+    reads: tuple[PathOrFd, ...] = ()
+    executes: tuple[PathOrFd, ...] = ()
     """Read as well."""
     listed: tuple[str, ...] = ()
     """As `executes`, absolute and with no link in it: where a link has come since, the place is skipped."""
-    writes: tuple[Place, ...] = ()
+    writes: tuple[PathOrFd, ...] = ()
     """Everything, but making device files."""
-    devices: tuple[Place, ...] = DEVICES
+    devices: tuple[PathOrFd, ...] = DEVICES
     """Read and written, never made."""
     connects: bool = False
     """Whether connections may be opened."""
@@ -122,7 +122,7 @@ class Rules:
     """Whether an address may be taken to listen on."""
 
 
-def restrict(rules: Rules, abi: int | None = None) -> tuple[Place, ...]:
+def restrict(rules: Rules, abi: int | None = None) -> tuple[PathOrFd, ...]:
     """Hold this thread, and all that it starts from now on, to `rules`; the places that were not there.
 
     Other threads stay as free as they were, so there should be none. `abi` lowers the version that is used,
@@ -205,7 +205,7 @@ def _sized(abi: int, attributes: bytes) -> bytes:
     return attributes[: 8 if abi < 4 else 16 if abi < 6 else 24]
 
 
-def _granted(rules: Rules) -> Iterator[tuple[Place, int, bool]]:
+def _granted(rules: Rules) -> Iterator[tuple[PathOrFd, int, bool]]:
     """Each place, what is allowed there, and whether links on the way are followed."""
     for places, rights in (
         (rules.reads, READ),
@@ -219,7 +219,7 @@ def _granted(rules: Rules) -> Iterator[tuple[Place, int, bool]]:
         yield place, EXECUTE, False
 
 
-def _grant(ruleset: int, place: Place, rights: int, follow: bool) -> bool:
+def _grant(ruleset: int, place: PathOrFd, rights: int, follow: bool) -> bool:
     """Add one rule; false when the place cannot be reached."""
     if isinstance(place, int):
         _allow(ruleset, place, rights)
@@ -238,4 +238,4 @@ def _grant(ruleset: int, place: Place, rights: int, follow: bool) -> bool:
 def _allow(ruleset: int, handle: int, rights: int) -> None:
     if not stat.S_ISDIR(os.fstat(handle).st_mode):
         rights &= OF_FILES
-    kernel.landlock_allow_beneath(ruleset, handle, rights)
+    kernel.landlock_allow_path(ruleset, handle, rights)

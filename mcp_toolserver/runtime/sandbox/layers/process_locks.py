@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from mcp_toolserver.runtime.sandbox.layers import kernel, landlock, seccomp
-from mcp_toolserver.runtime.sandbox.layers.landlock import Place, Rules
+from mcp_toolserver.runtime.sandbox.layers.landlock import PathOrFd, Rules
 from mcp_toolserver.runtime.sandbox.layers.seccomp import Filter
 
 READ_ONLY, WORKSPACE_WRITE = "read-only", "workspace-write"
@@ -198,7 +198,7 @@ def lock_command(
     written = (*writes, *roots) if writable_roots else tuple(writes)
     # Devices are shown one by one: among them are disks, which hold all that is hidden.
     concealed = {os.path.realpath(path) for path in hidden} | {"/dev"}
-    _refuse_hidden_beneath(written, concealed)
+    _refuse_hidden_inside(written, concealed)
     rules = Rules(
         reads=_RANDOM,
         listed=tuple(everything_but(concealed, ("/", *roots))),
@@ -243,7 +243,7 @@ def _children(folder: str) -> list[str]:
     return [entry.path for entry in entries if not entry.is_symlink()]
 
 
-def _refuse_hidden_beneath(written: Sequence[str], hidden: Collection[str]) -> None:
+def _refuse_hidden_inside(written: Sequence[str], hidden: Collection[str]) -> None:
     """Rights to a folder hold for all below it."""
     for place in written:
         within = os.path.join(os.path.realpath(place), "")
@@ -271,7 +271,7 @@ def _program(wanted: Filter) -> bytes:
         raise LockError(_sentence(error)) from None
 
 
-def _restrict(rules: Rules, abi: int | None = None) -> tuple[Place, ...]:
+def _restrict(rules: Rules, abi: int | None = None) -> tuple[PathOrFd, ...]:
     try:
         return landlock.restrict(rules, abi)
     except OSError as error:

@@ -70,7 +70,7 @@ class Verifier:
 
         Unless protected places are `mounted` read-only for commands, nothing in them is taken for granted.
         """
-        self._walls = sandbox
+        self._sandbox = sandbox
         self._roots = roots
         self._mounted = mounted
         self._scans = scans
@@ -170,14 +170,14 @@ class Verifier:
 
     def _is_allowed(self, place: ProtectedPath) -> bool:
         """Whether commands may make such a place. It is accepted when none runs, because it may change."""
-        if not self._walls.git_writable:
+        if not self._sandbox.git_writable:
             return False
         if place.role == "git_hooks_and_config":
             return is_harmless(self._roots[place.root], place.path)
         return place.role == "repository"
 
     def _remove(self, place: ProtectedPath, suspects: list[Watched]) -> None:
-        quarantine = os.path.join(self._walls.state, "quarantine", new_name())
+        quarantine = os.path.join(self._sandbox.state, "quarantine", new_name())
         shown = f"While the command ran, {self._shown(place)} appeared, which programs act upon unasked."
         try:
             where = set_aside(self._roots[place.root], place.path, quarantine)
@@ -206,7 +206,7 @@ class Verifier:
         for place in self.places():
             if place.root not in watched.roots or place.key not in self._accepted:
                 continue
-            if (place.role == "repository" and self._walls.git_writable) or is_aside(_name(place)):
+            if (place.role == "repository" and self._sandbox.git_writable) or is_aside(_name(place)):
                 continue
             if watched.covered.get(place.key) != self._identity(place):
                 return (
@@ -218,7 +218,7 @@ class Verifier:
     def _places(self, trusted: Iterable[Key] | None) -> tuple[ProtectedPath, ...]:
         found = {root: scan.found() for root, scan in self._scans.items()}
         places = protected_paths_in(
-            self._walls,
+            self._sandbox,
             self._roots,
             found,
             trusted=None if trusted is None else frozenset(trusted),
