@@ -24,7 +24,7 @@ def check(settings: Settings) -> None:
     """Refuse what contradicts itself.
 
     Raises:
-        SettingsError: a wall is asked for where none can be, or none where the mode needs one.
+        SettingsError: the settings require a sandbox in a mode without one, or none in a mode that needs one.
     """
     full = settings.permission_mode is Permission.DANGER_FULL_ACCESS
     if full and settings.sandbox == "required":
@@ -76,7 +76,7 @@ def _key_files(settings: Settings) -> tuple[str, ...]:
 
 
 def _web_places(settings: Settings) -> tuple[str, ...]:
-    """What the server reads for the web's sake, besides what lies with the system."""
+    """Files that the web tools read outside the system's folders."""
     trusted = (os.environ.get(name, "") for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
     return (*_key_files(settings), *(os.path.realpath(place) for place in trusted if place))
 

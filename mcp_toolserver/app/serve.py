@@ -69,14 +69,14 @@ def serve(app: Application, binding: HttpBinding | None, leave: Leave) -> int:
 
 def mcp_server(
     app: Application,
-    further: Sequence[Feature] = (),
+    extra: Sequence[Feature] = (),
     *,
     token: str = "",
     only_client: str = "",
     adapt: Callable[[ResourceFeature], ResourceFeature] = lambda own: own,
 ) -> ToolServer:
-    """What is served on every transport, to whoever has `token`. `further` features join last, and `adapt`
-    may add to what there is besides tools. `only_client` owns all requests, where no second client can come.
+    """Build the MCP server for every transport. `extra` features join last, and `adapt` may add resources and
+    prompts. `only_client` owns all requests, on transports that have a single client.
     """
     handlers = Handlers(
         dispatcher=app.dispatcher,
@@ -95,13 +95,13 @@ def mcp_server(
         connect(made, own)
         return made
 
-    features = (own, TaskFeature(tasks), SandboxState(), *further)
+    features = (own, TaskFeature(tasks), SandboxState(), *extra)
     said = instructions(app.status, app.roots, _started_in(app.settings))
     return build(handlers, said, features)
 
 
 def resource_feature(app: Application, handlers: Handlers) -> ResourceFeature:
-    """What clients get besides tools."""
+    """The resources, prompts and notifications of the server."""
     return ResourceFeature(
         handlers=handlers,
         outputs=app.outputs,

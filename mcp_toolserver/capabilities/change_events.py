@@ -1,8 +1,8 @@
-"""What changes while the server runs, and who was given it: what clients are told of.
+"""Announces changes of stored things, and lists the handles that each caller's calls made.
 
-Stores and commands tell of a change by a plain call, and know nothing of clients. A handle is listed only to
-the caller whose call made it. Whether a caller may use a handle is not decided here: whoever keeps the thing
-knows its owner.
+Stores and commands report a change by a plain call and know nothing of clients. A handle is listed only to
+the caller whose call made it. The store of the thing, not this module, decides whether a caller may use a
+handle.
 """
 
 import logging
@@ -17,21 +17,21 @@ log = logging.getLogger(__name__)
 Kind = Literal["output", "job", "todos", "preferences"]
 
 MAX_CALLERS = 256
-"""Beyond, the one that has been silent for longest is forgotten, not what it was given."""
+"""With more, the list of the caller that was inactive for longest is dropped; its things stay."""
 
 MAX_REFS = 256
-"""Of one caller; beyond, the oldest is no longer listed."""
+"""Listed handles of one caller; with more, the oldest is no longer listed."""
 
 
 ResourceRef = tuple[Kind, str]
-"""Something that the server keeps, with its handle. There is one set of preferences, so they have none."""
+"""The kind and handle of a stored thing. The handle of the preferences is empty, because there is one set."""
 
 Listener = Callable[[ResourceRef, frozenset[str], bool], None]
-"""Takes a thing that changed, the callers that it is listed to, and whether it has come or gone."""
+"""Takes what changed, the callers that see it in their lists, and whether it was added or removed."""
 
 
 class ChangeEvents:
-    """Passes every change on to `hear`, and remembers whose things are."""
+    """Passes every change to `on_change`, and remembers which caller's calls made each handle."""
 
     def __init__(self) -> None:
         self.on_change: Listener | None = None
@@ -39,13 +39,13 @@ class ChangeEvents:
         self._given: OrderedDict[str, OrderedDict[ResourceRef, None]] = OrderedDict()
         self._leaving: list[Callable[[str], None]] = []
 
-    def when_forgotten(self, let_go: Callable[[str], None]) -> None:
-        """Call `let_go` with every caller who will not come back."""
-        self._leaving.append(let_go)
+    def when_forgotten(self, forget: Callable[[str], None]) -> None:
+        """Call `forget` with every caller who will not return."""
+        self._leaving.append(forget)
 
     @contextmanager
     def on_behalf_of(self, caller: str) -> Generator[None]:
-        """What comes of this, and of what it starts, is for `caller`."""
+        """List the handles made inside the context, and by tasks it starts, to `caller`."""
         token = self._caller.set(caller)
         try:
             yield
@@ -53,13 +53,13 @@ class ChangeEvents:
             self._caller.reset(token)
 
     def changed(self, kind: Kind, handle: str = "") -> None:
-        """A thing was made or changed. One with a handle is listed to whoever's call it was."""
+        """Announce that a thing was made or changed. A handle is listed to the caller of the current call."""
         ref = (kind, handle)
         listed = bool(handle) and self._list_for_caller(ref)
         self._announce(ref, self._owners(ref), listed)
 
     def removed(self, kind: Kind, handle: str) -> None:
-        """A thing is no longer kept."""
+        """Announce that a thing was removed."""
         ref = (kind, handle)
         owners = self._owners(ref)
         for owner in owners:
@@ -67,15 +67,15 @@ class ChangeEvents:
         self._announce(ref, owners, True)
 
     def of(self, caller: str, kind: Kind, start: str = "") -> tuple[str, ...]:
-        """Handles that are listed to `caller` and begin with `start`, the newest first."""
+        """The handles listed to `caller` that begin with `start`, newest first."""
         refs = reversed(self._given.get(caller, {}))
         return tuple(handle for other, handle in refs if other == kind and handle.startswith(start))
 
     def forget(self, caller: str) -> None:
-        """`caller` will not come back."""
+        """Drop the list of `caller`, who will not return, and tell the stores."""
         self._given.pop(caller, None)
-        for let_go in self._leaving:
-            let_go(caller)
+        for forget in self._leaving:
+            forget(caller)
 
     def _announce(self, ref: ResourceRef, owners: frozenset[str], listed: bool) -> None:
         if self.on_change is None:
@@ -83,14 +83,14 @@ class ChangeEvents:
         try:
             self.on_change(ref, owners, listed)
         except Exception:
-            # The change is made; who could not be notified of it must not make it look undone.
+            # The change is made; a failed notification must not make it look undone.
             log.exception("clients could not be notified of a change of %s", ref[0])
 
     def _owners(self, ref: ResourceRef) -> frozenset[str]:
         return frozenset(owner for owner, refs in self._given.items() if ref in refs)
 
     def _list_for_caller(self, ref: ResourceRef) -> bool:
-        """Whether the caller did not have it before."""
+        """List `ref` to the current caller; returns whether it is new there."""
         caller = self._caller.get()
         if caller is None:
             return False

@@ -1,11 +1,11 @@
-"""From where a user's own code is called."""
+"""The context in which the server calls a user's own code."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class CustomToolContext:
-    """What such code is told of the call."""
+    """The facts of a call that custom tools may read."""
 
     folder: str
     """The first root, absolute; empty where the client left none."""

@@ -137,11 +137,11 @@ class Files(Protocol):
     async def update_all(
         self, paths: Sequence[CanonicalPath], change: Callable[[Contents], Sequence[FileChange]]
     ) -> Mapping[CanonicalPath, Written]:
-        """Create, replace and delete files as `change` says, given their contents: all of them or none.
+        """Create, replace and delete files as `change` returns for their contents: all of them or none.
 
-        Every file that it changes is one of `paths`. Each is put in place whole; when one cannot be, those
-        before it are taken back. Only a machine that stops in the midst leaves some changed, with their old
-        content besides them.
+        Every changed file is one of `paths`. Each replaces its target in one step; if one fails, the earlier
+        ones are undone. Only a machine that stops midway leaves some changed, with their old content in
+        backup files in the same folder.
 
         Raises:
             Conflict: somebody else changed a file meanwhile, or what was done could not be taken back; the

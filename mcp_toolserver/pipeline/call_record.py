@@ -79,7 +79,7 @@ class Recorder(Protocol):
 
 
 class CompositeRecorder:
-    """Implements `Recorder`: the one that keeps the line, if any, and those who are told of each call."""
+    """Implements `Recorder`: records each call with `recorder`, if any, and passes it to the observers."""
 
     def __init__(
         self, *, recorder: Recorder | None, observers: tuple[Callable[[CallRecord], None], ...]

@@ -122,7 +122,7 @@ class Dispatcher:
         )
 
     def listed(self) -> tuple[Entry, ...]:
-        """What clients are told of, by name."""
+        """The tools that clients see in the list, by name."""
         return tuple(entry for entry in self.available() if entry.spec.name not in self.unlisted)
 
     def available(self) -> tuple[Entry, ...]:

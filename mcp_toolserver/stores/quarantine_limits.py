@@ -13,7 +13,7 @@ from dataclasses import dataclass
 FOLDER = "quarantine"
 
 _ENTRY_BYTES = 4096
-"""Size counted for each file or folder besides its content."""
+"""Size added for each file or folder to that of its content."""
 
 
 @dataclass(frozen=True, kw_only=True)

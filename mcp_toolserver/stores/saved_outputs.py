@@ -26,7 +26,7 @@ _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _ENTRY_BYTES = 4096
-"""Size counted for each file besides its content, so that many small files count too."""
+"""Size added for each file to that of its content, so that many small files count too."""
 
 OWNERS = 256
 """Largest number of owners; beyond it, all outputs of the first owner are removed."""

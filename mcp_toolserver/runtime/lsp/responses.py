@@ -57,7 +57,7 @@ def parse_list(result: object, kind: Callable[[dict[str, object]], type[T]]) -> 
 
 _MALFORMED = "sent a response that violates the protocol"
 _FAILURES = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Exceptions of the converter for invalid values, besides its own."""
+"""Exceptions that the converter raises for invalid values, in addition to its own."""
 
 
 def parse_as(raw: object, kind: type[T]) -> T:

@@ -123,7 +123,8 @@ class Broker:
                 raise unstartable(error) from None
 
     def spawn(self, request: Request, streams: Streams) -> socket.socket:
-        """Ask for a program; what becomes of it is told on the socket returned, one JSON object a packet.
+        """Ask the broker to start a program; the returned socket receives its events, one JSON object per
+        packet.
 
         Shutting down the sending side of that socket, or closing it, kills the program with all it started.
 

@@ -11,7 +11,7 @@ _SCRIPT = r"""
 function run(argv) {
   const asked = JSON.parse(argv[0]);
   const app = Application("Notes");
-  const answer = (told) => JSON.stringify(told);
+  const answer = (value) => JSON.stringify(value);
 
   const folders = [];
   const seen = new Set();

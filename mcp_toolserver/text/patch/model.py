@@ -150,14 +150,14 @@ class Source:
         """Number of the next line, from 1."""
         return self._place + 1
 
-    def peek(self, ahead: int = 0) -> str | None:
+    def peek(self, offset: int = 0) -> str | None:
         """A line to come, without a carriage return at its end; None after the last one."""
-        raw = self.raw(ahead)
+        raw = self.raw(offset)
         return None if raw is None else raw.removesuffix("\r")
 
-    def raw(self, ahead: int = 0) -> str | None:
+    def raw(self, offset: int = 0) -> str | None:
         """A line to come as it is."""
-        place = self._place + ahead
+        place = self._place + offset
         return self._lines[place] if place < len(self._lines) else None
 
     def skip(self, count: int = 1) -> None:

@@ -208,11 +208,11 @@ def _counted(source: Source, wanted: Header) -> list[Line] | None:
     """As many lines as the header says, read; None, with nothing read, when they are not what follows."""
     if wanted.old is None or wanted.new is None:
         return None
-    old, new, lines, ahead = wanted.old, wanted.new, list[Line](), 0
+    old, new, lines, offset = wanted.old, wanted.new, list[Line](), 0
     while old > 0 or new > 0:
-        raw = source.raw(ahead)
+        raw = source.raw(offset)
         line = None if raw is None else body_line(raw)
-        ahead += 1
+        offset += 1
         if line is not None:
             lines.append(line)
             old -= line.sign != "+"
@@ -221,26 +221,26 @@ def _counted(source: Source, wanted: Header) -> list[Line] | None:
             without_line_feed(lines)
         else:
             return None
-    if (source.raw(ahead) or "").startswith(UNFINISHED):
+    if (source.raw(offset) or "").startswith(UNFINISHED):
         without_line_feed(lines)
-        ahead += 1
-    if old < 0 or new < 0 or _goes_on(source, ahead):
+        offset += 1
+    if old < 0 or new < 0 or _goes_on(source, offset):
         return None
-    source.skip(ahead)
+    source.skip(offset)
     return lines
 
 
-def _goes_on(source: Source, ahead: int) -> bool:
+def _goes_on(source: Source, offset: int) -> bool:
     """Whether lines of a hunk follow where it should have ended."""
-    while source.peek(ahead) == "":
-        ahead += 1
-    line = source.raw(ahead)
-    return line is not None and line.startswith((" ", "+", "-")) and not _is_boundary(source, ahead)
+    while source.peek(offset) == "":
+        offset += 1
+    line = source.raw(offset)
+    return line is not None and line.startswith((" ", "+", "-")) and not _is_boundary(source, offset)
 
 
-def _is_boundary(source: Source, ahead: int) -> bool:
-    line = source.peek(ahead) or ""
-    names_follow = line.startswith(_OLD) and (source.peek(ahead + 1) or "").startswith(_NEW)
+def _is_boundary(source: Source, offset: int) -> bool:
+    line = source.peek(offset) or ""
+    names_follow = line.startswith(_OLD) and (source.peek(offset + 1) or "").startswith(_NEW)
     return names_follow or _SIGNATURE.fullmatch(line) is not None or header(line) is not None
 
 

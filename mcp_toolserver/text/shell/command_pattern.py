@@ -103,7 +103,7 @@ def _after_options(words: Words) -> Iterator[int]:
 
 @lru_cache(maxsize=256)
 def _command_words(command: str) -> tuple[Words, bool]:
-    """The words of a command as far as they can be told, and whether any of them may name what runs."""
+    """The words of a command as far as they can be parsed, and whether any of them may name a program."""
     command = command.replace("\\\n", "")
     words = _words(re.sub(r"\$(?=['\"])", "", command))
     if words is None:

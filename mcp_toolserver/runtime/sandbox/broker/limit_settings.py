@@ -48,8 +48,8 @@ class CommandBounds:
     """Bytes in all; by default half of what there is. Pages shared among its processes count once, and those
     of mapped files not at all: the kernel can take them back."""
     cpu_seconds: int = field(default_factory=_cpu_seconds)
-    """In all; by default an hour of every processor. Children that a process has told the kernel to forget
-    are counted only while they live."""
+    """In all; by default an hour of every processor. Children of a process that ignores
+    SIGCHLD are counted only while they live."""
     file_size: int = 8 << 30
     """Bytes of one file. Writing beyond it ends a process by SIGXFSZ, or fails where it ignores that."""
     open_files: int = 65_536

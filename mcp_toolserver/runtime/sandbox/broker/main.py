@@ -287,10 +287,10 @@ class _Loop:
         return spare is not None and spare.take(descriptors)
 
     def _hide(self, descriptors: Sequence[int]) -> None:
-        """Hide from now on what the patterns in the file that came match, besides what is hidden already.
+        """Add the patterns in the received file to those of hidden paths.
 
         Raises:
-            ValueError: they are no patterns. This process must not go on without them.
+            ValueError: the file has no valid patterns. This process must not go on without them.
         """
         for descriptor in descriptors:
             self.patterns += decode_patterns(os.pread(descriptor, os.fstat(descriptor).st_size, 0))

@@ -18,11 +18,11 @@ class Helper:
     """One of the server's own programs."""
 
     argv: tuple[str, ...]
-    """How its argument lists begin: an absolute path, and arguments that must follow it. A program that runs
-    whatever it is told (an interpreter) is named with its script."""
+    """How its argument lists begin: an absolute path, and arguments that must follow it. An interpreter,
+    which runs any script, is named with its own."""
     reach: Reach = "folder"
     places: tuple[str, ...] = ()
-    """What it reads besides: its own files, where they are none of the system's."""
+    """More paths that it reads: its own files, if they are not the system's."""
 
 
 @dataclass(frozen=True, kw_only=True)

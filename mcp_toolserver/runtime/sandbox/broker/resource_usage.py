@@ -167,7 +167,7 @@ def _exact(pid: int, pages: int, proc: str) -> int:
     parts = {
         name: int(value.split()[0]) * 1024 for name, _, value in (line.partition(b":") for line in lines)
     }
-    # The parts are told apart since Linux 5.5.
+    # Linux reports the parts separately since 5.5.
     return parts.get(b"Pss_Anon", parts.get(b"Pss", 0)) + parts.get(b"Pss_Shmem", 0)
 
 

@@ -45,7 +45,7 @@ from mcp_toolserver.runtime.sandbox.protected.snapshot import WRITING, Unprotect
 from mcp_toolserver.runtime.sandbox.protected.verifier_process import Unverified, Verification
 
 WATCHING_FILES = 8
-"""Descriptors that starting and watching a program takes, besides those that it has by then."""
+"""Descriptors that the supervisor opens in addition to start and watch a program."""
 
 KILL_SECONDS = 5.0
 """How long the report may wait for processes that do not die (blocked in the kernel)."""

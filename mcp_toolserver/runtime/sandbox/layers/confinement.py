@@ -49,7 +49,7 @@ class RootHandles:
     hidden: HiddenPaths = field(default_factory=HiddenPaths)
     """What rules hide from commands."""
     hides_sockets: bool = True
-    """Whether sockets outside the roots are masked; a trial needs none of that."""
+    """Whether sockets outside the roots are masked; the self-test leaves them."""
     working: tuple[str, ...] = ()
     """See `working_folders`."""
 
@@ -72,7 +72,7 @@ def protected_paths_now(sandbox: SandboxSpec, root_handles: RootHandles) -> tupl
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchPlan:
-    """What a fork of the broker needs to enter the sandbox, besides the descriptors."""
+    """The values, except descriptors, that a fork of the broker needs to enter the sandbox."""
 
     bwrap_args: BwrapArgs = field(default_factory=BwrapArgs)
     scratch: str = ""
@@ -80,11 +80,11 @@ class LaunchPlan:
     devices: int = -1
     """See `RootHandles`."""
     hidden: tuple[str, ...] = ()
-    """Paths that Landlock is to hide, besides what is hidden from every command."""
+    """Paths that Landlock hides from this command, in addition to those hidden from every command."""
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What the program gets besides its own."""
+        """Variables added to the environment of the program."""
         return {"TMPDIR": self.scratch} if self.scratch else {}
 
     def enter(self, plan: SandboxPlan, cwd: int, argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -184,7 +184,7 @@ class Confinement:
 
 @dataclass(frozen=True, kw_only=True)
 class Teardown:
-    """What to report of a program that has ended, besides how it ended."""
+    """The notes to report with the exit of a program."""
 
     notes: tuple[str, ...] = ()
     reason: str = ""

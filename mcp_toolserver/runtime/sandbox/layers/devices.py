@@ -42,8 +42,8 @@ def fixed_devices() -> int:
 def fix_devices(namespace: int = -1) -> None:
     """Make the devices that this user owns unchangeable, for this process and what it starts.
 
-    `ahead` is what `fixed_devices` made; it moves this process to the top folder. Standard input, where it is
-    /dev/null, is opened anew.
+    `namespace` is the result of `fixed_devices`; entering it moves this process to the top folder. If
+    standard input is /dev/null, it is opened again.
 
     Raises:
         OSError: the kernel refused.

@@ -39,7 +39,8 @@ Argument = ctypes.c_char_p | ctypes.c_size_t | ctypes.c_int | ctypes.c_uint32 | 
 
 
 class Unsupported(OSError):
-    """This kernel, or this kind of machine, lacks what a wall is made of. The text says what, in English."""
+    """The kernel or the machine lacks a feature that a layer needs. The text names the feature, in
+    English."""
 
 
 @cache

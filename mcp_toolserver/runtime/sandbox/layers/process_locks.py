@@ -134,10 +134,11 @@ def _resolver_place() -> str:
 
 
 def lock_helper(cwd: int, program_places: Sequence[str]) -> None:
-    """Hold this process, which is about to become a helper program, to reading below the open folder `cwd`.
+    """Restrict this process, which is about to become a helper program, to reading below the open folder
+    `cwd`.
 
-    `program_places` is the program itself and what it reads besides the libraries of the system; it may
-    execute those. It writes nothing and opens no socket.
+    `program_places` are the program and the files that it reads in addition to the system's libraries; it may
+    execute those. It can write no file and open no socket.
 
     Raises:
         LockError: this machine lacks what it takes.

@@ -1,4 +1,4 @@
-"""The sandbox for macOS: a Seatbelt profile, and how `sandbox-exec` is told to use it.
+"""The sandbox for macOS: a Seatbelt profile, and the arguments of `sandbox-exec`.
 
 Nothing uses this yet: commands are started by the broker, and there is none on macOS. The profile is tested
 as text, on any system; no kernel has judged it.

@@ -55,7 +55,7 @@ _BARE = ("scratch", "empty folder")
 
 @dataclass(frozen=True, kw_only=True)
 class Visibility:
-    """What one command sees, besides what all of them do."""
+    """Adds what one command sees to what all commands see."""
 
     roots: tuple[str, ...] | None = None
     """Those that its client works in, each a root of the server or within one; None for all."""

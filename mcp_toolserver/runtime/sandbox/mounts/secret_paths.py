@@ -26,7 +26,7 @@ CREDENTIALS = (
     *(".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml"),
     *(".bash_history", ".zsh_history", ".python_history", ".psql_history", ".mysql_history"),
 )
-"""Beneath the home folder. Histories hold what was typed, passwords among it."""
+"""Relative to the home folder. Shell histories contain typed passwords."""
 
 
 def secret_paths(sandbox: SandboxSpec) -> Iterator[tuple[str, bool]]:
