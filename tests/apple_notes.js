@@ -46,7 +46,7 @@ const places = kept.accounts.flatMap((account) => flat(account.folders));
 class Account {
   constructor(data) { this.data = data; }
   name() { return this.data.name; }
-  // Those beneath others come twice, as Notes may tell them.
+  // Notes may list nested folders twice.
   folders() { return flat(this.data.folders).map((data) => new Folder(data)); }
   defaultFolder() { return new Folder(this.data.folders[0]); }
 }

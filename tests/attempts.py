@@ -568,14 +568,14 @@ def script_in_descriptor(_: Scene) -> None:
 def gain_by_set_user_id(scene: Scene) -> None:
     """A program of root's that takes root's rights with it."""
     program = str(scene.top / "set-user-id")
-    told = os.memfd_create("told", 0)
+    output = os.memfd_create("output", 0)
 
     def run() -> None:
-        os.dup2(told, 1)
+        os.dup2(output, 1)
         os.execv(program, [program, "-u"])
 
     _in_fork(run)
-    if os.pread(told, 100, 0).strip() != b"0":
+    if os.pread(output, 100, 0).strip() != b"0":
         raise PermissionError(errno.EPERM, "it ran without them")
 
 

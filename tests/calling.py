@@ -59,7 +59,7 @@ def make(root: Path, files: dict[str, bytes]) -> Path:
 
 
 def held(root: Path) -> dict[str, bytes]:
-    """All files beneath a folder with their contents."""
+    """All files below a folder with their contents."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in sorted(root.rglob("*"))

@@ -1,4 +1,4 @@
-"""Real servers behind their walls, as root and unprivileged, and a scene that they must not change.
+"""Real servers in their sandbox, as root and unprivileged, and a scene that they must not change.
 
 The scene lies where commands can see it: a temporary folder would be hidden from them, and a write to a place
 that they cannot even see proves nothing.
@@ -39,7 +39,7 @@ RIPGREP = find_ripgrep(os.environ["PATH"].split(os.pathsep)) or "/bin/false"
 SECRET = "a-secret-of-the-server"
 
 EVIL = '#!/bin/sh\ntouch "$(dirname "$0")/evil-ran"\n'
-"""It leaves a mark beside itself."""
+"""It leaves a mark in its own folder."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,7 +55,7 @@ def display(width: int, height: int) -> Generator[str]:
 
 
 @asynccontextmanager
-async def desk(
+async def desktop_server(
     folder: Path,
     *,
     path: list[str],
@@ -72,7 +72,7 @@ async def desk(
 
 
 def stand_ins(folder: Path, scripts: Mapping[str, str]) -> list[str]:
-    """Programs that write down their argument lists and then do as told; where they lie."""
+    """Programs that write down their argument lists and then run `scripts`; returns their folder."""
     for name, script in scripts.items():
         program(folder / "bin", name, _RECORD.format(log=folder / "argv") + script)
     return [str(folder / "bin")]

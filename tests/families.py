@@ -1,4 +1,4 @@
-"""Commands with children that go their own way, and looking for what is left and told of them."""
+"""Commands with children that go their own way, and looking for what is left of them and reported."""
 
 import json
 import secrets

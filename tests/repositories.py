@@ -40,7 +40,7 @@ def git_broker(home: Path) -> Generator[Broker]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Desk:
+class GitTools:
     """The git tools, the folder they work in, and its repository."""
 
     lair: Lair
@@ -58,16 +58,16 @@ class Desk:
         return result.text
 
     async def data(self, tool: str, **arguments: JsonValue) -> dict[str, Any]:
-        """What a program is told by one call, which must succeed; it fits the schema and is plain JSON."""
+        """The structured result of one call, which must succeed; it fits the schema and is plain JSON."""
         result = await self.ask(tool, **arguments)
         assert result.error is None, result.text
         assert result.data is not None
         return json.loads(json.dumps(result.data))
 
 
-def desk(
+def git_tools(
     lair: Lair, started: Broker, *, roots: Sequence[Path] = (), hides: Sequence[str] = (), raw: bool = False
-) -> Desk:
+) -> GitTools:
     """The tools on `roots`, which are the repository unless given; `hides` are patterns of hidden paths."""
     patterns = [matcher(pattern) for pattern in hides]
     workspace = Workspace(
@@ -81,7 +81,7 @@ def desk(
     host = with_services(machine(lair.folder), required(Capability.GIT), {Capability.GIT: provide})
     host = replace(host, workspace=workspace)
     made = dispatcher(host, *GIT_TOOLS)
-    return Desk(lair=lair, at=replace(made, raw=raw))
+    return GitTools(lair=lair, at=replace(made, raw=raw))
 
 
 def without_ids(text: str) -> str:

@@ -42,7 +42,7 @@ def search_broker() -> Generator[Broker]:
 
 @dataclass(frozen=True, kw_only=True)
 class Grounds:
-    """A folder to search, and one beside it that is out of bounds."""
+    """A folder to search, and a sibling that is out of bounds."""
 
     root: Path
     outside: Path
@@ -58,7 +58,7 @@ class Grounds:
             self.put(name.replace("__", "/").replace("_dot_", "."), content)
 
     def put(self, name: str, content: str | bytes = "") -> Path:
-        """One file beneath the root, with its folders."""
+        """Write a file below the root, with its folders."""
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content.encode() if isinstance(content, str) else content)

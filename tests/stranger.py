@@ -47,7 +47,7 @@ while True:
 def stranger(folder: Path, behaviour: str, name: str = "pyright-langserver") -> str:
     """The folder that holds a server in whose `behave` each request, answer and `initialized` ends up.
 
-    `knows` says there whether it was told of a change.
+    `knows` says there whether it was notified of a change.
     """
     program = folder / "bin" / name
     program.parent.mkdir(exist_ok=True)

@@ -35,7 +35,7 @@ POSIX_MODULES = ("fcntl", "resource", "pwd", "grp", "termios", "pty", "tty")
 
 
 def strip(platform: str) -> None:
-    """Make this process look like `platform`: darwin, win32, or bare for a POSIX with nothing beside it."""
+    """Make this process look like `platform`: darwin, win32, or bare for a POSIX with nothing more."""
     _remove(LINUX_ONLY)
     if platform in ("bare", "win32"):
         for module in POSIX_MODULES:

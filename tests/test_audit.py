@@ -194,8 +194,8 @@ async def test_every_end_of_a_call_has_its_verdict_and_outcome(
     with anyio.move_on_after(0.02):
         await at.call("forever", {}, Person())
     audit.close()
-    told = [(line["name"][:8], line["verdict"], line["outcome"], line["rule"]) for line in lines(tmp_path)]
-    assert told == [
+    logged = [(line["name"][:8], line["verdict"], line["outcome"], line["rule"]) for line in lines(tmp_path)]
+    assert logged == [
         ("fine", "allowed", "output", ""),
         ("asks", "asked-no", "denied", "asks"),
         ("off", "refused-off", "denied", ""),
@@ -215,7 +215,7 @@ async def test_every_end_of_a_call_has_its_verdict_and_outcome(
     assert checked(tmp_path).problems == []
 
 
-async def test_a_path_outside_the_roots_is_told_apart_from_a_mistake(tmp_path: Path) -> None:
+async def test_a_path_outside_the_roots_differs_from_a_mistake(tmp_path: Path) -> None:
     audit = opened(tmp_path)
     at = recorded(tmp_path, audit)
     await call(at, "read_file", {"path": "/etc/passwd"})
@@ -466,12 +466,12 @@ def test_several_servers_share_one_chain(tmp_path: Path) -> None:
     script = (
         "from mcp_toolserver.stores.audit_log import AuditLog, Retention\n"
         "from mcp_toolserver.stores.audit_entry import AuditContext\n"
-        "from mcp_toolserver.pipeline.call_record import Call\n"
+        "from mcp_toolserver.pipeline.call_record import CallRecord\n"
         "context = AuditContext(mode='x', layers={})\n"
         "audit = AuditLog.open(sys.argv[1], context, Retention(file_bytes=50_000))\n"
         "async def main():\n"
         "    for number in range(100):\n"
-        "        call = Call(name=sys.argv[2], session='', arguments={})\n"
+        "        call = CallRecord(name=sys.argv[2], session='', arguments={})\n"
         "        assert await audit.begin(call) is None and await audit.end(call) is None\n"
         "import anyio\n"
         "anyio.run(main)\n"
@@ -512,15 +512,15 @@ async def write(name):
     result = await at.call("write_file", {"path": name, "content": "x"}, Person())
     return result.error, result.text
 async def main():
-    told = [await write("a")]
+    recorded = [await write("a")]
     limit(len((folder / "state/audit/000001.jsonl").read_bytes()) + 100)
-    told += [await write("b"), await write("c"), await write("d")]
+    recorded += [await write("b"), await write("c"), await write("d")]
     read = await at.call("read_file", {"path": "a"}, Person())
-    told += [(read.error, read.text)]
+    recorded += [(read.error, read.text)]
     limit(resource.RLIM_INFINITY)
-    told += [await write("e")]
+    recorded += [await write("e")]
     audit.close()
-    print(json.dumps(told))
+    print(json.dumps(recorded))
 anyio.run(main)
 """
 
@@ -532,10 +532,10 @@ def test_when_a_line_does_not_fit_the_answer_is_withheld_and_nothing_runs_until_
     done = subprocess.run(
         python(FULL, str(tmp_path)), capture_output=True, encoding="utf-8", timeout=60, check=True
     )
-    told = json.loads(done.stdout)
-    assert [error for error, _ in told] == [None, *["unavailable"] * 4, None]
-    assert "result is withheld" in told[1][1]
-    assert "calls are not run unrecorded" in told[2][1]
+    report = json.loads(done.stdout)
+    assert [error for error, _ in report] == [None, *["unavailable"] * 4, None]
+    assert "result is withheld" in report[1][1]
+    assert "calls are not run unrecorded" in report[2][1]
     assert sorted(path.name for path in (tmp_path / "root").iterdir()) == ["a", "b", "e"]
     assert done.stderr.count("the audit log cannot be written") == 1
     kept = lines(tmp_path)
@@ -576,9 +576,9 @@ def test_nothing_runs_on_a_disk_that_is_full(size: int, error: str | None, tmp_p
     sandbox = [bwrap, "--dev-bind", "/", "/", "--size", str(size), "--tmpfs", str(tmp_path / "state")]
     command = [*sandbox, *python(TINY, str(tmp_path))]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=True)
-    told = json.loads(done.stdout)
-    assert told[0] == error
-    assert ("the disk is full" in told[1]) is (error is not None)
+    report = json.loads(done.stdout)
+    assert report[0] == error
+    assert ("the disk is full" in report[1]) is (error is not None)
     assert (tmp_path / "root/a").exists() is (error is None)
 
 

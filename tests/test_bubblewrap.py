@@ -15,7 +15,7 @@ from mcp_toolserver.app.confinement import sandbox
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import WHEEL, candidates
 from mcp_toolserver.settings import load
 from tests.confinement import USERS
-from tests.walled import PYTHON, READ_ONLY, WRITING, Ground, Starter, git, ground, starter
+from tests.sandboxed import PYTHON, READ_ONLY, WRITING, Ground, Starter, git, ground, starter
 
 pytestmark = pytest.mark.uncounted
 
@@ -50,11 +50,11 @@ def test_an_honest_command_runs_in_the_root_and_keeps_its_status(here: Ground, m
     assert json.loads(seen.status_words[-1]) == {"exit-code": 7}
 
 
-def test_the_end_by_a_signal_is_told_as_a_shell_tells_it(here: Ground) -> None:
+def test_the_end_by_a_signal_is_reported_as_a_shell_reports_it(here: Ground) -> None:
     assert here.run("kill -9 $$").status == 137
 
 
-def test_no_exit_code_is_told_when_the_walls_cannot_be_built(here: Ground) -> None:
+def test_no_exit_code_is_reported_when_the_sandbox_cannot_be_built(here: Ground) -> None:
     moved = here.base / "moved"
     seen = here.run("touch ran", programs=())
     assert "exit-code" in seen.status_words[-1]
@@ -169,21 +169,21 @@ def test_a_hard_link_that_existed_is_written_through_in_workspace_write_alone(
 
 
 @pytest.mark.parametrize("parent", ["/tmp", "/dev/shm", "home/.ssh"])
-def test_a_root_beneath_a_hidden_place_is_there_with_nothing_beside_it(
+def test_a_root_inside_a_hidden_place_is_visible_without_its_siblings(
     here: Ground, parent: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     base = here.base / parent if parent.startswith("home") else Path(parent)
     folder = base / f"mcp-toolserver-{os.getpid()}-{here.base.name}"
-    beside = base / f"{folder.name}-beside"
+    sibling = base / f"{folder.name}-sibling"
     folder.mkdir(parents=True)
     try:
-        beside.write_text("x", encoding="utf-8")
+        sibling.write_text("x", encoding="utf-8")
         os.chown(folder, here.base.joinpath("root").stat().st_uid, -1)
         seen = here.run(f"touch made; ls {base}", roots=(str(folder),))
         assert (seen.status, (folder / "made").exists()) == (0, True)
         assert seen.output.split() == [folder.name]
     finally:
-        beside.unlink(missing_ok=True)
+        sibling.unlink(missing_ok=True)
         (folder / "made").unlink(missing_ok=True)
         folder.rmdir()
 

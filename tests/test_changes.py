@@ -15,7 +15,7 @@ def known() -> ChangeEvents:
 
 def heard_of(known: ChangeEvents) -> Heard:
     heard: Heard = []
-    known.on_change = lambda *told: heard.append(told)
+    known.on_change = lambda *event: heard.append(event)
     return heard
 
 
@@ -45,7 +45,7 @@ def test_the_newest_is_listed_first_and_a_change_moves_nothing(known: ChangeEven
     assert known.of("one", "job") == ("b", "a")
 
 
-def test_a_change_is_told_with_whose_it_is_and_whether_it_is_new(known: ChangeEvents) -> None:
+def test_a_change_is_announced_with_whose_it_is_and_whether_it_is_new(known: ChangeEvents) -> None:
     heard = heard_of(known)
     with known.on_behalf_of("one"):
         known.changed("job", "a")

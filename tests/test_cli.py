@@ -34,7 +34,7 @@ HELLO: dict[str, Any] = {
 
 
 STATE = ".local/state/mcp-toolserver"
-"""Beneath a home folder."""
+"""Relative to a home folder."""
 
 
 def run(*arguments: str, home: Path, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:

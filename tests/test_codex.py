@@ -42,8 +42,8 @@ def policy(kind: str, **fields: Any) -> dict[str, Any]:
 
 
 def profile(*entries: tuple[Any, str], network: str = "restricted") -> dict[str, Any]:
-    told = [{"path": path, "access": access} for path, access in entries]
-    system = {"type": "restricted", "entries": told}
+    listed = [{"path": path, "access": access} for path, access in entries]
+    system = {"type": "restricted", "entries": listed}
     return {
         "permissionProfile": {"type": "managed", "file_system": system, "network": network},
         "sandboxCwd": "file:///w%20x",
@@ -180,7 +180,7 @@ async def test_what_cannot_be_read_counts_as_read_only(state: Any) -> None:
     [
         pytest.param(policy("workspace-write"), "/w/a", True, id="in-the-folder"),
         pytest.param(policy("workspace-write"), "/w", True, id="the-folder"),
-        pytest.param(policy("workspace-write"), "/wx/a", False, id="beside-it"),
+        pytest.param(policy("workspace-write"), "/wx/a", False, id="sibling"),
         pytest.param(policy("workspace-write"), "/w/.git/config", False, id="git"),
         pytest.param(policy("workspace-write"), "/w/.gitignore", True, id="not-git"),
         pytest.param(policy("workspace-write"), "/tmp/a", True, id="tmp"),
@@ -245,7 +245,7 @@ async def test_a_policy_that_hides_files_leaves_only_what_reads_none(tmp_path: P
     assert (await target.call("calculator", {"expression": "6 * 7"}, caller)).text == "42"
 
 
-async def test_what_the_walls_cannot_hold_is_not_there(tmp_path: Path) -> None:
+async def test_what_the_sandbox_cannot_enforce_is_not_offered(tmp_path: Path) -> None:
     permissions = {
         Capability.FS_WRITE: Permission.WORKSPACE_WRITE,
         Capability.PROCESS: Permission.WORKSPACE_WRITE,
@@ -342,12 +342,12 @@ async def test_the_stricter_of_server_and_client_counts(
     (setup.root / "from-bash").unlink(missing_ok=True)
     client = await kept.client(setup, era=era)
     result: CallToolResult = await client.call_tool(*call, meta={KEY: state(setup.root)})
-    told = text(result)
+    listed = text(result)
     if denied is None:
-        assert not result.is_error, told
+        assert not result.is_error, listed
     else:
         assert result.is_error
-        assert denied in told
+        assert denied in listed
     changed = any(setup.root.rglob("*.txt")) or (setup.root / "from-bash").exists()
     assert changed == (denied is None and mode == "workspace-write" and call is not READ)
     line = lines(setup.home)[-1]
@@ -363,7 +363,7 @@ async def test_the_next_call_is_as_free_as_the_server(era: str, places: dict[str
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_clients_are_told_that_it_is_heeded(era: str, places: dict[str, Setup], kept: Kept) -> None:
+async def test_clients_learn_that_it_is_heeded(era: str, places: dict[str, Setup], kept: Kept) -> None:
     client = await kept.client(places["read-only"], era=era)
     assert client.server_capabilities is not None
     assert client.server_capabilities.experimental == {KEY: {}}

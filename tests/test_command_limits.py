@@ -57,7 +57,7 @@ def bare(script: str) -> str:
     return script
 
 
-def walled(script: str) -> str:
+def sandboxed(script: str) -> str:
     """A script that runs another one in user and process namespaces of its own."""
     sandbox = "--unshare-user --unshare-pid --die-with-parent --ro-bind / / --dev /dev --proc /proc"
     return f"exec {_bubblewrap()} {sandbox} bash -c {shlex.quote(script)}"
@@ -105,7 +105,7 @@ def orphans(count: int, mark: str) -> str:
 
 
 @pytest.mark.measured
-@pytest.mark.parametrize("wrap", [bare, walled])
+@pytest.mark.parametrize("wrap", [bare, sandboxed])
 @pytest.mark.parametrize("make", [pytest.param(storm, id="PROCRES05"), pytest.param(orphans, id="orphans")])
 async def test_a_command_with_too_many_processes_is_killed_whole_and_others_go_on(
     make: Callable[[int, str], str], wrap: Wrap
@@ -125,7 +125,7 @@ async def test_a_command_with_too_many_processes_is_killed_whole_and_others_go_o
     os.close(goes_on)
 
 
-@pytest.mark.parametrize("wrap", [bare, walled])
+@pytest.mark.parametrize("wrap", [bare, sandboxed])
 @pytest.mark.parametrize("make", [pytest.param(storm, id="PROCRES05"), pytest.param(orphans, id="orphans")])
 async def test_a_command_with_fewer_processes_runs_to_its_end(
     make: Callable[[int, str], str], wrap: Wrap
@@ -175,7 +175,7 @@ os.read(0, 1)
 """
 
 
-@pytest.mark.parametrize("wrap", [bare, walled])
+@pytest.mark.parametrize("wrap", [bare, sandboxed])
 @pytest.mark.parametrize("case", [pytest.param("PROCRES16", id="PROCRES16")])
 def test_the_dead_that_nobody_waits_for_count(case: str, wrap: Wrap) -> None:
     waits, goes_on = os.pipe()
@@ -268,7 +268,7 @@ MODEST = {
 }
 
 
-@pytest.mark.parametrize("wrap", [bare, walled])
+@pytest.mark.parametrize("wrap", [bare, sandboxed])
 @pytest.mark.parametrize("script", ids(HOGS))
 def test_a_command_with_too_much_memory_is_killed_whole(script: str, wrap: Wrap) -> None:
     waits, goes_on = os.pipe()
@@ -280,7 +280,7 @@ def test_a_command_with_too_much_memory_is_killed_whole(script: str, wrap: Wrap)
     os.close(goes_on)
 
 
-@pytest.mark.parametrize("wrap", [bare, walled])
+@pytest.mark.parametrize("wrap", [bare, sandboxed])
 @pytest.mark.parametrize("script", ids(MODEST))
 def test_a_command_with_less_memory_runs_to_its_end(script: str, wrap: Wrap) -> None:
     waits, goes_on = os.pipe()
@@ -310,7 +310,7 @@ SPIN = "(while :; do :; done) & (while :; do :; done) & (while :; do :; done) & 
 COUNT = "(for i in {1..2000}; do :; done) & (for i in {1..2000}; do :; done) & wait"
 
 
-@pytest.mark.parametrize("wrap", [bare, walled])
+@pytest.mark.parametrize("wrap", [bare, sandboxed])
 @pytest.mark.parametrize(
     ("script", "modest"),
     [
@@ -353,10 +353,10 @@ def test_a_file_does_not_grow_beyond_its_limit(case: str, tmp_path: Path) -> Non
         assert (end(last), output.splitlines()[-1]) == (ENDED, "on")
 
 
-def test_a_file_within_walls_does_not_grow_beyond_its_limit() -> None:
+def test_a_file_in_a_sandbox_does_not_grow_beyond_its_limit() -> None:
     with broker(bounds=ONE_MIB) as at:
-        assert end(outcome(at, walled(fill("/dev/shm/file", 16)))[0]) == ENDED
-        assert end(outcome(at, walled(fill("/dev/shm/file", 50)))[0]) == FULL_FILE
+        assert end(outcome(at, sandboxed(fill("/dev/shm/file", 16)))[0]) == ENDED
+        assert end(outcome(at, sandboxed(fill("/dev/shm/file", 50)))[0]) == FULL_FILE
 
 
 def test_a_program_that_ignores_the_signal_gets_an_error(tmp_path: Path) -> None:
@@ -432,7 +432,7 @@ def test_the_kernel_counts_processes_in_a_user_namespace_of_their_own() -> None:
     assert done.stdout == "refused after 19\n"
 
 
-# --- who is bounded, and who is told ---------------------------------------------------------------------
+# --- who is bounded, and who hears of it ------------------------------------------------------------------
 
 
 def crowd(count: int, mark: str) -> str:
@@ -470,19 +470,19 @@ async def test_who_runs_a_program_learns_the_limit(tmp_path: Path) -> None:
     assert (ended.reason, ended.detail) == ("over a limit", "more than 40 processes at once")
 
 
-async def test_a_model_is_told_the_limit_and_what_to_do(tmp_path: Path) -> None:
+async def test_the_result_names_the_limit_and_what_to_do(tmp_path: Path) -> None:
     daemons = Daemons()
     async with served(tmp_path, bounds=FEW) as server:
-        told = await call(server, "bash", command=f"echo begun; {crowd(400, daemons.mark)}")
-        assert "begun" in told.text
-        assert "more than 40 processes at once" in told.text
-        assert "operator" in told.text
+        result = await call(server, "bash", command=f"echo begun; {crowd(400, daemons.mark)}")
+        assert "begun" in result.text
+        assert "more than 40 processes at once" in result.text
+        assert "operator" in result.text
         assert daemons.alive() == []
         file = tmp_path / "file"
     async with served(tmp_path, bounds=ONE_MIB) as server:
-        told = await call(server, "bash", command=fill(str(file), 50))
-        assert "exit status 153" in told.text
-        assert "more than 1.0 MiB in one file" in told.text
+        result = await call(server, "bash", command=fill(str(file), 50))
+        assert "exit status 153" in result.text
+        assert "more than 1.0 MiB in one file" in result.text
 
 
 @pytest.mark.parametrize(

@@ -523,22 +523,22 @@ def works_in(*folders: Path) -> Callable[[Any], Awaitable[mcp.ListRootsResult]]:
     return roots
 
 
-async def told(client: Client, name: str, **arguments: Any) -> str:
+async def call_text(client: Client, name: str, **arguments: Any) -> str:
     return live.text(await client.call_tool(name, arguments))
 
 
-async def told_by(client: Client, way: str, script: str) -> str:
+async def output_by(client: Client, way: str, script: str) -> str:
     """What a command of this kind prints."""
     if way == "command":
-        return await told(client, "bash", command=script)
+        return await call_text(client, "bash", command=script)
     if way == "session":
-        return await told(client, "REPL", language="shell", code=script, session="new")
-    started = await told(client, "bash", command=script, run_in_background=True)
+        return await call_text(client, "REPL", language="shell", code=script, session="new")
+    started = await call_text(client, "bash", command=script, run_in_background=True)
     task = re.search(r"bg_\w+", started)
     assert task is not None, started
     said = ""
     for _ in range(20):
-        said = await told(client, "TaskOutput", task_id=task[0], offset=0, wait_ms=1000)
+        said = await call_text(client, "TaskOutput", task_id=task[0], offset=0, wait_ms=1000)
         if "exit status" in said:
             return said
     raise AssertionError(said)
@@ -553,7 +553,7 @@ async def test_a_command_sees_the_roots_of_its_client_and_no_others(
     setup = at(place, mode, more=[second])
     async with live.connected(setup, list_roots_callback=works_in(place.root / "mine")) as client:
         outward = f"{place.root} {place.root}/theirs {second}"
-        said = await told_by(
+        said = await output_by(
             client,
             way,
             f"cat f; cat ../f ../theirs/f {place.root}/theirs/f {second}/f; ls -A {outward}; pwd; "
@@ -577,7 +577,7 @@ async def test_two_clients_over_http_see_each_their_own_roots() -> None:
                     async with live.connected_to(
                         url, "http", mode="legacy", list_roots_callback=works
                     ) as client:
-                        said = await told(client, "bash", command=f"cat f; cat ../{other}/f")
+                        said = await call_text(client, "bash", command=f"cat f; cat ../{other}/f")
                         assert f"{name}\n" in said
                         assert f"{other}\n" not in said
 
@@ -589,12 +589,12 @@ async def test_a_session_does_not_outlast_the_roots_it_was_started_with(place: S
         return mcp.ListRootsResult(roots=[mcp.Root(uri=FileUrl(folder.as_uri())) for folder in works])
 
     async with live.connected(at(place, READ_ONLY), list_roots_callback=roots) as client:
-        said = await told(client, "REPL", language="shell", code="cat ../theirs/f", session="new")
+        said = await call_text(client, "REPL", language="shell", code="cat ../theirs/f", session="new")
         assert WORD in said
         handle = re.findall(r"repl_[0-9a-f]{32}", said)[0]
         works.pop()
         await client.session.send_roots_list_changed()
-        said = await told(client, "REPL", language="shell", code="cat ../theirs/f", session=handle)
+        said = await call_text(client, "REPL", language="shell", code="cat ../theirs/f", session=handle)
         assert WORD not in said
         assert "Start another" in said
 
@@ -626,11 +626,11 @@ async def test_a_language_server_sees_the_roots_of_its_client_and_nothing_hidden
     place.own()
     asked = {"operation": "hover", "path": str(place.root / "mine/a.go"), "line": 1, "query": "x"}
     async with live.connected(setup, list_roots_callback=works_in(place.root)) as client:
-        said = await told(client, "LSP", **asked)
+        said = await call_text(client, "LSP", **asked)
         assert "theirs=seen" in said, said
         assert WORD not in said
     async with live.connected(setup, list_roots_callback=works_in(place.root / "mine")) as client:
-        said = await told(client, "LSP", **asked)
+        said = await call_text(client, "LSP", **asked)
         assert "mine=mine" in said, said
         assert "theirs" not in said
 
@@ -647,14 +647,14 @@ async def test_clients_with_other_roots_do_not_share_a_language_server() -> None
             for folder, sees in ((made.root, True), (made.root / "mine", False)):
                 works = works_in(folder)
                 async with live.connected_to(url, "http", mode="legacy", list_roots_callback=works) as client:
-                    assert ("theirs=seen" in await told(client, "LSP", **asked)) is sees
+                    assert ("theirs=seen" in await call_text(client, "LSP", **asked)) is sees
 
 
 async def test_a_root_that_holds_the_system_cannot_be_narrowed_and_the_error_says_so() -> None:
     with scene(USERS[0]) as made:
         setup = Place(root=Path("/usr"), home=made.base, mode=READ_ONLY, of=made)
         async with live.connected(setup, list_roots_callback=works_in(Path("/usr/share"))) as client:
-            said = await told(client, "bash", command="echo ran")
+            said = await call_text(client, "bash", command="echo ran")
     assert "--root" in said
     assert "ran\n" not in said
 

@@ -220,7 +220,7 @@ async def test_damage_under_an_open_file_is_noticed(tmp_path: Path) -> None:
 
 
 async def test_a_journal_goes_with_the_file_it_belongs_to(tmp_path: Path) -> None:
-    """Beside a new file it would be played back into that."""
+    """Next to a new file, SQLite would play it back into that."""
     made = database(tmp_path)
     await made.run(counted)
     Path(made.path + "-journal").write_bytes(b"journal")
@@ -310,7 +310,7 @@ async def test_a_place_that_is_not_private_is_not_used(
     assert not elsewhere.is_file() or elsewhere.read_bytes() == b""
 
 
-async def test_a_full_disk_and_a_file_of_another_kind_are_told_apart(tmp_path: Path) -> None:
+async def test_a_full_disk_and_a_file_of_another_kind_have_different_errors(tmp_path: Path) -> None:
     made = database(tmp_path)
     await made.run(counted)
 

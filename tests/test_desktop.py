@@ -16,7 +16,7 @@ from mcp_toolserver.runtime.desktop.helper_process import DesktopHelpers
 from mcp_toolserver.settings import load
 from mcp_toolserver.text.desktop import commands as argv
 from mcp_toolserver.text.desktop.open_target import open_target
-from tests.desktop import PICTURE, desk, display, given, has, only, stand_ins
+from tests.desktop import PICTURE, desktop_server, display, given, has, only, stand_ins
 from tests.processes import PATIENCE, broker, call
 from tests.workbench import Person
 from tests.workshop import granted, names
@@ -39,7 +39,7 @@ def screen() -> Generator[dict[str, str]]:
 
 @pytest.mark.parametrize("name", CLIPBOARDS)
 async def test_what_is_copied_can_be_pasted(name: str, tmp_path: Path, screen: dict[str, str]) -> None:
-    async with desk(tmp_path, path=only(tmp_path, name), environ=screen) as server:
+    async with desktop_server(tmp_path, path=only(tmp_path, name), environ=screen) as server:
         for text in ("one", HOSTILE, "ä" * 60_000):
             result = await call(server, "write_clipboard", text=text)
             assert (result.error, result.text) == (None, f"{len(text)} characters are on the clipboard.")
@@ -52,14 +52,14 @@ async def test_what_is_copied_can_be_pasted(name: str, tmp_path: Path, screen: d
 @pytest.mark.parametrize("name", CLIPBOARDS)
 async def test_a_clipboard_without_text_is_said_to_be_so(name: str, tmp_path: Path) -> None:
     with display(32, 20) as shown:
-        async with desk(tmp_path, path=only(tmp_path, name), environ={"DISPLAY": shown}) as server:
+        async with desktop_server(tmp_path, path=only(tmp_path, name), environ={"DISPLAY": shown}) as server:
             result = await call(server, "read_clipboard")
     assert result.error == "not_found"
 
 
 @pytest.mark.parametrize("name", CAMERAS)
 async def test_the_screen_is_seen(name: str, tmp_path: Path, screen: dict[str, str]) -> None:
-    async with desk(tmp_path, path=only(tmp_path, name), environ=screen) as server:
+    async with desktop_server(tmp_path, path=only(tmp_path, name), environ=screen) as server:
         result = await call(server, "take_screenshot")
     assert result.text.startswith("The screen: 320 x 200 pixels."), result.text
     assert [image.mime_type for image in result.images] == ["image/png"]
@@ -131,7 +131,7 @@ def placed(folder: Path, scripts: dict[str, str]) -> list[str]:
 async def test_on_linux_a_helper_gets_each_text_as_one_argument(
     tool: str, arguments: dict[str, Any], expected: list[str], tmp_path: Path
 ) -> None:
-    async with desk(tmp_path, path=placed(tmp_path, LINUX), environ=X) as server:
+    async with desktop_server(tmp_path, path=placed(tmp_path, LINUX), environ=X) as server:
         assert names(server) >= TOOLS
         result = await call(server, tool, **arguments)
     assert result.error is None, result.text
@@ -167,7 +167,7 @@ async def test_on_linux_a_helper_gets_each_text_as_one_argument(
 async def test_on_macos_a_helper_gets_each_text_as_one_argument(
     tool: str, arguments: dict[str, Any], expected: list[str], tmp_path: Path
 ) -> None:
-    async with desk(tmp_path, path=placed(tmp_path, MAC), environ={}, platform="darwin") as server:
+    async with desktop_server(tmp_path, path=placed(tmp_path, MAC), environ={}, platform="darwin") as server:
         assert names(server) >= TOOLS
         result = await call(server, tool, **arguments)
     assert result.error is None, result.text
@@ -177,7 +177,7 @@ async def test_on_macos_a_helper_gets_each_text_as_one_argument(
 
 async def test_a_file_of_the_workspace_is_opened_and_stays_open(tmp_path: Path) -> None:
     place = placed(tmp_path, {**LINUX, "xdg-open": f"(sleep 1000; touch {tmp_path}/later) &\nexit 0"})
-    async with desk(tmp_path, path=place, environ=X) as server:
+    async with desktop_server(tmp_path, path=place, environ=X) as server:
         (tmp_path / "root/-a file").write_text("x", encoding="utf-8")
         assert (await call(server, "open", target="-a file")).text == "Opened -a file."
         assert given(tmp_path) == ["xdg-open", str(tmp_path / "root/-a file")]
@@ -189,7 +189,7 @@ async def test_a_file_of_the_workspace_is_opened_and_stays_open(tmp_path: Path) 
 
 async def test_a_program_is_started_with_a_file_of_the_workspace_and_by_no_path(tmp_path: Path) -> None:
     place = placed(tmp_path, {**LINUX, "gtk-launch": f"(sleep 1000; touch {tmp_path}/later) &\nexit 0"})
-    async with desk(tmp_path, path=place, environ=X) as server:
+    async with desktop_server(tmp_path, path=place, environ=X) as server:
         (tmp_path / "root/-a file").write_text("x", encoding="utf-8")
         started = await call(server, "open_app", app="a.b", target="-a file")
         assert started.text == "Opened -a file with a.b."
@@ -213,7 +213,7 @@ async def test_a_program_is_started_with_a_file_of_the_workspace_and_by_no_path(
     ],
 )
 async def test_a_nul_character_is_refused(tool: str, arguments: dict[str, Any], tmp_path: Path) -> None:
-    async with desk(tmp_path, path=placed(tmp_path, LINUX), environ=X) as server:
+    async with desktop_server(tmp_path, path=placed(tmp_path, LINUX), environ=X) as server:
         result = await call(server, tool, **arguments)
     assert (result.error, "NUL" in result.text) == ("invalid_input", True)
     assert not (tmp_path / "argv").exists()
@@ -221,7 +221,7 @@ async def test_a_nul_character_is_refused(tool: str, arguments: dict[str, Any], 
 
 async def test_a_helper_that_fails_is_named(tmp_path: Path) -> None:
     place = placed(tmp_path, dict.fromkeys(LINUX, "exit 3"))
-    async with desk(tmp_path, path=place, environ=X) as server:
+    async with desktop_server(tmp_path, path=place, environ=X) as server:
         attempts: tuple[tuple[str, dict[str, Any], str], ...] = (
             ("open", {"target": "https://a.example/"}, "xdg-open"),
             ("notify", {"title": "a", "message": "b"}, "notify-send"),
@@ -238,22 +238,22 @@ async def test_a_helper_that_fails_is_named(tmp_path: Path) -> None:
 
 
 async def test_what_is_no_picture_is_not_shown(tmp_path: Path) -> None:
-    async with desk(tmp_path, path=placed(tmp_path, {"scrot": "echo no"}), environ=X) as server:
+    async with desktop_server(tmp_path, path=placed(tmp_path, {"scrot": "echo no"}), environ=X) as server:
         assert (await call(server, "take_screenshot")).error == "unavailable"
     place = placed(tmp_path, {"scrot": "head -c 6000000 /dev/zero"})
-    async with desk(tmp_path, path=place, environ=X) as server:
+    async with desktop_server(tmp_path, path=place, environ=X) as server:
         assert "larger than 5 MiB" in (await call(server, "take_screenshot")).text
 
 
 async def test_a_helper_that_cannot_tell_windows_says_so(tmp_path: Path) -> None:
-    async with desk(tmp_path, path=placed(tmp_path, {"grim": ""}), environ=WAYLAND) as server:
+    async with desktop_server(tmp_path, path=placed(tmp_path, {"grim": ""}), environ=WAYLAND) as server:
         result = await call(server, "take_screenshot", mode="window")
     assert (result.error, "grim" in result.text) == ("unavailable", True)
 
 
 async def test_a_cancelled_call_leaves_no_holder(tmp_path: Path) -> None:
     place = placed(tmp_path, {**LINUX, "xclip": "exec sleep 1000"})
-    async with desk(tmp_path, path=place, environ=X) as server:
+    async with desktop_server(tmp_path, path=place, environ=X) as server:
         with anyio.move_on_after(0.5) as scope:
             await server.call("write_clipboard", {"text": "x" * 99_000}, Person())
         assert scope.cancelled_caught
@@ -262,7 +262,9 @@ async def test_a_cancelled_call_leaves_no_holder(tmp_path: Path) -> None:
 async def test_a_call_that_is_cancelled_while_its_text_is_not_taken_leaves_no_holder(tmp_path: Path) -> None:
     hold = f"echo $$ > {tmp_path}/holder; exec sleep 1000"
     script = f'if [ "$1" = -quiet ]; then {hold}; fi; touch {tmp_path}/pasted'
-    async with desk(tmp_path, path=placed(tmp_path, {**LINUX, "xclip": script}), environ=X) as server:
+    async with desktop_server(
+        tmp_path, path=placed(tmp_path, {**LINUX, "xclip": script}), environ=X
+    ) as server:
         with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.call, "write_clipboard", {"text": "x"}, Person())
@@ -286,7 +288,7 @@ async def test_what_takes_too_long_or_is_too_much_is_ended(tmp_path: Path) -> No
 
 
 async def test_what_is_private_has_a_switch_of_its_own(tmp_path: Path) -> None:
-    async with desk(tmp_path, path=placed(tmp_path, LINUX), environ=X, private=False) as server:
+    async with desktop_server(tmp_path, path=placed(tmp_path, LINUX), environ=X, private=False) as server:
         assert names(server) & TOOLS == TOOLS - {"read_clipboard", "take_screenshot"}
         result = await call(server, "read_clipboard")
     assert (result.error, "--desktop-private" in result.text) == ("unavailable", True)
@@ -296,24 +298,24 @@ async def test_what_is_private_has_a_switch_of_its_own(tmp_path: Path) -> None:
 
 async def test_a_confined_mode_reaches_no_desktop(tmp_path: Path) -> None:
     place = placed(tmp_path, LINUX)
-    async with desk(tmp_path, path=place, environ=X, mode=Permission.WORKSPACE_WRITE) as server:
+    async with desktop_server(tmp_path, path=place, environ=X, mode=Permission.WORKSPACE_WRITE) as server:
         assert not names(server) & TOOLS
         result = await call(server, "say", text="a")
     assert (result.error, "danger-full-access" in result.text) == ("denied", True)
 
 
 async def test_a_missing_helper_is_named(tmp_path: Path) -> None:
-    async with desk(tmp_path, path=[str(tmp_path)], environ=X) as server:
+    async with desktop_server(tmp_path, path=[str(tmp_path)], environ=X) as server:
         assert not names(server) & TOOLS
         assert "no xclip was found on the PATH" in (await call(server, "read_clipboard")).text
         assert "no spd-say or espeak-ng or espeak" in (await call(server, "say", text="a")).text
-    async with desk(tmp_path, path=placed(tmp_path, LINUX), environ={}) as server:
+    async with desktop_server(tmp_path, path=placed(tmp_path, LINUX), environ={}) as server:
         assert names(server) & TOOLS == {"say"}
         assert "neither DISPLAY nor WAYLAND_DISPLAY" in (await call(server, "open", target="x")).text
 
 
 async def test_a_call_can_do_on_the_desktop_what_its_tool_declares(tmp_path: Path) -> None:
-    async with desk(tmp_path, path=placed(tmp_path, LINUX), environ=X) as server:
+    async with desktop_server(tmp_path, path=placed(tmp_path, LINUX), environ=X) as server:
         made = granted(server, Capability.DESKTOP_SAY).desktop
         with pytest.raises(RegistrationError, match="clipboard_read"):
             await made.copied(10)

@@ -1,5 +1,5 @@
 """Finding by the index of a machine, with stand-ins for the programs that know it: what they name may lie
-anywhere, and only what a call may see is told.
+anywhere, and only what a call may see is returned.
 """
 
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mcp_toolserver.text.desktop.file_index_commands import MOST_NAMED, lookup, named
-from tests.desktop import desk, given, stand_ins
+from tests.desktop import desktop_server, given, stand_ins
 from tests.processes import call
 from tests.workshop import names
 
@@ -18,8 +18,8 @@ HOSTILE = "-x'; touch evil; \" $(touch evil) `touch evil` \\ \U0001f600"
 def indexed(folder: Path, program: str, *files: str, ending: str = "\0", status: int = 0) -> list[str]:
     """A program that names `files`, which lie in the root unless absolute; where it lies."""
     paths = [file if file.startswith("/") else f"{folder}/root/{file}" for file in files]
-    told = "".join(f"{path}{ending}" for path in paths)
-    (folder / "named").write_text(told, encoding="utf-8", errors="surrogateescape")
+    listing = "".join(f"{path}{ending}" for path in paths)
+    (folder / "named").write_text(listing, encoding="utf-8", errors="surrogateescape")
     return stand_ins(folder, {program: f"cat {folder}/named; exit {status}"})
 
 
@@ -64,7 +64,7 @@ async def test_a_query_is_one_word_and_never_an_option(
     program: str, platform: str, expected: list[str], tmp_path: Path
 ) -> None:
     path = indexed(tmp_path, program)
-    async with desk(tmp_path, path=path, environ={}, platform=platform) as server:
+    async with desktop_server(tmp_path, path=path, environ={}, platform=platform) as server:
         result = await call(server, "mdfind", query=HOSTILE)
         assert (result.error, "nothing found" in result.text) == (None, True)
         assert given(tmp_path) == [program, *(word.format(root=tmp_path / "root") for word in expected)]
@@ -73,7 +73,7 @@ async def test_a_query_is_one_word_and_never_an_option(
     assert not list(tmp_path.rglob("evil"))
 
 
-async def test_only_what_lies_in_the_roots_and_is_not_hidden_is_told(tmp_path: Path) -> None:
+async def test_only_what_lies_in_the_roots_and_is_not_hidden_is_reported(tmp_path: Path) -> None:
     fill(tmp_path, "a.txt", "sub/b.txt", "secrets/c.txt")
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/d.txt").write_text("x", encoding="utf-8")
@@ -87,7 +87,7 @@ async def test_only_what_lies_in_the_roots_and_is_not_hidden_is_told(tmp_path: P
     path = indexed(tmp_path, "plocate", *files)
     with (tmp_path / "named").open("a", encoding="utf-8") as more:
         more.write("a.txt\0")
-    async with desk(tmp_path, path=path, environ={}, deny=("read_file(secrets/**)",)) as server:
+    async with desktop_server(tmp_path, path=path, environ={}, deny=("read_file(secrets/**)",)) as server:
         result = await call(server, "mdfind", query="txt")
         within = await call(server, "mdfind", query="txt", path="sub")
     assert result.text.splitlines() == [
@@ -101,16 +101,16 @@ async def test_only_what_lies_in_the_roots_and_is_not_hidden_is_told(tmp_path: P
 async def test_a_folder_that_is_none_or_is_not_to_be_seen_is_refused(tmp_path: Path) -> None:
     fill(tmp_path, "a.txt", "secrets/c.txt")
     path = indexed(tmp_path, "plocate", "a.txt")
-    async with desk(tmp_path, path=path, environ={}, deny=("read_file(secrets/**)",)) as server:
+    async with desktop_server(tmp_path, path=path, environ={}, deny=("read_file(secrets/**)",)) as server:
         for folder, error in (("none", "not_found"), ("a.txt", "not_found"), ("/etc", "denied")):
             assert (await call(server, "mdfind", query="x", path=folder)).error == error
     assert not (tmp_path / "argv").exists()
 
 
-async def test_no_more_than_a_hundred_are_told(tmp_path: Path) -> None:
+async def test_no_more_than_a_hundred_are_reported(tmp_path: Path) -> None:
     files = [f"f{at:03}" for at in range(101)]
     fill(tmp_path, *files)
-    async with desk(tmp_path, path=indexed(tmp_path, "plocate", *files), environ={}) as server:
+    async with desktop_server(tmp_path, path=indexed(tmp_path, "plocate", *files), environ={}) as server:
         result = await call(server, "mdfind", query="f")
     assert result.text.splitlines()[:100] == files[:100]
     assert (result.truncated, "[100 shown" in result.text) == (True, True)
@@ -119,7 +119,7 @@ async def test_no_more_than_a_hundred_are_told(tmp_path: Path) -> None:
 async def test_an_index_that_names_too_much_is_said_to_have_more(tmp_path: Path) -> None:
     fill(tmp_path, "a")
     path = indexed(tmp_path, "plocate", *["a"] * 3, *[f"gone{at}" for at in range(MOST_NAMED)])
-    async with desk(tmp_path, path=path, environ={}) as server:
+    async with desktop_server(tmp_path, path=path, environ={}) as server:
         result = await call(server, "mdfind", query="a")
     assert (result.truncated, result.text.splitlines()[0]) == (True, "a")
 
@@ -132,16 +132,16 @@ async def test_an_index_that_names_too_much_is_said_to_have_more(tmp_path: Path)
         pytest.param("exit 2", "unavailable", "plocate failed", id="broken"),
     ],
 )
-async def test_nothing_is_told_from_a_failure(
+async def test_nothing_is_concluded_from_a_failure(
     script: str, error: str | None, words: str, tmp_path: Path
 ) -> None:
-    async with desk(tmp_path, path=stand_ins(tmp_path, {"plocate": script}), environ={}) as server:
+    async with desktop_server(tmp_path, path=stand_ins(tmp_path, {"plocate": script}), environ={}) as server:
         result = await call(server, "mdfind", query="x")
     assert (result.error, words in result.text, "database" in result.text) == (error, True, False)
 
 
 async def test_it_is_not_listed_where_there_is_no_index(tmp_path: Path) -> None:
-    async with desk(tmp_path, path=[str(tmp_path)], environ={}) as server:
+    async with desktop_server(tmp_path, path=[str(tmp_path)], environ={}) as server:
         assert "mdfind" not in names(server)
         assert (
             "no plocate or locate or localsearch or tracker3"
@@ -158,10 +158,10 @@ async def test_what_an_index_of_the_desktop_tells_in_lines_is_read(tmp_path: Pat
         "  file://{root}/%C3%A4.txt",
         "http://x/",
     )
-    told = "\n".join(lines).format(root=tmp_path / "root") + "\n"
-    (tmp_path / "named").write_text(told, encoding="utf-8")
+    listing = "\n".join(lines).format(root=tmp_path / "root") + "\n"
+    (tmp_path / "named").write_text(listing, encoding="utf-8")
     path = stand_ins(tmp_path, {"localsearch": f"cat {tmp_path}/named"})
-    async with desk(tmp_path, path=path, environ={}) as server:
+    async with desktop_server(tmp_path, path=path, environ={}) as server:
         result = await call(server, "mdfind", query="x")
     assert result.text.splitlines() == ["a b.txt", "ä.txt"]
 

@@ -23,7 +23,7 @@ from mcp_toolserver.text.desktop.window_commands import (
     windows_on_macos,
 )
 from mcp_toolserver.text.documents.image import pixels
-from tests.desktop import PICTURE, desk, display, given, has, only, stand_ins
+from tests.desktop import PICTURE, desktop_server, display, given, has, only, stand_ins
 from tests.processes import call
 from tests.workshop import names
 
@@ -64,7 +64,7 @@ async def test_each_window_on_the_screen_is_seen_with_its_title(
     name: str, tmp_path: Path, screen: dict[str, str]
 ) -> None:
     path = only(tmp_path, name, *NAMERS)
-    async with desk(tmp_path, path=path, environ=screen) as server:
+    async with desktop_server(tmp_path, path=path, environ=screen) as server:
         with window(screen, "plain", "60x50+10+100"), window(screen, HOSTILE, "100x40+150+20"):
             result = await seen(server, 2)
         assert (result.error, result.truncated) == (None, False)
@@ -107,9 +107,9 @@ def desktop_of(folder: Path, windows: Sequence[str], camera: str, managed: bool 
     (folder / "-root").write_text(stats("0x0", f"({ROOT})", width=100, height=100), encoding="utf-8")
     (folder / "picture").write_bytes(PICTURE)
     ids = ", ".join(f"0x{at:x}" for at, _ in enumerate(windows, 1))
-    told = f"_NET_CLIENT_LIST(WINDOW): window id # {ids}" if managed else "_NET_CLIENT_LIST:  not found."
+    reply = f"_NET_CLIENT_LIST(WINDOW): window id # {ids}" if managed else "_NET_CLIENT_LIST:  not found."
     scripts = {
-        "xprop": f"echo '{told}'",
+        "xprop": f"echo '{reply}'",
         "xwininfo": f'cat "{folder}/${{@: -1}}"',
         "import": camera.format(picture=folder / "picture"),
     }
@@ -117,7 +117,7 @@ def desktop_of(folder: Path, windows: Sequence[str], camera: str, managed: bool 
 
 
 async def test_a_screen_without_windows_is_said_to_be_empty(tmp_path: Path) -> None:
-    async with desk(tmp_path, path=desktop_of(tmp_path, [], "cat {picture}"), environ=X) as server:
+    async with desktop_server(tmp_path, path=desktop_of(tmp_path, [], "cat {picture}"), environ=X) as server:
         assert (await call(server, TOOL)).text == "There is no window on the screen."
 
 
@@ -132,7 +132,7 @@ async def test_what_is_not_on_the_screen_is_no_window_of_it(tmp_path: Path) -> N
     ]
     path = desktop_of(tmp_path, windows, "cat {picture}")
     (tmp_path / "0x6").unlink()
-    async with desk(tmp_path, path=path, environ=X) as server:
+    async with desktop_server(tmp_path, path=path, environ=X) as server:
         result = await call(server, TOOL)
     assert result.text.splitlines()[0] == "1. shown: 2 x 3 pixels"
     assert len(result.images) == 1
@@ -140,7 +140,7 @@ async def test_what_is_not_on_the_screen_is_no_window_of_it(tmp_path: Path) -> N
 
 async def test_no_more_than_ten_windows_are_shown(tmp_path: Path) -> None:
     path = desktop_of(tmp_path, [stats(f"0x{at}", "(has no name)") for at in range(12)], "cat {picture}")
-    async with desk(tmp_path, path=path, environ=X) as server:
+    async with desktop_server(tmp_path, path=path, environ=X) as server:
         result = await call(server, TOOL)
     assert len(result.images) == 10
     assert result.truncated
@@ -151,7 +151,7 @@ async def test_no_more_than_ten_windows_are_shown(tmp_path: Path) -> None:
 async def test_all_pictures_together_have_a_size(tmp_path: Path) -> None:
     half = f"cat {{picture}}; head -c {MAX_PICTURES // 2} /dev/zero"
     path = desktop_of(tmp_path, [stats("0x1"), stats("0x2"), stats("0x3")], half)
-    async with desk(tmp_path, path=path, environ=X) as server:
+    async with desktop_server(tmp_path, path=path, environ=X) as server:
         result = await call(server, TOOL)
     assert len(result.images) == 1
     assert "2 more windows" in result.text
@@ -162,7 +162,7 @@ async def test_all_pictures_together_have_a_size(tmp_path: Path) -> None:
 )
 async def test_a_camera_without_pictures_is_an_error(camera: str, tmp_path: Path) -> None:
     path = desktop_of(tmp_path, [stats()], camera)
-    async with desk(tmp_path, path=path, environ=X) as server:
+    async with desktop_server(tmp_path, path=path, environ=X) as server:
         assert (await call(server, TOOL)).error == "unavailable"
 
 
@@ -172,12 +172,12 @@ async def test_a_camera_without_pictures_is_an_error(camera: str, tmp_path: Path
 async def test_a_screen_that_cannot_be_understood_is_an_error(script: str, tmp_path: Path) -> None:
     path = desktop_of(tmp_path, [], "cat {picture}", managed=False)
     stand_ins(tmp_path, {"xwininfo": script})
-    async with desk(tmp_path, path=path, environ=X) as server:
+    async with desktop_server(tmp_path, path=path, environ=X) as server:
         result = await call(server, TOOL)
     assert (result.error, "xwininfo" in result.text) == ("unavailable", True)
 
 
-async def test_it_is_not_offered_where_windows_cannot_be_told_apart_or_are_private(tmp_path: Path) -> None:
+async def test_it_is_not_offered_where_windows_look_alike_or_are_private(tmp_path: Path) -> None:
     path = desktop_of(tmp_path, [stats()], "cat {picture}")
     reasons = (
         ({"DISPLAY": ":0", "WAYLAND_DISPLAY": "w"}, path, True, "Wayland"),
@@ -186,12 +186,12 @@ async def test_it_is_not_offered_where_windows_cannot_be_told_apart_or_are_priva
         (X, path, False, "--desktop-private"),
     )
     for environ, place, private, why in reasons:
-        async with desk(tmp_path, path=place, environ=environ, private=private) as server:
+        async with desktop_server(tmp_path, path=place, environ=environ, private=private) as server:
             assert TOOL not in names(server)
             result = await call(server, TOOL)
             assert (result.error, why in result.text) == ("unavailable", True)
     Path(path[0], "xprop").unlink()
-    async with desk(tmp_path, path=path, environ=X) as server:
+    async with desktop_server(tmp_path, path=path, environ=X) as server:
         assert "no xprop was found" in (await call(server, TOOL)).text
 
 
@@ -205,7 +205,7 @@ async def test_on_macos_each_window_is_seen_by_its_number(tmp_path: Path) -> Non
         "screencapture": f'cp {tmp_path}/picture "${{@: -1}}"',
     }
     path = stand_ins(tmp_path, scripts)
-    async with desk(tmp_path, path=path, environ={}, platform="darwin") as server:
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
         result = await call(server, TOOL)
     assert result.text.splitlines()[:2] == [
         "1. Mail: Inbox: 2 x 3 pixels",
@@ -213,7 +213,7 @@ async def test_on_macos_each_window_is_seen_by_its_number(tmp_path: Path) -> Non
     ]
     assert given(tmp_path)[:-1] == ["screencapture", "-x", "-o", "-t", "png", "-l", "8"]
     Path(path[0], "osascript").write_text("#!/bin/sh\necho '{}x'\n", encoding="utf-8")
-    async with desk(tmp_path, path=path, environ={}, platform="darwin") as server:
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
         result = await call(server, TOOL)
     assert (result.error, "osascript" in result.text) == ("unavailable", True)
 
@@ -247,7 +247,7 @@ def test_the_script_of_macos_names_windows_and_not_what_floats_above_them(runner
     assert windows_on_macos(printed) == [Window(id="7", title="Mail: Inbox"), Window(id="8", title="Maps")]
 
 
-def test_windows_are_named_as_they_were_told() -> None:
+def test_windows_are_named_as_they_were_reported() -> None:
     assert windows_on_macos(json.dumps(SHOWN))[0] == Window(id="7", title="Mail: Inbox")
     for strange in ('[{"id": "x", "title": ""}]', "[1]", "[{}]", "no"):
         with pytest.raises(ValueError):  # noqa: PT011  whatever is wrong with it

@@ -144,14 +144,14 @@ def test_the_table_of_dependencies_is_that_of_the_project() -> None:
     rows = re.findall(
         r"^\| ([^|]+) \| [^|]+ \| [^|]+ \|$", page("architecture").partition("## Dependencies")[2], re.M
     )
-    told: dict[str, set[str]] = {}
+    documented: dict[str, set[str]] = {}
     for first in rows[1:]:
         extra, names = re.fullmatch(r"(?:extra `(\w+)`: |dev: )?(.+)", first).groups()  # pyright: ignore
         if first.startswith("dev: "):
             continue
-        told.setdefault(extra or "", set()).update(name.strip() for name in names.split(","))
+        documented.setdefault(extra or "", set()).update(name.strip() for name in names.split(","))
     optional = {name: packages(needed) for name, needed in extras.items() if name != "dev"}
-    assert told == {"": packages(project["dependencies"]), **optional}
+    assert documented == {"": packages(project["dependencies"]), **optional}
 
 
 READ_ELSEWHERE = {

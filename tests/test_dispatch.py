@@ -353,7 +353,7 @@ async def test_a_clients_roots_narrow_the_server_and_never_widen_it(tmp_path: Pa
 # --- envelope and truncate -------------------------------------------------------------------------------
 
 
-async def test_a_record_is_given_as_data_beside_the_text(tmp_path: Path) -> None:
+async def test_a_record_is_returned_as_data_with_the_text(tmp_path: Path) -> None:
     class Count(Record):
         count: int
 
@@ -403,15 +403,15 @@ async def test_what_is_too_long_is_cut_and_the_whole_can_be_read(tmp_path: Path)
     assert (await target.call("other", {"path": result.saved_output.path}, Person())).error is None
 
 
-async def test_a_missing_wall_is_named_with_what_to_do(tmp_path: Path) -> None:
+async def test_a_missing_layer_is_named_with_what_to_do(tmp_path: Path) -> None:
     async def run(_: Args, rt: Runtime) -> Output:
         raise AssertionError
 
-    walled = tool(run, needs={Capability.PROCESS})
+    sandboxed = tool(run, needs={Capability.PROCESS})
     host = replace(
         machine(tmp_path), unavailable={Capability.PROCESS: Reason("sandbox", "bubblewrap: not found")}
     )
-    result = await dispatcher(host, walled).call("probe", {}, Person())
+    result = await dispatcher(host, sandboxed).call("probe", {}, Person())
     assert result.error == "sandbox_unavailable"
     assert result.text.startswith("SANDBOX_UNAVAILABLE: bubblewrap: not found. ")
     assert "mcp-toolserver doctor" in result.text

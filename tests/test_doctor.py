@@ -225,7 +225,7 @@ LINUX = Host(
     root=False,
     namespaces_forbidden=(),
 )
-WALLED = Proof(commands="bubblewrap", helpers="landlock", program="/usr/bin/bwrap")
+SANDBOXED = Proof(commands="bubblewrap", helpers="landlock", program="/usr/bin/bwrap")
 LOCKED = LockTestResult(landlock=7, checks=(Check(name="opens no socket", held=True),))
 
 GOOD = Facts(
@@ -238,7 +238,7 @@ GOOD = Facts(
     missing=("UDP",),
     errata=(1,),
     filters="",
-    proofs=dict.fromkeys(CONFINED, WALLED),
+    proofs=dict.fromkeys(CONFINED, SANDBOXED),
     servers=dict.fromkeys(CONFINED, LOCKED),
     unprotectable="",
     programs=("/usr/bin/bwrap",),
@@ -278,11 +278,11 @@ CASES = [
         replace(GOOD, proofs=dict.fromkeys(CONFINED, NOTHING)), 2, "commands", "missing", id="no sandbox"
     ),
     pytest.param(
-        replace(GOOD, mode=WORKSPACE_WRITE, proofs={READ_ONLY: WALLED, WORKSPACE_WRITE: NOTHING}),
+        replace(GOOD, mode=WORKSPACE_WRITE, proofs={READ_ONLY: SANDBOXED, WORKSPACE_WRITE: NOTHING}),
         2, "commands", "missing", id="no sandbox in the mode that counts",
     ),
     pytest.param(
-        replace(GOOD, proofs={READ_ONLY: WALLED, WORKSPACE_WRITE: NOTHING}), 0, "commands", "holds",
+        replace(GOOD, proofs={READ_ONLY: SANDBOXED, WORKSPACE_WRITE: NOTHING}), 0, "commands", "holds",
         id="no sandbox in another mode",
     ),
     pytest.param(
@@ -352,28 +352,28 @@ def test_the_verdict_follows_from_the_facts(facts: Facts, status: int, what: str
     assert (found, by_name[what].standing) == (status, standing)
 
 
-def test_what_single_tools_need_is_told_and_no_fault() -> None:
+def test_what_single_tools_need_is_reported_and_no_fault() -> None:
     status, bare = verdict(GOOD)
     there = replace(GOOD, powershell="/opt/pwsh", engine="/usr/bin/podman", kernel=True)
-    _, told = verdict(there)
+    _, report = verdict(there)
     assert status == 0
     assert "mcp-toolserver[repl]" in bare["Jupyter kernel"].remedy
     assert "container_shell is not offered" in bare["container engine"].detail
-    assert [told[what].detail for what in ("Jupyter kernel", "PowerShell", "container engine")] == [
+    assert [report[what].detail for what in ("Jupyter kernel", "PowerShell", "container engine")] == [
         "installed",
         "/opt/pwsh",
         "/usr/bin/podman",
     ]
 
 
-def test_what_the_desktop_has_and_lacks_is_told_by_reason_and_no_fault() -> None:
+def test_what_the_desktop_has_and_lacks_is_reported_by_reason_and_no_fault() -> None:
     desktop = {"open": "/usr/bin/xdg-open", "screen": "/usr/bin/scrot"}
     why = {"screen": "it is private", "say": "no spd-say was found", "notes read": "it is private"}
-    status, told = verdict(replace(GOOD, desktop=desktop, no_desktop=why))
+    status, report = verdict(replace(GOOD, desktop=desktop, no_desktop=why))
     assert status == 0
-    assert told["desktop"].detail == "offered in danger-full-access; open: /usr/bin/xdg-open"
-    assert told["desktop: screen, notes read"].detail == "not offered: it is private"
-    assert told["desktop: say"].detail == "not offered: no spd-say was found"
+    assert report["desktop"].detail == "offered in danger-full-access; open: /usr/bin/xdg-open"
+    assert report["desktop: screen, notes read"].detail == "not offered: it is private"
+    assert report["desktop: say"].detail == "not offered: no spd-say was found"
     assert "desktop" not in verdict(GOOD)[1]
     assert "starts no programs" in verdict(replace(GOOD, broker=False))[1]["desktop"].detail
 
@@ -381,9 +381,9 @@ def test_what_the_desktop_has_and_lacks_is_told_by_reason_and_no_fault() -> None
 def test_the_desktop_of_this_machine_is_looked_for(base: Path) -> None:
     program(base / "bin", "xclip", "")
     environ = {"PATH": f"{base}/bin:/nowhere", "DISPLAY": ":0", "WAYLAND_DISPLAY": ""}
-    told = findings(doctor(base, "--json", environ=environ))
-    assert told["desktop"]["detail"].endswith(f"clipboard write: {base}/bin/xclip")
-    private = [what for what, one in told.items() if "--desktop-private" in one["detail"]]
+    report = findings(doctor(base, "--json", environ=environ))
+    assert report["desktop"]["detail"].endswith(f"clipboard write: {base}/bin/xclip")
+    private = [what for what, one in report.items() if "--desktop-private" in one["detail"]]
     assert private == ["desktop: clipboard read"]
 
 
@@ -396,7 +396,7 @@ def test_everything_missing_has_a_remedy() -> None:
 
 
 @pytest.mark.parametrize("system", ["Darwin", "Windows", "FreeBSD"])
-def test_other_systems_are_told_truthfully(system: str) -> None:
+def test_other_systems_are_described_truthfully(system: str) -> None:
     elsewhere = replace(LINUX, system=system, distributions=())
     facts = replace(
         GOOD, host=elsewhere, broker=False, abi=0, filters="there are none", openat2=False, programs=(),

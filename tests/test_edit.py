@@ -229,7 +229,7 @@ def test_an_edit_is_named_by_its_place_among_several() -> None:
     assert message.startswith("edits[1].old_string was not found.")
 
 
-def test_an_edit_whose_text_an_earlier_edit_changed_is_told_so() -> None:
+def test_an_edit_whose_text_an_earlier_edit_changed_gets_an_error() -> None:
     message = refusal("name", Edit(old_string="na", new_string="NA"), Edit(old_string="name", new_string="x"))
 
     assert "an edit before it" in message

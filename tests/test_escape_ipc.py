@@ -124,7 +124,7 @@ PROBES = {
     "io-uring": Probe(body=_call(425, 425), free=False),
     "keyring": Probe(body=_call(250, 219), free=True),
     "namespace": Probe(body="return libc.unshare(0x10000000) == 0", free=ROOT),
-    # Without walls it would change the mounts of this machine.
+    # Without a sandbox it would change the mounts of this machine.
     "mount": Probe(body="return libc.mount(b'none', b'/', b'', 1 << 18, None) == 0", free=False),
     "NETIPC20": Probe(body="return libc.syscall(0x40000000 | 39) > 0", free=False),
     "NETIPC20-i386": Probe(
@@ -423,7 +423,7 @@ def test_devices_can_be_used_and_not_changed(
     before = [os.stat(device) for device in devices]
     # More than one command: the first must leave the devices as the next one needs them.
     for _ in range(2):
-        told = servers(user, mode).bash(f"python3 -c '{TOUCH}'").splitlines()
-        assert told[-1] == "'' b''"
-        assert sum(line.startswith("refused") for line in told) >= 5
+        printed = servers(user, mode).bash(f"python3 -c '{TOUCH}'").splitlines()
+        assert printed[-1] == "'' b''"
+        assert sum(line.startswith("refused") for line in printed) >= 5
     assert [os.stat(device) for device in devices] == before

@@ -175,7 +175,7 @@ def test_no_tool_is_loaded_from_the_workspace(at: Scene, _id: str) -> None:
     assert not (at.root / "loaded").exists()
 
 
-# --- walls that are missing, or fall -----------------------------------------------------------------------
+# --- layers that are missing, or fail ---------------------------------------------------------------------
 
 
 @contextmanager
@@ -212,7 +212,7 @@ def overwrite(program: Path, content: bytes) -> None:
 @pytest.mark.parametrize("_id", [pytest.param("", id="MODE09")])
 def test_bubblewrap_that_breaks_after_the_start_means_no_commands(at: Scene, mode: str, _id: str) -> None:
     with own_bubblewrap(at) as (copy, around), serving(at, mode, around=around) as server:
-        assert "walled" in server.bash("echo walled")
+        assert "sandboxed" in server.bash("echo sandboxed")
         overwrite(copy, b'#!/bin/sh\nwhile [ "$1" != -- ] && [ $# -gt 1 ]; do shift; done; exit 1\n')
         before = at.seen()
         said = server.call("bash", command="echo bare; echo x > f")
@@ -264,16 +264,16 @@ def test_without_user_namespaces_no_command_may_write(user: str, _id: str) -> No
 
 
 @pytest.mark.parametrize("mode", CONFINED)
-def test_required_walls_that_are_missing_stop_the_start(at: Scene, mode: str) -> None:
+def test_a_required_sandbox_that_is_missing_stops_the_start(at: Scene, mode: str) -> None:
     if mode == WORKSPACE_WRITE:
         assert "--sandbox required" in refused(at, mode, "--sandbox", "required", around=NO_NAMESPACES)
     with serving(at, mode, "--sandbox", "required") as server:
-        assert "walled" in server.bash("echo walled")
+        assert "sandboxed" in server.bash("echo sandboxed")
 
 
 @pytest.mark.parametrize("_id", [pytest.param("", id="MODE13")])
 @pytest.mark.parametrize("mode", CONFINED)
-def test_a_background_command_keeps_the_walls_it_was_started_in(at: Scene, mode: str, _id: str) -> None:
+def test_a_background_command_keeps_the_sandbox_it_was_started_in(at: Scene, mode: str, _id: str) -> None:
     with serving(at, mode) as server:
         before = at.around()
         late = f"echo x > {at.outside}/late; echo x > .git/late; find ~ -delete; echo tried"

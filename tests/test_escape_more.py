@@ -1,6 +1,6 @@
 """No spelling, link, special file or race lets a listing, a new folder, or files changed together out.
 
-Every case runs with each engine that opens paths, and beside a control that must succeed.
+Every case runs with each engine that opens paths, and next to a control that must succeed.
 """
 
 from collections.abc import Sequence

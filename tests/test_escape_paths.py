@@ -1,6 +1,6 @@
 """No spelling, link, special file or race lets a file tool out of the workspace.
 
-Every case runs with each engine that opens paths, and beside a control that must succeed, so that nothing is
+Every case runs with each engine that opens paths, and next to a control that must succeed, so that nothing is
 refused merely because everything is.
 """
 
@@ -38,7 +38,7 @@ Refusal = type[ToolError]
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """`ws` is the root; `ws-evil` and `outside` lie beside it and must never be reached."""
+    """`ws` is the root; `ws-evil` and `outside` are its siblings and must never be reached."""
 
     base: Path
     resolver: PathResolver
@@ -632,7 +632,7 @@ async def test_a_writer_killed_at_any_moment_leaves_the_old_or_the_new_content(
 
 @pytest.mark.parametrize("_id", [pytest.param("", id="RACE09-sweep")])
 async def test_a_write_leaves_temporary_files_alone_that_are_not_its_own(scene: Scene, _id: str) -> None:
-    """Those of killed servers are removed by their record, see `test_left_behind.py`."""
+    """Those of killed servers are removed by their record, see `test_startup_cleanup.py`."""
     old = scene.ws / f".mcp-toolserver-{'1' * 32}.tmp"
     fresh = scene.ws / f".mcp-toolserver-{'2' * 32}.tmp"
     for path in (old, fresh):

@@ -50,7 +50,7 @@ class Case:
     script: str
     harms: str
     reported: bool = False
-    """A new protected name: in workspace-write it can be made, and is gone and told of when the call ends."""
+    """A new protected name: in workspace-write it can be made; it is gone and reported when the call ends."""
 
 
 def new(harms: str, script: str) -> Case:
@@ -201,7 +201,7 @@ WORK = {
 
 @pytest.mark.parametrize("script", [pytest.param(script, id=name) for name, script in WORK.items()])
 @pytest.mark.parametrize("user", BY_USER)
-def test_work_in_the_workspace_goes_on_as_without_walls(
+def test_work_in_the_workspace_goes_on_as_without_a_sandbox(
     servers: Callable[[str, str], Server], user: str, script: str
 ) -> None:
     assert servers(user, WORKSPACE_WRITE).bash(script) == servers(user, FULL).bash(script)

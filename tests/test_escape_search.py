@@ -28,7 +28,7 @@ def started() -> Generator[Broker]:
 
 @dataclass(frozen=True)
 class Scene:
-    """A workspace, what lies beside it, and the tools."""
+    """A workspace, its siblings, and the tools."""
 
     root: Path
     at: Dispatcher

@@ -299,14 +299,14 @@ def pairs() -> Generator[dict[str, tuple[Server, Server]]]:
 
 @pytest.mark.parametrize("script", [pytest.param(script, id=name) for name, script in HONEST.items()])
 @pytest.mark.parametrize("user", BY_USER)
-def test_an_honest_command_says_the_same_behind_the_walls(
+def test_an_honest_command_says_the_same_in_the_sandbox(
     pairs: dict[str, tuple[Server, Server]], user: str, script: str
 ) -> None:
     confined, unconfined = pairs[user]
     assert confined.bash(script) == unconfined.bash(script)
 
 
-def test_the_walls_leave_no_mark_on_the_scene(confined: dict[str, Server]) -> None:
+def test_the_sandbox_leaves_no_mark_on_the_scene(confined: dict[str, Server]) -> None:
     for server in confined.values():
         before = snapshot(server.scene.base, without=[server.scene.state])
         for script in HONEST.values():

@@ -195,14 +195,14 @@ def test_an_optional_argument_sent_as_zero_or_empty_counts_as_not_sent(entry: En
 
 
 @every_tool
-def test_its_permission_and_kind_are_told_in_meta(entry: Entry) -> None:
+def test_its_permission_and_kind_are_reported_in_meta(entry: Entry) -> None:
     assert wire(entry)["_meta"] == {
         "mcp-toolserver/tool": {"permission": entry.spec.permission.flag, "kind": entry.spec.kind}
     }
 
 
 @every_tool
-def test_its_snapshot_is_what_clients_are_told(entry: Entry, update: bool) -> None:
+def test_its_snapshot_is_what_clients_see(entry: Entry, update: bool) -> None:
     path = SNAPSHOTS / f"{entry.spec.name}.json"
     if update:
         path.write_text(snapshot(entry), encoding="utf-8")

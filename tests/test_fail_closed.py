@@ -335,11 +335,13 @@ def test_a_protected_path_that_is_a_link_stops_the_start(name: str, scene: Scene
 
 @pytest.mark.parametrize("flags", [("--sandbox", "off")])
 @pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE])
-def test_no_walls_can_be_asked_for_in_a_confined_mode(mode: str, flags: Sequence[str], scene: Scene) -> None:
+def test_a_confined_mode_cannot_be_asked_to_run_without_a_sandbox(
+    mode: str, flags: Sequence[str], scene: Scene
+) -> None:
     refused(run(scene, *flags, mode=mode), "--sandbox off")
 
 
-def test_walls_cannot_be_required_where_there_are_none(scene: Scene) -> None:
+def test_a_sandbox_cannot_be_required_where_there_is_none(scene: Scene) -> None:
     refused(run(scene, "--sandbox", "required", mode=FULL), "--sandbox required")
     assert run(scene, "--sandbox", "off", mode=FULL).returncode == 0
 
@@ -392,7 +394,7 @@ def test_a_layer_that_breaks_later_refuses_the_call_and_runs_nothing(
         if broken is not None:
             put(program.file, f"#!/bin/sh\n{broken}\n").chmod(0o755)
         harm = f"echo ran; echo x > {scene.outside}/kept; echo x > new"
-        # Walls that stood before hold as well as any; they do for one more command.
+        # A sandbox that was set up before works for one more command.
         server.call("bash", command=harm.removesuffix("; echo x > new"))
         for _ in range(2):
             said = server.call("bash", command=harm)

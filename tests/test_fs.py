@@ -178,7 +178,7 @@ def test_every_engine_knows_the_own_name_of_an_object(ws: Path, resolver: PathRe
         os.close(top)
 
 
-def test_opening_beneath_a_folder_leaves_no_descriptor_behind(ws: Path, resolver: PathResolver) -> None:
+def test_opening_below_a_folder_leaves_no_descriptor_behind(ws: Path, resolver: PathResolver) -> None:
     (ws / "out").symlink_to("..")
     (ws / "link").symlink_to("src")
     workspace = Workspace([str(ws)], resolver=resolver)

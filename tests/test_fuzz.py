@@ -28,7 +28,7 @@ def test_nothing_random_gets_out(mode: str, user: str) -> None:
     assert tally.refused > 60
 
 
-def test_the_fuzzer_refuses_to_start_without_walls() -> None:
+def test_the_fuzzer_refuses_to_start_without_a_sandbox() -> None:
     with (
         ground(USERS[0], SEED) as at,
         serving(at.scene, FULL) as server,
@@ -47,7 +47,7 @@ def made(at: Ground) -> list[str]:
     return [path(chance, at) for _ in range(200)] + [command(chance, at) for _ in range(200)]
 
 
-def test_every_command_stays_in_the_scene_should_the_walls_have_a_hole() -> None:
+def test_every_command_stays_in_the_scene_should_the_sandbox_have_a_hole() -> None:
     with ground(USERS[0], SEED) as at:
         chance = random.Random(SEED)
         for script in (command(chance, at) for _ in range(500)):

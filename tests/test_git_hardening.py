@@ -400,7 +400,7 @@ async def test_a_repository_of_somebody_else_is_not_read(lair: Lair) -> None:
             await ask("status")
 
 
-async def test_where_there_is_no_repository_one_is_told(lair: Lair) -> None:
+async def test_where_there_is_no_repository_the_error_says_so(lair: Lair) -> None:
     empty = lair.folder / "empty"
     empty.mkdir()
     async with asking(lair) as ask:
@@ -735,7 +735,7 @@ async def test_a_long_answer_is_cut(lair: Lair) -> None:
         pytest.param(f"kill -{signal.SIGKILL} $$", NotFound, id="killed"),
     ],
 )
-async def test_a_git_that_does_not_answer_is_told(lair: Lair, body: str, error: type[ToolError]) -> None:
+async def test_a_git_that_does_not_answer_is_reported(lair: Lair, body: str, error: type[ToolError]) -> None:
     broken = lair.folder / "git"
     broken.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
     broken.chmod(0o755)
@@ -744,7 +744,7 @@ async def test_a_git_that_does_not_answer_is_told(lair: Lair, body: str, error: 
             await ask("status", timeout=0.5)
 
 
-async def test_a_git_that_is_gone_is_told(lair: Lair) -> None:
+async def test_a_git_that_is_gone_is_reported(lair: Lair) -> None:
     async with asking(lair, program=str(lair.folder / "no-git")) as ask:
         with pytest.raises(Unavailable):
             await ask("status")

@@ -21,7 +21,7 @@ from mcp_toolserver.runtime.processes.launcher import Running
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from tests.hostile_git import GIT, Lair
 from tests.processes import FULL, PATIENCE, broker
-from tests.repositories import desk, git_broker
+from tests.repositories import git_broker, git_tools
 
 TOOLS = (
     ("git_status", {}),
@@ -54,8 +54,8 @@ async def test_a_repository_that_begins_above_the_root_is_refused(
 ) -> None:
     lair.write("deep/file.txt", "x\n")
     lair.commit()
-    assert (await desk(lair, started).ask(tool, **arguments)).error is None
-    result = await desk(lair, started, roots=[lair.repository / "deep"]).ask(tool, **arguments)
+    assert (await git_tools(lair, started).ask(tool, **arguments)).error is None
+    result = await git_tools(lair, started, roots=[lair.repository / "deep"]).ask(tool, **arguments)
     assert result.error == "denied"
     assert f"--root {lair.repository}" in result.text
 
@@ -66,10 +66,10 @@ async def test_a_repository_kept_outside_is_refused(
 ) -> None:
     linked = lair.folder / "linked"
     lair.git("worktree", "add", "-q", str(linked))
-    result = await desk(lair, started, roots=[linked]).ask(tool, **arguments)
+    result = await git_tools(lair, started, roots=[linked]).ask(tool, **arguments)
     assert result.error == "denied"
     assert str(lair.repository) in result.text
-    both = desk(lair, started, roots=[linked, lair.repository])
+    both = git_tools(lair, started, roots=[linked, lair.repository])
     assert (await both.ask(tool, **arguments)).error is None
 
 
@@ -77,12 +77,12 @@ async def test_a_git_folder_that_is_a_link_out_of_the_root_is_refused(lair: Lair
     (lair.repository / ".git").rename(lair.folder / "elsewhere")
     (lair.repository / ".git").symlink_to(lair.folder / "elsewhere")
     assert lair.naive("status").returncode == 0
-    assert (await desk(lair, started).ask("git_status")).error == "denied"
+    assert (await git_tools(lair, started).ask("git_status")).error == "denied"
 
 
 async def test_a_linked_work_tree_inside_the_root_is_read(lair: Lair, started: Broker) -> None:
     lair.git("worktree", "add", "-q", str(lair.repository / "trees/side"))
-    at = desk(lair, started)
+    at = git_tools(lair, started)
     assert (await at.text("git_status", path="trees/side")).startswith("## side\n")
     lair.write("trees/side/new", "x\n")
     assert "?? trees/side/new" in await at.text("git_status", path="trees/side")
@@ -97,23 +97,25 @@ async def test_a_submodule_is_left_alone_and_refused(lair: Lair, started: Broker
     lair.git("config", "core.fsmonitor", str(lair.evil), cwd=lair.repository / "module")
     lair.naive("status")
     assert lair.ran()
-    at = desk(lair, started)
+    at = git_tools(lair, started)
     assert await at.text("git_status") == "## main\n[nothing to commit]"
     assert (await at.ask("git_status", path="module")).error == "denied"
     assert not lair.ran()
 
 
-async def test_where_there_is_no_repository_it_is_told(lair: Lair, started: Broker) -> None:
-    assert (await desk(lair, started, roots=[lair.folder / "home"]).ask("git_status")).error == "not_found"
+async def test_where_there_is_no_repository_the_result_says_so(lair: Lair, started: Broker) -> None:
+    assert (
+        await git_tools(lair, started, roots=[lair.folder / "home"]).ask("git_status")
+    ).error == "not_found"
 
 
 async def test_a_hidden_git_folder_is_not_read(lair: Lair, started: Broker) -> None:
-    assert (await desk(lair, started, hides=[".git/**"]).ask("git_log")).error == "denied"
-    assert (await desk(lair, started, hides=["other/**"]).ask("git_log")).error is None
+    assert (await git_tools(lair, started, hides=[".git/**"]).ask("git_log")).error == "denied"
+    assert (await git_tools(lair, started, hides=["other/**"]).ask("git_log")).error is None
 
 
 async def test_a_client_s_narrower_folders_hold(lair: Lair, started: Broker) -> None:
-    at = desk(lair, started, roots=[lair.folder])
+    at = git_tools(lair, started, roots=[lair.folder])
     narrow = at.at.host.restricted_to(ClientFolders(paths=(str(lair.repository / "deep"),)))
     assert (await at.ask("git_log", path="repository")).error is None
     narrowed = type(at)(lair=lair, at=type(at.at)(**{**vars(at.at), "host": narrow}))
@@ -131,7 +133,7 @@ async def test_objects_of_another_repository_are_read_where_git_may_read(lair: L
     lair.git("add", ".", cwd=other)
     lair.git("commit", "-qm", "of another", cwd=other)
     head = lair.git("rev-parse", "HEAD", cwd=other).strip()
-    at = desk(lair, started)
+    at = git_tools(lair, started)
     assert (await at.ask("git_show", commit=head)).error == "invalid_input"
     lair.write(".git/objects/info/alternates", f"{other}/.git/objects\n")
     assert "+borrowed" in await at.text("git_show", commit=head)
@@ -143,10 +145,10 @@ async def test_a_configuration_that_is_too_long_to_look_through_is_refused(
     with (lair.repository / ".git/config").open("a", encoding="utf-8") as config:
         config.write("[long]\n" + f"name = {'x' * 1000}\n" * (MAX_LISTING // 1000 + 1))
     assert lair.naive("status").returncode == 0
-    assert (await desk(lair, started).ask("git_status")).error == "denied"
+    assert (await git_tools(lair, started).ask("git_status")).error == "denied"
 
 
-async def test_git_that_uses_too_much_is_ended_and_told(lair: Lair) -> None:
+async def test_git_that_uses_too_much_is_ended_and_reported(lair: Lair) -> None:
     greedy = lair.folder / "git"
     greedy.write_text("#!/bin/sh\nfor i in 1 2 3 4 5 6 7 8; do sleep 60 & done; wait\n", encoding="utf-8")
     greedy.chmod(0o755)
@@ -304,7 +306,7 @@ async def test_a_folder_for_configuration_planted_later_is_seen(lair: Lair) -> N
 
 
 async def test_a_repository_that_breaks_does_not_lead_to_the_one_above(lair: Lair) -> None:
-    """Nothing that is looked at changes. Git notices, and being told which repository it is, stops there."""
+    """Nothing that is looked at changes. Git notices, and stops at the repository that it is given."""
     lair.found(lair.repository / "nested")
     nested = lair.repository / "nested"
     lair.write(".gitattributes", "*.txt filter=odd\n")

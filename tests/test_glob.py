@@ -293,7 +293,5 @@ def test_a_search_starts_from_what_is_plain_text(pattern: str, found: tuple[str,
         pytest.param("/", "/", "./", id="all"),
     ],
 )
-def test_an_absolute_pattern_is_a_folder_and_a_pattern_beneath_it(
-    pattern: str, folder: str, rest: str
-) -> None:
+def test_an_absolute_pattern_is_a_folder_and_a_pattern_below_it(pattern: str, folder: str, rest: str) -> None:
     assert rooted(pattern) == (folder, rest)

@@ -151,10 +151,10 @@ print(
         pytest.param("link", ["read", "list"], id="a-link-is-followed"),
         pytest.param("listed", ["read", "list"], id="a-listed-path"),
         pytest.param("file", ["write-single"], id="a-file-has-no-rights-of-a-folder"),
-        pytest.param("missing", ["read", "list", "/nowhere/at/all"], id="what-is-missing-is-told"),
+        pytest.param("missing", ["read", "list", "/nowhere/at/all"], id="what-is-missing-is-returned"),
     ],
 )
-def test_a_place_is_all_that_lies_beneath_it(rules: str, works: list[str]) -> None:
+def test_a_rule_for_a_folder_covers_all_below_it(rules: str, works: list[str]) -> None:
     assert python(PLACES, rules).split() == works
 
 

@@ -353,7 +353,7 @@ class Reason(Exception):
     [
         pytest.param(Reason("secret"), "Reason", "internal", id="exception"),
         pytest.param(SystemExit(3), "RuntimeError", "internal", id="exit"),
-        pytest.param(InvalidInput("choose another"), "choose another", "invalid_input", id="told"),
+        pytest.param(InvalidInput("choose another"), "choose another", "invalid_input", id="own text"),
     ],
 )
 async def test_what_a_function_raises_becomes_a_result(
@@ -373,7 +373,7 @@ async def test_what_a_function_raises_becomes_a_result(
     [("a", "a"), (None, ""), ([1], "[1]"), (City(city_name="Rome"), '{"city_name":"Rome","days":1}')],
     ids=repr,
 )
-async def test_an_output_is_told_as_text_or_json(output: object, text: str, tmp_path: Path) -> None:
+async def test_an_output_is_reported_as_text_or_json(output: object, text: str, tmp_path: Path) -> None:
     tool = searching(execute=lambda payload, context: output)
     assert (await call(served(tmp_path, tool), "search_code", pattern="x")).text == text
 
@@ -450,7 +450,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await anyio.sleep(0.001)
 
 
-async def test_calls_that_are_not_safe_beside_others_take_turns(tmp_path: Path) -> None:
+async def test_calls_that_are_not_safe_in_parallel_take_turns(tmp_path: Path) -> None:
     meeting = Meeting()
     server = meeting.tools(tmp_path, safe=False)
     async with anyio.create_task_group() as tasks:
@@ -462,7 +462,7 @@ async def test_calls_that_are_not_safe_beside_others_take_turns(tmp_path: Path) 
     assert meeting.there == 2
 
 
-async def test_calls_that_are_safe_beside_others_run_beside_them(tmp_path: Path) -> None:
+async def test_calls_that_are_safe_in_parallel_run_in_parallel(tmp_path: Path) -> None:
     meeting = Meeting()
     server = meeting.tools(tmp_path, safe=True)
     async with anyio.create_task_group() as tasks:
@@ -519,9 +519,9 @@ def test_every_form_tells_what_its_reader_expects() -> None:
         {"name": "search_code", "kind": "other"},
         {"name": "read_lines", "kind": "other"},
     ]
-    told = registry.to_mcp_tools()[0]
-    assert told["inputSchema"] == {**PATTERN, "additionalProperties": False}
-    assert told["annotations"] == {
+    listed = registry.to_mcp_tools()[0]
+    assert listed["inputSchema"] == {**PATTERN, "additionalProperties": False}
+    assert listed["annotations"] == {
         "readOnlyHint": True,
         "destructiveHint": False,
         "idempotentHint": True,
@@ -531,8 +531,8 @@ def test_every_form_tells_what_its_reader_expects() -> None:
 
 def test_what_a_tool_says_of_itself_becomes_its_hints() -> None:
     tool = made(permission="workspace-write", is_destructive=False, is_idempotent=True)
-    (told,) = ToolRegistry().register(tool).to_mcp_tools()
-    assert told["annotations"] == {
+    (listed,) = ToolRegistry().register(tool).to_mcp_tools()
+    assert listed["annotations"] == {
         "readOnlyHint": False,
         "destructiveHint": False,
         "idempotentHint": True,

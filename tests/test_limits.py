@@ -9,7 +9,7 @@ from mcp_toolserver.text.lines.truncate import head_bytes, tail_bytes
 from mcp_toolserver.tool_spec import Output
 
 
-class Shelf:
+class StoredTexts:
     """Keeps what it is given."""
 
     def __init__(self) -> None:
@@ -37,9 +37,9 @@ def test_a_tail_is_the_longest_end_within_the_limit(text: str, limit: int) -> No
 
 
 async def test_text_exactly_at_the_limit_is_not_cut() -> None:
-    shelf = Shelf()
-    downgrade = await fit(Output("é" * 50), 100, shelf)
-    assert (downgrade.text, downgrade.truncated, downgrade.saved_output, shelf.kept) == (
+    saver = StoredTexts()
+    fitted = await fit(Output("é" * 50), 100, saver)
+    assert (fitted.text, fitted.truncated, fitted.saved_output, saver.kept) == (
         "é" * 50,
         False,
         None,
@@ -48,19 +48,19 @@ async def test_text_exactly_at_the_limit_is_not_cut() -> None:
 
 
 async def test_one_byte_more_is_cut_and_kept_whole() -> None:
-    shelf = Shelf()
-    downgrade = await fit(Output("é" * 50 + "x"), 100, shelf)
-    assert downgrade.text.startswith("é" * 50 + "\n[1 more bytes were cut")
-    assert "/state/h.txt" in downgrade.text
-    assert downgrade.truncated
-    assert shelf.kept == ["é" * 50 + "x"]
+    saver = StoredTexts()
+    fitted = await fit(Output("é" * 50 + "x"), 100, saver)
+    assert fitted.text.startswith("é" * 50 + "\n[1 more bytes were cut")
+    assert "/state/h.txt" in fitted.text
+    assert fitted.truncated
+    assert saver.kept == ["é" * 50 + "x"]
 
 
 async def test_what_the_tool_itself_kept_is_not_kept_twice() -> None:
-    shelf = Shelf()
+    saver = StoredTexts()
     own = SavedOutput(handle="own", path="/state/own.txt", size=300)
-    downgrade = await fit(Output("x" * 200, saved_output=own), 100, shelf)
-    assert (downgrade.saved_output, shelf.kept) == (own, [])
+    fitted = await fit(Output("x" * 200, saved_output=own), 100, saver)
+    assert (fitted.saved_output, saver.kept) == (own, [])
 
 
 class Full:
@@ -71,14 +71,14 @@ class Full:
 
 
 async def test_what_cannot_be_saved_is_cut_all_the_same_and_the_reason_is_given() -> None:
-    downgrade = await fit(Output("x" * 120), 100, Full())
+    fitted = await fit(Output("x" * 120), 100, Full())
     assert (
-        downgrade.text
+        fitted.text
         == "x" * 100 + "\n[20 more bytes were cut and could not be saved, because the disk is full]"
     )
-    assert (downgrade.truncated, downgrade.saved_output) == (True, None)
+    assert (fitted.truncated, fitted.saved_output) == (True, None)
 
 
 async def test_a_tool_that_cut_its_own_text_stays_marked() -> None:
-    downgrade = await fit(Output("short", truncated=True), 100, Shelf())
-    assert (downgrade.text, downgrade.truncated) == ("short", True)
+    fitted = await fit(Output("short", truncated=True), 100, StoredTexts())
+    assert (fitted.text, fitted.truncated) == ("short", True)

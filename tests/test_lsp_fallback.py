@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from tests.languages import Desk, desk, language_broker
+from tests.languages import LspTool, language_broker, lsp_tool
 from tests.workbench import Person
 
 PYTHON = '''\
@@ -59,8 +59,8 @@ def starting() -> Generator[Broker]:
 
 
 @pytest.fixture
-async def at(tmp_path: Path, starting: Broker) -> AsyncGenerator[Desk]:
-    async with desk(tmp_path, starting, places=(), hides=lambda names: "hidden.py" in names) as made:
+async def at(tmp_path: Path, starting: Broker) -> AsyncGenerator[LspTool]:
+    async with lsp_tool(tmp_path, starting, places=(), hides=lambda names: "hidden.py" in names) as made:
         for name, text in FILES.items():
             made.put(name, text)
         yield made
@@ -126,9 +126,9 @@ async def at(tmp_path: Path, starting: Broker) -> AsyncGenerator[Desk]:
     ],
 )  # fmt: skip
 async def test_a_search_answers_and_says_so(
-    at: Desk, operation: str, path: str, more: dict[str, Any], lines: list[str]
+    at: LspTool, operation: str, path: str, more: dict[str, Any], lines: list[str]
 ) -> None:
-    text = await at.told(operation, path, **more)
+    text = await at.text(operation, path, **more)
     *found, last = text.splitlines()
     assert [line for line in found if line[:1] != "["] == lines
     assert last.startswith(
@@ -136,16 +136,16 @@ async def test_a_search_answers_and_says_so(
     )
 
 
-async def test_names_are_searched_as_they_are(at: Desk) -> None:
+async def test_names_are_searched_as_they_are(at: LspTool) -> None:
     at.put("b.py", "x = 'do.bled'\n")
     assert await at.places("goToDefinition", "b.py", query="do.bled") == ["No definitions found."]
 
 
-async def test_a_hover_without_a_definition_says_so(at: Desk) -> None:
+async def test_a_hover_without_a_definition_says_so(at: LspTool) -> None:
     assert await at.places("hover", "b.py", query="print") == ["No words on this found."]
 
 
-async def test_long_answers_are_cut(at: Desk) -> None:
+async def test_long_answers_are_cut(at: LspTool) -> None:
     at.put("b.py", "doubled\n" * 100)
     text = (await at.ask("findReferences", "a.py", query="doubled")).text
     assert "[50 of 103 references; 53 more; grep_search lists all]" in text
@@ -169,17 +169,17 @@ async def test_long_answers_are_cut(at: Desk) -> None:
     ],
 )  # fmt: skip
 async def test_what_a_search_cannot_know_is_an_error(
-    at: Desk, operation: str, path: str, more: dict[str, Any], kind: str, words: str
+    at: LspTool, operation: str, path: str, more: dict[str, Any], kind: str, words: str
 ) -> None:
     result = await at.ask(operation, path, **more)
     assert result.error == kind
     assert words in result.text
 
 
-async def test_without_walls_no_server_is_started(tmp_path: Path, starting: Broker) -> None:
-    async with desk(tmp_path, starting, served=False) as at:
+async def test_without_a_sandbox_no_server_is_started(tmp_path: Path, starting: Broker) -> None:
+    async with lsp_tool(tmp_path, starting, served=False) as at:
         at.put("a.py", FILES["a.py"])
-        text = await at.told("goToDefinition", "a.py", query="doubled")
+        text = await at.text("goToDefinition", "a.py", query="doubled")
         assert "a.py:6:5: def doubled(x):" in text
         assert "In this mode language servers run only in a sandbox" in text
         assert at.started == []
@@ -188,7 +188,7 @@ async def test_without_walls_no_server_is_started(tmp_path: Path, starting: Brok
 async def test_without_a_search_either_only_the_file_itself_is_known(
     tmp_path: Path, starting: Broker
 ) -> None:
-    async with desk(tmp_path, starting, places=(), searched=False) as at:
+    async with lsp_tool(tmp_path, starting, places=(), searched=False) as at:
         at.put("a.py", FILES["a.py"])
         assert len(await at.places("documentSymbol", "a.py")) == 4
         for operation, path in (("goToDefinition", "a.py"), ("workspaceSymbol", ".")):
@@ -197,9 +197,9 @@ async def test_without_a_search_either_only_the_file_itself_is_known(
             assert "the fallback, is unavailable too" in result.text
 
 
-async def test_a_folder_without_a_known_language_has_no_server(at: Desk) -> None:
+async def test_a_folder_without_a_known_language_has_no_server(at: LspTool) -> None:
     at.put("odd/x.odd", "function found\n")
-    text = await at.told("workspaceSymbol", "odd", query="found")
+    text = await at.text("workspaceSymbol", "odd", query="found")
     assert "No language server is installed for the files in 'odd'." in text
 
 
@@ -210,15 +210,15 @@ async def test_without_the_extra_the_search_says_what_to_install(
         if name.endswith((".requests", ".responses")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "lsprotocol", None)
-    async with desk(tmp_path, starting) as at:
+    async with lsp_tool(tmp_path, starting) as at:
         at.put("a.py", FILES["a.py"])
-        text = await at.told("goToDefinition", "a.py", query="doubled")
+        text = await at.text("goToDefinition", "a.py", query="doubled")
         assert "a.py:6:5: def doubled(x):" in text
         assert "can install mcp-toolserver[lsp]" in text
         assert at.started == []
 
 
-async def test_a_client_finds_only_what_lies_in_its_folders(at: Desk) -> None:
+async def test_a_client_finds_only_what_lies_in_its_folders(at: LspTool) -> None:
     at.put("other/g.py", "def doubled(): ...\n")
     narrow = Person(works_in=[str(at.root / "sub"), str(at.root / "other")])
     asked = {"operation": "findReferences", "path": str(at.root / "other/g.py"), "query": "doubled"}

@@ -61,9 +61,9 @@ def definition(server: Server) -> str:
 
 def hints(server: Server) -> tuple[str, bool, bool]:
     """What a call needs, whether it only reads, and whether it reaches further than this machine."""
-    told = server.tools()["LSP"]
-    permission = told["_meta"]["mcp-toolserver/tool"]["permission"]
-    return permission, told["annotations"]["readOnlyHint"], told["annotations"]["openWorldHint"]
+    listed = server.tools()["LSP"]
+    permission = listed["_meta"]["mcp-toolserver/tool"]["permission"]
+    return permission, listed["annotations"]["readOnlyHint"], listed["annotations"]["openWorldHint"]
 
 
 ANSWER = "code/a.c:1:5: int doubled(int x) { return 2 * x; }\n[1 definition, says clangd]"
@@ -96,17 +96,17 @@ def test_where_a_language_server_may_write_the_tool_does_not_claim_to_read_only(
 
 
 @pytest.mark.parametrize(
-    ("mode", "flags", "told"),
+    ("mode", "flags", "expected"),
     [
         pytest.param(FULL, (), (FULL, False, True), id="without a sandbox"),
         pytest.param(READ_ONLY, ("--network", "commands"), (READ_ONLY, False, True), id="with a network"),
     ],
 )
 def test_where_a_language_server_reaches_further_the_tool_says_so(
-    mode: str, flags: tuple[str, ...], told: tuple[str, bool, bool], anywhere: Scene
+    mode: str, flags: tuple[str, ...], expected: tuple[str, bool, bool], anywhere: Scene
 ) -> None:
     with serving(anywhere, mode, *flags) as server:
-        assert hints(server) == told
+        assert hints(server) == expected
 
 
 def test_where_no_command_can_be_confined_a_search_answers_and_only_reads(anywhere: Scene) -> None:

@@ -253,7 +253,7 @@ def _open(path: CanonicalPath) -> int:
     return os.open(path, os.O_RDONLY)
 
 
-def test_programs_are_looked_for_beside_us_and_on_the_path(tmp_path: Path) -> None:
+def test_programs_are_looked_for_in_our_bin_folder_and_on_the_path(tmp_path: Path) -> None:
     where = search_folders(("relative", str(tmp_path), ""))
     assert where[-1] == str(tmp_path)
     assert "relative" not in where

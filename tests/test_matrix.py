@@ -29,13 +29,13 @@ pytestmark = [
 
 @dataclass
 class User:
-    """Answers whatever is asked with blue, and remembers what it was, and what was told."""
+    """Answers whatever is asked with blue, and remembers the questions and the notifications."""
 
     asked: list[str] = field(default_factory=list[str])
-    told: list[object] = field(default_factory=list[object])
+    notifications: list[object] = field(default_factory=list[object])
 
     async def hear(self, message: object) -> None:
-        self.told.append(message)
+        self.notifications.append(message)
 
     async def __call__(self, _: Any, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
         self.asked.append(params.message)
@@ -94,10 +94,12 @@ async def tells_of_a_changed_list(client: Client, user: User) -> None:
             with anyio.fail_after(PATIENCE):
                 assert await anext(aiter(events)) == ResourcesListChanged()
         return
-    user.told.clear()
+    user.notifications.clear()
     with anyio.fail_after(PATIENCE):
-        # What is told before the client has opened its stream is told to nobody.
-        while not any(isinstance(message, mcp.ResourceListChangedNotification) for message in user.told):
+        # Nobody gets a notification sent before the client has opened its stream.
+        while not any(
+            isinstance(message, mcp.ResourceListChangedNotification) for message in user.notifications
+        ):
             await change()
             await anyio.sleep(0.01)
 

@@ -17,7 +17,7 @@ from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.text.desktop.notes import below_title
-from tests.desktop import PATH, desk, given, has, stand_ins
+from tests.desktop import PATH, desktop_server, given, has, stand_ins
 from tests.processes import call
 from tests.workshop import granted, names
 
@@ -53,7 +53,7 @@ async def mac(folder: Path, runner: str) -> AsyncGenerator[Dispatcher]:
     real = next(f"{place}/{runner}" for place in PATH if Path(place, runner).exists())
     script = f'exec {real} {NOTEBOOK} {folder}/notes.json "$@"'
     path = stand_ins(folder, {"osascript": script})
-    async with desk(folder, path=path, environ={}, platform="darwin") as server:
+    async with desktop_server(folder, path=path, environ={}, platform="darwin") as server:
         yield server
 
 
@@ -169,10 +169,10 @@ USUAL = {"most": 20, "folder": "", "index": 0, "id": "", "title": "VAT"}
 @asynccontextmanager
 async def saying(folder: Path, answer: Mapping[str, object] | str) -> AsyncGenerator[Dispatcher]:
     """A server on a Mac whose script gives this answer."""
-    told = answer if isinstance(answer, str) else json.dumps(answer)
-    (folder / "answer").write_text(told, encoding="utf-8")
+    reply = answer if isinstance(answer, str) else json.dumps(answer)
+    (folder / "answer").write_text(reply, encoding="utf-8")
     path = stand_ins(folder, {"osascript": f"cat {folder}/answer"})
-    async with desk(folder, path=path, environ={}, platform="darwin") as server:
+    async with desktop_server(folder, path=path, environ={}, platform="darwin") as server:
         yield server
 
 
@@ -253,7 +253,7 @@ async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 async def test_a_notes_that_fails_is_one_that_the_user_may_have_to_allow(tmp_path: Path) -> None:
     path = stand_ins(tmp_path, {"osascript": "echo secret >&2; exit 1"})
-    async with desk(tmp_path, path=path, environ={}, platform="darwin") as server:
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
         result = await call(server, "list_notes")
     assert (result.error, "Automation" in result.text, "secret" in result.text) == (
         "unavailable",
@@ -272,7 +272,7 @@ async def test_what_is_left_out_is_said(tmp_path: Path) -> None:
 
 async def test_notes_that_are_private_are_neither_read_nor_changed(tmp_path: Path) -> None:
     path = stand_ins(tmp_path, {"osascript": ""})
-    async with desk(tmp_path, path=path, environ={}, platform="darwin", private=False) as server:
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin", private=False) as server:
         assert names(server) & TOOLS == {"create_note"}
         attempts: tuple[tuple[str, dict[str, Any]], ...] = (
             ("list_notes", {}),
@@ -286,7 +286,7 @@ async def test_notes_that_are_private_are_neither_read_nor_changed(tmp_path: Pat
 
 async def test_elsewhere_there_are_no_notes_and_that_is_said(tmp_path: Path) -> None:
     path = stand_ins(tmp_path, {"osascript": ""})
-    async with desk(tmp_path, path=path, environ={"DISPLAY": ":0"}) as server:
+    async with desktop_server(tmp_path, path=path, environ={"DISPLAY": ":0"}) as server:
         assert not names(server) & TOOLS
         attempts: tuple[tuple[str, dict[str, Any]], ...] = (
             ("list_notes", {}),
@@ -305,6 +305,6 @@ async def test_changing_a_note_needs_the_right_to_read_it(tmp_path: Path) -> Non
     assert not (tmp_path / "argv").exists()
 
 
-def test_the_title_is_told_once() -> None:
+def test_the_title_is_reported_once() -> None:
     assert below_title("VAT", " VAT \nx\ny") == "x\ny"
     assert below_title("VAT", "other\nx") == "other\nx"

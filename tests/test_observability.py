@@ -114,7 +114,7 @@ async def test_the_client_gets_the_id_back(era: str, tmp_path: Path) -> None:
     assert len((ours.meta or {})["mcp-toolserver/metadata"]["call_id"]) in (16, 49)
 
 
-# --- who is told -----------------------------------------------------------------------------------------
+# --- who gets a record -----------------------------------------------------------------------------------
 
 
 class Full:
@@ -137,26 +137,26 @@ class Late:
         return "withheld"
 
 
-async def test_what_was_not_run_is_told_to_nobody(tmp_path: Path) -> None:
-    told: list[CallRecord] = []
-    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=Full(), observers=(told.append,)))
+async def test_what_was_not_run_is_reported_to_nobody(tmp_path: Path) -> None:
+    records: list[CallRecord] = []
+    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=Full(), observers=(records.append,)))
     result = await at.call("echo", {}, Person())
     assert (result.text, result.error) == ("no room", "unavailable")
-    assert (len(result.call_id), told) == (16, [])
+    assert (len(result.call_id), records) == (16, [])
 
 
-async def test_what_ran_is_told_also_where_its_answer_is_withheld(tmp_path: Path) -> None:
-    told: list[CallRecord] = []
-    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=Late(), observers=(told.append,)))
+async def test_what_ran_is_reported_also_where_its_answer_is_withheld(tmp_path: Path) -> None:
+    records: list[CallRecord] = []
+    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=Late(), observers=(records.append,)))
     assert (await at.call("echo", {}, Person())).text == "withheld"
-    assert [call.tool for call in told] == ["echo"]
+    assert [call.tool for call in records] == ["echo"]
 
 
-async def test_a_call_can_be_told_without_being_kept(tmp_path: Path) -> None:
-    told: list[CallRecord] = []
-    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=None, observers=(told.append,)))
+async def test_a_call_can_be_observed_without_being_recorded(tmp_path: Path) -> None:
+    records: list[CallRecord] = []
+    at = echoing(tmp_path, recorder=CompositeRecorder(recorder=None, observers=(records.append,)))
     assert (await at.call("echo", {}, Person())).error is None
-    assert [call.outcome for call in told] == ["output"]
+    assert [call.outcome for call in records] == ["output"]
 
 
 def failing(_: CallRecord) -> None:
@@ -296,14 +296,14 @@ def test_every_record_is_one_line_of_json() -> None:
     except ValueError:
         record = logging.LogRecord("n", logging.ERROR, "f", 1, "%s\u202e\nfailed", ("it",), sys.exc_info())
     line = JsonLines().format(record)
-    told = json.loads(line)
+    record = json.loads(line)
     assert line.isascii()
     assert "\n" not in line
-    assert (told["level"], told["logger"], told["message"]) == ("error", "n", "it\u202e\nfailed")
-    assert told["exception"].endswith("ValueError: of what\nexactly")
+    assert (record["level"], record["logger"], record["message"]) == ("error", "n", "it\u202e\nfailed")
+    assert record["exception"].endswith("ValueError: of what\nexactly")
 
 
-def test_what_the_operator_is_told_at_start_takes_the_same_form(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_operator_sees_at_start_takes_the_same_form(capsys: pytest.CaptureFixture[str]) -> None:
     say("listening", as_json=False)
     say("listening", as_json=True)
     plain, line = capsys.readouterr().err.splitlines()
@@ -351,10 +351,10 @@ async def lines_of(setup: Setup) -> list[str]:
 async def test_a_server_on_stdio_logs_json_and_no_value(tmp_path: Path) -> None:
     setup = started(tmp_path, "--log-level", "info", "--log-format", "json")
     said = await lines_of(setup)
-    told = [line for line in map(json.loads, said) if line["logger"] == LOGGER]
-    by_outcome = {line["outcome"]: line for line in told}
+    records = [line for line in map(json.loads, said) if line["logger"] == LOGGER]
+    by_outcome = {line["outcome"]: line for line in records}
     assert set(by_outcome) == {"output", "not_found", "invalid_input"}
-    for line in told:
+    for line in records:
         assert set(line) == {
             "time", "level", "logger", "message", "tool", "permission", "verdict", "outcome",
             "duration_ms", "bytes", "call_id", "client",
@@ -363,7 +363,7 @@ async def test_a_server_on_stdio_logs_json_and_no_value(tmp_path: Path) -> None:
     assert SECRET not in "\n".join(said)
 
 
-async def test_a_server_says_nothing_of_calls_unless_it_is_told_to(tmp_path: Path) -> None:
+async def test_a_server_says_nothing_of_calls_unless_it_is_asked_to(tmp_path: Path) -> None:
     assert await lines_of(started(tmp_path)) == []
 
 

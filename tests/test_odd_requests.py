@@ -116,7 +116,7 @@ async def test_an_id_of_the_wrong_type_is_refused_over_sse(value: object, setup:
 
 @pytest.mark.measured
 @pytest.mark.parametrize("files", [False, True], ids=["pipes", "files"])
-def test_a_request_before_the_handshake_is_told_what_is_missing(files: bool, setup: Setup) -> None:
+def test_a_request_before_the_handshake_gets_an_error_that_names_it(files: bool, setup: Setup) -> None:
     messages = [listing("legacy", 1), {**listing("legacy", 2), "method": "nothing/such"}, INITIALIZE]
     answers = {answer["id"]: answer for answer in said_on_stdio(setup, *messages, files=files)}
     assert answers[1]["error"]["code"] == -32600
@@ -125,7 +125,7 @@ def test_a_request_before_the_handshake_is_told_what_is_missing(files: bool, set
     assert "result" in answers[0]
 
 
-def test_a_request_without_a_session_is_told_what_is_missing(url: str) -> None:
+def test_a_request_without_a_session_gets_an_error_that_names_it(url: str) -> None:
     with httpx.Client(timeout=10, trust_env=False, headers=AUTHORIZED) as http:
         answer = http.post(url, json=listing("legacy", 1))
     assert answer.status_code == 400

@@ -1,4 +1,4 @@
-"""A server, and its broker, that may open no more files: what callers are told, and that both go on."""
+"""A server, and its broker, that may open no more files: what callers get, and that both go on."""
 
 import os
 import re
@@ -42,24 +42,24 @@ async def test_a_server_without_descriptors_says_so_and_goes_on_when_there_are_s
 ) -> None:
     async with serving(tmp_path, mode) as (client, server, _):
         assert await bash(client) == "on\n"
-        told: set[str] = set()
+        errors: set[str] = set()
         for free in range(14):
             with few_files(server, free):
-                told.add(await bash(client))
+                errors.add(await bash(client))
             assert await bash(client) == "on\n"
-        assert told > {"on\n"}
-        assert all(TOO_MANY.search(one) for one in told - {"on\n"}), told
+        assert errors > {"on\n"}
+        assert all(TOO_MANY.search(one) for one in errors - {"on\n"}), errors
 
 
 async def test_a_session_that_lacks_descriptors_says_so(tmp_path: Path) -> None:
     async with serving(tmp_path, "danger-full-access") as (client, server, _):
         code = {"language": "shell", "code": "echo on", "session": "new", "end_session": True}
         assert "on\n" in text(await client.call_tool("REPL", code))
-        told: set[str] = set()
+        errors: set[str] = set()
         for free in range(14):
             with few_files(server, free):
-                told.add(text(await client.call_tool("REPL", code)))
-        failed = {one for one in told if not one.startswith("on\n")}
+                errors.add(text(await client.call_tool("REPL", code)))
+        failed = {one for one in errors if not one.startswith("on\n")}
         assert failed
         assert all(TOO_MANY.search(one) for one in failed), failed
 

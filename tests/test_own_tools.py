@@ -116,7 +116,7 @@ def test_a_file_inside_a_root_is_refused_also_by_a_link_in_or_out(tmp_path: Path
     assert load(["--config", config, "--root", str(root)], {}).settings.tool_files == (outside,)
 
 
-def test_walls_around_commands_make_no_tool_of_ones_own_cheaper(tmp_path: Path) -> None:
+def test_a_sandbox_for_commands_lowers_no_permission_of_own_tools(tmp_path: Path) -> None:
     native = NATIVE.replace("FS_READ", "PROCESS").replace("READ_ONLY", "DANGER_FULL_ACCESS")
     (entry,) = load_custom_tools([written(tmp_path, native)], (), ())
     assert level(entry.spec, {Capability.PROCESS: Permission.READ_ONLY}) is Permission.DANGER_FULL_ACCESS
@@ -274,7 +274,7 @@ async def test_a_name_that_the_server_has_stops_the_start(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("network", "reaches"), [("fetch", True), ("none", False)])
-async def test_its_code_is_told_to_reach_out_exactly_where_the_server_can(
+async def test_its_code_is_said_to_reach_out_exactly_where_the_server_can(
     network: str, reaches: bool, tmp_path: Path
 ) -> None:
     async with connected(setup(tmp_path, "read-only", SHOUT, "--network", network)) as client:

@@ -126,7 +126,7 @@ def test_a_line_longer_than_a_page_is_cut_between_characters(line: str, room: in
         pytest.param(b"\xff\xfea\0\r\0\n\0", "CRLF", id="utf-16"),
     ],
 )
-def test_line_endings_are_told(content: bytes, endings: str) -> None:
+def test_line_endings_are_reported(content: bytes, endings: str) -> None:
     assert of(content).line_endings == endings
 
 

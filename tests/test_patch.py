@@ -1,4 +1,4 @@
-"""Reading patches and applying them to texts, besides what git and patch make of them."""
+"""Reading patches and applying them to texts, compared with git and patch."""
 
 import shutil
 import subprocess
@@ -275,7 +275,7 @@ def _at(repository: Path, commit: str, path: str) -> bytes | None:
         pytest.param("x", None, id="one"),
     ],
 )
-def test_the_names_that_git_puts_in_its_header_are_told_apart(
+def test_the_names_that_git_puts_in_its_header_are_distinguished(
     text: str, names: tuple[str, str] | None
 ) -> None:
     assert git_names(text) == names
@@ -404,7 +404,7 @@ def test_lines_before_it_choose_among_several_places() -> None:
     assert "several times" in refusal(text, envelope("*** Update File: f", "@@ def f():", *body))
 
 
-def test_context_at_its_ends_may_be_out_of_date_and_it_is_told() -> None:
+def test_context_at_its_ends_may_be_out_of_date_and_it_is_reported() -> None:
     body = "@@ -3,7 +3,7 @@\n OLD 3\n line 4\n line 5\n-line 6\n+six\n line 7\n line 8\n OLD 9\n"
     made = applied(TEXT, HEAD + body)
     assert made.content == TEXT.replace("line 6\n", "six\n")
@@ -428,7 +428,7 @@ def test_context_alone_is_not_left_out_when_nothing_would_be_left() -> None:
     refusal(TEXT, HEAD + "@@ -30,2 +30,3 @@\n x\n+new\n y\n")
 
 
-def test_white_space_at_line_ends_may_differ_and_it_is_told() -> None:
+def test_white_space_at_line_ends_may_differ_and_it_is_reported() -> None:
     made = applied("a  \nb\t\nc\n", f"{HEAD}@@ -1,3 +1,3 @@\n a\n-b\n+B\n c \n")
     assert made.content == "a  \nB\nc\n"
     assert made.notes == ("hunk 1: white space at line ends differs",)
@@ -561,13 +561,13 @@ NEAR = {
 @pytest.mark.parametrize(
     ("text", "body", "why"), [pytest.param(*case, id=name) for name, case in NEAR.items()]
 )
-def test_a_hunk_that_fits_nowhere_is_told_what_is_nearly_it(text: str, body: str, why: str) -> None:
-    told = refusal(text, f"{HEAD}@@ -1 +1 @@\n{body}")
-    assert why in told
-    assert "old_string" not in told
+def test_a_hunk_that_fits_nowhere_names_the_nearest_lines(text: str, body: str, why: str) -> None:
+    message = refusal(text, f"{HEAD}@@ -1 +1 @@\n{body}")
+    assert why in message
+    assert "old_string" not in message
 
 
-def test_hunks_in_the_wrong_order_are_told_so() -> None:
+def test_hunks_in_the_wrong_order_get_an_error_that_says_so() -> None:
     text = f"{HEAD}@@\n-line 9\n+nine\n@@\n-line 3\n+three\n"
     assert "line 3, but the hunk before it comes later, on line 9" in refusal(TEXT, text)
     anchored = envelope("*** Update File: f", "@@ line 9", "-line 3", "+three")
@@ -647,7 +647,7 @@ def test_what_cannot_be_done_to_a_file_is_refused(text: str, kind: type[ToolErro
     assert "No file was changed." in str(refused.value)
 
 
-def test_all_that_fails_is_told_at_once_but_not_without_end() -> None:
+def test_all_that_fails_is_reported_at_once_but_not_without_end() -> None:
     sections = [line for number in range(8) for line in (f"*** Update File: {number}", "-x")]
     with pytest.raises(NotFound) as refused:
         planned(envelope(*sections))

@@ -86,7 +86,7 @@ def test_where_paths_cannot_be_kept_in_a_root_nothing_starts(tmp_path: Path, act
     assert done.stdout == ""
 
 
-def test_a_mode_without_walls_is_not_promised_on_another_system(tmp_path: Path) -> None:
+def test_a_mode_without_a_sandbox_is_not_promised_on_another_system(tmp_path: Path) -> None:
     done = server("darwin", "call", "read_file", '{"path": "a"}', "--sandbox", "required", *options(tmp_path),
                   folder=tmp_path)  # fmt: skip
     assert done.returncode == 2

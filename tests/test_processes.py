@@ -51,7 +51,7 @@ async def test_output_and_errors_come_in_the_order_written(here: Bench) -> None:
     assert (job.start, job.next_offset, job.total, job.handle, job.saved_output) == (0, 36, 36, "", None)
 
 
-async def test_a_signal_is_told_as_a_shell_tells_it(here: Bench) -> None:
+async def test_a_signal_is_reported_as_a_shell_reports_it(here: Bench) -> None:
     assert (await here.run("kill -9 $$")).exit_status == 137
 
 
@@ -63,7 +63,7 @@ async def test_standard_input_is_empty(here: Bench) -> None:
     assert (await here.run("cat; echo end")).text == "end\n"
 
 
-async def test_a_command_runs_where_it_is_told(here: Bench, tmp_path: Path) -> None:
+async def test_a_command_runs_in_the_folder_it_names(here: Bench, tmp_path: Path) -> None:
     assert (await here.run("pwd -P", cwd=str(tmp_path))).text == f"{tmp_path.resolve()}\n"
 
 
@@ -189,7 +189,7 @@ async def test_nothing_of_a_cancelled_command_is_left(case: str, here: Bench) ->
     assert daemons.alive() == []
 
 
-async def test_progress_is_told_while_a_command_runs(tmp_path: Path) -> None:
+async def test_progress_is_reported_while_a_command_runs(tmp_path: Path) -> None:
     async with bench(tmp_path, CommandLimits(progress_seconds=0.05)) as made:
         await made.run("echo 12345; sleep 0.5")
         assert any("6 bytes" in message for message in made.heard)

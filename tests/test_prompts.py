@@ -121,7 +121,7 @@ class Script:
 
 
 @eras
-async def test_further_prompts_stand_beside_the_servers_own(era: str, tmp_path: Path) -> None:
+async def test_extra_prompts_join_the_servers_own(era: str, tmp_path: Path) -> None:
     async with place(tmp_path, extra={"prompts": (Script(),)}) as made, made.client(era) as client:
         assert [one.name for one in (await client.list_prompts()).prompts] == [*ARGUMENTS, "mine"]
         assert words(await client.get_prompt("mine")) == "my words"

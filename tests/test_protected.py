@@ -26,7 +26,7 @@ from mcp_toolserver.runtime.sandbox.protected.snapshot import (
     take_snapshot,
 )
 from tests.confinement import NOBODY, USERS
-from tests.walled import WRITING, Ground, Starter, git, ground, starter
+from tests.sandboxed import WRITING, Ground, Starter, git, ground, starter
 
 
 @pytest.fixture(scope="module", params=USERS)
@@ -414,7 +414,7 @@ def test_what_takes_the_place_of_a_folder_closed_to_commands_is_set_aside(here: 
         pytest.param("mkdir x; echo run > x/f; mv x .claude", ".claude/f", id="renamed"),
     ],
 )
-def test_what_a_command_creates_under_a_protected_name_is_set_aside_and_told(
+def test_what_a_command_creates_under_a_protected_name_is_set_aside_and_reported(
     here: Ground, script: str, found: str
 ) -> None:
     seen = here.run(f"{script}; echo work > product")
@@ -493,7 +493,7 @@ def test_with_several_roots_nothing_is_lost_when_the_same_name_is_made_in_both(h
 WAIT = "echo ready; for i in {1..2000}; do [ -e go ] && break; sleep 0.01; done; "
 
 
-def test_a_file_that_somebody_replaces_meanwhile_is_told_of(here: Ground) -> None:
+def test_a_file_that_somebody_replaces_meanwhile_is_reported(here: Ground) -> None:
     here.put("root/.mcp.json")
     seen = here.run(f"{WAIT} echo evil > .mcp.json", meanwhile="echo host > n; mv n .mcp.json; touch go")
     assert (here.root / ".mcp.json").read_text(encoding="utf-8") == "evil\n"
@@ -516,7 +516,7 @@ def test_a_folder_stays_read_only_when_somebody_replaces_a_file_in_it(here: Grou
     assert seen.notes == ()
 
 
-def test_a_folder_that_somebody_replaces_meanwhile_is_told_of(here: Ground) -> None:
+def test_a_folder_that_somebody_replaces_meanwhile_is_reported(here: Ground) -> None:
     here.put("root/.vscode/x")
     seen = here.run(f"{WAIT} echo evil > .vscode/y", meanwhile="rm -r .vscode; mkdir .vscode; touch go")
     assert ".vscode" in seen.notes[0]
@@ -532,9 +532,9 @@ def test_what_is_not_mounted_is_compared_in_full(here: Ground) -> None:
         "echo x > .git/commondir; git status",
         mounted=False,
     )
-    told = "\n".join(seen.notes)
+    notes = "\n".join(seen.notes)
     assert all(
-        path in told
+        path in notes
         for path in (".vscode changed", ".git/config changed", ".envrc is gone", ".git/commondir")
     )
     assert here.quarantined == {".git/commondir": "x\n"}
@@ -679,7 +679,7 @@ def test_a_tree_is_moved_whole_and_links_are_not_followed(tmp_path: Path, device
             shutil.rmtree(base)
 
 
-def test_what_is_too_large_to_copy_stays_beside_under_another_name(tmp_path: Path) -> None:
+def test_what_is_too_large_to_copy_is_renamed_in_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "root/.vscode"
     folder.mkdir(parents=True)
     with (folder / "large").open("wb") as file:
@@ -695,7 +695,7 @@ def test_what_is_too_large_to_copy_stays_beside_under_another_name(tmp_path: Pat
         shutil.rmtree(base)
 
 
-def test_what_cannot_go_to_the_quarantine_stays_beside_under_another_name(tmp_path: Path) -> None:
+def test_what_cannot_go_to_the_quarantine_is_renamed_in_its_folder(tmp_path: Path) -> None:
     _tree(tmp_path / "root/.vscode")
     (tmp_path / "q").touch()
     where = _set_aside(tmp_path / "root", ".vscode", tmp_path / "q")

@@ -26,7 +26,7 @@ YES = mcp.ElicitResult(action="accept", content={"decision": "allow"})
 NO = mcp.ElicitResult(action="decline")
 
 
-class Shelf:
+class OneOutput:
     """Holds one long result."""
 
     async def read(self, handle: str, owner: str, limit: int) -> bytes:
@@ -47,7 +47,7 @@ def handlers(folder: Path, ask: Sequence[str] = ()) -> Handlers:
 
 
 def client(served: Handlers, **options: Any) -> Client:
-    feature = ResourceFeature(handlers=served, outputs=Shelf(), security="all of it")
+    feature = ResourceFeature(handlers=served, outputs=OneOutput(), security="all of it")
     return Client(
         build(served, "hello", [feature]), **{"mode": "legacy", "read_timeout_seconds": 10, **options}
     )

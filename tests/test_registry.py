@@ -73,7 +73,7 @@ def test_without_a_choice_it_is_the_default_profile() -> None:
     assert REGISTRY.select([], [], []) == REGISTRY.select(["default"], [], [])
 
 
-def test_names_alone_select_just_those_and_beside_toolsets_they_add() -> None:
+def test_names_alone_select_just_those_and_with_toolsets_they_add() -> None:
     assert REGISTRY.select([], ["Read"], []) == {"read_file"}
     assert REGISTRY.select(["shell"], ["Read"], []) == REGISTRY.select(["shell"], [], []) | {"read_file"}
 

@@ -185,8 +185,8 @@ async def test_what_a_call_left_is_listed_the_newest_first_and_can_be_read(era: 
         jobs = [f"toolserver://jobs/{handle}" for handle in (second, first)]
         assert await listed(client) == [*OWN, "toolserver://jobs", *jobs, link.uri]
         assert (await read(client, link.uri)).endswith("100000\n")
-        told = json.loads(await read(client, "toolserver://jobs"))
-        assert [(one["id"], one["running"]) for one in told] == [(second, True), (first, True)]
+        answer = json.loads(await read(client, "toolserver://jobs"))
+        assert [(one["id"], one["running"]) for one in answer] == [(second, True), (first, True)]
         await client.call_tool("TaskOutput", {"task_id": first, "wait_ms": 5_000})
         assert (await read(client, jobs[1])).splitlines()[0] == "one"
         await client.call_tool("TaskStop", {"task_id": first})
@@ -214,11 +214,11 @@ async def test_what_another_client_left_is_neither_listed_nor_read(era: str, tmp
 async def test_of_a_long_output_the_end_is_given(tmp_path: Path) -> None:
     async with commanding(tmp_path) as made, made.client() as client:
         handle = await background(client, "printf 'ä%.0s' $(seq 40001)")
-        told = ""
+        answer = ""
         with anyio.fail_after(10):
-            while "[exit status" not in told:
-                told = await read(client, f"toolserver://jobs/{handle}")
-        start, output, end = told.splitlines()
+            while "[exit status" not in answer:
+                answer = await read(client, f"toolserver://jobs/{handle}")
+        start, output, end = answer.splitlines()
         assert start == "[20002 bytes before; TaskOutput reads them]"
         assert output == "ä" * 30_000
         assert end == "[exit status 0]"
@@ -268,12 +268,12 @@ async def test_without_the_tools_their_resources_are_not_there(tmp_path: Path) -
 
 
 @eras
-async def test_lists_of_things_to_do_are_told_as_they_are(era: str, tmp_path: Path) -> None:
+async def test_lists_of_things_to_do_are_reported_as_they_are(era: str, tmp_path: Path) -> None:
     async with place(tmp_path) as made, made.client(era) as client:
         assert await read(client, "toolserver://todos") == "[]"
-        told = await client.call_tool("TodoWrite", {"todos": [{"content": "look \u200b"}]})
-        assert told.structured_content is not None
-        handle = told.structured_content["list_id"]
+        answer = await client.call_tool("TodoWrite", {"todos": [{"content": "look \u200b"}]})
+        assert answer.structured_content is not None
+        handle = answer.structured_content["list_id"]
         await client.call_tool("TodoWrite", {"action": "toggle", "list_id": handle, "id": 1})
         todo = {"id": 1, "content": "look \u200b", "status": "completed", "priority": "medium"}
         assert json.loads(await read(client, "toolserver://todos")) == [{"list_id": handle, "todos": [todo]}]
@@ -291,20 +291,20 @@ async def test_a_list_that_is_gone_is_left_out(tmp_path: Path) -> None:
 
 
 @eras
-async def test_the_configuration_is_told_without_what_hides_or_opens_something(
+async def test_the_configuration_is_reported_without_what_hides_or_opens_something(
     era: str, tmp_path: Path
 ) -> None:
     secret = {"deny": ("read_file(hidden-name)",), "web_search_keys": (), "token_file": "/the/token"}
     async with place(tmp_path, **secret) as made, made.client(era) as client:
         await client.call_tool("Config", {"setting": "theme", "value": "dark"})
-        told = await read(client, "toolserver://config")
-        found = json.loads(told)
+        answer = await read(client, "toolserver://config")
+        found = json.loads(answer)
         assert found["permission-mode"] == "danger-full-access"
         assert found["root"] == [str(made.root)]
         assert found["preferences"] == {"theme": "dark"}
-        assert "hidden-name" not in told
-        assert "/the/token" not in told
-        assert str(made.folder / "state") not in told
+        assert "hidden-name" not in answer
+        assert "/the/token" not in answer
+        assert str(made.folder / "state") not in answer
 
 
 async def test_preferences_that_a_rule_denies_are_left_out_of_the_configuration(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ async def test_preferences_that_a_rule_denies_are_left_out_of_the_configuration(
 # --- pages, errors, sources ------------------------------------------------------------------------------
 
 
-class Shelf:
+class NumberedSource:
     """Resources of a test: a hundred and more, one of which changes."""
 
     def __init__(self, count: int = 120) -> None:
@@ -341,8 +341,8 @@ class Shelf:
 
 @eras
 async def test_a_long_list_has_pages_and_only_cursors_that_were_given(era: str, tmp_path: Path) -> None:
-    shelf = Shelf()
-    async with place(tmp_path, extra={"sources": (shelf,)}) as made, made.client(era) as client:
+    source = NumberedSource()
+    async with place(tmp_path, extra={"sources": (source,)}) as made, made.client(era) as client:
         found: list[str] = []
         cursors: list[str | None] = [None]
         while len(cursors) == 1 or cursors[-1]:
@@ -350,16 +350,16 @@ async def test_a_long_list_has_pages_and_only_cursors_that_were_given(era: str, 
             assert len(page.resources) <= resources.PAGE
             found += [one.uri for one in page.resources]
             cursors.append(page.next_cursor)
-        assert found == [*OWN, *(f"test://{number}" for number in range(shelf.count))]
-        shelf.count = 10
+        assert found == [*OWN, *(f"test://{number}" for number in range(source.count))]
+        source.count = 10
         for cursor in (cursors[1], "x", "¡", "dGVzdDovL25v"):
             with pytest.raises(MCPError, match="cursor") as refused:
                 await client.list_resources(cursor=cursor, cache_mode="bypass")
             assert refused.value.error.code == mcp.INVALID_PARAMS
 
 
-async def test_further_sources_stand_beside_the_servers_own(tmp_path: Path) -> None:
-    async with place(tmp_path, extra={"sources": (Shelf(),)}) as made, made.client() as client:
+async def test_extra_sources_join_the_servers_own(tmp_path: Path) -> None:
+    async with place(tmp_path, extra={"sources": (NumberedSource(),)}) as made, made.client() as client:
         assert await read(client, "test://1") == "one"
         assert (await refusal(client, "test://2")).error.data == {"uri": "test://2"}
         templates = (await client.list_resource_templates()).resource_templates
@@ -381,7 +381,7 @@ async def test_a_fault_of_the_server_is_not_said_of_the_address(era: str, tmp_pa
 async def test_what_may_be_shared_is_what_everybody_would_get(tmp_path: Path) -> None:
     async with place(tmp_path) as made, made.client("auto") as client:
         uri = made.write("a", "a")
-        told = {
+        answer = {
             "tools": await client.list_tools(),
             "prompts": await client.list_prompts(),
             "templates": await client.list_resource_templates(),
@@ -391,7 +391,7 @@ async def test_what_may_be_shared_is_what_everybody_would_get(tmp_path: Path) ->
             "todos": await client.read_resource("toolserver://todos"),
             "file": await client.read_resource(uri),
         }
-        hints = {name: (one.cache_scope, one.ttl_ms > 0) for name, one in told.items()}
+        hints = {name: (one.cache_scope, one.ttl_ms > 0) for name, one in answer.items()}
         assert hints == {
             "tools": ("public", True),
             "prompts": ("public", True),
@@ -415,7 +415,7 @@ async def test_reading_a_resource_needs_what_the_tool_needs(tmp_path: Path) -> N
         assert text(await client.call_tool("TaskOutput", {"task_id": handle})) in refused.error.message
 
 
-async def test_a_command_whose_record_has_expired_is_not_told_of() -> None:
+async def test_a_command_whose_record_has_expired_is_not_reported() -> None:
     class Expired:
         async def output(self, handle: str, **_: object) -> None:
             raise NotFound(f"no task {handle}")

@@ -246,7 +246,7 @@ async def test_a_glob_says_which_files(grounds: Grounds, glob: str, expected: li
     assert await grounds.shown("needle", "files_with_matches", glob=glob) == expected
 
 
-async def test_a_glob_is_read_beneath_the_searched_folder(grounds: Grounds) -> None:
+async def test_a_glob_applies_below_the_searched_folder(grounds: Grounds) -> None:
     grounds.write(src__a_dot_py="x", src__src__b_dot_py="x")
     assert await grounds.shown("x", "files_with_matches", path="src", glob="src/*.py") == ["src/src/b.py"]
 
@@ -336,7 +336,7 @@ async def test_the_insides_of_git_can_be_named(grounds: Grounds) -> None:
         pytest.param(
             {".gitignore": "*.log\n", "sub/.git/HEAD": ""},
             ["b", "build/f", "sub/d", "sub/e/build/g"],
-            id="also in a repository beneath",
+            id="also in a nested repository",
         ),
     ],
 )
@@ -518,7 +518,7 @@ async def test_what_cannot_be_read_is_named_and_the_rest_is_found(grounds: Groun
         pytest.param("needle(", id="unclosed group"),
         pytest.param("[needle", id="unclosed class"),
         pytest.param("*needle", id="nothing to repeat"),
-        pytest.param("needle(?=x)", id="look-ahead"),
+        pytest.param("needle(?=x)", id="lookahead"),
         pytest.param("(?<!x)needle", id="look-behind"),
         pytest.param(r"(n)\1", id="back-reference"),
         pytest.param("(?P<n>e)(?P=n)", id="named back-reference"),
@@ -594,7 +594,7 @@ async def test_a_pattern_finds_files(grounds: Grounds, pattern: str, expected: l
     assert await grounds.names(pattern) == expected
 
 
-async def test_a_pattern_is_read_beneath_the_folder_but_files_are_shown_whole(
+async def test_a_pattern_applies_below_the_folder_but_files_are_shown_whole(
     grounds: Grounds,
 ) -> None:
     grounds.write(src__a="", src__x__b="", c="")
@@ -704,7 +704,7 @@ async def test_a_bad_glob_is_refused(grounds: Grounds, options: dict[str, str]) 
         pytest.param("/*../b", ["a"], [], id="nothing of that name"),
     ],
 )
-def test_a_rule_is_rewritten_for_the_folder_beneath(line: str, below: list[str], expected: list[str]) -> None:
+def test_a_rule_is_rewritten_for_a_nested_folder(line: str, below: list[str], expected: list[str]) -> None:
     assert sorted(rewritten(line, below)) == sorted(expected)
 
 

@@ -17,7 +17,7 @@ Form = str | list["Form"]
 
 PROTECTED = (".git", ".vscode", ".bashrc", ".mcp.json")
 TEMPORARY = "/private/state/tmp/1"
-WALLS = SandboxSpec(
+SPEC = SandboxSpec(
     mode="workspace-write",
     roots=("/Users/u/work", "/Users/u/other"),
     home="/Users/u",
@@ -138,8 +138,8 @@ def _plain(form: Form) -> str:
     return form.removeprefix('"')
 
 
-WRITING = Seatbelt(WALLS)
-READING = Seatbelt(replace(WALLS, mode="read-only"))
+WRITING = Seatbelt(SPEC)
+READING = Seatbelt(replace(SPEC, mode="read-only"))
 
 
 # --- files -------------------------------------------------------------------------------------------------
@@ -207,11 +207,11 @@ def test_protected_names_are_written_nowhere(path: str) -> None:
     for operation in ("file-write-data", "file-write-create", "file-write-unlink", "file-write-mode"):
         assert not WRITING.allows(operation, path)
     assert WRITING.reads(path)
-    assert Seatbelt(WALLS, protected=()).writes(path)
+    assert Seatbelt(SPEC, protected=()).writes(path)
 
 
 def test_what_lies_around_a_protected_part_of_a_folder_is_written() -> None:
-    judge = Seatbelt(WALLS, protected=(".git/hooks", ".git/config"))
+    judge = Seatbelt(SPEC, protected=(".git/hooks", ".git/config"))
     assert judge.writes("/Users/u/work/.git/objects/ab/cd")
     assert judge.writes("/Users/u/work/.git/index")
     assert not judge.writes("/Users/u/work/.git/hooks/pre-commit")
@@ -219,7 +219,7 @@ def test_what_lies_around_a_protected_part_of_a_folder_is_written() -> None:
 
 
 def test_a_folder_that_protected_names_lie_in_is_not_replaced() -> None:
-    judge = Seatbelt(WALLS, protected=(".git/hooks",))
+    judge = Seatbelt(SPEC, protected=(".git/hooks",))
     for operation in ("file-write-unlink", "file-write-create"):
         assert not judge.allows(operation, "/Users/u/work/.git")
         assert not judge.allows(operation, "/Users/u/work/sub/.Git")
@@ -242,7 +242,7 @@ def test_devices_that_programs_expect_are_written_and_no_file_of_that_name(devic
 
 
 def test_the_network_is_there_only_when_granted() -> None:
-    granted = Seatbelt(replace(WALLS, network=True))
+    granted = Seatbelt(replace(SPEC, network=True))
     for operation, kind in (("network-outbound", "ip"), ("network-inbound", "ip"), ("network-bind", "ip")):
         assert not WRITING.allows(operation, kind=kind)
         assert granted.allows(operation, kind=kind)
@@ -268,8 +268,8 @@ def test_the_network_is_there_only_when_granted() -> None:
         ("user-preference-write", ""),
     ],
 )  # fmt: skip
-def test_what_would_act_outside_of_the_walls_is_denied(operation: str, kind: str) -> None:
-    for judge in (WRITING, READING, Seatbelt(replace(WALLS, network=True))):
+def test_what_would_act_outside_of_the_sandbox_is_denied(operation: str, kind: str) -> None:
+    for judge in (WRITING, READING, Seatbelt(replace(SPEC, network=True))):
         assert not judge.allows(operation, kind=kind)
 
 
@@ -289,15 +289,15 @@ def test_what_every_program_needs_is_allowed(operation: str, kind: str) -> None:
 
 def test_danger_full_access_has_no_profile() -> None:
     with pytest.raises(ValueError, match="no sandbox"):
-        profile(replace(WALLS, mode="danger-full-access"), protected=PROTECTED)
+        profile(replace(SPEC, mode="danger-full-access"), protected=PROTECTED)
 
 
 # --- the command line --------------------------------------------------------------------------------------
 
 
 def test_the_command_line_names_the_profile_the_paths_and_the_command() -> None:
-    line = arguments(WALLS, ("/bin/bash", "-c", "echo -p"), protected=PROTECTED, temporary=TEMPORARY)
-    assert line[:3] == ("/usr/bin/sandbox-exec", "-p", profile(WALLS, protected=PROTECTED))
+    line = arguments(SPEC, ("/bin/bash", "-c", "echo -p"), protected=PROTECTED, temporary=TEMPORARY)
+    assert line[:3] == ("/usr/bin/sandbox-exec", "-p", profile(SPEC, protected=PROTECTED))
     assert line[-4:] == ("--", "/bin/bash", "-c", "echo -p")
     assert set(line[3:-4]) == {
         f"-DTEMPORARY={TEMPORARY}",
@@ -328,8 +328,8 @@ HOSTILE = [
 
 @pytest.mark.parametrize("path", HOSTILE)
 def test_no_path_becomes_a_rule(path: str) -> None:
-    sandbox = replace(WALLS, roots=(path,), hidden=(f"{path}/hidden",))
-    judge, plain = Seatbelt(sandbox), Seatbelt(replace(WALLS, roots=("/x",), hidden=("/x/hidden",)))
+    sandbox = replace(SPEC, roots=(path,), hidden=(f"{path}/hidden",))
+    judge, plain = Seatbelt(sandbox), Seatbelt(replace(SPEC, roots=("/x",), hidden=("/x/hidden",)))
     assert [form[:2] for form in judge.forms] == [form[:2] for form in plain.forms]
     assert judge.writes(f"{path}/file")
     assert not judge.writes(f"{path}/.git/config")
@@ -340,7 +340,7 @@ def test_no_path_becomes_a_rule(path: str) -> None:
 
 
 def test_a_root_that_lies_in_a_folder_of_a_protected_name_is_written() -> None:
-    judge = Seatbelt(replace(WALLS, roots=("/Users/u/.vscode/copies/one",)))
+    judge = Seatbelt(replace(SPEC, roots=("/Users/u/.vscode/copies/one",)))
     assert judge.writes("/Users/u/.vscode/copies/one/file")
     assert not judge.writes("/Users/u/.vscode/copies/one/.vscode/tasks.json")
     assert not judge.writes("/Users/u/.vscode/tasks.json")
@@ -349,7 +349,7 @@ def test_a_root_that_lies_in_a_folder_of_a_protected_name_is_written() -> None:
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.text(min_size=1, max_size=12), max_size=4), st.text(max_size=8))
 def test_no_protected_name_breaks_out_of_its_rule(names: list[str], inside: str) -> None:
-    judge = Seatbelt(replace(WALLS, hidden=()), protected=[name for name in names if name.strip("/")])
+    judge = Seatbelt(replace(SPEC, hidden=()), protected=[name for name in names if name.strip("/")])
     assert all(form[0] in ("version", "allow", "deny") for form in judge.forms)
     for name in judge.protected:
         where = posixpath.join("/Users/u/work", "/".join(part for part in name.split("/") if part))

@@ -290,18 +290,18 @@ async def test_the_tool_list_is_the_same_for_every_client(place: Place, kept: Ke
     assert lists["legacy"] == lists["auto"]
 
 
-async def test_every_hint_is_explicit_and_the_level_is_told(place: Place, kept: Kept) -> None:
+async def test_every_hint_is_explicit_and_the_level_is_reported(place: Place, kept: Kept) -> None:
     client = await kept.client(place("danger-full-access"))
     for tool in (await client.list_tools()).tools:
         hints = tool.annotations
         assert hints is not None
-        told = (
+        values = (
             hints.read_only_hint,
             hints.destructive_hint,
             hints.idempotent_hint,
             hints.open_world_hint,
         )
-        assert None not in told
+        assert None not in values
         assert tool.meta is not None
         assert tool.meta["mcp-toolserver/tool"]["permission"] in MODES
         assert tool.meta["mcp-toolserver/tool"]["kind"] in get_args(Kind)
@@ -400,7 +400,7 @@ def rules(setup: Setup, content: str, mode: str = "workspace-write") -> Setup:
 
 
 class Human:
-    """The person behind a client, who answers questions as told and keeps count."""
+    """The person behind a client, who gives prepared answers and counts the questions."""
 
     def __init__(self) -> None:
         self.answers: list[mcp.ElicitResult] = []

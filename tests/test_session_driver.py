@@ -151,7 +151,7 @@ def test_a_server_that_is_gone_ends_it(tmp_path: Path) -> None:
         session.send(run="echo nobody reads this", tag="t")
 
 
-def test_what_runs_beside_the_code_is_installed_with_it() -> None:
+def test_scripts_that_are_run_are_installed_with_the_code() -> None:
     names: Mapping[str, bool] = {
         name: (Path(DRIVER).parent / name).is_file() for name in ("python_session.py", "node_session.js")
     }

@@ -180,7 +180,7 @@ async def test_a_server_on_stdio_ends_with_all_that_it_started(
 
 @pytest.mark.parametrize("mode", ["read-only", "workspace-write"])
 @pytest.mark.parametrize(("way", "status"), [WAYS[0], WAYS[3]])
-async def test_what_runs_behind_walls_ends_as_well(way: Way, status: int, mode: str, setup: Setup) -> None:
+async def test_what_runs_in_a_sandbox_ends_as_well(way: Way, status: int, mode: str, setup: Setup) -> None:
     family = Family()
     confined = Setup(root=setup.root, home=setup.home, mode=mode)
     with on_pipes(confined) as server:

@@ -29,7 +29,7 @@ from mcp_toolserver.protocol.resources.subscriptions import ChangeNotification, 
 from mcp_toolserver.protocol.tasks.feature import EXTENSION
 from tests.following import following
 from tests.resource_clients import ERAS, background, commanding, place, read, until
-from tests.test_resources import Shelf
+from tests.test_resources import NumberedSource
 
 TODOS, JOBS, CONFIG = "toolserver://todos", "toolserver://jobs", "toolserver://config"
 EVERYTHING = NotificationOptions(tools_changed=True, prompts_changed=True, resources_changed=True)
@@ -52,9 +52,9 @@ class Notes:
 
 
 async def write_todo(client: Client, word: str) -> str:
-    told = await client.call_tool("TodoWrite", {"todos": [{"content": word}]})
-    assert told.structured_content is not None
-    return told.structured_content["list_id"]
+    result = await client.call_tool("TodoWrite", {"todos": [{"content": word}]})
+    assert result.structured_content is not None
+    return result.structured_content["list_id"]
 
 
 async def set_theme(client: Client, theme: str) -> None:
@@ -91,28 +91,28 @@ async def test_who_unsubscribed_hears_no_more(tmp_path: Path) -> None:
 
 
 async def test_a_client_that_never_asked_for_anything_hears_nothing(tmp_path: Path) -> None:
-    quiet, told = Notes(), Notes()
+    quiet, active = Notes(), Notes()
     async with (
         commanding(tmp_path) as made,
         made.client(message_handler=quiet),
-        made.client(message_handler=told) as client,
+        made.client(message_handler=active) as client,
     ):
         await background(client, "exec sleep 60")
-        await until(lambda: told.methods)
+        await until(lambda: active.methods)
         assert quiet.methods == []
 
 
 async def test_a_subscriber_does_not_hear_of_what_another_left(tmp_path: Path) -> None:
-    deaf, told = Notes(), Notes()
+    deaf, active = Notes(), Notes()
     async with (
         place(tmp_path) as made,
         made.client(message_handler=deaf) as one,
-        made.client(message_handler=told) as other,
+        made.client(message_handler=active) as other,
     ):
         await one.subscribe_resource(TODOS)
         await other.subscribe_resource(TODOS)
         await write_todo(other, "x")
-        await until(lambda: told.methods)
+        await until(lambda: active.methods)
         assert deaf.methods == []
 
 
@@ -120,7 +120,7 @@ async def test_one_connection_can_subscribe_to_so_many_resources_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscriptions, "WATCHED", 2)
-    async with place(tmp_path, extra={"sources": (Shelf(),)}) as made, made.client() as client:
+    async with place(tmp_path, extra={"sources": (NumberedSource(),)}) as made, made.client() as client:
         for uri in (TODOS, CONFIG, CONFIG):
             await client.subscribe_resource(uri)
         with pytest.raises(MCPError, match="No more than 2"):
@@ -163,7 +163,7 @@ async def test_a_client_that_leaves_before_its_notification_is_sent_leaves_no_fa
         assert hub._due == {}
 
 
-async def test_a_call_succeeds_although_nobody_can_be_told_of_what_it_changed(
+async def test_a_call_succeeds_although_nobody_can_be_notified_of_its_changes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
@@ -215,7 +215,7 @@ async def test_a_stream_hears_of_its_own_and_of_what_is_everybodys(tmp_path: Pat
         assert '"y"' in await read(other, TODOS)
 
 
-async def test_changes_that_follow_each_other_closely_are_told_once(tmp_path: Path) -> None:
+async def test_changes_that_follow_each_other_closely_are_announced_once(tmp_path: Path) -> None:
     async with (
         place(tmp_path) as made,
         made.client("auto") as client,
@@ -228,7 +228,7 @@ async def test_changes_that_follow_each_other_closely_are_told_once(tmp_path: Pa
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_lists_that_can_change_are_declared_and_told(era: str, tmp_path: Path) -> None:
+async def test_lists_that_can_change_are_declared_and_announced(era: str, tmp_path: Path) -> None:
     notes = Notes()
     async with (
         place(tmp_path, extra={"changing": EVERYTHING}) as made,
@@ -343,7 +343,7 @@ async def test_a_stream_can_be_of_more_than_the_core_knows(tmp_path: Path) -> No
     assert len(wires["nobody's"].sent) == 1
 
 
-async def test_how_a_task_goes_is_told_to_who_listens_to_it(tmp_path: Path) -> None:
+async def test_how_a_task_goes_is_sent_to_who_listens_to_it(tmp_path: Path) -> None:
     wires, task = [Wire(), Wire()], ""
     async with commanding(tmp_path) as made:
         server = mcp_server(made.app, only_client="me")
@@ -363,17 +363,17 @@ async def test_how_a_task_goes_is_told_to_who_listens_to_it(tmp_path: Path) -> N
             made.write("go", "")
             await until(lambda: wires[0].sent[-1]["params"].get("status") == "completed")
             assert wires[0].sent[-1]["method"] == "notifications/tasks"
-            told = wires[0].sent[-1]["params"]
-            assert told.pop("_meta") == {"io.modelcontextprotocol/subscriptionId": "mine"}
-            assert told == {key: value for key, value in (await client.get(task)).items() if key in told}
-            assert told["result"]["content"][0]["text"] == "done\n"
+            params = wires[0].sent[-1]["params"]
+            assert params.pop("_meta") == {"io.modelcontextprotocol/subscriptionId": "mine"}
+            assert params == {key: value for key, value in (await client.get(task)).items() if key in params}
+            assert params["result"]["content"][0]["text"] == "done\n"
             streams.cancel_scope.cancel()
     acknowledged = [wire.sent[0]["params"]["notifications"] for wire in wires]
     assert acknowledged == [{"taskIds": [task]}, {}]
     assert len(wires[1].sent) == 1
 
 
-async def test_how_a_task_goes_is_not_told_to_another_client(tmp_path: Path) -> None:
+async def test_how_a_task_goes_is_not_sent_to_another_client(tmp_path: Path) -> None:
     wire = Wire()
     async with commanding(tmp_path) as made:
         server = mcp_server(made.app)

@@ -55,7 +55,7 @@ async def test_nothing_is_opened_before_the_first_task(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_nobody_else_is_told_of_a_task(tmp_path: Path) -> None:
+async def test_nobody_else_is_notified_of_a_task(tmp_path: Path) -> None:
     store = stored(tmp_path)
     await store.keep(record())
     assert await store.find("task_a", "another") is None

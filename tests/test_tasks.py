@@ -1,4 +1,4 @@
-"""Calls that outlive their request: what the client is told of them, and what becomes of the work."""
+"""Calls that outlive their request: what the client learns of them, and what becomes of the work."""
 
 import asyncio
 import re
@@ -86,7 +86,7 @@ class Stand:
     store: StoredTasks
     handlers: Handlers
     lines: Lines
-    told: list[Wire]
+    notified: list[Wire]
 
 
 def stand(
@@ -100,14 +100,14 @@ def stand(
     only_client: str = "",
 ) -> Stand:
     """A server of `tools`, which keeps its tasks in `folder/kept`."""
-    lines, told = Lines(), list[Wire]()
+    lines, notified = Lines(), list[Wire]()
     target = replace(served or dispatcher(machine(folder), *tools, ask=ask), recorder=lines)
     handlers = Handlers(dispatcher=target, ask_seconds=5, only_client=only_client)
     store = StoredTasks(Database(str(folder / "kept"), ["root"]), bounds)
     tasks = Tasks(handlers, store, principal=principal, limits=limits)
-    tasks.changed = told.append
+    tasks.changed = notified.append
     return Stand(
-        build(handlers, "hello", [TaskFeature(lambda: tasks), TaskTools()]), store, handlers, lines, told
+        build(handlers, "hello", [TaskFeature(lambda: tasks), TaskTools()]), store, handlers, lines, notified
     )
 
 
@@ -115,9 +115,9 @@ def long(work: Work, **more: Any) -> Entry:
     return tool(work.run, may_be_long=True, **more)
 
 
-def changed_to(told: Sequence[Wire]) -> list[object]:
-    """The statuses that were told of, each once."""
-    found = [one["status"] for one in told]
+def changed_to(notified: Sequence[Wire]) -> list[object]:
+    """The announced statuses, each once."""
+    found = [one["status"] for one in notified]
     return [status for number, status in enumerate(found) if found[number - 1 : number] != [status]]
 
 
@@ -132,7 +132,7 @@ async def test_a_call_that_ends_soon_is_answered_as_any_other(tmp_path: Path) ->
         answer = await client.call("probe")
     assert (answer["resultType"], said(answer)) == ("complete", "done")
     assert not (tmp_path / "kept").exists()
-    assert made.told == []
+    assert made.notified == []
     assert made.lines.outcomes == ["probe: output"]
 
 
@@ -147,17 +147,17 @@ async def test_a_call_that_takes_longer_is_followed_by_its_handle(tmp_path: Path
         assert re.fullmatch(r"task_[0-9a-f]{32}", handle["taskId"])
         for moment in ("createdAt", "lastUpdatedAt"):
             assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", handle[moment])
-        told = await client.get(handle["taskId"])
-        assert (told["status"], told["statusMessage"]) == ("working", "half way")
-        assert not told.keys() & {"result", "error", "inputRequests"}
+        state = await client.get(handle["taskId"])
+        assert (state["status"], state["statusMessage"]) == ("working", "half way")
+        assert not state.keys() & {"result", "error", "inputRequests"}
         work.go_on.set()
-        told = await client.ended(handle["taskId"])
+        state = await client.ended(handle["taskId"])
         again = await client.get(handle["taskId"])
-    assert (told["status"], said(told["result"])) == ("completed", "done")
-    assert "io.modelcontextprotocol/related-task" not in told["result"]["_meta"]
-    assert bare(again) == bare(told)
+    assert (state["status"], said(state["result"])) == ("completed", "done")
+    assert "io.modelcontextprotocol/related-task" not in state["result"]["_meta"]
+    assert bare(again) == bare(state)
     assert (work.begun, made.lines.outcomes) == (1, ["probe: output"])
-    assert changed_to(made.told) == ["completed"]
+    assert changed_to(made.notified) == ["completed"]
 
 
 async def test_a_tool_that_is_never_long_is_no_task(tmp_path: Path) -> None:
@@ -231,11 +231,11 @@ async def test_cancelling_a_task_ends_its_work(tmp_path: Path) -> None:
     async with following(made.server) as client:
         task = await client.begun("probe")
         await client.cancel(task)
-        told = await client.ended(task)
+        state = await client.ended(task)
         await client.cancel(task)
-        assert bare(await client.get(task)) == bare(told)
-    assert (told["status"], told["statusMessage"]) == ("cancelled", CANCELLED)
-    assert not told.keys() & {"result", "error"}
+        assert bare(await client.get(task)) == bare(state)
+    assert (state["status"], state["statusMessage"]) == ("cancelled", CANCELLED)
+    assert not state.keys() & {"result", "error"}
     assert work.cancelled == 1
     assert made.lines.outcomes == ["probe: cancelled"]
 
@@ -259,9 +259,9 @@ async def test_what_runs_when_the_server_ends_was_cancelled(tmp_path: Path) -> N
     assert work.cancelled == 1
     await made.store.aclose()
     async with following(stand(tmp_path, long(work)).server) as client:
-        told = await client.get(task)
+        state = await client.get(task)
         await client.cancel(task)
-    assert (told["status"], told["statusMessage"]) == ("cancelled", SHUT_DOWN)
+    assert (state["status"], state["statusMessage"]) == ("cancelled", SHUT_DOWN)
     assert made.lines.outcomes == ["probe: cancelled"]
 
 
@@ -283,26 +283,26 @@ async def test_another_server_of_the_workspace_knows_the_task_and_leaves_it_alon
 async def test_an_answer_that_comes_after_the_end_is_passed_over(tmp_path: Path) -> None:
     async with following(stand(tmp_path, long(Work())).server) as client:
         task = await client.begun("failing_job")
-        told = await client.ended(task)
+        state = await client.ended(task)
         await client.update(task, {"approval-1": YES})
-        assert bare(await client.get(task)) == bare(told)
+        assert bare(await client.get(task)) == bare(state)
 
 
 async def test_a_failure_of_the_call_is_a_result(tmp_path: Path) -> None:
     async with following(stand(tmp_path, long(Work())).server) as client:
-        told = await client.ended(await client.begun("failing_job"))
-    assert (told["status"], told["result"]["isError"]) == ("completed", True)
+        state = await client.ended(await client.begun("failing_job"))
+    assert (state["status"], state["result"]["isError"]) == ("completed", True)
 
 
-async def test_an_error_of_the_protocol_is_told_as_such(tmp_path: Path) -> None:
+async def test_an_error_of_the_protocol_is_reported_as_such(tmp_path: Path) -> None:
     made = stand(tmp_path, long(Work()))
     async with following(made.server) as client:
         task = await client.begun("protocol_error_job")
-        told = await client.ended(task)
+        state = await client.ended(task)
         again = await client.get(task)
-    assert (told["status"], told["error"]["code"]) == ("failed", mcp.INTERNAL_ERROR)
-    assert "result" not in told
-    assert bare(again) == bare(told)
+    assert (state["status"], state["error"]["code"]) == ("failed", mcp.INTERNAL_ERROR)
+    assert "result" not in state
+    assert bare(again) == bare(state)
 
 
 class Broken:
@@ -382,10 +382,10 @@ async def test_a_task_waits_for_its_answer_and_goes_on_where_it_was(tmp_path: Pa
         assert await client.asking(task) == asked
         assert work.begun == 0
         await client.update(task, {"approval-1": YES, "unknown": YES})
-        told = await client.ended(task)
-    assert said(told["result"]) == "done"
+        state = await client.ended(task)
+    assert said(state["result"]) == "done"
     assert (work.begun, made.lines.outcomes) == (1, ["probe: output"])
-    assert changed_to(made.told) == ["working", "completed"]
+    assert changed_to(made.notified) == ["working", "completed"]
 
 
 async def test_a_no_is_an_answer(tmp_path: Path) -> None:
@@ -395,12 +395,12 @@ async def test_a_no_is_an_answer(tmp_path: Path) -> None:
     ) as client:
         task = await client.begun("probe")
         await client.update(task, {"approval-1": {"action": "decline"}})
-        told = await client.ended(task)
-    assert told["result"]["isError"]
+        state = await client.ended(task)
+    assert state["result"]["isError"]
     assert work.begun == 0
 
 
-async def test_each_question_has_a_key_of_its_own_and_is_told_of(tmp_path: Path) -> None:
+async def test_each_question_has_a_key_of_its_own_and_is_reported(tmp_path: Path) -> None:
     async def run(_: Args, rt: Runtime) -> Output:
         answers = [await rt.ask([Question(text=text)]) for text in ("Which?", "Really?")]
         return Output(str([*map(str, answers)]))
@@ -411,19 +411,19 @@ async def test_each_question_has_a_key_of_its_own_and_is_told_of(tmp_path: Path)
     async with following(made.server, elicitation_callback=nobody) as client:
         task = await client.begun("probe")
         for key, word in (("answers-1", "that one"), ("answers-2", "yes")):
-            told = await client.until(task, lambda told, key=key: key in told.get("inputRequests", {}))
-            properties = told["inputRequests"][key]["params"]["requestedSchema"]["properties"]
+            state = await client.until(task, lambda state, key=key: key in state.get("inputRequests", {}))
+            properties = state["inputRequests"][key]["params"]["requestedSchema"]["properties"]
             await client.update(task, {key: {"action": "accept", "content": dict.fromkeys(properties, word)}})
-        told = await client.ended(task)
-    assert "that one" in said(told["result"])
-    assert "yes" in said(told["result"])
-    assert changed_to(made.told) == ["working", "input_required", "working", "completed"]
+        state = await client.ended(task)
+    assert "that one" in said(state["result"])
+    assert "yes" in said(state["result"])
+    assert changed_to(made.notified) == ["working", "input_required", "working", "completed"]
 
 
 async def test_questions_can_be_answered_one_by_one(tmp_path: Path) -> None:
     async with following(stand(tmp_path, long(Work())).server, elicitation_callback=nobody) as client:
         task = await client.begun("multi_input")
-        asked = await client.until(task, lambda told: len(told.get("inputRequests", {})) == 2)
+        asked = await client.until(task, lambda state: len(state.get("inputRequests", {})) == 2)
         first, second = asked["inputRequests"]
         await client.update(task, {first: {"action": "accept", "content": {"name": "one"}}})
         assert list(await client.asking(task)) == [second]
@@ -453,8 +453,8 @@ async def test_a_question_that_nobody_answers_is_a_no(
     work = Work()
     made = stand(tmp_path, long(work), ask=["probe"])
     async with following(made.server, elicitation_callback=nobody) as client:
-        told = await client.ended(await client.begun("probe"))
-    assert told["result"]["isError"]
+        state = await client.ended(await client.begun("probe"))
+    assert state["result"]["isError"]
     assert work.begun == 0
 
 
@@ -464,9 +464,9 @@ async def test_a_task_that_asks_can_be_cancelled(tmp_path: Path) -> None:
         task = await client.begun("probe")
         await client.asking(task)
         await client.cancel(task)
-        told = await client.ended(task)
-    assert told["status"] == "cancelled"
-    assert "inputRequests" not in told
+        state = await client.ended(task)
+    assert state["status"] == "cancelled"
+    assert "inputRequests" not in state
     assert made.lines.outcomes == ["probe: cancelled"]
 
 
@@ -483,8 +483,8 @@ async def test_questions_before_a_task_come_with_the_request(tmp_path: Path) -> 
         second = await client.client.session.call_tool(
             "test_tool_with_task", {}, input_responses={"user_name": answer}, allow_claimed=True
         )
-        told = await client.ended(second.model_dump()["taskId"])
-    assert said(told["result"]) == "Hello, Ada!"
+        state = await client.ended(second.model_dump()["taskId"])
+    assert said(state["result"]) == "Hello, Ada!"
 
 
 # --- bounds ----------------------------------------------------------------------------------------------
@@ -555,7 +555,7 @@ async def test_a_call_that_cannot_become_a_task_stays_in_its_request(tmp_path: P
         answer = await client.call_tool("probe", {}, progress_callback=progress)
     assert answer.content[0] == mcp.TextContent(type="text", text="done")
     assert heard == ["looking"]
-    assert made.told == []
+    assert made.notified == []
 
 
 async def test_a_store_that_cannot_be_read_says_so(tmp_path: Path) -> None:
@@ -576,10 +576,10 @@ async def test_a_result_without_room_is_remembered_if_it_is_small(tmp_path: Path
     async with following(made.server) as client:
         task = await client.begun("probe")
         work.go_on.set()
-        told = await client.ended(task)
-        told = await client.until(task, lambda told: kept or told["result"]["isError"])
-    assert (said(told["result"]) == "done") == kept
-    assert told["status"] == "completed"
+        state = await client.ended(task)
+        state = await client.until(task, lambda state: kept or state["result"]["isError"])
+    assert (said(state["result"]) == "done") == kept
+    assert state["status"] == "completed"
 
 
 async def test_only_so_many_results_without_room_are_remembered(tmp_path: Path) -> None:
@@ -604,9 +604,9 @@ async def test_only_so_many_results_without_room_are_remembered(tmp_path: Path) 
                 await anyio.sleep(0.01)
         assert said((await client.get(first))["result"]) == "done"
         works[1].go_on.set()
-        told = await client.until(first, lambda told: told["status"] == "failed")
+        state = await client.until(first, lambda state: state["status"] == "failed")
         assert said((await client.ended(second))["result"]) == "done"
-    assert told["error"]["message"] == told["statusMessage"]
+    assert state["error"]["message"] == state["statusMessage"]
 
 
 @asynccontextmanager
@@ -659,8 +659,8 @@ async def test_a_command_that_is_a_task_is_not_handed_over(tmp_path: Path) -> No
         made = stand(tmp_path, served=served)
         async with following(made.server) as client:
             task = await client.begun("bash", command="sleep 0.5; echo at the end")
-            told = await client.ended(task)
-            assert "at the end" in said(told["result"])
+            state = await client.ended(task)
+            assert "at the end" in said(state["result"])
             behind = await client.call("bash", command="sleep 100", run_in_background=True)
             if behind["resultType"] == "task":
                 behind = (await client.ended(behind["taskId"]))["result"]

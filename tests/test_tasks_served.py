@@ -57,19 +57,19 @@ async def test_a_long_command_is_followed_and_can_be_ended(setup: Setup, transpo
             await client.begun("bash", command=f"sleep {mark}"),
         )
         assert "begun" not in str(await client.get(endless))
-        told = await client.ended(done)
-        assert "begun\nat the end" in said(told["result"])
+        state = await client.ended(done)
+        assert "begun\nat the end" in said(state["result"])
         assert sleeping(mark)
         await client.cancel(endless)
         assert (await client.ended(endless))["status"] == "cancelled"
         assert not sleeping(mark)
         quick = await client.call("bash", command="echo at once")
         assert said(quick).startswith("at once")
-        told = await client.until(
+        state = await client.until(
             await client.begun("bash", command="sleep 30", description="a nap"),
-            lambda told: told.get("statusMessage"),
+            lambda state: state.get("statusMessage"),
         )
-        assert "a nap: running for" in told["statusMessage"]
+        assert "a nap: running for" in state["statusMessage"]
     assert audited(setup) == [
         ("bash", "output"),
         ("bash", "cancelled"),
@@ -108,8 +108,8 @@ async def test_the_next_server_on_stdio_knows_what_came_of_tasks(setup: Setup) -
     async with connected(setup, **options()) as connection:
         client = Follower(connection)
         assert "begun\nat the end" in said((await client.get(done))["result"])
-        told = await client.get(endless)
-        assert (told["status"], told["statusMessage"]) == ("cancelled", SHUT_DOWN)
+        state = await client.get(endless)
+        assert (state["status"], state["statusMessage"]) == ("cancelled", SHUT_DOWN)
 
 
 async def test_the_next_server_finds_the_tasks_of_one_that_was_killed(setup: Setup) -> None:
@@ -123,9 +123,9 @@ async def test_the_next_server_finds_the_tasks_of_one_that_was_killed(setup: Set
             await until(lambda: not servers(setup))
     with serving(setup, "http") as url:
         async with connected_to(url, "http", **options()) as connection:
-            told = await Follower(connection).get(task)
-    assert (told["status"], told["statusMessage"]) == ("failed", DIED)
-    assert told["error"]["message"] == DIED
+            state = await Follower(connection).get(task)
+    assert (state["status"], state["statusMessage"]) == ("failed", DIED)
+    assert state["error"]["message"] == DIED
 
 
 async def test_another_connection_over_http_follows_a_task(setup: Setup) -> None:
@@ -150,10 +150,10 @@ async def test_in_the_older_era_a_background_command_is_followed_by_its_own_conn
             assert "begun\nat the end" in await whole(connection, handle)
 
 
-def handed_over(told: str) -> str:
+def handed_over(state: str) -> str:
     """The handle of the background command that a call has become."""
-    found = re.search(r"bg_[0-9a-f]+", told)
-    assert found is not None, told
+    found = re.search(r"bg_[0-9a-f]+", state)
+    assert found is not None, state
     return found[0]
 
 
@@ -161,6 +161,6 @@ async def whole(client: Client, handle: str) -> str:
     """What a background command prints, once it has ended."""
     with anyio.fail_after(PATIENCE):
         while True:
-            told = text(await client.call_tool("TaskOutput", {"task_id": handle, "wait_ms": 2000}))
-            if "exit status" in told:
-                return told
+            state = text(await client.call_tool("TaskOutput", {"task_id": handle, "wait_ms": 2000}))
+            if "exit status" in state:
+                return state

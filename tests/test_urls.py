@@ -76,7 +76,7 @@ def test_what_could_be_read_in_two_ways_is_refused(text: str) -> None:
         pytest.param("https://o.example/x", "https://o.example/x", id="whole"),
         pytest.param("//o.example/x", "https://o.example/x", id="without scheme"),
         pytest.param("/x", "https://e.example:8443/x", id="from the root"),
-        pytest.param("x", "https://e.example:8443/a/x", id="beside"),
+        pytest.param("x", "https://e.example:8443/a/x", id="sibling"),
         pytest.param("../x", "https://e.example:8443/x", id="above"),
         pytest.param("?q", "https://e.example:8443/a/b?q", id="query"),
         pytest.param("#f", "https://e.example:8443/a/b?p", id="fragment"),

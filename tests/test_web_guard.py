@@ -21,7 +21,7 @@ SECRET = "the secret of a service that is not public"
 
 
 async def refused(made: Bench, url: str) -> None:
-    """Not fetched, and nothing of the secret told."""
+    """Not fetched, and nothing of the secret returned."""
     result = await made.call("WebFetch", url=url)
     assert result.error in ("denied", "invalid_input"), result.text
     assert SECRET not in result.text

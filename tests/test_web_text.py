@@ -117,7 +117,7 @@ def test_a_text_without_headings_is_taken_apart_between_paragraphs_or_anywhere()
 
 
 def test_the_plural_is_the_same_word() -> None:
-    assert relevant("about walls", "a WALL", 100)
+    assert relevant("about gates", "a GATE", 100)
 
 
 # --- unpacking -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A web of our own on loopback: sites that answer as told, and names and addresses that lead to them."""
+"""A web of our own on loopback: sites with prepared answers, and names and addresses that lead to them."""
 
 import gzip
 import socket

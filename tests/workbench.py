@@ -36,7 +36,7 @@ NO_PROVIDERS: Mapping[Capability, Provide] = {}
 
 @dataclass
 class Person:
-    """A caller who answers questions as told and remembers what was asked."""
+    """A caller who gives prepared answers and remembers the questions."""
 
     says: bool = False
     works_in: Sequence[str] | None = None
@@ -45,7 +45,7 @@ class Person:
     answers: Answers | None = None
     """What they say to a tool's questions; None when nobody is there."""
     questions: list[Question] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     name: str = "a test"
     owner: str = LOCAL
     confines_itself_to: ClientRestrictions | None = None
@@ -61,7 +61,7 @@ class Person:
         return self.answers
 
     async def tell(self, message: str) -> None:
-        self.told.append(message)
+        self.messages.append(message)
 
     async def report(self, message: str) -> None:
         self.heard.append(message)
@@ -114,7 +114,7 @@ def machine(
 def with_services(
     host: HostServices, permissions: Permissions, providers: Mapping[Capability, Provide] = NO_PROVIDERS
 ) -> HostServices:
-    """The same host with exactly these capabilities, and with these providers besides its own."""
+    """The same host with exactly these capabilities, and with these providers added to its own."""
     missing = [need for need in Capability if need not in permissions]
     return replace(
         host,

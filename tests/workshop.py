@@ -29,14 +29,14 @@ HERE = Path(__file__).parents[1]
 SCRATCH = ("/tmp", "/var/tmp", "/dev/shm", "/run")
 
 
-def beside(*wanted: str) -> Sequence[str]:
+def invisible_paths(*wanted: str) -> Sequence[str]:
     """Those of `wanted` that commands see only as roots, without what lies in another of them."""
     real = sorted({os.path.realpath(path) for path in wanted})
     hidden = [path for path in real if path.startswith(tuple(f"{place}/" for place in SCRATCH))]
     return [path for path in hidden if not any(path.startswith(f"{other}/") for other in hidden)]
 
 
-INTERPRETER = tuple(beside(sys.prefix, str(HERE)))
+INTERPRETER = tuple(invisible_paths(sys.prefix, str(HERE)))
 """Where this interpreter and this package lie, as far as commands would not see them."""
 
 

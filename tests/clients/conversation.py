@@ -1,7 +1,7 @@
 """One conversation that every official client has with the server: what it does, and what must come of it.
 
 A driver, written with the client, takes the steps as JSON and tells after each what came of it, as JSON too,
-in the words of `Outcome`. It goes on when it is told to, so that the machine can be looked at in between.
+in the words of `Outcome`. It goes on when it reads a line, so that the machine can be looked at in between.
 """
 
 import re
@@ -76,7 +76,7 @@ def call(tool: str, **arguments: Any) -> dict[str, Any]:
 
 
 RUNNING = "running"
-"""The step in which a command runs, and is cancelled when the driver is told to go on."""
+"""The step in which a command runs, and is cancelled when the driver may go on."""
 
 NOT_FOUND = (-32602, -32002)
 """Since 2026-07-28, and before."""

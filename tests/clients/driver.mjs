@@ -1,5 +1,5 @@
 // The conversation, led by the official TypeScript client. argv: the folder of the packages, then the task as
-// JSON: {transport, mode, answer, steps}. Tells an outcome per line, and goes on at each line it is told.
+// JSON: {transport, mode, answer, steps}. Writes an outcome per line, and goes on at each line that it reads.
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
@@ -29,14 +29,14 @@ client.setRequestHandler("elicitation/create", async (request) => {
   return { action: "accept", content: task.answer };
 });
 
-const told = (text) => ({ text: text.slice(-4000), length: text.length });
+const summary = (text) => ({ text: text.slice(-4000), length: text.length });
 const textOf = (blocks) => blocks.map((block) => block.text ?? "").join("\n");
 
 async function call(step, options) {
   const result = await client.callTool({ name: step.tool, arguments: step.arguments }, options);
   const links = result.content.filter((block) => block.type === "resource_link");
   link = links.at(-1)?.uri ?? link;
-  return { ...told(textOf(result.content)), is_error: result.isError ?? false, links: links.length };
+  return { ...summary(textOf(result.content)), is_error: result.isError ?? false, links: links.length };
 }
 
 const ops = {
@@ -44,11 +44,11 @@ const ops = {
   prompts: async () => ({ names: (await client.listPrompts()).prompts.map((prompt) => prompt.name) }),
   prompt: async (step) => {
     const { messages } = await client.getPrompt({ name: step.name, arguments: step.arguments });
-    return told(textOf(messages.map((message) => message.content)));
+    return summary(textOf(messages.map((message) => message.content)));
   },
   read: async (step) => {
     const { contents } = await client.readResource({ uri: step.uri === "link" ? link : step.uri });
-    return told(textOf(contents));
+    return summary(textOf(contents));
   },
   call: async (step) => {
     let progress = 0;
@@ -61,7 +61,7 @@ const ops = {
     const ended = running.then(() => "answered", () => "given up");
     await tell({});
     abort.abort();
-    return told(await ended);
+    return summary(await ended);
   },
 };
 

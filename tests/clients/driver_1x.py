@@ -1,7 +1,7 @@
 """The conversation, led by the official Python client that knows only the handshake.
 
 It runs in an environment of its own. argv: the task as JSON, {transport, answer, steps}. Tells an outcome per
-line, and goes on at each line it is told.
+line, and goes on at each line that it reads.
 """
 
 import json
@@ -26,7 +26,7 @@ async def tell(**outcome: Any) -> None:
     await anyio.to_thread.run_sync(sys.stdin.readline)
 
 
-def told(text: str) -> dict[str, Any]:
+def summary(text: str) -> dict[str, Any]:
     return {"text": text[-4000:], "length": len(text)}
 
 
@@ -45,11 +45,11 @@ class Driver:
 
     async def prompt(self, step: Mapping[str, Any]) -> dict[str, Any]:
         answer = await self.session.get_prompt(step["name"], step["arguments"])
-        return told("\n".join(getattr(message.content, "text", "") for message in answer.messages))
+        return summary("\n".join(getattr(message.content, "text", "") for message in answer.messages))
 
     async def read(self, step: Mapping[str, Any]) -> dict[str, Any]:
         answer = await self.session.read_resource(self.link if step["uri"] == "link" else step["uri"])
-        return told("\n".join(getattr(content, "text", "") for content in answer.contents))
+        return summary("\n".join(getattr(content, "text", "") for content in answer.contents))
 
     async def call(self, step: Mapping[str, Any]) -> dict[str, Any]:
         reports: list[float] = []
@@ -61,19 +61,19 @@ class Driver:
         links = [block for block in answer.content if isinstance(block, types.ResourceLink)]
         self.link = str(links[-1].uri) if links else self.link
         text = "\n".join(getattr(block, "text", "") for block in answer.content)
-        return {**told(text), "is_error": answer.isError, "links": len(links), "progress": len(reports)}
+        return {**summary(text), "is_error": answer.isError, "links": len(links), "progress": len(reports)}
 
     async def cancel(self, step: Mapping[str, Any]) -> dict[str, Any]:
         request_id = self.session._request_id
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.session.call_tool, step["tool"], step["arguments"])
             await tell()
-            # This client gives up without a word, unless it is told to send one.
+            # This client gives up without a word, unless it has to send one.
             params = types.CancelledNotificationParams(requestId=request_id)
             note = types.CancelledNotification(method="notifications/cancelled", params=params)
             await self.session.send_notification(types.ClientNotification(note))
             tasks.cancel_scope.cancel()
-        return told("given up")
+        return summary("given up")
 
 
 async def main() -> None:

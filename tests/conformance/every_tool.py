@@ -1,5 +1,5 @@
 """A server on standard input and output that lists every tool there is, also those that this machine cannot
-serve: what a client is told of a tool does not depend on the machine.
+serve: what a client sees of a tool does not depend on the machine.
 """
 
 import anyio

@@ -51,15 +51,15 @@ class SuiteTools:
             offered=own.offered | {entry.spec.name for entry in mine},
         )
 
-    def beside(self, own: ResourceFeature) -> ResourceFeature:
-        """What the server has besides tools, with what the suite reads and gets; any list may change."""
-        self._beside = replace(
+    def adapt(self, own: ResourceFeature) -> ResourceFeature:
+        """The server's resources and prompts, with those of the suite; any list may change."""
+        self._adapted = replace(
             own,
             sources=(SuiteResources(),),
             prompts=(SuitePrompts(),),
             changing=NotificationOptions(True, True, True),
         )
-        return self._beside
+        return self._adapted
 
     def join(self, server: ToolServer) -> None:
         """Follow each call of a fixture through the server's own answers."""
@@ -80,8 +80,8 @@ class SuiteTools:
 
     def _tells(self, event: ToolsListChanged | PromptsListChanged) -> Callable[..., Awaitable[Any]]:
         async def run(_: Context, __: mcp.CallToolRequestParams) -> mcp.CallToolResult:
-            self._beside.publish(change_notification(event))
-            return result(words("told"))
+            self._adapted.publish(change_notification(event))
+            return result(words("announced"))
 
         return run
 
@@ -100,7 +100,7 @@ async def serving(folder: Path) -> AsyncGenerator[str]:
         options = HttpOptions(token=TOKEN, names=(address,))
         sockets = bind(options.host, 0)
         up = asyncio.get_running_loop().create_future()
-        server = mcp_server(app, (TaskTools(), tools), token=TOKEN, adapt=tools.beside)
+        server = mcp_server(app, (TaskTools(), tools), token=TOKEN, adapt=tools.adapt)
         task = asyncio.create_task(serve_http(server, options, sockets, sse=False, started=up.set_result))
         try:
             await asyncio.wait((task, up), timeout=10, return_when=asyncio.FIRST_COMPLETED)

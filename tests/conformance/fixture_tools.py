@@ -2,7 +2,7 @@
 
 What a tool of this server can do, these do as such: `TOOLS`. Some of the suite's need more than that, such as
 audio, embedded resources or a client's model: `Fixture`. They run in the dispatcher like all others, and what
-they have for the client is taken along besides the result of the call; see `Exchange`.
+they have for the client is taken along with the result of the call; see `Exchange`.
 """
 
 import base64
@@ -71,7 +71,7 @@ class Fixture:
 
     run: Callable[[Context, Params], Answer]
     schema: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Of its arguments, besides their type."""
+    """The schema of its arguments, without their type."""
 
     def entry(self, name: str) -> Entry:
         return entry(name, self._within_the_dispatcher, schema=self.schema)

@@ -61,7 +61,7 @@ async def test_a_diff_of_git_is_taken_with_modes(bench: Bench) -> None:
     assert os.access(bench.root / "a.py", os.X_OK)
 
 
-async def test_what_did_not_fit_exactly_is_told_and_shown(bench: Bench) -> None:
+async def test_what_did_not_fit_exactly_is_reported_and_shown(bench: Bench) -> None:
     text = await bench.text(patch="--- a/a.py\n+++ b/a.py\n@@ -8,2 +8,2 @@\n two\n-three\n+3\n")
     assert "  - hunk 1: found at line 2 instead of 8\n--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n" in text
 
@@ -90,7 +90,7 @@ async def test_when_one_file_does_not_fit_none_changes(bench: Bench) -> None:
     assert held(bench.root) == before
 
 
-async def test_a_missing_file_is_told_as_not_found(bench: Bench) -> None:
+async def test_a_missing_file_is_reported_as_not_found(bench: Bench) -> None:
     await bench.refusal("not_found", patch=envelope(*CHANGE, "*** Delete File: gone"))
 
 
@@ -123,7 +123,7 @@ async def test_a_patch_that_changes_nothing_says_so(bench: Bench) -> None:
     assert "(unchanged)" in text
 
 
-async def test_other_hard_links_are_told(bench: Bench) -> None:
+async def test_other_hard_links_are_reported(bench: Bench) -> None:
     (bench.root / "other").hardlink_to(bench.root / "b")
     text = await bench.text(patch=envelope("*** Update File: b", "@@", "-1", "+2"))
     assert "2 hard links" in text

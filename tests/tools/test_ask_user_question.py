@@ -287,7 +287,7 @@ async def test_a_real_server_asks_over_every_transport(tmp_path: Path, transport
 
 
 def test_nobody_reads_standard_input(tmp_path: Path) -> None:
-    """What was typed ahead is still there for the next program."""
+    """What was typed early is still there for the next program."""
     (tmp_path / "root").mkdir()
     setup = Setup(root=tmp_path / "root", home=tmp_path)
     python, module, name, *flags = setup.command

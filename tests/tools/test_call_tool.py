@@ -27,12 +27,12 @@ class Named(Args):
     path: WorkspacePath
 
 
-class Told(Record):
+class Found(Record):
     path: str
 
 
 async def show(args: Named, _: Runtime) -> Output:
-    return Output(f"saw {args.path}", data=Told(path=args.path), images=(Image(data=b"x", mime_type="a/b"),))
+    return Output(f"saw {args.path}", data=Found(path=args.path), images=(Image(data=b"x", mime_type="a/b"),))
 
 
 def probe(name: str = "probe", permission: Permission = READ) -> Any:
@@ -52,13 +52,13 @@ async def through(server: Dispatcher, name: str, person: Person | None = None, /
 
 
 def hints(server: Dispatcher) -> dict[str, bool | None]:
-    (told,) = [one for one in translate.tools(server) if one.name == "CallTool"]
-    assert told.annotations is not None
+    (listed,) = [one for one in translate.tools(server) if one.name == "CallTool"]
+    assert listed.annotations is not None
     return {
-        "reads": told.annotations.read_only_hint,
-        "destroys": told.annotations.destructive_hint,
-        "repeats": told.annotations.idempotent_hint,
-        "reaches": told.annotations.open_world_hint,
+        "reads": listed.annotations.read_only_hint,
+        "destroys": listed.annotations.destructive_hint,
+        "repeats": listed.annotations.idempotent_hint,
+        "reaches": listed.annotations.open_world_hint,
     }
 
 
@@ -163,8 +163,8 @@ async def test_the_record_names_the_other_tool_and_how_it_was_called(tmp_path: P
     await through(at, "nope")
     await through(at, "CallTool")
     audit.close()
-    told = [(one["name"], one["tool"], one["permission"], one["verdict"]) for one in lines(tmp_path)]
-    assert told == [
+    logged = [(one["name"], one["tool"], one["permission"], one["verdict"]) for one in lines(tmp_path)]
+    assert logged == [
         ("CallTool", "probe", "read-only", "allowed"),
         ("CallTool", "writer", "workspace-write", "refused-ceiling"),
         ("CallTool", "CallTool", None, "unknown"),

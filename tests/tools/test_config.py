@@ -18,7 +18,7 @@ def at(tmp_path: Path) -> Dispatcher:
     return planner(tmp_path)
 
 
-async def test_a_setting_is_read_changed_and_told_with_what_was_before(at: Dispatcher) -> None:
+async def test_a_setting_is_read_changed_and_reported_with_what_was_before(at: Dispatcher) -> None:
     assert (await call(at, "Config", setting="theme")).text == "theme = not set"
     assert (
         await call(at, "Config", setting="theme", value="dark")

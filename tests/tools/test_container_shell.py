@@ -1,4 +1,4 @@
-"""Commands in containers, with a program in the place of an engine that writes down what it is told."""
+"""Commands in containers, with a program in the place of an engine that writes down its arguments."""
 
 import os
 import re
@@ -25,7 +25,7 @@ from tests.workshop import names, program, workshop
 
 STAND_IN = """
 here=$(dirname "$0")
-printf '%s\\0' "$@" >>"$here/told"; printf '\\n\\0' >>"$here/told"
+printf '%s\\0' "$@" >>"$here/argv"; printf '\\n\\0' >>"$here/argv"
 case $1 in
 create)
     if [ -e "$here/broken" ]; then echo 'Cannot connect to the daemon.' >&2; exit 125; fi
@@ -46,9 +46,9 @@ class Stand:
     folder: Path
 
     @property
-    def told(self) -> list[list[str]]:
+    def argvs(self) -> list[list[str]]:
         """The argument lists that the engine got."""
-        file = self.folder / "bin/told"
+        file = self.folder / "bin/argv"
         text = file.read_text(encoding="utf-8") if file.exists() else ""
         return [words.split("\0")[:-1] for words in text.split("\n\0")[:-1]]
 
@@ -78,17 +78,17 @@ async def test_a_command_runs_in_a_new_container_that_is_removed(stand: Stand) -
     result = await stand.run("echo one; echo two >&2; exit 3")
     assert (result.error, result.text) == (None, "one\ntwo\n[exit status 3]")
     await until(lambda: not stand.left)
-    assert [words[0] for words in stand.told] == ["create", "start", "rm"]
-    name = stand.told[0][3]
+    assert [words[0] for words in stand.argvs] == ["create", "start", "rm"]
+    name = stand.argvs[0][3]
     assert re.fullmatch("mcp-toolserver-[0-9a-f]{32}", name)
-    assert stand.told[1:] == [["start", "--attach", name], ["rm", "--force", name]]
+    assert stand.argvs[1:] == [["start", "--attach", name], ["rm", "--force", name]]
     await stand.run("true")
-    assert stand.told[3][3] != name
+    assert stand.argvs[3][3] != name
 
 
 async def test_it_is_shut_off_and_sees_the_first_root_only(stand: Stand, tmp_path: Path) -> None:
     await stand.run("true", timeout=1500)
-    words = stand.told[0]
+    words = stand.argvs[0]
     options, rest = words[: words.index(IMAGE)], words[words.index(IMAGE) :]
     assert options[:2] == ["create", "--rm"]
     pairs = dict(zip(options[2::2], options[3::2], strict=True))
@@ -112,7 +112,7 @@ async def test_it_is_shut_off_and_sees_the_first_root_only(stand: Stand, tmp_pat
 )
 async def test_the_script_arrives_as_it_is(stand: Stand, command: str) -> None:
     await stand.run(command)
-    assert stand.told[0][-1] == command
+    assert stand.argvs[0][-1] == command
 
 
 def engine(name: str, **more: Any) -> Engine:
@@ -120,7 +120,7 @@ def engine(name: str, **more: Any) -> Engine:
     return Engine(program=f"/bin/{name}", **given)
 
 
-def test_each_engine_is_told_in_its_own_words() -> None:
+def test_each_engine_gets_its_own_arguments() -> None:
     podman, apple = engine("podman"), engine("container")
     assert "--user" not in podman.create("n", "/r", "s", 1)
     assert podman.remove("n")[1:] == ("rm", "--force", "n")
@@ -285,7 +285,7 @@ async def test_below_full_access_it_is_neither_offered_nor_run(tmp_path: Path, m
         result = await stand.run("true")
     assert result.error == "denied"
     assert "danger-full-access" in result.text
-    assert stand.told == []
+    assert stand.argvs == []
 
 
 @pytest.mark.parametrize(
@@ -298,10 +298,10 @@ async def test_below_full_access_it_is_neither_offered_nor_run(tmp_path: Path, m
 )
 async def test_its_hints_say_what_it_reaches(tmp_path: Path, settings: dict[str, Any], reaches: bool) -> None:
     async with standing(tmp_path, **settings) as stand:
-        told = next(tool for tool in translate.tools(stand.server) if tool.name == "container_shell")
-    assert told.annotations is not None
-    assert told.annotations.open_world_hint is reaches
-    assert told.annotations.read_only_hint is False
+        listed = next(tool for tool in translate.tools(stand.server) if tool.name == "container_shell")
+    assert listed.annotations is not None
+    assert listed.annotations.open_world_hint is reaches
+    assert listed.annotations.read_only_hint is False
 
 
 def test_only_the_known_modes_are_taken(tmp_path: Path) -> None:

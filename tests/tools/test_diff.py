@@ -43,7 +43,7 @@ async def test_line_endings_and_a_missing_last_one_are_differences(bench: Bench)
     assert "\\ No newline at end of file" in await bench.text(path="a", other_path="open")
 
 
-async def test_encodings_are_told_where_they_differ(bench: Bench) -> None:
+async def test_encodings_are_reported_where_they_differ(bench: Bench) -> None:
     make(
         bench.root, {"wide": "one\ntwo\n".encode("utf-16"), "latin": b"caf\xe9\n", "utf": "café!\n".encode()}
     )
@@ -53,7 +53,7 @@ async def test_encodings_are_told_where_they_differ(bench: Bench) -> None:
     assert text.endswith("-café\n+café!\n[latin is windows-1252, utf is utf-8]")
 
 
-async def test_files_that_are_no_text_are_only_told_to_differ(bench: Bench) -> None:
+async def test_files_that_are_no_text_are_only_said_to_differ(bench: Bench) -> None:
     make(bench.root, {"x": b"\0\1", "y": b"\0\1"})
     assert "2 and 8 bytes" in await bench.text(path="x", other_path="a")
     assert "8 and 2 bytes" in await bench.text(path="a", other_path="x")

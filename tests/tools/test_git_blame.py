@@ -7,7 +7,7 @@ import pytest
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.hostile_git import Lair
-from tests.repositories import Desk, desk, git_broker, without_ids
+from tests.repositories import GitTools, git_broker, git_tools, without_ids
 
 
 @pytest.fixture(scope="module")
@@ -17,34 +17,34 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Generator[Broker]:
 
 
 @pytest.fixture
-def at(tmp_path: Path, started: Broker) -> Desk:
+def at(tmp_path: Path, started: Broker) -> GitTools:
     """Of two lines in file.txt the second is Ann's."""
     lair = Lair(tmp_path)
     date = {"GIT_AUTHOR_DATE": "2026-01-02T03:04:05Z"}
     lair.environ = {**lair.environ, **date}
     lair.git("commit", "-qam", "second", "--author=Ann Other <ann@example.org>")
-    return desk(lair, started)
+    return git_tools(lair, started)
 
 
-async def test_each_line_has_its_author(at: Desk) -> None:
+async def test_each_line_has_its_author(at: GitTools) -> None:
     lines = without_ids(await at.text("git_blame", path="file.txt")).splitlines()
     assert lines[0].endswith(" 1) one")
     assert lines[1] == "<id> (Ann Other 2026-01-02 2) two"
 
 
-async def test_a_range_of_lines(at: Desk) -> None:
+async def test_a_range_of_lines(at: GitTools) -> None:
     text = await at.text("git_blame", path="file.txt", start_line=2, end_line=2)
     assert without_ids(text) == "<id> (Ann Other 2026-01-02 2) two"
 
 
-async def test_a_line_that_is_not_committed_says_so(at: Desk) -> None:
+async def test_a_line_that_is_not_committed_says_so(at: GitTools) -> None:
     at.lair.write("file.txt", "one\nTWO\n")
     assert "(not committed 2) TWO" in await at.text("git_blame", path="file.txt")
     assert "(Ann Other 2026-01-02 2) two" in await at.text("git_blame", path="file.txt", commit="HEAD")
     assert "2)" not in await at.text("git_blame", path="file.txt", commit="HEAD~1")
 
 
-async def test_a_long_file_comes_in_pages(at: Desk) -> None:
+async def test_a_long_file_comes_in_pages(at: GitTools) -> None:
     at.lair.write("long", "".join(f"line {number}\n" for number in range(1, 1_502)))
     at.lair.commit()
     first = await at.ask("git_blame", path="long")
@@ -57,7 +57,7 @@ async def test_a_long_file_comes_in_pages(at: Desk) -> None:
     assert not exact.truncated
 
 
-async def test_lines_end_where_git_ends_them(at: Desk) -> None:
+async def test_lines_end_where_git_ends_them(at: GitTools) -> None:
     at.lair.write("odd", "a\u2028b\x0cc\x85d\r\ne\n")
     at.lair.commit()
     assert len((await at.text("git_blame", path="odd")).splitlines()) >= 2
@@ -80,11 +80,13 @@ async def test_lines_end_where_git_ends_them(at: Desk) -> None:
         pytest.param({"path": "../home/.gitconfig"}, "denied", id="outside"),
     ],
 )
-async def test_a_wrong_argument_is_explained(at: Desk, arguments: dict[str, str | int], error: str) -> None:
+async def test_a_wrong_argument_is_explained(
+    at: GitTools, arguments: dict[str, str | int], error: str
+) -> None:
     assert (await at.ask("git_blame", **arguments)).error == error
 
 
-async def test_a_hidden_file_is_not_shown(at: Desk, started: Broker) -> None:
-    hiding = desk(at.lair, started, hides=["file.txt"])
+async def test_a_hidden_file_is_not_shown(at: GitTools, started: Broker) -> None:
+    hiding = git_tools(at.lair, started, hides=["file.txt"])
     assert (await hiding.ask("git_blame", path="file.txt")).error == "denied"
     assert (await hiding.ask("git_blame", path="deep/inner.txt")).error is None

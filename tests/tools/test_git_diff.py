@@ -7,7 +7,7 @@ import pytest
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.hostile_git import Lair
-from tests.repositories import Desk, desk, git_broker
+from tests.repositories import GitTools, git_broker, git_tools
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +23,8 @@ def lair(tmp_path: Path) -> Lair:
 
 
 @pytest.fixture
-def at(lair: Lair, started: Broker) -> Desk:
-    return desk(lair, started)
+def at(lair: Lair, started: Broker) -> GitTools:
+    return git_tools(lair, started)
 
 
 def changed(text: str) -> list[str]:
@@ -32,13 +32,13 @@ def changed(text: str) -> list[str]:
     return [line for line in text.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
 
 
-async def test_it_shows_what_is_not_staged(at: Desk) -> None:
+async def test_it_shows_what_is_not_staged(at: GitTools) -> None:
     text = await at.text("git_diff")
     assert text == at.lair.git("diff").removesuffix("\n")
     assert changed(text) == ["+two"]
 
 
-async def test_no_difference_is_a_success(at: Desk) -> None:
+async def test_no_difference_is_a_success(at: GitTools) -> None:
     at.lair.commit()
     result = await at.ask("git_diff")
     assert (result.error, result.text, result.truncated) == (None, "[no differences]", False)
@@ -46,7 +46,7 @@ async def test_no_difference_is_a_success(at: Desk) -> None:
     assert await at.text("git_diff", stat=True) == "[no differences]"
 
 
-async def test_what_is_staged_is_apart_from_what_is_not(at: Desk) -> None:
+async def test_what_is_staged_is_apart_from_what_is_not(at: GitTools) -> None:
     at.lair.git("add", ".")
     at.lair.write("file.txt", "one\ntwo\nthree\n")
     assert changed(await at.text("git_diff")) == ["+three"]
@@ -54,7 +54,7 @@ async def test_what_is_staged_is_apart_from_what_is_not(at: Desk) -> None:
     assert changed(await at.text("git_diff", commit="HEAD")) == ["+two", "+three"]
 
 
-async def test_commits_are_compared_with_the_files_and_with_each_other(at: Desk) -> None:
+async def test_commits_are_compared_with_the_files_and_with_each_other(at: GitTools) -> None:
     lair = at.lair
     lair.commit()
     lair.git("checkout", "-qb", "side", "HEAD~1")
@@ -68,25 +68,25 @@ async def test_commits_are_compared_with_the_files_and_with_each_other(at: Desk)
     assert changed(await at.text("git_diff", commit="main", staged=True)) == ["-two", "+side"]
 
 
-async def test_a_path_narrows_it(at: Desk) -> None:
+async def test_a_path_narrows_it(at: GitTools) -> None:
     at.lair.write("deep/inner.txt", "changed\n")
     assert changed(await at.text("git_diff", path="deep")) == ["-inner", "+changed"]
     assert changed(await at.text("git_diff", path="file.txt")) == ["+two"]
     assert await at.text("git_diff", path="nowhere") == "[no differences]"
 
 
-async def test_lines_are_counted_by_file(at: Desk) -> None:
+async def test_lines_are_counted_by_file(at: GitTools) -> None:
     text = await at.text("git_diff", stat=True)
     assert text.splitlines() == [" file.txt | 1 +", " 1 file changed, 1 insertion(+)"]
 
 
 async def test_names_in_a_repository_below_the_root_are_explained(lair: Lair, started: Broker) -> None:
-    text = await desk(lair, started, roots=[lair.folder]).text("git_diff", path="repository")
+    text = await git_tools(lair, started, roots=[lair.folder]).text("git_diff", path="repository")
     assert changed(text) == ["+two"]
     assert text.endswith("\n[names are relative to repository]")
 
 
-async def test_a_long_patch_is_cut_and_kept_whole_beside(at: Desk) -> None:
+async def test_a_long_patch_is_cut_and_saved_whole(at: GitTools) -> None:
     at.lair.write("file.txt", "many words\n" * 20_000)
     result = await at.ask("git_diff")
     assert result.truncated
@@ -94,7 +94,7 @@ async def test_a_long_patch_is_cut_and_kept_whole_beside(at: Desk) -> None:
     assert Path(result.saved_output.path).read_text(encoding="utf-8").count("+many words") == 20_000
 
 
-async def test_of_a_patch_that_is_too_long_lines_are_counted(at: Desk) -> None:
+async def test_of_a_patch_that_is_too_long_lines_are_counted(at: GitTools) -> None:
     at.lair.write("file.txt", "many words\n" * 500_000)
     result = await at.ask("git_diff")
     assert result.truncated
@@ -120,18 +120,18 @@ async def test_of_a_patch_that_is_too_long_lines_are_counted(at: Desk) -> None:
         pytest.param({"path": "a\0b"}, id="path"),
     ],
 )
-async def test_a_wrong_argument_is_explained(at: Desk, arguments: dict[str, str | bool]) -> None:
+async def test_a_wrong_argument_is_explained(at: GitTools, arguments: dict[str, str | bool]) -> None:
     result = await at.ask("git_diff", **arguments)
     assert result.error == "invalid_input", result.text
     assert not list(at.lair.repository.glob("x*"))
 
 
-async def test_a_path_outside_is_refused(at: Desk) -> None:
+async def test_a_path_outside_is_refused(at: GitTools) -> None:
     for path in ("..", "../home/.gitconfig", str(at.lair.folder), "deep/../../home"):
         assert (await at.ask("git_diff", path=path)).error == "denied"
 
 
-async def test_files_by_their_id_are_no_commits(at: Desk) -> None:
+async def test_files_by_their_id_are_no_commits(at: GitTools) -> None:
     """An id has no path that a rule could hide."""
     blob = at.lair.git("rev-parse", "HEAD:deep/inner.txt").strip()
     other = at.lair.git("rev-parse", "HEAD:file.txt").strip()
@@ -147,8 +147,8 @@ async def test_hidden_files_are_left_out_and_counted(lair: Lair, started: Broker
     lair.write("secret/key", "hunter2\n")
     lair.git("add", ".")
     for arguments in ({"staged": True}, {"commit": "HEAD"}, {"staged": True, "stat": True}):
-        assert "secret" in await desk(lair, started).text("git_diff", **arguments)
-        text = await desk(lair, started, hides=["secret/**"]).text("git_diff", **arguments)
+        assert "secret" in await git_tools(lair, started).text("git_diff", **arguments)
+        text = await git_tools(lair, started, hides=["secret/**"]).text("git_diff", **arguments)
         assert "file.txt" in text
         assert "[1 file left out, hidden by a rule of the operator]" in text
         assert "secret" not in text
@@ -156,13 +156,13 @@ async def test_hidden_files_are_left_out_and_counted(lair: Lair, started: Broker
 
 
 async def test_where_nothing_hidden_changed_nothing_is_said(lair: Lair, started: Broker) -> None:
-    text = await desk(lair, started, hides=["secret/**"]).text("git_diff")
+    text = await git_tools(lair, started, hides=["secret/**"]).text("git_diff")
     assert changed(text) == ["+two"]
     assert "left out" not in text
 
 
 async def test_where_all_is_hidden_only_that_is_said(lair: Lair, started: Broker) -> None:
-    text = await desk(lair, started, hides=["file.txt"]).text("git_diff")
+    text = await git_tools(lair, started, hides=["file.txt"]).text("git_diff")
     assert text == "[1 file left out, hidden by a rule of the operator]"
 
 
@@ -170,8 +170,8 @@ async def test_a_hidden_file_that_was_renamed_does_not_lend_its_name(lair: Lair,
     lair.write("secret.txt", "a line\n" * 20)
     lair.commit()
     lair.git("mv", "secret.txt", "shown.txt")
-    assert "rename from secret.txt" in await desk(lair, started).text("git_diff", staged=True)
-    text = await desk(lair, started, hides=["secret.txt"]).text("git_diff", staged=True)
+    assert "rename from secret.txt" in await git_tools(lair, started).text("git_diff", staged=True)
+    text = await git_tools(lair, started, hides=["secret.txt"]).text("git_diff", staged=True)
     assert "+a line" in text
     assert "secret" not in text
 
@@ -186,16 +186,16 @@ async def test_what_was_a_file_and_is_a_folder_shows_nothing_hidden_in_it(
     lair.git("add", ".")
     lair.git("commit", "-qm", "folder")
     assert "hunter2" in lair.git("diff", "HEAD~1", "HEAD", "--", "place")
-    text = await desk(lair, started, hides=["place/**"]).text("git_diff", commit="HEAD~1..HEAD")
+    text = await git_tools(lair, started, hides=["place/**"]).text("git_diff", commit="HEAD~1..HEAD")
     assert "hunter2" not in text
     assert "key" not in text
 
 
-async def test_too_many_files_beside_a_hidden_one_want_a_path(lair: Lair, started: Broker) -> None:
+async def test_too_many_files_with_a_hidden_one_need_a_path(lair: Lair, started: Broker) -> None:
     lair.write("secret", "x\n")
     for number in range(600):
         lair.write(f"many/{'long' * 30}{number}", "x\n")
     lair.git("add", ".")
-    at = desk(lair, started, hides=["secret"])
+    at = git_tools(lair, started, hides=["secret"])
     assert (await at.ask("git_diff", staged=True)).error == "invalid_input"
     assert "600 files changed" in await at.text("git_diff", staged=True, stat=True, path="many")

@@ -7,7 +7,7 @@ import pytest
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.hostile_git import Lair
-from tests.repositories import Desk, desk, git_broker, without_ids
+from tests.repositories import GitTools, git_broker, git_tools, without_ids
 
 
 @pytest.fixture(scope="module")
@@ -17,21 +17,21 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Generator[Broker]:
 
 
 @pytest.fixture
-def at(tmp_path: Path, started: Broker) -> Desk:
+def at(tmp_path: Path, started: Broker) -> GitTools:
     """Three commits: first, second (of file.txt, by somebody else), third (of deep)."""
     lair = Lair(tmp_path)
     lair.git("add", ".")
     lair.git("commit", "-qm", "second\n\nWhy it was done.", "--author=Ann <ann@example.org>")
     lair.write("deep/inner.txt", "changed\n")
     lair.git("commit", "-qam", "third")
-    return desk(lair, started)
+    return git_tools(lair, started)
 
 
-async def subjects(at: Desk, **arguments: str | int) -> list[str]:
+async def subjects(at: GitTools, **arguments: str | int) -> list[str]:
     return [commit["subject"] for commit in (await at.data("git_log", **arguments))["commits"]]
 
 
-async def test_commits_come_newest_first_with_their_messages(at: Desk) -> None:
+async def test_commits_come_newest_first_with_their_messages(at: GitTools) -> None:
     assert without_ids(await at.text("git_log", count=2)) == (
         "<id> <time> n <n@example.org>\n    third\n<id> <time> Ann <ann@example.org>\n    second\n"
         "    Why it was done.\n[2 commits; go on with offset=2]"
@@ -42,13 +42,13 @@ async def test_commits_come_newest_first_with_their_messages(at: Desk) -> None:
     assert set(data["commits"][0]) == {"id", "date", "author", "subject"}
 
 
-async def test_on_one_line_there_is_id_and_subject(at: Desk) -> None:
+async def test_on_one_line_there_is_id_and_subject(at: GitTools) -> None:
     assert without_ids(await at.text("git_log", oneline=True)) == (
         "<id> third\n<id> second\n<id> first\n[3 commits]"
     )
 
 
-async def test_pages_follow_each_other(at: Desk) -> None:
+async def test_pages_follow_each_other(at: GitTools) -> None:
     assert await subjects(at, count=2) == ["third", "second"]
     last = await at.ask("git_log", count=2, offset=2)
     assert last.text.endswith("[1 commit]")
@@ -59,7 +59,7 @@ async def test_pages_follow_each_other(at: Desk) -> None:
     assert await at.text("git_log", offset=3) == "[0 commits]"
 
 
-async def test_it_can_be_narrowed(at: Desk) -> None:
+async def test_it_can_be_narrowed(at: GitTools) -> None:
     assert await subjects(at, path="deep") == ["third", "first"]
     assert await subjects(at, path="file.txt") == ["second", "first"]
     assert await subjects(at, author="ANN@") == ["second"]
@@ -70,9 +70,9 @@ async def test_it_can_be_narrowed(at: Desk) -> None:
     assert await subjects(at, commit="HEAD~2..HEAD~1") == ["second"]
 
 
-async def test_before_the_first_commit_there_is_none(at: Desk, started: Broker) -> None:
+async def test_before_the_first_commit_there_is_none(at: GitTools, started: Broker) -> None:
     at.lair.git("init", "-q", "empty", cwd=at.lair.folder)
-    empty = desk(at.lair, started, roots=[at.lair.folder / "empty"])
+    empty = git_tools(at.lair, started, roots=[at.lair.folder / "empty"])
     assert await empty.text("git_log") == "[0 commits]"
     assert (await empty.ask("git_log", commit="HEAD")).error == "invalid_input"
 
@@ -90,23 +90,23 @@ async def test_before_the_first_commit_there_is_none(at: Desk, started: Broker) 
         pytest.param({"offset": -1}, id="offset"),
     ],
 )
-async def test_a_wrong_argument_is_explained(at: Desk, arguments: dict[str, str | int]) -> None:
+async def test_a_wrong_argument_is_explained(at: GitTools, arguments: dict[str, str | int]) -> None:
     assert (await at.ask("git_log", **arguments)).error == "invalid_input"
 
 
-async def test_the_history_of_a_hidden_file_is_hidden(at: Desk, started: Broker) -> None:
-    hiding = desk(at.lair, started, hides=["deep/**"])
+async def test_the_history_of_a_hidden_file_is_hidden(at: GitTools, started: Broker) -> None:
+    hiding = git_tools(at.lair, started, hides=["deep/**"])
     assert (await hiding.ask("git_log", path="deep/inner.txt")).error == "denied"
     assert (await at.ask("git_log", path="deep/inner.txt")).error is None
 
 
-async def test_a_message_that_looks_like_fields_is_a_message(at: Desk) -> None:
+async def test_a_message_that_looks_like_fields_is_a_message(at: GitTools) -> None:
     body = "fake\n0123456789 x\n\n[1 commit]"
     at.lair.git("commit", "-q", "--allow-empty", "-m", "four %x00 %H", "-m", body)
     assert await subjects(at, count=2) == ["four %x00 %H", "third"]
 
 
-async def test_a_repository_that_is_broken_is_told(at: Desk) -> None:
+async def test_a_repository_that_is_broken_is_reported(at: GitTools) -> None:
     head = at.lair.git("rev-parse", "HEAD^").strip()
     (at.lair.repository / ".git/objects" / head[:2] / head[2:]).unlink()
     assert (await at.ask("git_log")).error == "unavailable"

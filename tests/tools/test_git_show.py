@@ -7,7 +7,7 @@ import pytest
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.hostile_git import Lair
-from tests.repositories import Desk, desk, git_broker, without_ids
+from tests.repositories import GitTools, git_broker, git_tools, without_ids
 
 
 @pytest.fixture(scope="module")
@@ -17,15 +17,15 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Generator[Broker]:
 
 
 @pytest.fixture
-def at(tmp_path: Path, started: Broker) -> Desk:
+def at(tmp_path: Path, started: Broker) -> GitTools:
     """The second commit, `more`, adds a line to file.txt and changes deep/inner.txt."""
     lair = Lair(tmp_path)
     lair.write("deep/inner.txt", "changed\n")
     lair.commit()
-    return desk(lair, started)
+    return git_tools(lair, started)
 
 
-async def test_a_commit_has_a_message_and_a_patch(at: Desk) -> None:
+async def test_a_commit_has_a_message_and_a_patch(at: GitTools) -> None:
     text = await at.text("git_show")
     head = "commit <id>\nparents <id>\nauthor n <n@example.org>\ndate <time>\n\nmore\n"
     assert without_ids(text).startswith(head)
@@ -36,7 +36,7 @@ async def test_a_commit_has_a_message_and_a_patch(at: Desk) -> None:
     assert "+inner" in first
 
 
-async def test_there_is_less_on_request(at: Desk) -> None:
+async def test_there_is_less_on_request(at: GitTools) -> None:
     metadata = await at.text("git_show", format="metadata")
     assert metadata.endswith("\n\nmore")
     assert "diff" not in metadata
@@ -46,13 +46,13 @@ async def test_there_is_less_on_request(at: Desk) -> None:
     assert stat == await at.text("git_show", format="stat")
 
 
-async def test_a_folder_narrows_it(at: Desk) -> None:
+async def test_a_folder_narrows_it(at: GitTools) -> None:
     text = await at.text("git_show", path="deep")
     assert "+changed" in text
     assert "+two" not in text
 
 
-async def test_a_file_has_the_content_it_had(at: Desk) -> None:
+async def test_a_file_has_the_content_it_had(at: GitTools) -> None:
     assert await at.text("git_show", path="file.txt", commit="HEAD~1") == "one"
     assert await at.text("git_show", path="file.txt") == "one\ntwo"
     (at.lair.repository / "file.txt").unlink()
@@ -62,7 +62,7 @@ async def test_a_file_has_the_content_it_had(at: Desk) -> None:
     assert await at.text("git_show", path="file.txt") == "[empty]"
 
 
-async def test_what_is_no_text_is_named(at: Desk) -> None:
+async def test_what_is_no_text_is_named(at: GitTools) -> None:
     lair = at.lair
     (lair.repository / "binary").write_bytes(b"a\0b")
     (lair.repository / "link").symlink_to("../../etc/passwd")
@@ -75,14 +75,14 @@ async def test_what_is_no_text_is_named(at: Desk) -> None:
     assert without_ids(await at.text("git_show", path="module")) == "[a submodule, at its commit <id>]"
 
 
-async def test_a_folder_that_is_gone_is_listed_as_it_was(at: Desk, started: Broker) -> None:
+async def test_a_folder_that_is_gone_is_listed_as_it_was(at: GitTools, started: Broker) -> None:
     lair = at.lair
     lair.write("old/key", "x\n")
     lair.write("old/other", "x\n")
     lair.commit()
     lair.git("rm", "-qr", "old")
     assert await at.text("git_show", path="old") == "old/key\nold/other"
-    hiding = desk(lair, started, hides=["old/key"])
+    hiding = git_tools(lair, started, hides=["old/key"])
     assert await hiding.text("git_show", path="old") == (
         "old/other\n[1 file left out, hidden by a rule of the operator]"
     )
@@ -105,11 +105,13 @@ async def test_a_folder_that_is_gone_is_listed_as_it_was(at: Desk, started: Brok
         pytest.param({"path": "../home/.gitconfig"}, "denied", id="outside"),
     ],
 )
-async def test_a_wrong_argument_is_explained(at: Desk, arguments: dict[str, str | bool], error: str) -> None:
+async def test_a_wrong_argument_is_explained(
+    at: GitTools, arguments: dict[str, str | bool], error: str
+) -> None:
     assert (await at.ask("git_show", **arguments)).error == error
 
 
-async def test_only_commits_are_shown_by_id(at: Desk) -> None:
+async def test_only_commits_are_shown_by_id(at: GitTools) -> None:
     """A file or folder by its id has no path that a rule could hide."""
     for revision in ("HEAD:file.txt", "HEAD^{tree}"):
         id_ = at.lair.git("rev-parse", revision).strip()
@@ -119,16 +121,16 @@ async def test_only_commits_are_shown_by_id(at: Desk) -> None:
         assert (await at.ask("git_show", commit=f"{id_}^{{blob}}")).error == "invalid_input"
 
 
-async def test_a_tag_stands_for_its_commit(at: Desk) -> None:
+async def test_a_tag_stands_for_its_commit(at: GitTools) -> None:
     at.lair.git("tag", "-m", "about it", "v1", "HEAD~1")
     assert "first" in await at.text("git_show", commit="v1")
 
 
-async def test_hidden_files_are_left_out_and_counted(at: Desk, started: Broker) -> None:
+async def test_hidden_files_are_left_out_and_counted(at: GitTools, started: Broker) -> None:
     at.lair.write("secret", "hunter2\n")
     at.lair.write("file.txt", "shown\n")
     at.lair.commit()
-    hiding = desk(at.lair, started, hides=["secret"])
+    hiding = git_tools(at.lair, started, hides=["secret"])
     for arguments in ({}, {"stat": True}, {"path": "."}):
         assert "secret" in await at.text("git_show", **arguments)
         text = await hiding.text("git_show", **arguments)
@@ -139,15 +141,15 @@ async def test_hidden_files_are_left_out_and_counted(at: Desk, started: Broker) 
     assert (await hiding.ask("git_show", path="secret")).error == "denied"
 
 
-async def test_of_a_commit_with_nothing_else_the_message_is_left(at: Desk, started: Broker) -> None:
+async def test_of_a_commit_with_nothing_else_the_message_is_left(at: GitTools, started: Broker) -> None:
     at.lair.write("secret", "hunter2\n")
     at.lair.commit()
-    text = await desk(at.lair, started, hides=["secret"]).text("git_show", stat=True)
+    text = await git_tools(at.lair, started, hides=["secret"]).text("git_show", stat=True)
     assert text.endswith("\n\nmore\n[1 file left out, hidden by a rule of the operator]")
     assert "secret" not in text
 
 
-async def test_a_merge_names_no_hidden_file_either(at: Desk, started: Broker) -> None:
+async def test_a_merge_names_no_hidden_file_either(at: GitTools, started: Broker) -> None:
     """Its patch shows less than its count, which is taken against the first parent."""
     lair = at.lair
     lair.git("checkout", "-qb", "side")
@@ -158,19 +160,21 @@ async def test_a_merge_names_no_hidden_file_either(at: Desk, started: Broker) ->
     lair.commit()
     lair.git("merge", "-q", "-m", "merged", "side")
     assert "secret" in await at.text("git_show", stat=True)
-    hiding = desk(lair, started, hides=["secret"])
+    hiding = git_tools(lair, started, hides=["secret"])
     for arguments in ({}, {"stat": True}):
         text = await hiding.text("git_show", **arguments)
         assert "merged" in text
         assert "secret" not in text
 
 
-async def test_an_unknown_commit_is_told_where_something_is_hidden_too(at: Desk, started: Broker) -> None:
-    hiding = desk(at.lair, started, hides=["secret"])
+async def test_an_unknown_commit_is_reported_where_something_is_hidden_too(
+    at: GitTools, started: Broker
+) -> None:
+    hiding = git_tools(at.lair, started, hides=["secret"])
     assert (await hiding.ask("git_show", commit="nowhere")).error == "invalid_input"
 
 
-async def test_a_file_that_cannot_be_read_is_told(at: Desk) -> None:
+async def test_a_file_that_cannot_be_read_is_reported(at: GitTools) -> None:
     blob = at.lair.git("rev-parse", "HEAD:file.txt").strip()
     (at.lair.repository / ".git/objects" / blob[:2] / blob[2:]).unlink()
     assert (await at.ask("git_show", path="file.txt")).error == "unavailable"

@@ -8,7 +8,7 @@ import pytest
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.hostile_git import Lair
-from tests.repositories import Desk, desk, git_broker
+from tests.repositories import GitTools, git_broker, git_tools
 
 
 @pytest.fixture
@@ -19,8 +19,8 @@ def lair(tmp_path: Path) -> Lair:
 
 
 @pytest.fixture
-def at(lair: Lair, started: Broker) -> Desk:
-    return desk(lair, started)
+def at(lair: Lair, started: Broker) -> GitTools:
+    return git_tools(lair, started)
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +33,14 @@ def changes(data: dict[str, Any]) -> list[tuple[str, str]]:
     return [(f"{one['staged']}{one['unstaged']}", one["path"]) for one in data["changes"]]
 
 
-async def test_a_clean_tree_is_said_to_be_clean(at: Desk) -> None:
+async def test_a_clean_tree_is_said_to_be_clean(at: GitTools) -> None:
     assert await at.text("git_status") == "## main\n[nothing to commit]"
     data = await at.data("git_status")
     assert (data["clean"], data["total"], data["changes"], data["branch"]) == (True, 0, [], "main")
     assert data["head"] == at.lair.git("rev-parse", "HEAD").strip()
 
 
-async def test_each_kind_of_change_has_its_letters(at: Desk) -> None:
+async def test_each_kind_of_change_has_its_letters(at: GitTools) -> None:
     lair = at.lair
     for name in ("gone", "staged-gone", "both"):
         lair.write(name, f"{name} has enough text to be recognised\n")
@@ -73,7 +73,7 @@ async def test_each_kind_of_change_has_its_letters(at: Desk) -> None:
     assert not data["clean"]
 
 
-async def test_in_words_it_says_what_would_become_of_each(at: Desk) -> None:
+async def test_in_words_it_says_what_would_become_of_each(at: GitTools) -> None:
     lair = at.lair
     lair.write("file.txt", "changed\n")
     lair.git("mv", "deep/inner.txt", "deep/moved.txt")
@@ -84,7 +84,7 @@ async def test_in_words_it_says_what_would_become_of_each(at: Desk) -> None:
     )
 
 
-async def test_a_conflict_is_named(at: Desk) -> None:
+async def test_a_conflict_is_named(at: GitTools) -> None:
     lair = at.lair
     lair.git("checkout", "-qb", "side")
     lair.write("file.txt", "side\n")
@@ -97,7 +97,7 @@ async def test_a_conflict_is_named(at: Desk) -> None:
     assert "Unmerged:\n  file.txt\n" in await at.text("git_status", short=False)
 
 
-async def test_it_says_how_far_the_branch_is_from_its_upstream(at: Desk) -> None:
+async def test_it_says_how_far_the_branch_is_from_its_upstream(at: GitTools) -> None:
     lair = at.lair
     lair.git("branch", "base")
     lair.git("branch", "-q", "--set-upstream-to=base")
@@ -113,7 +113,7 @@ async def test_it_says_how_far_the_branch_is_from_its_upstream(at: Desk) -> None
     assert (data["upstream"], data["ahead"], data["behind"]) == ("base", 1, 1)
 
 
-async def test_without_a_branch_the_commit_is_named(at: Desk) -> None:
+async def test_without_a_branch_the_commit_is_named(at: GitTools) -> None:
     at.lair.git("checkout", "-q", "--detach")
     head = at.lair.git("rev-parse", "HEAD")[:12]
     assert (await at.text("git_status")).startswith(f"## no branch, at {head}\n")
@@ -122,12 +122,12 @@ async def test_without_a_branch_the_commit_is_named(at: Desk) -> None:
 
 async def test_before_the_first_commit_it_says_so(lair: Lair, started: Broker) -> None:
     lair.git("init", "-q", "empty", cwd=lair.folder)
-    at = desk(lair, started, roots=[lair.folder / "empty"])
+    at = git_tools(lair, started, roots=[lair.folder / "empty"])
     assert await at.text("git_status") == "## main (no commits yet)\n[nothing to commit]"
     assert (await at.data("git_status"))["head"] == ""
 
 
-async def test_a_path_names_the_part_or_the_repository(at: Desk) -> None:
+async def test_a_path_names_the_part_or_the_repository(at: GitTools) -> None:
     lair = at.lair
     lair.write("file.txt", "changed\n")
     lair.write("deep/inner.txt", "changed\n")
@@ -139,13 +139,13 @@ async def test_a_path_names_the_part_or_the_repository(at: Desk) -> None:
     assert changes(await at.data("git_status", path="nested")) == [(".M", "nested/file.txt")]
 
 
-async def test_a_path_that_is_gone_is_still_in_the_repository(at: Desk) -> None:
+async def test_a_path_that_is_gone_is_still_in_the_repository(at: GitTools) -> None:
     (at.lair.repository / "deep/inner.txt").unlink()
     (at.lair.repository / "deep").rmdir()
     assert changes(await at.data("git_status", path="deep/inner.txt")) == [(".D", "deep/inner.txt")]
 
 
-async def test_very_many_changes_are_counted_and_the_first_listed(at: Desk) -> None:
+async def test_very_many_changes_are_counted_and_the_first_listed(at: GitTools) -> None:
     for number in range(1_005):
         (at.lair.repository / f"{number:04}").write_text("", encoding="utf-8")
     result = await at.ask("git_status")
@@ -162,10 +162,10 @@ async def test_hidden_changes_are_counted_and_not_named(lair: Lair, started: Bro
     lair.commit()
     lair.write("secret/key", "y\n")
     lair.git("mv", "deep/inner.txt", "moved.txt")
-    seen = await desk(lair, started).text("git_status")
+    seen = await git_tools(lair, started).text("git_status")
     assert "secret/key" in seen
     assert "deep/inner.txt -> moved.txt" in seen
-    at = desk(lair, started, hides=["secret/**", "inner.txt"])
+    at = git_tools(lair, started, hides=["secret/**", "inner.txt"])
     result = await at.ask("git_status")
     assert result.text == (
         "## main\nR  moved.txt\n[1 change left out, hidden by a rule of the operator]\n[1 change]"
@@ -181,14 +181,14 @@ async def test_hidden_changes_are_counted_and_not_named(lair: Lair, started: Bro
     assert (only_hidden["clean"], only_hidden["total"]) == (False, 0)
 
 
-async def test_an_index_that_is_broken_is_told(at: Desk) -> None:
+async def test_an_index_that_is_broken_is_reported(at: GitTools) -> None:
     (at.lair.repository / ".git/index").write_text("broken", encoding="utf-8")
     result = await at.ask("git_status")
     assert result.error == "unavailable"
     assert "broken" not in result.text
 
 
-async def test_a_name_that_is_no_text_stays_on_its_line(at: Desk) -> None:
+async def test_a_name_that_is_no_text_stays_on_its_line(at: GitTools) -> None:
     (Path(str(at.lair.repository)) / "a\nb").write_text("", encoding="utf-8")
     with open(bytes(at.lair.repository) + b"/\xff", "w", encoding="utf-8"):
         pass

@@ -10,7 +10,7 @@ import anyio
 import pytest
 import pytest_asyncio
 
-from tests.languages import Desk, desk, language_broker
+from tests.languages import LspTool, language_broker, lsp_tool
 from tests.processes import PATIENCE, arguments, processes, state
 from tests.workbench import Person
 
@@ -76,9 +76,9 @@ def _commands(root: Path) -> str:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def at(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Desk]:
+async def at(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[LspTool]:
     with language_broker() as started:
-        async with desk(tmp_path_factory.mktemp("lsp"), started, hides=_hides) as made:
+        async with lsp_tool(tmp_path_factory.mktemp("lsp"), started, hides=_hides) as made:
             made.put("py/pyproject.toml", "")
             made.put("py/shapes.py", SHAPES_PY)
             made.put("py/uses.py", USES_PY)
@@ -218,7 +218,7 @@ ANSWERS: dict[str, Case] = {
     [pytest.param(*case, id=name) for name, case in ANSWERS.items()],
 )
 async def test_a_place_is_a_line_with_its_text(
-    at: Desk, operation: str, path: str, more: dict[str, Any], lines: list[str]
+    at: LspTool, operation: str, path: str, more: dict[str, Any], lines: list[str]
 ) -> None:
     found = await at.places(operation, path, **more)
     assert (sorted(found) if "Calls" in operation else found) == lines
@@ -232,9 +232,9 @@ async def test_a_place_is_a_line_with_its_text(
     ],
 )
 async def test_a_hover_is_what_the_server_says(
-    at: Desk, path: str, more: dict[str, Any], words: tuple[str, ...]
+    at: LspTool, path: str, more: dict[str, Any], words: tuple[str, ...]
 ) -> None:
-    text = await at.told("hover", path, query="doubled", **more)
+    text = await at.text("hover", path, query="doubled", **more)
     assert all(word in text for word in words), text
 
 
@@ -242,17 +242,17 @@ async def test_a_hover_is_what_the_server_says(
     ("path", "place", "words"),
     [
         pytest.param("py/uses.py", "7:13", "not assignable", id="Python, asked"),
-        pytest.param("c/uses.cc", "6:25", "Cannot initialize return object", id="C++, told"),
+        pytest.param("c/uses.cc", "6:25", "Cannot initialize return object", id="C++, pushed"),
     ],
 )
-async def test_problems_are_told_of_a_file(at: Desk, path: str, place: str, words: str) -> None:
+async def test_problems_of_a_file_are_reported(at: LspTool, path: str, place: str, words: str) -> None:
     [line] = await at.places("diagnostics", path)
     assert line.startswith(f"{path}:{place}: [error] ")
     assert words in line
 
 
-async def test_a_file_without_problems_has_none(at: Desk) -> None:
-    assert await at.told("diagnostics", "c/shapes.cc") == "No problems found, says clangd."
+async def test_a_file_without_problems_has_none(at: LspTool) -> None:
+    assert await at.text("diagnostics", "c/shapes.cc") == "No problems found, says clangd."
 
 
 @pytest.mark.parametrize(
@@ -263,11 +263,11 @@ async def test_a_file_without_problems_has_none(at: Desk) -> None:
     ],
 )
 async def test_an_answer_is_about_the_file_as_it_is_now(
-    at: Desk, operation: str, more: dict[str, Any]
+    at: LspTool, operation: str, more: dict[str, Any]
 ) -> None:
     before = (at.root / "py/uses.py").read_text(encoding="utf-8")
     shapes = (at.root / "py/shapes.py").read_text(encoding="utf-8")
-    await at.told("diagnostics", "py/uses.py")
+    await at.text("diagnostics", "py/uses.py")
     at.put("py/shapes.py", f"{shapes}\n\ndef fresh() -> None: ...\n")
     at.put("py/uses.py", "# new\nfrom shapes import fresh\nfresh()\nfresh(1)\n")
     try:
@@ -283,14 +283,14 @@ async def test_an_answer_is_about_the_file_as_it_is_now(
     assert (await at.places("diagnostics", "py/uses.py"))[0].startswith("py/uses.py:7:13:")
 
 
-async def test_a_change_elsewhere_leaves_a_problem_where_it_was(at: Desk) -> None:
+async def test_a_change_elsewhere_leaves_a_problem_where_it_was(at: LspTool) -> None:
     before = await at.places("diagnostics", "c/uses.cc")
     other = at.put("c/other.cc", "int other() { return 0; }\n")
     assert await at.places("diagnostics", "c/uses.cc") == before
     other.unlink()
 
 
-async def test_a_header_that_changes_is_seen_by_who_includes_it(at: Desk) -> None:
+async def test_a_header_that_changes_is_seen_by_who_includes_it(at: LspTool) -> None:
     before = (at.root / "c/shapes.h").read_text(encoding="utf-8")
     assert len(await at.places("diagnostics", "c/uses.cc")) == 1
     at.put("c/shapes.h", before.replace("double doubled(double x);", ""))
@@ -302,7 +302,7 @@ async def test_a_header_that_changes_is_seen_by_who_includes_it(at: Desk) -> Non
     assert len(await at.places("diagnostics", "c/uses.cc")) == 1
 
 
-async def test_a_file_that_comes_or_goes_is_noticed(at: Desk) -> None:
+async def test_a_file_that_comes_or_goes_is_noticed(at: LspTool) -> None:
     assert len(await at.places("findReferences", "py/shapes.py", query="doubled")) == 5
     new = at.put("py/more.py", "import shapes\nshapes.doubled(4.0)\n")
     found = await at.places("findReferences", "py/shapes.py", query="doubled")
@@ -314,19 +314,19 @@ async def test_a_file_that_comes_or_goes_is_noticed(at: Desk) -> None:
     assert len(await at.places("findReferences", "py/shapes.py", query="doubled")) == 5
 
 
-async def test_places_outside_the_root_and_hidden_ones_are_left_out(at: Desk) -> None:
+async def test_places_outside_the_root_and_hidden_ones_are_left_out(at: LspTool) -> None:
     at.put("py/json_user.py", "import json\njson.dumps(1)\n")
-    text = await at.told("goToDefinition", "py/json_user.py", line=2, query="dumps")
+    text = await at.text("goToDefinition", "py/json_user.py", line=2, query="dumps")
     assert "No definitions found inside the workspace" in text
     assert "left out: " in text
     assert "json/__init__" not in text
-    text = await at.told("findReferences", "py/shapes.py", query="doubled")
+    text = await at.text("findReferences", "py/shapes.py", query="doubled")
     assert "[left out: 1 outside" in text
     assert "hidden.py" not in text
     (at.root / "py/json_user.py").unlink()
 
 
-async def test_what_a_hidden_file_defines_is_not_described(at: Desk) -> None:
+async def test_what_a_hidden_file_defines_is_not_described(at: LspTool) -> None:
     hidden = await at.ask("hover", "py/peeks.py", line=2, query="secret")
     assert hidden.error == "denied"
     assert "hides the file" in hidden.text
@@ -355,7 +355,7 @@ async def test_what_a_hidden_file_defines_is_not_described(at: Desk) -> None:
     ],
 )  # fmt: skip
 async def test_a_question_that_cannot_be_answered_is_an_error(
-    at: Desk, operation: str, path: str, more: dict[str, Any], kind: str, words: str
+    at: LspTool, operation: str, path: str, more: dict[str, Any], kind: str, words: str
 ) -> None:
     result = await at.ask(operation, path, **more)
     assert result.error == kind, result.text
@@ -373,22 +373,22 @@ async def test_a_question_that_cannot_be_answered_is_an_error(
     ],
     ids=["action", "file_path", "symbol", "symbols of a file", "symbols of a project"],
 )  # fmt: skip
-async def test_other_spellings_mean_the_same(at: Desk, arguments: dict[str, Any], same_as: str) -> None:
+async def test_other_spellings_mean_the_same(at: LspTool, arguments: dict[str, Any], same_as: str) -> None:
     spelt = await at.at.call("lsp", arguments, Person())
     assert spelt.error is None, spelt.text
     own = {"path": arguments.get("path", "py/uses.py")}
     places = {"goToDefinition": {"line": 7, "character": 5}, "documentSymbol": {}}
-    plain = await at.told(same_as, **own, **places.get(same_as, {"query": "doubled"}))
+    plain = await at.text(same_as, **own, **places.get(same_as, {"query": "doubled"}))
     assert spelt.text == plain
 
 
-async def test_many_questions_at_once_are_answered_by_one_server(at: Desk) -> None:
-    await at.told("documentSymbol", "py/shapes.py")
+async def test_many_questions_at_once_are_answered_by_one_server(at: LspTool) -> None:
+    await at.text("documentSymbol", "py/shapes.py")
     started = len(at.started)
     found: list[str] = []
 
     async def ask() -> None:
-        found.append(await at.told("goToDefinition", "py/uses.py", line=7, character=5))
+        found.append(await at.text("goToDefinition", "py/uses.py", line=7, character=5))
 
     async with anyio.create_task_group() as tasks:
         for _ in range(8):
@@ -397,8 +397,8 @@ async def test_many_questions_at_once_are_answered_by_one_server(at: Desk) -> No
     assert len(at.started) == started
 
 
-async def test_a_server_that_was_killed_is_started_anew(at: Desk) -> None:
-    await at.told("documentSymbol", "c/uses.cc")
+async def test_a_server_that_was_killed_is_started_anew(at: LspTool) -> None:
+    await at.text("documentSymbol", "c/uses.cc")
     started = len(at.started)
     victims = _running(at, "clangd")
     assert victims
@@ -413,7 +413,7 @@ async def test_a_server_that_was_killed_is_started_anew(at: Desk) -> None:
     assert len(at.started) == started + 1
 
 
-async def test_a_client_that_works_elsewhere_gets_no_place_of_this_folder(at: Desk) -> None:
+async def test_a_client_that_works_elsewhere_gets_no_place_of_this_folder(at: LspTool) -> None:
     elsewhere = Person(works_in=[str(at.root / "c")])
     asked = {"operation": "documentSymbol", "path": str(at.root / "py/shapes.py")}
     assert (await at.at.call("LSP", asked, elsewhere)).error == "denied"
@@ -422,8 +422,8 @@ async def test_a_client_that_works_elsewhere_gets_no_place_of_this_folder(at: De
     assert "uses.cc:2:8: [function total]" in inside.text
 
 
-def _running(at: Desk, name: str) -> list[int]:
-    """The processes of a server that serves this desk."""
+def _running(at: LspTool, name: str) -> list[int]:
+    """The processes of a server that serves this folder."""
     return [
         pid
         for pid in processes()

@@ -427,7 +427,7 @@ async def test_a_file_that_somebody_else_changed_is_left_alone(server: Dispatche
     await edited(server, root, before, cell_id="a", new_source="1", expected_sha256=fresh)
 
 
-async def test_hard_links_are_told(server: Dispatcher, root: Path) -> None:
+async def test_hard_links_are_reported(server: Dispatcher, root: Path) -> None:
     (root / "n.ipynb").write_bytes(written(made()))
     os.link(root / "n.ipynb", root / "other.ipynb")
     assert "2 hard links" in (await edit(server, cell_id="a", new_source="1")).text

@@ -105,7 +105,7 @@ async def test_without_the_program_it_is_not_offered_and_says_what_is_missing(tm
     assert "PATH" in result.text
 
 
-async def test_behind_walls_it_is_offered_and_held() -> None:
+async def test_in_a_sandbox_it_is_offered_and_confined() -> None:
     with visible_folder() as folder:
         pwsh = program(folder / "bin", "pwsh", 'exec bash -c "${@: -1}"')
         async with workshop(folder, Permission.READ_ONLY, found=HostExecutables(powershell=pwsh)) as server:

@@ -318,7 +318,7 @@ async def test_a_sheet_that_claims_to_be_endless_is_not_filled_up(root: Path) ->
     assert (await shown(root, "f.xlsx", content)).text == "1\t[sheet 'Sheet']\n2\t1\tfirst"
 
 
-async def test_a_huge_sheet_is_read_up_to_a_bound_that_is_told(root: Path) -> None:
+async def test_a_huge_sheet_is_read_up_to_a_bound_that_is_reported(root: Path) -> None:
     def fill(made: Any) -> None:
         made.active["A1"] = "first"
         made.active["A1000000"] = "last"

@@ -84,7 +84,7 @@ async def test_a_line_longer_than_an_answer_is_cut_and_measured(root: Path) -> N
     assert len(output.text) <= TOOL.limits.output_bytes
 
 
-async def test_an_empty_file_and_an_offset_past_the_end_are_told(root: Path) -> None:
+async def test_an_empty_file_and_an_offset_past_the_end_are_reported(root: Path) -> None:
     (root / "empty").touch()
     (root / "f").write_bytes(b"x\n")
     assert (await call(root, "empty")).text == "[the file is empty]"
@@ -100,7 +100,7 @@ async def test_an_empty_file_and_an_offset_past_the_end_are_told(root: Path) -> 
         pytest.param("a\r\n".encode("utf-8-sig"), "[utf-8 with BOM, CRLF line endings]", id="both"),
     ],
 )
-async def test_an_unusual_encoding_or_line_ending_is_told(root: Path, content: bytes, note: str) -> None:
+async def test_an_unusual_encoding_or_line_ending_is_reported(root: Path, content: bytes, note: str) -> None:
     (root / "f").write_bytes(content)
     assert (await call(root, "f")).text.split("\n")[-1] == note
 

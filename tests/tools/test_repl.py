@@ -216,7 +216,7 @@ async def test_a_session_shows_what_comes_about(
     session = await started(server, language)
     result = await repl(server, language, code, session=session)
     assert result.error is None
-    # A promise that is rejected is told of a moment later, and so at the next code at the latest.
+    # Node reports a rejected promise a moment later, and so at the next code at the latest.
     if "reject" in code:
         result = replace(
             result,
@@ -237,7 +237,7 @@ async def test_a_real_kernel_gives_back_a_plot(server: Dispatcher) -> None:
 DISPLAYED = f"from IPython.display import Image, display\nimport base64\npixel = {PIXEL!r}\n"
 
 
-async def test_pictures_come_beside_the_text(server: Dispatcher, kernel: str) -> None:
+async def test_pictures_come_with_the_text(server: Dispatcher, kernel: str) -> None:
     code = DISPLAYED + "print('a')\ndisplay(Image(data=pixel))\nImage(data=pixel)"
     result = await repl(server, "python", code, session=kernel)
     assert [image.data for image in result.images] == [PIXEL, PIXEL]
@@ -464,9 +464,9 @@ async def test_a_client_that_cancels_the_first_call_goes_on_in_the_session(tmp_p
             tasks.cancel_scope.cancel()
         with anyio.fail_after(PATIENCE):
             # The client does not hear when the interrupt of what it cancelled is over.
-            while not (told := KEPT.findall(await shell("echo", mine))):
+            while not (notes := KEPT.findall(await shell("echo", mine))):
                 pass
-        assert await shell("echo $x", told[0]) == "1\n"
+        assert await shell("echo $x", notes[0]) == "1\n"
 
 
 async def test_cancelling_a_call_without_a_session_leaves_nothing(server: Dispatcher) -> None:
@@ -519,7 +519,7 @@ async def test_calls_in_one_session_take_turns(server: Dispatcher) -> None:
     assert [len(text) for text in texts] == [2, 3, 4]
 
 
-async def test_a_call_that_waits_for_an_ended_session_is_told(server: Dispatcher) -> None:
+async def test_a_call_that_waits_for_an_ended_session_gets_an_error(server: Dispatcher) -> None:
     session = await started(server, "shell", "x=1")
     results: list[Result] = []
 
@@ -590,13 +590,13 @@ async def test_code_may_end_its_session(server: Dispatcher, language: str, code:
     assert (await repl(server, language, "1", session=session)).error == "not_found"
 
 
-async def test_a_session_that_died_unseen_is_told_of(server: Dispatcher) -> None:
+async def test_a_session_that_died_unseen_is_reported(server: Dispatcher) -> None:
     session = await started(server, "shell", "(sleep 0.2; kill -KILL $$) & echo")
     result = await repl(server, "shell", "sleep 5", session=session)
     assert "the session ended with exit status 137]" in result.text
 
 
-# --- limits and walls -------------------------------------------------------------------------------------
+# --- limits and sandbox -----------------------------------------------------------------------------------
 
 
 async def test_a_session_that_takes_too_much_memory_is_killed(tmp_path: Path) -> None:
@@ -623,7 +623,7 @@ WRITE = {
 @pytest.mark.usefixtures("trusted_bubblewrap")
 @pytest.mark.parametrize("mode", CONFINED, ids=lambda mode: mode.flag)
 @every_language
-async def test_sessions_are_behind_the_walls_of_commands(
+async def test_sessions_are_in_the_sandbox_of_commands(
     tmp_path: Path, mode: Permission, language: str
 ) -> None:
     outside = tmp_path / "outside"
@@ -673,7 +673,7 @@ async def test_where_only_landlock_is_there_sessions_run_and_write_nothing(
 
 @pytest.mark.usefixtures("trusted_bubblewrap")
 @every_language
-async def test_behind_walls_nothing_reaches_the_network(tmp_path: Path, language: str) -> None:
+async def test_in_a_sandbox_nothing_reaches_the_network(tmp_path: Path, language: str) -> None:
     connect = {
         "python": "import socket\nsocket.create_connection(('127.0.0.1', 80))",
         "javascript": "await new Promise((y, n) => require('net').connect(80, '127.0.0.1').on('error', n))",
@@ -829,7 +829,7 @@ async def test_an_interpreter_that_does_not_start_says_why(
     assert "no licence for this machine" in result.text
 
 
-async def test_an_interpreter_that_walls_hide_is_told_of(tmp_path: Path) -> None:
+async def test_an_interpreter_that_the_sandbox_hides_is_named(tmp_path: Path) -> None:
     async with workshop(tmp_path, Permission.READ_ONLY) as server:
         result = await repl(server, "python", "1", session="new")
     hidden = bool(INTERPRETER)

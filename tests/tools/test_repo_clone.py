@@ -309,7 +309,7 @@ async def test_where_commands_have_no_network_only_folders_are_cloned() -> None:
         assert git(made, "rev-parse", "HEAD") == git(lair, "rev-parse", "HEAD")
 
 
-async def test_what_programs_act_upon_is_set_aside_and_told() -> None:
+async def test_what_programs_act_upon_is_set_aside_and_reported() -> None:
     with visible_folder() as folder:
         lair = scene(folder)
         (lair / ".envrc").write_text("touch evil\n", encoding="utf-8")
@@ -364,7 +364,7 @@ PLAN = ClonePlan(git=("git",), address="https://x.example/")
         pytest.param("fatal: unable to access 'x': Couldn't connect to server", "unavailable", id="away"),
     ],
 )
-def test_a_failure_is_told_in_our_own_words(complaints: str, kind: str) -> None:
+def test_a_failure_is_reported_in_our_own_words(complaints: str, kind: str) -> None:
     error = clone_failure(128, complaints.encode(), "SOURCE", PLAN)
     assert error.kind == kind
     assert "SOURCE" in str(error)

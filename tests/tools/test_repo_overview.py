@@ -7,7 +7,7 @@ import pytest
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.hostile_git import Lair
-from tests.repositories import Desk, desk, git_broker
+from tests.repositories import GitTools, git_broker, git_tools
 
 
 @pytest.fixture(scope="module")
@@ -17,15 +17,15 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Generator[Broker]:
 
 
 @pytest.fixture
-def at(tmp_path: Path, started: Broker) -> Desk:
+def at(tmp_path: Path, started: Broker) -> GitTools:
     lair = Lair(tmp_path)
     for name in ("src/a.py", "src/b.py", "web/c.ts", "Makefile", "LICENSE"):
         lair.write(name, "x\n")
     lair.commit()
-    return desk(lair, started)
+    return git_tools(lair, started)
 
 
-async def test_it_tells_what_there_is(at: Desk) -> None:
+async def test_it_tells_what_there_is(at: GitTools) -> None:
     lair = at.lair
     lair.git("branch", "side", "HEAD~1")
     lair.git("branch", "-q", "--set-upstream-to=side", "main")
@@ -54,13 +54,13 @@ async def test_it_tells_what_there_is(at: Desk) -> None:
     assert "hunter2" not in text
 
 
-async def test_before_the_first_commit_there_is_little_to_tell(at: Desk, started: Broker) -> None:
+async def test_before_the_first_commit_there_is_little_to_tell(at: GitTools, started: Broker) -> None:
     at.lair.git("init", "-q", "empty", cwd=at.lair.folder)
-    empty = desk(at.lair, started, roots=[at.lair.folder / "empty"])
+    empty = git_tools(at.lair, started, roots=[at.lair.folder / "empty"])
     assert await empty.text("repo_overview") == "Repository .: 0 files, 0 commits, 0 tags"
 
 
-async def test_very_many_are_counted_and_the_first_named(at: Desk) -> None:
+async def test_very_many_are_counted_and_the_first_named(at: GitTools) -> None:
     for number in range(40):
         at.lair.git("branch", f"branch-{number}")
         at.lair.write(f"folder-{number:02}/file", "")
@@ -70,8 +70,8 @@ async def test_very_many_are_counted_and_the_first_named(at: Desk) -> None:
     assert "Top folders by files (20 of 44):" in text
 
 
-async def test_hidden_files_do_not_count(at: Desk, started: Broker) -> None:
-    text = await desk(at.lair, started, hides=["web/**"]).text("repo_overview")
+async def test_hidden_files_do_not_count(at: GitTools, started: Broker) -> None:
+    text = await git_tools(at.lair, started, hides=["web/**"]).text("repo_overview")
     assert "6 files" in text
     assert "web" not in text
     assert "TypeScript" not in text

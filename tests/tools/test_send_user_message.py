@@ -21,7 +21,7 @@ async def test_a_message_reaches_the_client_and_stays_in_the_result(tmp_path: Pa
     person = Person()
     before = datetime.now(UTC)
     result = await call(planner(tmp_path), "SendUserMessage", person, message="It is done.\nAll of it.")
-    assert person.told == ["It is done.\nAll of it."]
+    assert person.messages == ["It is done.\nAll of it."]
     sent = re.findall(r"^Sent to the user \(normal\) at (\S+):\nIt is done.\nAll of it.$", result.text)[0]
     assert before - timedelta(seconds=1) <= datetime.fromisoformat(sent) <= datetime.now(UTC)
 
@@ -36,7 +36,7 @@ async def test_attached_files_are_named_with_their_size(tmp_path: Path) -> None:
     (tmp_path / "root/a.txt").write_text("12345", encoding="utf-8")
     (tmp_path / "root/plot.PNG").write_bytes(b"\x89PNG")
     await call(server, "SendUserMessage", person, message="see", attachments=["a.txt", "./plot.PNG"])
-    assert person.told == ["see\nAttached: a.txt (5 bytes)\nAttached: plot.PNG (picture, 4 bytes)"]
+    assert person.messages == ["see\nAttached: a.txt (5 bytes)\nAttached: plot.PNG (picture, 4 bytes)"]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ async def test_no_file_outside_the_roots_is_attached(tmp_path: Path, path: str, 
     (tmp_path / "root/a").write_text("a", encoding="utf-8")
     result = await call(server, "SendUserMessage", person, message="see", attachments=["a", path])
     assert result.error == kind
-    assert person.told == []
+    assert person.messages == []
 
 
 async def test_a_rule_sees_every_attachment_however_it_is_spelt(tmp_path: Path) -> None:
@@ -81,13 +81,13 @@ async def test_an_empty_message_is_none(tmp_path: Path, arguments: dict[str, Any
 async def test_what_cannot_be_seen_is_shown_to_the_user_too(tmp_path: Path) -> None:
     person = Person()
     await call(planner(tmp_path), "SendUserMessage", person, message="\x1b[2Kok\u202e")
-    assert person.told == ["\\u{1b}[2Kok\\u{202e}"]
+    assert person.messages == ["\\u{1b}[2Kok\\u{202e}"]
 
 
 @pytest.mark.parametrize(
     ("era", "level", "heard"),
     [
-        pytest.param("legacy", None, 1, id="unless told otherwise"),
+        pytest.param("legacy", None, 1, id="by default"),
         pytest.param("legacy", "debug", 1, id="debug"),
         pytest.param("legacy", "notice", 1, id="notice"),
         pytest.param("legacy", "error", 0, id="errors only"),

@@ -30,7 +30,7 @@ class Skipping(SystemClock):
             2_500,
             [1, 1, 0.5],
             ["slept 0 of 2.5 s", "slept 1 of 2.5 s", "slept 2 of 2.5 s"],
-            id="in steps that are told",
+            id="in steps with progress",
         ),
         pytest.param(300_000, [1] * 300, [f"slept {n} of 300 s" for n in range(300)], id="the longest"),
     ],

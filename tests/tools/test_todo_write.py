@@ -38,7 +38,7 @@ def at(tmp_path: Path) -> Dispatcher:
 # --- the whole list at once ------------------------------------------------------------------------------
 
 
-async def test_a_list_is_replaced_and_the_old_one_told(at: Dispatcher) -> None:
+async def test_a_list_is_replaced_and_the_old_one_reported(at: Dispatcher) -> None:
     first = await call(at, "TodoWrite", todos=[todo("parse", "in_progress"), todo("test")])
     name = handle(first)
     assert first.text == f"list_id {name}: 0 of 2 done\n1 [~] parse: parse now\n2 [ ] test"
@@ -61,7 +61,7 @@ async def test_several_may_be_in_progress(at: Dispatcher) -> None:
     assert result.error is None
 
 
-async def test_a_finished_list_is_told_and_then_empty(at: Dispatcher) -> None:
+async def test_a_finished_list_is_reported_and_then_empty(at: Dispatcher) -> None:
     result = await call(at, "TodoWrite", todos=[todo("a", "completed")])
     assert [one["content"] for one in record(result)["newTodos"]] == ["a"]
     kept = await call(at, "TodoWrite", action="list", list_id=handle(result))

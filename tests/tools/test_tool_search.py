@@ -84,11 +84,11 @@ async def test_a_required_word_is_in_every_tool_that_is_found(tmp_path: Path) ->
 
 async def test_the_answer_holds_the_schema_that_the_call_is_checked_by(tmp_path: Path) -> None:
     (line,) = [x for x in (await search(lean(tmp_path), "select:git_log")).text.splitlines() if x[0] == "{"]
-    told = json.loads(line)
+    found = json.loads(line)
     entry = REGISTRY.find("git_log")
-    assert told["inputSchema"] == entry.spec.schema
-    assert told["description"] == entry.spec.description
-    assert told["permission"] == "read-only"
+    assert found["inputSchema"] == entry.spec.schema
+    assert found["description"] == entry.spec.description
+    assert found["permission"] == "read-only"
 
 
 async def test_five_are_shown_unless_more_are_wanted_and_never_more_than_ten(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ async def test_what_a_rule_hides_is_left_out_at_any_depth(bench: Bench) -> None:
     await hiding.refusal("denied", path="src/app")
 
 
-async def test_a_folder_that_cannot_be_read_is_told_and_the_rest_is_shown(bench: Bench) -> None:
+async def test_a_folder_that_cannot_be_read_is_reported_and_the_rest_is_shown(bench: Bench) -> None:
     mounted = Bench(tool=TOOL, root=bench.root.parent / "top" / "root")
     mounted.root.parent.mkdir()
     mounted.root.symlink_to("/")

@@ -159,7 +159,7 @@ GUIDE = "<title>Guide</title>" + "".join(
     f"<h2>{name}</h2><p>{text} {'filler words here ' * 30}</p>"
     for name, text in {
         "Installing": "Run the installer to set up the program.",
-        "Configuring": "The file settings.toml holds the colour of the walls.",
+        "Configuring": "The file settings.toml holds the colour of the doors.",
         "Removing": "Delete the folder.",
     }.items()
 )
@@ -168,7 +168,7 @@ GUIDE = "<title>Guide</title>" + "".join(
 async def test_a_prompt_picks_the_parts_that_share_its_words(tmp_path: Path) -> None:
     with site({"/": page(GUIDE)}) as outside:
         made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
-        text = await made.text("WebFetch", url="http://good.example/", prompt="Which colour are the walls?")
+        text = await made.text("WebFetch", url="http://good.example/", prompt="Which colour are the doors?")
     content = inside(text)
     assert content.startswith("Title: Guide\n\n[characters ")
     assert "## Configuring" in content
@@ -432,7 +432,7 @@ async def test_what_one_caller_saw_with_a_password_is_not_kept_for_others(tmp_pa
     assert "for all" in common
 
 
-def test_what_clients_are_told_says_that_it_reaches_out() -> None:
+def test_what_clients_see_says_that_it_reaches_out() -> None:
     snapshot = json.loads((Path(__file__).parents[1] / "snapshots/WebFetch.json").read_text(encoding="utf-8"))
     assert snapshot["tool"]["annotations"] == {
         "readOnlyHint": True,

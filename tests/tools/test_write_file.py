@@ -78,7 +78,7 @@ async def test_content_is_written_exactly_as_given(root: Path) -> None:
         pytest.param(b"a\nb\n", "a\r\nb\n", "The line endings were LF and are now mixed.", id="mixed"),
     ],
 )
-async def test_a_changed_encoding_or_line_ending_is_told(
+async def test_a_changed_encoding_or_line_ending_is_reported(
     root: Path, before: bytes, after: str, note: str
 ) -> None:
     (root / "f").write_bytes(before)
@@ -94,9 +94,7 @@ async def test_a_changed_encoding_or_line_ending_is_told(
         pytest.param(b"a\r\n", "", id="to-empty"),
     ],
 )
-async def test_nothing_is_told_where_nothing_changed_beside_the_text(
-    root: Path, before: bytes, after: str
-) -> None:
+async def test_nothing_is_reported_where_only_the_text_changed(root: Path, before: bytes, after: str) -> None:
     (root / "f").write_bytes(before)
     assert " is now " not in (text := await call(root, "f", after))
     assert " are now " not in text
@@ -107,7 +105,7 @@ async def test_a_binary_file_is_replaced_without_a_diff(root: Path) -> None:
     assert "3 bytes that were not text" in await call(root, "f", "text\n")
 
 
-async def test_other_hard_links_are_told(root: Path) -> None:
+async def test_other_hard_links_are_reported(root: Path) -> None:
     (root / "f").write_bytes(b"a\n")
     (root / "other").hardlink_to(root / "f")
     assert "2 hard links" in await call(root, "f", "b\n")

@@ -235,7 +235,7 @@ lock()
     assert python(BEGIN + code).startswith("LockError Landlock holds")
 
 
-def test_places_that_are_not_there_are_told() -> None:
+def test_places_that_are_not_there_are_reported() -> None:
     code = """
 reads, writes = ["/etc", "/nowhere"], ["/neither"]
 locked = process_locks.lock_server(mode="read-only", reads=reads, writes=writes, network=False)

@@ -1,4 +1,4 @@
-"""A client of each revision of the protocol is told what its revision knows, and nothing else."""
+"""A client of each revision of the protocol gets what its revision knows, and nothing else."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from tests.live import ERAS, Setup
 from tests.workbench import Args, Output, Runtime, dispatcher, machine, tool
 
 # A server for each revision.
-pytestmark = pytest.mark.xdist_group("test_ages")
+pytestmark = pytest.mark.xdist_group("test_protocol_versions")
 
 MODERN = "2026-07-28"
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", MODERN)

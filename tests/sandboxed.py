@@ -39,7 +39,7 @@ class Seen:
     output: str
     notes: tuple[str, ...] = ()
     status_words: tuple[str, ...] = ()
-    """What bubblewrap told of it."""
+    """What bubblewrap reported of it."""
     refused: str = ""
 
 
@@ -122,7 +122,7 @@ def starter(user: str) -> Generator[Starter]:
     with (
         visible_folder() as folder,
         subprocess.Popen(
-            [*as_user(Scene(base=folder, user=user)), sys.executable, "-m", "tests.walled"],
+            [*as_user(Scene(base=folder, user=user)), sys.executable, "-m", "tests.sandboxed"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",
@@ -182,7 +182,7 @@ def _answer(asked: dict[str, Any]) -> Seen:
     sandbox = SandboxSpec(**{**words, "programs": candidates(os.environ["PATH"], words["roots"])})
     roots = {root: os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for root in sandbox.roots}
     try:
-        return _walled(sandbox, roots, asked, {**environment, "HOME": sandbox.home})
+        return _run_sandboxed(sandbox, roots, asked, {**environment, "HOME": sandbox.home})
     except Unprotectable as error:
         return Seen(status=-1, output="", refused=str(error))
     finally:
@@ -190,7 +190,7 @@ def _answer(asked: dict[str, Any]) -> Seen:
             os.close(descriptor)
 
 
-def _walled(
+def _run_sandboxed(
     sandbox: SandboxSpec, roots: dict[str, int], asked: dict[str, Any], environment: dict[str, str]
 ) -> Seen:
     mounted = asked["mounted"]
@@ -228,9 +228,9 @@ def _walled(
             output += process.communicate(timeout=PATIENCE)[0]
         _bury_all()
         with os.fdopen(reading, encoding="utf-8") as status:
-            told = tuple(status.read().splitlines())
+            status_words = tuple(status.read().splitlines())
         notes = (*changes(before), *verifier.end(watched))
-    return Seen(status=process.returncode, output=output, notes=notes, status_words=told)
+    return Seen(status=process.returncode, output=output, notes=notes, status_words=status_words)
 
 
 def _bury_all() -> None:

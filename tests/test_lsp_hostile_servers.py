@@ -14,7 +14,7 @@ import pytest
 from mcp_toolserver.runtime.lsp.pool import PoolLimits
 from mcp_toolserver.runtime.lsp.session import SessionLimits
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from tests.languages import Desk, desk, language_broker
+from tests.languages import LspTool, language_broker, lsp_tool
 from tests.processes import Daemons, until
 from tests.stranger import stranger
 
@@ -52,18 +52,18 @@ def place(tmp_path: Path, starting: Broker) -> Place:
 @asynccontextmanager
 async def talking_to(
     place: Place, behaviour: str, limits: SessionLimits = QUICK, **pool: Any
-) -> AsyncGenerator[Desk]:
+) -> AsyncGenerator[LspTool]:
     """The tool, with a server that behaves like this, on a project with one file."""
     places = (stranger(place.folder, behaviour),)
-    async with desk(
+    async with lsp_tool(
         place.folder, place.broker, places=places, limits=PoolLimits(session=limits, **pool)
     ) as made:
         made.put("a.py", "def a(): ...\n")
         yield made
 
 
-async def asked(at: Desk) -> str:
-    return await at.told("goToDefinition", "a.py", line=1, character=5)
+async def asked(at: LspTool) -> str:
+    return await at.text("goToDefinition", "a.py", line=1, character=5)
 
 
 async def test_a_server_that_behaves_is_believed(place: Place) -> None:
@@ -178,7 +178,7 @@ def behave(method, number, params, message):
         assert "a.py:1:1:" in await asked(at)
 
 
-async def test_an_error_is_told_without_its_words(place: Place) -> None:
+async def test_an_error_is_reported_without_its_words(place: Place) -> None:
     fails = """
 def behave(method, number, params, message):
     if number is not None and method:
@@ -348,7 +348,7 @@ def behave(method, number, params, message):
 """
     async with talking_to(place, counts) as at:
         at.put("a.py", "'𝒳' + a\n")
-        assert "a.py:1:7: '𝒳' + a" in await at.told("goToDefinition", "a.py", line=1, character=7)
+        assert "a.py:1:7: '𝒳' + a" in await at.text("goToDefinition", "a.py", line=1, character=7)
 
 
 async def test_few_documents_stay_open_and_large_ones_too(place: Place) -> None:
@@ -372,7 +372,7 @@ def behave(method, number, params, message):
     async with talking_to(place, counts) as at:
         for index in range(10):
             at.put(f"f{index}.py", "x" * 100_000)
-        said = [await at.told("hover", f"f{index}.py", line=1, character=1) for index in range(10)]
+        said = [await at.text("hover", f"f{index}.py", line=1, character=1) for index in range(10)]
         assert said[-1] == "8 of 800000"
         at.put("f0.py", "x" * (5 << 20))
         result = await at.ask("hover", "f0.py", line=1, character=1)
@@ -397,9 +397,9 @@ def behave(method, number, params, message):
 """
     async with talking_to(place, tells) as at:
         at.put("b.py", "b = 1\n")
-        await at.told("hover", "b.py", line=1, character=1)
+        await at.text("hover", "b.py", line=1, character=1)
         (at.root / "b.py").unlink()
-        assert await at.told("hover", "a.py", line=1, character=1) == "['b.py']"
+        assert await at.text("hover", "a.py", line=1, character=1) == "['b.py']"
 
 
 async def test_many_places_are_cut_with_their_number(place: Place) -> None:
@@ -424,7 +424,7 @@ def behave(method, number, params, message):
         send(id=number, result=None)
 """
     async with talking_to(place, large) as at:
-        text = await at.told("hover", "a.py", line=1, character=5)
+        text = await at.text("hover", "a.py", line=1, character=5)
         assert text == "é" * 10_000
 
 
@@ -447,7 +447,7 @@ def behave(method, number, params, message):
         send(id=number, result=None)
 """
     async with talking_to(place, says) as at:
-        assert await at.told("hover", "a.py", line=1, character=5) == text
+        assert await at.text("hover", "a.py", line=1, character=5) == text
 
 
 async def test_older_forms_of_symbols_are_understood(place: Place) -> None:
@@ -509,7 +509,7 @@ def behave(method, number, params, message):
         send(id=number, result={"kind": "full", "items": [problem]})
 """
     async with talking_to(place, registers) as at:
-        await at.told("documentSymbol", "a.py")
+        await at.text("documentSymbol", "a.py")
         assert await at.places("diagnostics", "a.py") == ["a.py:1:1: [error] found"]
 
 
@@ -562,9 +562,9 @@ async def test_only_a_few_servers_run_at_once(place: Place) -> None:
         for name in ("one", "two", "three"):
             at.put(f"{name}/pyproject.toml", "")
             at.put(f"{name}/a.py", "a = 1\n")
-            await at.told("goToDefinition", f"{name}/a.py", line=1, character=1)
+            await at.text("goToDefinition", f"{name}/a.py", line=1, character=1)
         assert [dialogue.exit is None for dialogue in at.started] == [False, True, True]
-        await at.told("goToDefinition", "two/a.py", line=1, character=1)
+        await at.text("goToDefinition", "two/a.py", line=1, character=1)
         assert len(at.started) == 3
 
 
@@ -577,7 +577,7 @@ async def test_no_more_servers_are_started_than_may_run(place: Place) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: at.ask("goToDefinition", "one/a.py", line=1, character=1))
             await until(lambda: len(at.started) == 1)
-            text = await at.told("goToDefinition", "two/a.py", line=1, character=1)
+            text = await at.text("goToDefinition", "two/a.py", line=1, character=1)
             assert "1 language servers are busy already" in text
             tasks.cancel_scope.cancel()
         assert len(at.started) == 1
@@ -594,7 +594,7 @@ async def test_a_program_in_a_root_is_not_run(place: Place) -> None:
     places = stranger(place.folder / "root", HERE)
     (place.folder / "bin").mkdir()
     (place.folder / "bin/jedi-language-server").symlink_to(f"{places}/pyright-langserver")
-    async with desk(place.folder, place.broker, places=(places, str(place.folder / "bin"))) as at:
+    async with lsp_tool(place.folder, place.broker, places=(places, str(place.folder / "bin"))) as at:
         at.put("a.py", "def a(): ...\n")
         text = await asked(at)
         assert "No language server for Python is installed (basedpyright-langserver" in text
@@ -618,7 +618,7 @@ async def test_no_server_is_started_when_all_is_closed(place: Place) -> None:
         assert at.started == []
 
 
-async def test_a_caller_who_gives_up_has_the_server_told(place: Place) -> None:
+async def test_a_caller_who_gives_up_notifies_the_server(place: Place) -> None:
     notes = """
 real = read
 def read():
@@ -641,4 +641,4 @@ def behave(method, number, params, message):
             tasks.cancel_scope.cancel()
         await until(lambda: (at.root / "cancelled").exists())
         assert at.started[0].exit is None
-        assert "No symbols" in await at.told("documentSymbol", "a.py")
+        assert "No symbols" in await at.text("documentSymbol", "a.py")

@@ -1,6 +1,7 @@
 """`prove` in a process of its own, in a sandbox as it should be, or with one layer taken down.
 
-`python -m tests.proving` reads the sandbox and the weakness as JSON from standard input and prints the proof.
+`python -m tests.weakened_sandbox` reads the sandbox and the weakness as JSON from standard input and prints
+the proof.
 """
 
 import json
@@ -54,7 +55,7 @@ def proof(wanted: Wanted, around: Sequence[str] = ()) -> Proof:
         "abi": wanted.abi,
     }
     done = subprocess.run(
-        [*around, sys.executable, "-m", "tests.proving"],
+        [*around, sys.executable, "-m", "tests.weakened_sandbox"],
         input=json.dumps(said).encode(),
         capture_output=True,
         cwd=HERE,
@@ -73,12 +74,12 @@ def _weakened(change: Callable[[SandboxSpec], SandboxSpec], run: Run) -> Run:
 
 
 def _elsewhere(sandbox: SandboxSpec) -> SandboxSpec:
-    """Walls that hide something else."""
+    """A sandbox that hides something else."""
     return replace(sandbox, state=f"{sandbox.state}/elsewhere", hidden=())
 
 
 def _all_of_it(sandbox: SandboxSpec) -> SandboxSpec:
-    """Walls around the whole scene, so that what should be outside is within."""
+    """A sandbox whose root is the whole scene, so that what should be outside is inside."""
     return replace(sandbox, roots=(os.path.dirname(sandbox.roots[0]),))
 
 
@@ -96,13 +97,13 @@ def _liar(sandbox: SandboxSpec, probe: Probe, script: str) -> tuple[int, str]:
 
 
 def _without_arguments(run: Run, *words: str) -> Run:
-    """Bubblewrap itself is told less."""
+    """Bubblewrap gets fewer arguments."""
     bubblewrap.ALWAYS = tuple(word for word in bubblewrap.ALWAYS if word not in words)
     return run
 
 
 def weaken(run: Run, weakness: str) -> Run:
-    """`run`, with one wall taken down."""
+    """`run` with one layer removed."""
     weaker: Mapping[str, Callable[[], Run]] = {
         "": lambda: run,
         "no sandbox": lambda: (

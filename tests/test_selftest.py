@@ -1,4 +1,4 @@
-"""The canary: walls that stand are proven, and each wall that does not stand is found out."""
+"""The self-test: it proves each layer of the sandbox that works, and finds each one that does not."""
 
 import os
 from collections.abc import Generator
@@ -10,7 +10,7 @@ import pytest
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 from tests.confinement import USERS, Scene, as_user, visible_folder
-from tests.proving import Wanted, proof
+from tests.weakened_sandbox import Wanted, proof
 from tests.without import around
 
 pytestmark = pytest.mark.measured
@@ -52,7 +52,7 @@ def held(proof: Proof) -> set[str]:
     return {check.name for check in proof.checks}
 
 
-# --- walls that stand ------------------------------------------------------------------------------------
+# --- layers that work ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", CONFINED)
@@ -95,13 +95,13 @@ def test_landlock_alone_is_not_used_for_writing_unless_the_operator_says_so(base
 
 
 @pytest.mark.parametrize("mode", CONFINED)
-def test_a_granted_network_is_not_held_against_the_walls(mode: str, base: Path) -> None:
+def test_a_granted_network_is_no_problem_of_the_sandbox(mode: str, base: Path) -> None:
     proven = proof(Wanted(base=base, mode=mode, options={"network": True}))
     assert proven.commands == "bubblewrap", proven.reasons
     assert REACHED not in held(proven)
 
 
-def test_commands_without_walls_are_not_proven_to_have_any(base: Path) -> None:
+def test_commands_without_a_sandbox_are_not_proven_to_have_one(base: Path) -> None:
     proven = proof(Wanted(base=base, mode=FULL))
     assert (proven.commands, proven.helpers, proven.checks) == ("none", "landlock", ())
 
@@ -114,7 +114,7 @@ def test_the_first_program_that_is_proven_is_used(base: Path) -> None:
     assert "status 1" in proven.reasons[1]
 
 
-def test_a_state_folder_that_cannot_be_made_is_no_reason_against_the_walls(base: Path) -> None:
+def test_a_state_folder_that_cannot_be_made_is_no_reason_against_the_sandbox(base: Path) -> None:
     (base / "file").write_text("", encoding="utf-8")
     before = os.listdir("/var/tmp")
     proven = proof(Wanted(base=base, options={"state": str(base / "file/state")}))
@@ -122,7 +122,7 @@ def test_a_state_folder_that_cannot_be_made_is_no_reason_against_the_walls(base:
     assert os.listdir("/var/tmp") == before
 
 
-# --- walls that do not -----------------------------------------------------------------------------------
+# --- layers that do not ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_state_folder_that_cannot_be_made_is_no_reason_against_the_walls(base:
         ),
     ],
 )
-def test_a_wall_that_does_not_stand_is_found_out(
+def test_a_layer_that_does_not_work_is_found_out(
     weakness: str, mode: str, found: list[str], base: Path
 ) -> None:
     (works,) = candidates(os.environ["PATH"], ())[:1]

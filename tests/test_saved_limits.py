@@ -103,9 +103,9 @@ async def test_the_output_of_an_ended_job_may_make_room_too(setup: Setup) -> Non
         offset = {"task_id": job, "offset": 900_000, "wait_ms": 20_000}
         assert "exit status 0" in text(await client.call_tool("TaskOutput", offset))
         await client.call_tool("bash", {"command": "head -c 900000 /dev/zero | tr '\\0' x"})
-        told = await client.call_tool("TaskOutput", {"task_id": job})
-    assert told.is_error
-    assert "was removed. Saved outputs are removed" in text(told)
+        result = await client.call_tool("TaskOutput", {"task_id": job})
+    assert result.is_error
+    assert "was removed. Saved outputs are removed" in text(result)
 
 
 class Clock:

@@ -14,7 +14,7 @@ from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated, Serv
 from tests.live import ERAS, TRANSPORTS, Setup, connected
 from tests.resource_clients import background, listed, read
 
-pytestmark = [pytest.mark.uncounted, pytest.mark.xdist_group("test_notices")]
+pytestmark = [pytest.mark.uncounted, pytest.mark.xdist_group("test_notifications")]
 
 
 JOBS, TODOS, CONFIG = "toolserver://jobs", "toolserver://todos", "toolserver://config"
@@ -81,7 +81,9 @@ def setup(tmp_path: Path) -> Setup:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_change_of_the_list_and_of_a_resource_is_told(transport: str, era: str, setup: Setup) -> None:
+async def test_a_change_of_the_list_and_of_a_resource_is_announced(
+    transport: str, era: str, setup: Setup
+) -> None:
     ear = Ear()
     async with connected(setup, transport, era, message_handler=ear.message) as client:
         declared = client.server_capabilities
@@ -108,7 +110,9 @@ async def test_a_change_of_the_list_and_of_a_resource_is_told(transport: str, er
 
 
 @pytest.mark.parametrize("transport", ["http", "stdio"])
-async def test_a_stream_acknowledges_only_what_can_be_told_and_read(transport: str, setup: Setup) -> None:
+async def test_a_stream_acknowledges_only_what_can_be_announced_and_read(
+    transport: str, setup: Setup
+) -> None:
     async with connected(setup, transport, "auto") as client:
         asked = [
             "file:///etc/passwd",

@@ -68,7 +68,7 @@ async def test_files_are_changed_created_and_deleted_together(ws: Path, files: F
     assert held(ws) == LATER
 
 
-async def test_it_is_told_what_was_there_and_what_is_there_now(ws: Path, files: Files) -> None:
+async def test_the_result_shows_what_was_there_and_what_is_there_now(ws: Path, files: Files) -> None:
     written = await files.update_all(
         [CanonicalPath("a"), CanonicalPath("n")], lambda _: [ALL[0], change("n", b"")]
     )
@@ -251,7 +251,7 @@ async def test_a_file_that_is_changed_while_it_gets_its_second_name_is_theirs(
     assert held(ws) == {"a": b"theirs!", "b": b"2", "sub/c": b"3"}
 
 
-async def test_what_cannot_be_taken_back_is_told_with_where_the_old_content_is(
+async def test_what_cannot_be_taken_back_is_reported_with_where_the_old_content_is(
     ws: Path, files: Files
 ) -> None:
     def meddle() -> None:
@@ -273,7 +273,7 @@ async def test_what_cannot_be_taken_back_is_told_with_where_the_old_content_is(
 
 
 @pytest.mark.parametrize("path", ["a", "new"])
-async def test_a_restored_name_that_is_taken_is_told(ws: Path, files: Files, path: str) -> None:
+async def test_a_restored_name_that_is_taken_is_reported(ws: Path, files: Files, path: str) -> None:
     first = change("a", None) if path == "a" else change("new", b"mine")
 
     def meddle() -> None:

@@ -62,7 +62,7 @@ Operation = Callable[[Client, Things], Awaitable[str]]
 
 
 async def answer(asked: Awaitable[str]) -> str:
-    """What a client is told, with every handle blanked."""
+    """What a client gets, with every handle blanked."""
     try:
         return HEX.sub("HANDLE", await asked)
     except MCPError as error:
@@ -98,7 +98,7 @@ def completing(template: str, handle: Callable[[Things], str]) -> Operation:
 
 
 async def watch(client: Client, things: Things) -> str:
-    """Ask to be told of changes, in the way of the client's era."""
+    """Subscribe to changes, in the way of the client's era."""
     uri = f"toolserver://jobs/{things.job}"
     if client.protocol_version >= "2026":
         async with client.listen(resource_subscriptions=[uri]) as stream:
@@ -109,8 +109,8 @@ async def watch(client: Client, things: Things) -> str:
 
 def task(method: str, **params: Any) -> Operation:
     async def operation(client: Client, things: Things) -> str:
-        told = await Follower(client).ask(method, things.task, **params)
-        return str({key: value for key, value in told.items() if key in ("status", "resultType")})
+        state = await Follower(client).ask(method, things.task, **params)
+        return str({key: value for key, value in state.items() if key in ("status", "resultType")})
 
     return operation
 
@@ -227,12 +227,12 @@ async def test_the_handle_of_another_client_is_answered_like_one_that_nobody_has
     async with two_clients(setup, era) as (owner, other):
         things = await make(owner, tasks=era == "auto")
         table = {**TABLE, **FOLDER, **COMMANDS, **(TASKS if era == "auto" else {})}
-        told = {
+        answers = {
             row: (await answer(ask(other, things)), await answer(ask(other, things.unknown())))
             for row, ask in table.items()
         }
-        assert {row: pair for row, pair in told.items() if pair[0] != pair[1]} == {}
-        assert [row for row, pair in told.items() if MARK in pair[0]] == []
+        assert {row: pair for row, pair in answers.items() if pair[0] != pair[1]} == {}
+        assert [row for row, pair in answers.items() if MARK in pair[0]] == []
         assert [uri for uri in await listed(other) if HEX.search(uri)] == []
         # None of that did anything to them: the owner goes on as if nobody had asked.
         for row, ask in {**TABLE, **(TASKS if era == "auto" else {})}.items():
@@ -247,9 +247,9 @@ async def test_the_folder_of_ones_saved_outputs_holds_no_other_clients(era: str,
         mine, theirs = await make(one, tasks=False), await make(other, tasks=False)
         assert mine.folder != theirs.folder
         for row, ask in FOLDER.items():
-            told = await ask(one, mine)
-            assert told.startswith("False"), (row, told)
-            assert theirs.output not in told, row
+            shown = await ask(one, mine)
+            assert shown.startswith("False"), (row, shown)
+            assert theirs.output not in shown, row
         assert mine.output in await FOLDER["folder", "ls"](one, mine)
         assert mine.output in await FOLDER["folder", "grep_search"](one, mine)
 
@@ -274,11 +274,11 @@ async def test_what_a_client_has_running_ends_with_its_session(setup: Setup) -> 
 
 async def test_what_outlives_a_server_on_stdio_is_found_by_the_next_one_there(setup: Setup) -> None:
     async with connected(setup) as client:
-        told = await client.call_tool("TodoWrite", {"todos": [{"content": MARK}]})
-    handle = _handle("todos_", text(told))
+        shown = await client.call_tool("TodoWrite", {"todos": [{"content": MARK}]})
+    handle = _handle("todos_", text(shown))
     async with connected(setup, era="auto") as client:
         again = await client.call_tool("TodoWrite", {"action": "list", "list_id": handle})
-        assert text(again) == text(told)
+        assert text(again) == text(shown)
     async with connected(setup, "http") as client:
         refused = await client.call_tool("TodoWrite", {"action": "list", "list_id": handle})
         assert refused.is_error

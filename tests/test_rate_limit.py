@@ -90,10 +90,10 @@ def test_only_calls_of_tools_are_paced() -> None:
 @pytest.mark.parametrize(
     ("params", "name"),
     [
-        pytest.param({"_meta": {CLIENT_INFO_META_KEY: {"name": "me"}}}, "me", id="told"),
+        pytest.param({"_meta": {CLIENT_INFO_META_KEY: {"name": "me"}}}, "me", id="named"),
         pytest.param({"_meta": {CLIENT_INFO_META_KEY: {"name": 1}}}, "", id="no-text"),
         pytest.param({"_meta": {CLIENT_INFO_META_KEY: {"name": "x" * 999}}}, "x" * 128, id="long"),
-        pytest.param({}, "", id="not-told"),
+        pytest.param({}, "", id="unnamed"),
     ],
 )
 def test_a_client_without_a_session_goes_by_its_name(params: dict[str, Any], name: str) -> None:

@@ -15,7 +15,7 @@ from mcp_toolserver.protocol.http.body import message_in
 from mcp_toolserver.protocol.http.errors import INVALID_ID
 from mcp_toolserver.protocol.http.request_checks import RequestHead
 from mcp_toolserver.protocol.stdio.draining import Draining, reads
-from tests.desktop import desk, stand_ins
+from tests.desktop import desktop_server, stand_ins
 from tests.processes import call
 from tests.workbench import dispatcher, machine
 
@@ -40,7 +40,7 @@ async def test_a_wrong_parameter_is_left_to_the_sdk() -> None:
         ("tools/list", "more", INVALID_PARAMS, "no"),
     ],
 )
-async def test_a_request_before_the_handshake_is_told_so(
+async def test_a_request_before_the_handshake_gets_an_error(
     method: str, data: str, code: int, says: str
 ) -> None:
     async def refused(_: object) -> None:
@@ -72,7 +72,7 @@ async def test_a_request_that_its_client_cancelled_gets_no_answer() -> None:
 
 async def test_what_a_clipboard_helper_prints_is_on_the_clipboard(tmp_path: Path) -> None:
     path = stand_ins(tmp_path, {"xclip": "printf one\n"})
-    async with desk(tmp_path, path=path, environ={"DISPLAY": ":0"}) as server:
+    async with desktop_server(tmp_path, path=path, environ={"DISPLAY": ":0"}) as server:
         found = await call(server, "read_clipboard")
     assert found.data is not None
     assert found.data["clipboard_text"] == "one"

@@ -381,16 +381,16 @@ async def test_a_sidecar_is_served_with_escapes(tmp_path: Path) -> None:
 # --- edits -----------------------------------------------------------------------------------------------
 
 
-async def test_an_edit_with_a_shown_escape_is_told_what_to_send(tmp_path: Path) -> None:
+async def test_an_edit_with_a_shown_escape_gets_an_error_that_says_what_to_send(tmp_path: Path) -> None:
     at = dispatcher(machine(tmp_path), ceiling=Permission.WORKSPACE_WRITE)
     path = write(tmp_path / "root", "a", "one\ntwo\u200bthree \U000e0041\n")
     shown = (await call(at, "read_file", path="a")).text.splitlines()[1].removeprefix("2\t")
     refused = await call(at, "edit_file", path="a", old_string=shown, new_string="x")
     assert refused.error == "conflict"
     assert "on line 2" in refused.text
-    told = dict(re.findall(r"(\\u\{[0-9a-f]+\}) as ((?:\\u[0-9a-f]{4})+)", refused.text))
-    assert told == {"\\u{200b}": "\\u200b", "\\u{e0041}": "\\udb40\\udc41"}
-    for escaped, sent in told.items():
+    hints = dict(re.findall(r"(\\u\{[0-9a-f]+\}) as ((?:\\u[0-9a-f]{4})+)", refused.text))
+    assert hints == {"\\u{200b}": "\\u200b", "\\u{e0041}": "\\udb40\\udc41"}
+    for escaped, sent in hints.items():
         shown = shown.replace(escaped, json.loads(f'"{sent}"'))
     assert (await call(at, "edit_file", path="a", old_string=shown, new_string="x")).error is None
     assert path.read_text(encoding="utf-8") == "one\nx\n"

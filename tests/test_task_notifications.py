@@ -41,12 +41,12 @@ class Listener(KnowsTasks):
 
     async def messages(self, message: object) -> None:
         if isinstance(message, mcp.SubscriptionsAcknowledgedNotification):
-            told = message.params.notifications
-            self.agreed.append(told.model_dump(by_alias=True, exclude_none=True))
+            agreed = message.params.notifications
+            self.agreed.append(agreed.model_dump(by_alias=True, exclude_none=True))
 
     def statuses(self, task: str) -> list[str]:
         """What it heard of a task."""
-        return [told["status"] for told in self.heard if told["taskId"] == task]
+        return [state["status"] for state in self.heard if state["taskId"] == task]
 
 
 @asynccontextmanager
@@ -90,10 +90,10 @@ async def test_a_client_hears_of_the_tasks_that_it_listens_for(tmp_path: Path) -
             await client.cancel(other)
             await client.ended(other)
             group.cancel_scope.cancel()
-        told = bare(await client.get(mine))
+        state = bare(await client.get(mine))
     heard = listener.heard[-1]
     assert listener.agreed == [{"taskIds": [mine]}]
-    assert {key: value for key, value in heard.items() if key != "_meta"} == told
+    assert {key: value for key, value in heard.items() if key != "_meta"} == state
     assert "io.modelcontextprotocol/subscriptionId" in heard["_meta"]
     assert listener.statuses(other) == []
 

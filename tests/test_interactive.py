@@ -83,7 +83,7 @@ async def test_all_that_it_started_ends_with_it() -> None:
         assert daemons.alive() == []
 
 
-async def test_who_hears_or_says_something_to_what_does_not_end_in_time_is_told(
+async def test_who_uses_a_job_that_does_not_end_in_time_gets_a_note(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dialogue_module, "END_SECONDS", 0.1)

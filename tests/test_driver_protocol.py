@@ -137,7 +137,7 @@ STATE = JobState(
         pytest.param(Evaluation(state=STATE), "", "", id="done"),
         pytest.param(Evaluation(state=STATE, session="s"), "s", "", id="goes on"),
         pytest.param(Evaluation(state=STATE, session="s"), "new", "[session s]", id="new"),
-        pytest.param(Evaluation(state=STATE), "s", "[the session has ended]", id="ended as told"),
+        pytest.param(Evaluation(state=STATE), "s", "[the session has ended]", id="ended on request"),
         pytest.param(
             Evaluation(state=STATE, timed_out=True), "", "[timeout after 1.2 s: interrupted]", id="too slow"
         ),
@@ -150,7 +150,7 @@ STATE = JobState(
         pytest.param(Evaluation(state=STATE, gone="fell"), "s", "[the session fell]", id="gone"),
     ],
 )
-def test_what_came_of_code_is_told(came: Evaluation, asked: str, note: str) -> None:
+def test_what_came_of_code_is_reported(came: Evaluation, asked: str, note: str) -> None:
     assert evaluated(came, "python", asked=asked, hidden=0) == f"out\n{note}"
 
 

@@ -39,9 +39,9 @@ async def said(setup: Setup, folder: Path, era: str) -> str:
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_server_started_outside_its_roots_says_so_in_its_instructions(setup: Setup, era: str) -> None:
-    told = await said(setup, setup.home / "elsewhere", era)
-    assert APART in told
-    assert str(setup.home / "elsewhere") in told
+    text = await said(setup, setup.home / "elsewhere", era)
+    assert APART in text
+    assert str(setup.home / "elsewhere") in text
 
 
 @pytest.mark.parametrize("place", [".", "root", "root/inner"])
@@ -83,7 +83,7 @@ def test_folders_meet_where_one_lies_in_the_other(root: str, folder: str, apart:
 
 
 def test_a_long_folder_leaves_room_for_the_roots() -> None:
-    told = instructions(STATUS, ["/a"], f"/{'x' * 4_000}")
-    assert APART in told
-    assert "- /a\n" in told
-    assert len(told) <= LONGEST
+    text = instructions(STATUS, ["/a"], f"/{'x' * 4_000}")
+    assert APART in text
+    assert "- /a\n" in text
+    assert len(text) <= LONGEST
