@@ -35,13 +35,13 @@ class BwrapArgs:
     """The start of the argument list that runs a command in bubblewrap."""
 
     template: tuple[str | int, ...] = ()
-    """From the program to the last option. A number stands for the one of `descriptors` that it counts to: they may have
-    other numbers in the process that becomes bubblewrap."""
+    """From the program to the last option. A number stands for the one of `descriptors` that it counts to:
+    they may have other numbers in the process that becomes bubblewrap."""
     descriptors: tuple[int, ...] = ()
     """Opened for it; it closes them before the command runs."""
     sockets: tuple[str, ...] = ()
-    """To be masked after all other mounts, unless they have gone: a server that ends removes its socket, and
-    bubblewrap cannot mount over what is not there."""
+    """To be masked after all other mounts, unless they have gone: a server that ends removes its socket,
+    and bubblewrap cannot mount over what is not there."""
 
     def arguments(self) -> tuple[str, ...]:
         """The words, spelled out in the process that becomes bubblewrap, which inherits the descriptors."""
