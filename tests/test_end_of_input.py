@@ -103,7 +103,6 @@ def by_id(answers: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     return {answer["id"]: answer for answer in answers}
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize("to_file", [False, True], ids=["pipe", "file"])
 @pytest.mark.parametrize("era", ERAS)
 async def test_what_only_reads_is_answered_after_the_end_of_input(
@@ -122,7 +121,6 @@ async def test_what_only_reads_is_answered_after_the_end_of_input(
     assert server.process.returncode == 0
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_command_is_cancelled_before_the_reads_are_through(era: str, setup: Setup) -> None:
     family = Family()
@@ -151,7 +149,6 @@ async def test_a_command_alone_is_cancelled_at_once(setup: Setup) -> None:
     assert outcomes(setup.home) == [("bash", "cancelled")]
 
 
-@pytest.mark.measured
 async def test_a_read_that_takes_too_long_is_cancelled(setup: Setup) -> None:
     with piped(setup, "legacy") as server:
         server.call(1, "Sleep", duration_ms=60_000)

@@ -147,6 +147,16 @@ async def test_a_class_of_ones_own_is_a_tool_as_it_is(tmp_path: Path) -> None:
     assert (await call(server, "read_lines", file_path=str(tmp_path / "root/none"))).error == "internal"
 
 
+class Unsure(FileReader):
+    def is_read_only(self) -> bool:
+        raise OSError
+
+
+def test_a_class_whose_flag_fails_is_refused_like_a_dictionary() -> None:
+    with pytest.raises(RegistrationError, match=r"is_read_only\(\) failed"):
+        as_entry(Unsure())
+
+
 def test_what_a_tool_does_not_say_is_taken_for_the_worst() -> None:
     tool = build_tool({"name": "t", "description": "d", "input_schema": OBJECT, "execute": look})
     entry = as_entry(tool)
@@ -421,6 +431,17 @@ async def test_rules_match_every_text_in_its_arguments(tmp_path: Path) -> None:
     server = served(tmp_path, tool, deny=["search_code(secret*)"])
     assert (await call(server, "search_code", pattern={"a": ["x", "secrets"]})).error == "denied"
     assert (await call(server, "search_code", pattern={"a": ["x", 5]})).error is None
+
+
+class Shortened(BaseModel):
+    path: str = Field(exclude=True)
+
+
+async def test_rules_match_arguments_as_sent_also_where_the_model_drops_them(tmp_path: Path) -> None:
+    tool = define_tool("open_it", "Open it.", lambda args, _: args.path, Shortened, is_read_only=True)
+    server = served(tmp_path, tool, deny=["open_it(secret*)"])
+    assert (await call(server, "open_it", path="secrets")).error == "denied"
+    assert (await call(server, "open_it", path="other")).text == "other"
 
 
 async def test_without_a_root_to_work_in_it_does_not_run(tmp_path: Path) -> None:

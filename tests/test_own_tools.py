@@ -39,6 +39,14 @@ TOOL = ToolSpec(name="count_bytes", description="Count the bytes of a file.", pe
                 subjects=lambda args: (args.path,))
 """
 
+OWN_CLASS = """
+class Own:
+    name, description, input_schema = "own", "Do nothing.", {"type": "object"}
+    execute = check_permissions = is_read_only = lambda *_: True
+
+TOOLS = [Own()]
+"""
+
 
 def written(folder: Path, content: str, name: str = "mine.py") -> str:
     path = folder / name
@@ -73,6 +81,7 @@ def test_a_file_gives_what_it_assigns_and_prints_nothing_to_a_client(
         pytest.param("x = 1", "assigns nothing to TOOLS", id="nothing"),
         pytest.param("TOOLS = [1]", "int is not a tool", id="no-tool"),
         pytest.param("TOOLS = 1", "int is not a tool", id="no-list"),
+        pytest.param(OWN_CLASS, "Own is not a tool", id="lacks-a-member"),
         pytest.param(SHOUT.replace('"shout"', '"no name"'), "cannot be loaded", id="name"),
         pytest.param(NATIVE.replace("FS_READ", "FS_WRITE"), "does not cover fs_write", id="too-cheap"),
         pytest.param(NATIVE.replace('"Count the bytes of a file."', '""'), "characters", id="description"),

@@ -132,7 +132,6 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     # Every server here is started once, if one process of the test runner has all these tests.
     pytest.mark.xdist_group("test_server"),
-    pytest.mark.measured,
 ]
 
 
@@ -223,8 +222,13 @@ def why_not(name: str, mode: str) -> tuple[str, ...]:
     return ("requires", "--permission-mode")
 
 
-BY_MODE = [pytest.param(mode, id=mode, marks=pytest.mark.xdist_group(mode)) for mode in MODES]
-"""Modes share no server, so they can run in parallel."""
+BY_MODE = [
+    pytest.param(
+        "read-only", id="read-only", marks=[pytest.mark.xdist_group("read-only"), pytest.mark.measured]
+    ),
+    *(pytest.param(mode, id=mode, marks=pytest.mark.xdist_group(mode)) for mode in MODES[1:]),
+]
+"""Modes share no server, so they can run in parallel. Coverage is taken of one of them."""
 
 
 @pytest.mark.parametrize("mode", BY_MODE)
@@ -257,6 +261,7 @@ async def test_every_tool_is_listed_and_called_as_the_mode_says(
     assert (setup.root / "made-by-shell").exists() == (mode != "read-only")
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_eras_are_both_spoken(era: str, place: Place, kept: Kept) -> None:
     client = await kept.client(place(), era=era)
@@ -489,6 +494,7 @@ async def test_no_yes_lifts_the_ceiling(era: str, setup: Setup) -> None:
     assert human.asked == []
 
 
+@pytest.mark.measured
 async def test_a_human_who_does_not_answer_in_time_means_no(setup: Setup) -> None:
     async def silent(*_: Any) -> mcp.ElicitResult:
         await anyio.sleep_forever()
@@ -500,6 +506,7 @@ async def test_a_human_who_does_not_answer_in_time_means_no(setup: Setup) -> Non
             assert (await client.call_tool("write_file", WRITE)).is_error
 
 
+@pytest.mark.measured
 async def test_hidden_files_are_hidden_from_every_file_tool(setup: Setup) -> None:
     (setup.root / "secrets").mkdir()
     (setup.root / "secrets/key.py").write_text("hello = 'key'\n", encoding="utf-8")
@@ -556,7 +563,7 @@ async def test_a_clients_roots_outside_the_servers_leave_nothing(setup: Setup) -
         assert (await client.call_tool("read_file", {"path": "src/a.py"})).is_error
 
 
-@pytest.mark.parametrize("answer", ["none", "error", "late"])
+@pytest.mark.parametrize("answer", ["none", "error", pytest.param("late", marks=pytest.mark.measured)])
 async def test_a_client_that_declares_roots_and_names_none_has_none_until_it_does(
     answer: str, setup: Setup
 ) -> None:

@@ -359,7 +359,7 @@ async def test_an_interrupt_during_an_import_is_not_lost(module: str, setup: Set
 
 @pytest.mark.long
 def test_a_signal_at_any_moment_of_the_start_ends_the_server_and_leaves_nothing_behind() -> None:
-    count = rounds(40, 2_000)
+    count = rounds(16, 2_000)
     ended = list(endings(starts(count, seed=19), at_once=2))
     assert len(ended) == count
     assert [one for one in ended if not one.is_right] == []

@@ -6,15 +6,15 @@
                                 select which tools exist, and which may be used now
     to_anthropic, to_openai, to_mcp, to_acp
                                 export the definition of a tool
-    as_entry                    adapt a tool to the server's dispatcher
+    as_entry                    the tool as an entry of the server's registry
 
 A file of tools for the server assigns them to `TOOLS`; the server's setting `tool-files` names the file.
 """
 
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.custom_tools.adapter import as_entry
-from mcp_toolserver.custom_tools.build import build_tool, define_tool
-from mcp_toolserver.custom_tools.built_tool import BuiltTool, Declared
+from mcp_toolserver.custom_tools.build import as_entry, build_tool, define_tool
+from mcp_toolserver.custom_tools.built_tool import BuiltTool
+from mcp_toolserver.custom_tools.declaration import Declared
 from mcp_toolserver.custom_tools.export import to_acp, to_anthropic, to_mcp, to_openai
 from mcp_toolserver.custom_tools.pool import Precedence, ToolPool, assemble_tool_pool, filter_tools
 from mcp_toolserver.custom_tools.registry import ToolRegistry

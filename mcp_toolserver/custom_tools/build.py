@@ -1,23 +1,25 @@
-"""Builds tools from dictionaries and functions."""
+"""Builds tools from dictionaries, functions and objects."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import new_class
 from typing import Unpack
 
-from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, JsonValue
 
-from mcp_toolserver.custom_tools.built_tool import BuiltTool, Declared
-from mcp_toolserver.custom_tools.check_schema import FindErrors, closed_schema, schema_checker
-from mcp_toolserver.custom_tools.declaration import parse_declarations
-from mcp_toolserver.custom_tools.tool import Payload, ToolContext
-from mcp_toolserver.errors import RegistrationError
-from mcp_toolserver.text.json_schema import Schema, plain_schema
-from mcp_toolserver.tool_spec import Args
+from mcp_toolserver.custom_tools.arguments import ArgumentForm, from_model, from_schema, payload
+from mcp_toolserver.custom_tools.built_tool import BuiltTool
+from mcp_toolserver.custom_tools.call import as_result, call_function, run_check, to_text
+from mcp_toolserver.custom_tools.declaration import Declared, declared_check, declared_spec
+from mcp_toolserver.custom_tools.tool import Tool, ToolContext
+from mcp_toolserver.errors import Denied, Failed, RegistrationError
+from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.tool_spec import Args, Output, Runtime
+
+TOOLSET = "user"
 
 _REQUIRED = ("name", "description", "input_schema", "execute")
 _KNOWN = (*_REQUIRED, *Declared.__annotations__)
-_SCHEMA: TypeAdapter[Schema] = TypeAdapter(Schema)
+MEMBERS = (*_REQUIRED, "check_permissions", "is_read_only", "is_concurrency_safe")
+"""The members of `Tool`, which are keys of `build_tool`."""
 
 
 def build_tool(definition: Mapping[str, object]) -> BuiltTool:
@@ -36,7 +38,7 @@ def build_tool(definition: Mapping[str, object]) -> BuiltTool:
     if not callable(execute) or not isinstance(description, str):
         raise RegistrationError(f"{name}: execute must be a function, and the description text")
     declared = {key: value for key, value in definition.items() if key not in _REQUIRED}
-    return _build(name, description, _from_schema(name, definition["input_schema"]), execute, declared)
+    return _build(name, description, execute, from_schema(name, definition["input_schema"]), declared)
 
 
 def define_tool(
@@ -54,93 +56,64 @@ def define_tool(
     Raises:
         RegistrationError: a declaration is invalid.
     """
-    if takes is None:
-        return _build(name, description, _no_arguments(name), _ignoring_arguments(run), declared)
-    form = _from_model(takes) if isinstance(takes, type) else _from_schema(name, takes)
-    return _build(name, description, form, run, declared)
+    if isinstance(takes, type):
+        form = from_model(takes)
+    elif takes is None:
+        form = from_schema(name, {"type": "object", "properties": {}}, lambda _: ())
+    else:
+        form = from_schema(name, takes)
+    return _build(name, description, run, form, declared)
 
 
-def _ignoring_arguments(run: Callable[..., object]) -> Callable[[object, ToolContext], object]:
-    return lambda _, context: run(context)
+def as_entry(tool: Tool) -> Entry:
+    """Return the registry entry of a tool. The dispatcher serializes calls of tools that are not
+    concurrency-safe.
 
-
-@dataclass(frozen=True, kw_only=True)
-class _ArgumentForm:
-    """The argument handling of a tool; see `BuiltTool`."""
-
-    schema: Schema
-    checked: Schema
-    find_errors: FindErrors
-    decode: Callable[[Payload], object]
-    args: type[Args] | None = None
+    Raises:
+        RegistrationError: its name, description or schema is invalid.
+    """
+    if isinstance(tool, BuiltTool):
+        return Entry(tool.spec, TOOLSET)
+    return Entry(build_tool({member: getattr(tool, member) for member in MEMBERS}).spec, TOOLSET)
 
 
 def _build(
     name: str,
     description: str,
-    form: _ArgumentForm,
-    body: Callable[..., object],
+    function: Callable[..., object],
+    form: ArgumentForm,
     declared: Mapping[str, object],
 ) -> BuiltTool:
-    parsed = parse_declarations(name, description, declared)
-    return BuiltTool(
-        name=name,
-        description=description,
-        input_schema=form.schema,
-        checked_schema=form.checked,
-        find_errors=form.find_errors,
-        decode=form.decode,
-        body=body,
-        check=parsed.check,
-        permission=parsed.permission,
-        kind=parsed.kind,
-        concurrency_safe=parsed.concurrency_safe,
-        destructive=parsed.destructive,
-        idempotent=parsed.idempotent,
-        deadline=parsed.deadline,
-        args=form.args,
-    )
+    check = declared_check(name, declared)
+
+    async def body(args: Args, context: ToolContext) -> object:
+        return await call_function(function, *form.decode(args), context)
+
+    async def run(args: Args, rt: Runtime) -> Output:
+        context = _context(name, rt)
+        if check is not None:
+            # It can only refuse: mode and rules have already permitted the call.
+            try:
+                await run_check(name, check, payload(args), context)
+            except PermissionError as error:
+                raise Denied(str(error)) from None
+        return _output(await body(args, context))
+
+    spec = declared_spec(name, description, declared, form, run)
+    return BuiltTool(spec=spec, input_schema=form.given, body=body, check=check)
 
 
-def _from_schema(name: str, given: object) -> _ArgumentForm:
-    try:
-        schema = _SCHEMA.validate_python(given)
-    except ValidationError:
-        raise RegistrationError(f"{name}: input_schema must be a dictionary of JSON values") from None
-    checked = closed_schema(schema)
-    return _ArgumentForm(
-        schema=schema,
-        checked=checked,
-        find_errors=schema_checker(name, checked),
-        decode=lambda payload: payload,
-    )
+def _context(name: str, rt: Runtime) -> ToolContext:
+    origin = rt.origin
+    if not origin.folder:
+        raise Denied(f"{name} has no folder to work in: the client left none of the server's roots.")
+    return ToolContext(working_directory=origin.folder, session_id=origin.session)
 
 
-def _no_arguments(name: str) -> _ArgumentForm:
-    return _from_schema(name, {"type": "object", "properties": {}})
-
-
-def _from_model(model: type[BaseModel]) -> _ArgumentForm:
-    """Handle arguments with a model; unless it says otherwise, unknown arguments are refused."""
-    is_open = model.model_config.get("extra") is not None
-    exact: type[BaseModel] = model if is_open else new_class(model.__name__, (model,), {"extra": "forbid"})
-    schema = plain_schema(exact)
-
-    def find_errors(payload: JsonValue) -> str | None:
-        try:
-            exact.model_validate(payload)
-        except ValidationError as error:
-            return _error_text(error)
-        return None
-
-    def decode(payload: Payload) -> object:
-        return exact.model_validate(payload)
-
-    args = exact if issubclass(exact, Args) else None
-    return _ArgumentForm(schema=schema, checked=schema, find_errors=find_errors, decode=decode, args=args)
-
-
-def _error_text(error: ValidationError) -> str:
-    """Describe validation errors without the values."""
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'arguments'}: {one['msg']}" for one in found)
+def _output(found: object) -> Output:
+    if isinstance(found, Output):
+        return found
+    result = as_result(found)
+    if result.error is not None:
+        raise Failed(result.error)
+    return Output(to_text(result.output))

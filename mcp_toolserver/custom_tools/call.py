@@ -2,18 +2,18 @@
 
 import inspect
 import logging
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 
 from anyio import to_thread
 from pydantic_core import to_json
 
-from mcp_toolserver.custom_tools.tool import ToolResult
-from mcp_toolserver.errors import ToolError
+from mcp_toolserver.custom_tools.tool import Payload, ToolContext, ToolResult
 from mcp_toolserver.tool_spec import Output
 
 log = logging.getLogger(__name__)
+
+Check = Callable[[Payload, ToolContext], object]
 
 
 async def call_function(function: Callable[..., object], *arguments: object) -> object:
@@ -32,24 +32,22 @@ async def call_function(function: Callable[..., object], *arguments: object) -> 
         raise RuntimeError("it tried to end the process") from None
 
 
-async def run_captured(name: str, work: Callable[[], Awaitable[object]]) -> ToolResult:
-    """Run a call of the tool `name` and return its result or error.
+async def run_check(name: str, check: Check, payload: Payload, context: ToolContext) -> None:
+    """Run a tool's own check; only None and True permit the call.
 
-    The text of a `ToolError` becomes the error. For other exceptions only the type is reported; the log has
-    the details.
+    Raises:
+        PermissionError: the check refuses or fails.
     """
-    started = time.perf_counter()
     try:
-        result = as_result(await work())
-    except ToolError as error:
-        result = ToolResult(output=None, error=str(error))
-    except Exception as error:
-        log.exception("%s failed", name)
-        result = ToolResult(
-            output=None, error=f"{name} failed: {type(error).__name__}. The log has the rest."
-        )
-    took = (time.perf_counter() - started) * 1000
-    return result if result.duration_ms else result.model_copy(update={"duration_ms": took})
+        answer = await call_function(check, payload, context)
+    except PermissionError as error:
+        # An error with an errno comes from the system; a model must not see its text.
+        raise error if error.errno is None else PermissionError(f"{name} refuses this call.") from None
+    except Exception:
+        log.exception("the check of %s failed", name)
+        raise PermissionError(f"{name} could not check whether this call may run.") from None
+    if answer is not None and answer is not True:
+        raise PermissionError(f"{name} refuses this call.")
 
 
 def as_result(found: object) -> ToolResult:

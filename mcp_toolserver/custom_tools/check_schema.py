@@ -21,6 +21,7 @@ _OPEN = (
     "anyOf",
     "oneOf",
 )
+_REFERENCES = ("$ref", "$dynamicRef")
 _MAX_SHOWN = 200
 _MAX_ERRORS = 10
 
@@ -48,7 +49,8 @@ def schema_checker(name: str, schema: Schema) -> FindErrors:
     """
     if schema.get("type") != "object":
         raise RegistrationError(f"the input_schema of {name} must be of type object")
-    if outside := [reference for reference in _find_references(schema) if not reference.startswith("#")]:
+    references = [n[key] for n in nodes(schema) if isinstance(n, dict) for key in _REFERENCES if key in n]
+    if outside := [there for there in references if isinstance(there, str) and not there.startswith("#")]:
         raise RegistrationError(f"the input_schema of {name} refers to {outside[0]}, outside itself")
     # Imported on demand: the import takes 0.17 s, and only tools with a schema of their own need it.
     language = import_module("jsonschema").Draft202012Validator
@@ -80,12 +82,9 @@ def _describe(error: _SchemaError) -> Iterator[str]:
         yield f"{where[:-1] or 'arguments'} must satisfy {error.validator}: {str(value)[:_MAX_SHOWN]}"
 
 
-def _find_references(node: JsonValue) -> Iterator[str]:
-    if isinstance(node, dict):
-        for key, value in node.items():
-            if key in ("$ref", "$dynamicRef") and isinstance(value, str):
-                yield value
-            yield from _find_references(value)
-    elif isinstance(node, list):
-        for item in node:
-            yield from _find_references(item)
+def nodes(value: JsonValue) -> Iterator[JsonValue]:
+    """Yield a JSON value and all values inside it."""
+    yield value
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for part in inner:
+        yield from nodes(part)

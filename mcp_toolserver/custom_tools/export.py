@@ -2,7 +2,7 @@
 
 from pydantic import JsonValue
 
-from mcp_toolserver.custom_tools.adapter import OPEN_WORLD_NEEDS, as_entry
+from mcp_toolserver.custom_tools.build import as_entry
 from mcp_toolserver.custom_tools.tool import Tool
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.text.json_schema import Schema
@@ -31,7 +31,8 @@ def to_mcp(tool: Tool) -> Definition:
     from mcp_toolserver.protocol import translate
 
     entry = as_entry(tool)
-    declaration = translate.tool(entry, entry.spec.permission, OPEN_WORLD_NEEDS)
+    # All it needs is to run its own code, which can reach anything.
+    declaration = translate.tool(entry, entry.spec.permission, entry.spec.needs)
     return declaration.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 

@@ -16,8 +16,8 @@ from itertools import accumulate
 from types import ModuleType
 from typing import TypeGuard, TypeVar
 
-from mcp_toolserver.custom_tools.adapter import NEEDS, TOOLSET, as_entry
-from mcp_toolserver.custom_tools.declaration import check_names
+from mcp_toolserver.custom_tools.build import MEMBERS, TOOLSET, as_entry
+from mcp_toolserver.custom_tools.declaration import NEEDS, check_names
 from mcp_toolserver.custom_tools.tool import Tool
 from mcp_toolserver.errors import RegistrationError, SettingsError
 from mcp_toolserver.pipeline.registry import Entry
@@ -29,7 +29,6 @@ GROUP = "mcp_toolserver.tools"
 
 T = TypeVar("T")
 
-_MEMBERS = ("name", "description", "input_schema", "execute", "check_permissions", "is_read_only")
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _MAX_BYTES = 10 * 1024 * 1024
 
@@ -145,7 +144,7 @@ def _is_several(offer: object) -> TypeGuard[Iterable[object]]:
 
 
 def _is_tool(item: object) -> TypeGuard[Tool]:
-    return all(hasattr(item, member) for member in _MEMBERS)
+    return all(hasattr(item, member) for member in MEMBERS)
 
 
 def _entry_of_spec(spec: ToolSpec) -> Entry:

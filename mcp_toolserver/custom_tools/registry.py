@@ -2,13 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from pydantic import JsonValue
-
-from mcp_toolserver.custom_tools.export import to_acp, to_anthropic, to_mcp, to_openai
+from mcp_toolserver.custom_tools.export import Definition, to_acp, to_anthropic, to_mcp, to_openai
 from mcp_toolserver.custom_tools.tool import Tool
 from mcp_toolserver.errors import RegistrationError
-
-Definitions = list[dict[str, JsonValue]]
 
 
 class ToolRegistry:
@@ -42,18 +38,18 @@ class ToolRegistry:
     def __contains__(self, name: object) -> bool:
         return name in self._tools
 
-    def to_anthropic_tools(self) -> Definitions:
+    def to_anthropic_tools(self) -> list[Definition]:
         """Return all tools for Anthropic's Messages API."""
         return [to_anthropic(tool) for tool in self]
 
-    def to_openai_tools(self) -> Definitions:
+    def to_openai_tools(self) -> list[Definition]:
         """Return all tools for OpenAI's Responses API."""
         return [to_openai(tool) for tool in self]
 
-    def to_mcp_tools(self) -> Definitions:
+    def to_mcp_tools(self) -> list[Definition]:
         """Return all tools as an MCP server lists them."""
         return [to_mcp(tool) for tool in self]
 
-    def to_acp_tools(self) -> Definitions:
+    def to_acp_tools(self) -> list[Definition]:
         """Return all tools with their Agent Client Protocol kind."""
         return [to_acp(tool) for tool in self]

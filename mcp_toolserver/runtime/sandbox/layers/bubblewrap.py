@@ -40,8 +40,8 @@ class BwrapArgs:
     descriptors: tuple[int, ...] = ()
     """Opened for it; it closes them before the command runs."""
     sockets: tuple[str, ...] = ()
-    """To be masked after all other mounts, unless they have gone: a server that ends removes its socket, and
-    bubblewrap cannot mount over what is not there."""
+    """To be masked after all other mounts, unless they have gone: a server that ends removes its socket,
+    and bubblewrap cannot mount over what is not there."""
 
     def arguments(self) -> tuple[str, ...]:
         """The words, spelled out in the process that becomes bubblewrap, which inherits the descriptors."""
