@@ -1,4 +1,7 @@
-"""The parts put together. It imports everything, so it is imported after the broker is forked."""
+"""The composition root: builds the application from the settings.
+
+It imports everything, so it must be imported after the broker has forked.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Application:
-    """A server, ready to serve or to be called."""
+    """All parts of a server, ready to serve or to be called."""
 
     settings: Settings
     dispatcher: Dispatcher
@@ -75,18 +78,18 @@ class Application:
     providers: LazyProviders
     broker: Broker | None
     running: RunningServer | None = None
-    """The record of this process in the state folder; none where nothing will be called."""
+    """The record of this process in the state folder; None if the server will run no call."""
     upkeep: Callable[[], None] = lambda: None
 
     @property
     def shutdown_timeout(self) -> float:
-        """See `shutdown.Closing`. A container engine takes its time, and a container outlives its client."""
+        """See `shutdown.Closing`. Removing a container takes longer than ending a process."""
         return max(0.4, self.providers.shutdown_timeout)
 
     async def aclose(self) -> None:
-        """Kill every command and remove what was kept for callers."""
+        """Kill every command, and remove the saved outputs."""
         try:
-            # Before what they run is killed, which is not how they would have ended.
+            # Store tasks as cancelled first; killing their commands would make them look failed.
             await self.tasks.aclose()
             await self.providers.aclose(before_commands=True)
             async with create_task_group() as tasks:
@@ -94,7 +97,7 @@ class Application:
                 if self.commands is not None:
                     tasks.start_soon(self.commands.aclose)
             if self.broker is not None:
-                # It may have to wait for what does not die.
+                # The broker waits for processes that do not die at once.
                 await to_thread.run_sync(self.broker.close, abandon_on_cancel=True)
         finally:
             self.outputs.close()
@@ -104,7 +107,7 @@ class Application:
             self.record()
 
     def record(self) -> None:
-        """Write down the calls that still run, as cancelled."""
+        """Record the running calls as cancelled."""
         if self.audit is not None:
             self.audit.close()
 
@@ -112,11 +115,11 @@ class Application:
 def build_application(
     settings: Settings, broker: Broker | None, found: HostExecutables, *, held_by: int | None
 ) -> Application:
-    """Put a server together. `held_by` is the version of Landlock that confines this process, 0 for none; or
-    None where nothing will be called, and so nothing recorded.
+    """Build the application. `held_by` is the version of Landlock that confines this process, 0 for none;
+    None if the server will run no call, so it opens no audit log.
 
     Raises:
-        SettingsError: a tool, toolset, rule or root is unknown or wrong.
+        SettingsError: a tool, toolset, rule or root is unknown or invalid.
     """
     registry = _registry(settings)
     facts = host_facts(settings, found, broker and broker.proof, server_landlock=held_by)
@@ -213,7 +216,8 @@ def build_application(
 
 
 def _command_services(commands: Commands | None, found: HostExecutables) -> Mapping[Capability, Provide]:
-    """Imported at start, because clients follow commands as resources too."""
+    """The services of commands, imported at start, because clients also subscribe to commands as
+    resources."""
     if commands is None:
         return {}
 
@@ -246,9 +250,9 @@ def _running(state: str) -> RunningServer | None:
 
 
 def _clean_up(settings: Settings, state: str, record: RunningServer | None, workspace: Workspace) -> None:
-    """Remove what servers and supervisors left that were killed, and what is too much of the quarantine.
+    """Remove the files of killed servers and supervisors, and quarantined files over the limits.
 
-    Nothing of it is needed for serving, so a failure is logged.
+    A failure is only logged, because serving needs none of this.
     """
     if record is None:
         return
@@ -259,7 +263,7 @@ def _clean_up(settings: Settings, state: str, record: RunningServer | None, work
         if settings.permission_mode is not Permission.READ_ONLY:
             sweep(record.folder, workspace.open_inside)
         if sys.platform == "linux":
-            # It needs a lock that other platforms lack.
+            # Other platforms lack the lock that it uses.
             from mcp_toolserver.runtime.sandbox.broker.temp_folder import sweep as sweep_scratch
 
             sweep_scratch(state)
@@ -282,14 +286,14 @@ def _output_bounds(settings: Settings) -> OutputLimits:
 
 
 def _registry(settings: Settings) -> Registry:
-    """Every tool: the server's, and the operator's own.
+    """All tools: the server's, and the operator's own.
 
     Raises:
-        SettingsError: one of the operator's cannot be loaded, or has a name that is taken.
+        SettingsError: a tool of the operator cannot be loaded, or its name is taken.
     """
     if not settings.tool_files and not settings.tool_packages:
         return Registry(discover())
-    # A server without them is spared this import.
+    # Servers without own tools skip this import.
     from mcp_toolserver.custom_tools.load import load_custom_tools
 
     own = load_custom_tools(settings.tool_files, settings.tool_packages, settings.root)
@@ -310,7 +314,7 @@ def _enforcement(facts: HostFacts) -> Enforcement:
 
 
 def _audit(facts: HostFacts, state: str, *, values: bool) -> AuditLog:
-    """The record of all calls, which says of each what enforced the mode."""
+    """Open the audit log; each entry names the layers that enforced the mode."""
     layers = {need: need.layers(facts) for need in Capability}
     return AuditLog.open(
         make_state_folder(state), AuditContext(mode=facts.mode.flag, layers=layers, values=values)
@@ -325,8 +329,8 @@ def _recorder(audit: AuditLog | None, settings: Settings) -> Recorder | None:
 def host_facts(
     settings: Settings, found: HostExecutables, proof: Proof | None, *, server_landlock: int | None
 ) -> HostFacts:
-    """The facts that decide which capabilities a server with these settings has. `proof` is what the broker
-    proved of its sandbox; None where there is no broker.
+    """The facts that decide which capabilities a server with these settings has. `proof` is the result of the
+    broker's self-test; None without a broker.
     """
     facts = HostFacts(
         mode=settings.permission_mode,
@@ -351,10 +355,10 @@ def host_facts(
 
 
 def web_options(settings: Settings) -> WebOptions:
-    """What the operator decided about the web.
+    """The web options from the settings.
 
     Raises:
-        SettingsError: a host, a network, a search engine or a key is wrong.
+        SettingsError: a host, a network, a search engine or a key is invalid.
     """
     keys = {name: read_key(path) for name, path in key_files(settings.web_search_keys).items()}
     return WebOptions(
@@ -366,7 +370,7 @@ def web_options(settings: Settings) -> WebOptions:
 
 
 def _decided(settings: Settings) -> Mapping[str, Preference]:
-    """What a caller may know of the operator's decisions, under the names of its own settings."""
+    """The operator's settings that a caller may read, by the names of the caller's own preferences."""
     granted = settings.permission_mode if settings.granted is None else settings.granted
     return {
         "permissions.defaultMode": settings.permission_mode.flag,
@@ -386,5 +390,5 @@ def _confined(settings: Settings) -> Confined:
 
 
 def _may_hide(policy: Policy, state: str, roots: tuple[str, ...]) -> bool:
-    """False spares a search the question for each file."""
+    """Whether any file can be hidden; if not, a search need not check each file."""
     return policy.hides_anything or any(relative_to(root, state) is not None for root in roots)

@@ -1,4 +1,4 @@
-"""Serving what was put together, over the transport that the operator chose."""
+"""Serves the application over the configured transport."""
 
 import os
 import socket
@@ -31,28 +31,29 @@ if TYPE_CHECKING:
 
 
 _EXPIRY_SECONDS = 600.0
-"""Time between two looks for saved outputs that are too old, where no call comes."""
+"""Time between two removals of expired saved outputs while no call comes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HttpBinding:
-    """Where HTTP clients come in: opened before the server is confined, which then can open none."""
+    """The listening sockets and the token, opened before Landlock and seccomp forbid the server to open
+    them."""
 
     sockets: Sequence[socket.socket]
     token: str
     announced: bool
-    """Whether the token is new, so that the operator has to see it."""
+    """Whether the token is new, so that the server prints it."""
 
 
 def bind_http(settings: Settings) -> HttpBinding | None:
-    """Listen, unless the client is on standard input.
+    """Listen for HTTP clients; returns None for stdio.
 
     Raises:
-        SettingsError: the address cannot be listened on, or its token file not used.
+        SettingsError: the server cannot listen on the address, or cannot use the token file.
     """
     if settings.transport == "stdio":
         return None
-    # A server on stdio is spared this import.
+    # A stdio server skips this import.
     from mcp_toolserver.protocol.http.server import bind
     from mcp_toolserver.protocol.http.token import check_bind, make_token, read_token_file
 
@@ -63,7 +64,7 @@ def bind_http(settings: Settings) -> HttpBinding | None:
 
 
 def serve(app: Application, binding: HttpBinding | None, leave: Leave) -> int:
-    """Serve until the client is gone or a signal comes; the exit status. `leave` ends the process at once."""
+    """Serve until the client leaves or a signal arrives; returns the exit status. `leave` exits at once."""
     return anyio.run(run_until_shutdown, partial(_transport, app, binding), app, leave)
 
 
@@ -87,7 +88,7 @@ def mcp_server(
     own = adapt(resource_feature(app, handlers))
 
     def tasks() -> "Tasks":
-        # Few clients know tasks; a server on stdio is spared these imports until one comes.
+        # Few clients support tasks, so a stdio server delays these imports until one connects.
         from mcp_toolserver.protocol.tasks.notifications import connect
         from mcp_toolserver.protocol.tasks.tasks import Tasks
 
@@ -96,8 +97,8 @@ def mcp_server(
         return made
 
     features = (own, TaskFeature(tasks), SandboxState(), *extra)
-    said = instructions(app.status, app.roots, _started_in(app.settings))
-    return build(handlers, said, features)
+    text = instructions(app.status, app.roots, _started_in(app.settings))
+    return build(handlers, text, features)
 
 
 def resource_feature(app: Application, handlers: Handlers) -> ResourceFeature:
@@ -126,7 +127,7 @@ async def _transport(app: Application, binding: HttpBinding | None, ended: Calla
 
 
 async def _upkeep(app: Application) -> None:
-    """Clean up what earlier servers left, and then remove saved outputs as they grow too old."""
+    """Clean up after earlier servers, then remove saved outputs as they expire."""
     await anyio.to_thread.run_sync(app.upkeep, abandon_on_cancel=True)
     while True:
         await anyio.sleep(_EXPIRY_SECONDS)
@@ -166,10 +167,11 @@ async def _served(
 
 
 def _started_in(settings: Settings) -> str:
-    """The folder in which a client started this server; empty where an operator did."""
+    """The folder in which a client started this server; empty if an operator started it."""
     return os.getcwd() if settings.transport == "stdio" else ""
 
 
 def _principal(token: str) -> str:
-    """On whose behalf all requests come: whoever has the token, or started the server on stdio."""
+    """The principal of all requests: the holder of the token, or the process that started the stdio
+    server."""
     return f"token {sha256(token.encode()).hexdigest()[:32]}" if token else "stdio"

@@ -1,7 +1,7 @@
-"""The end of a process: a signal or the client brings it about once, and it comes within a moment.
+"""Graceful shutdown: a signal or the end of input starts it, and a timeout bounds it.
 
-What runs is cancelled, which writes it down and kills its processes. What is not through by then is left to
-the broker, which goes on killing when this process is gone; the record is complete all the same.
+Running calls are cancelled, which records them and kills their processes. If the timeout expires first, the
+server records the remaining calls and exits; the broker then kills the remaining processes.
 """
 
 import signal
@@ -17,35 +17,35 @@ Leave = Callable[[int], NoReturn]
 
 
 class Closing(Protocol):
-    """What has to be closed at the end."""
+    """The parts to close at shutdown."""
 
     @property
     def shutdown_timeout(self) -> float:
-        """Seconds that the end may take, from the signal on."""
+        """Seconds that shutdown may take."""
         ...
 
     async def aclose(self) -> None:
-        """Close all of it."""
+        """Close all parts."""
         ...
 
     def record(self) -> None:
-        """Write down what still runs. May be called twice."""
+        """Record the running calls as cancelled. May be called twice."""
         ...
 
 
 @dataclass(kw_only=True)
 class _Shutdown:
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    """What it cancels."""
+    """Cancelled by a signal."""
     begun: anyio.Event = field(default_factory=anyio.Event)
     status: int = 0
 
     def begin(self) -> None:
-        """It comes by itself."""
+        """Begin without a signal."""
         self.begun.set()
 
     def signalled(self, number: int) -> None:
-        """It comes by a signal."""
+        """Begin by a signal: cancel the work."""
         self.status = 128 + number
         self.begun.set()
         self.scope.cancel()
@@ -54,10 +54,10 @@ class _Shutdown:
 async def run_until_shutdown(
     work: Callable[[Callable[[], None]], Awaitable[None]], closing: Closing, leave: Leave
 ) -> int:
-    """Do `work` until it is done or a signal comes, and close; the exit status.
+    """Run `work` until it ends or a signal arrives, then close `closing`; returns the exit status.
 
-    `work` gets a function to call when it begins to end by itself: from then on time counts. A second signal
-    ends the process at once.
+    `work` gets a function to call when its input ends: the timeout starts then. A second signal ends the
+    process at once.
     """
     end = _Shutdown()
 
@@ -91,7 +91,7 @@ async def _watch_signals(
 
 
 def _handled_signals() -> list[signal.Signals]:
-    """The signals that end a process, without those that its parent has it ignore, as nohup does."""
+    """The signals that end a process, except those that its parent made it ignore, as nohup does."""
     every = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     return [one for one in every if signal.getsignal(one) is not signal.SIG_IGN]
 

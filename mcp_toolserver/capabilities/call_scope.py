@@ -46,6 +46,6 @@ class Scope:
     refuses: Callable[[str], str | None]
     """Why the call may not touch this subject too, such as where a redirect leads; None when it may."""
     wait_until_done: bool = False
-    """The caller waits for the end of all work, so none of it is handed over to the background."""
+    """Whether the caller waits for the end of all work, so that nothing moves to the background."""
     catalogue: Catalogue = tuple
     """What else could be called."""

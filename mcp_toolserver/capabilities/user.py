@@ -1,4 +1,4 @@
-"""Asking and telling the human behind the client."""
+"""Questions and messages to the user of the client."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A question for the human behind the client."""
+    """A question for the user of the client."""
 
     text: str
     header: str = ""
@@ -32,20 +32,21 @@ Answers = tuple[tuple[str, ...], ...]
 
 
 class Ask(Protocol):
-    """Asks the human. Nothing may have been changed before: the call may be sent again with the answer."""
+    """Asks the user. A tool must not change anything before it asks, because the client may repeat the
+    call."""
 
     async def __call__(self, questions: Sequence[Question]) -> Answers:
         """All questions at once.
 
         Raises:
             NobodyToAsk: the client cannot ask.
-            Denied: the human would not answer.
-            TimedOut: the human did not answer in time.
+            Denied: the user would not answer.
+            TimedOut: the user did not answer in time.
         """
         ...
 
 
 class Tell(Protocol):
-    """Gives the client a message for the human; nothing comes back, and nothing says that it was read."""
+    """Sends the client a message for the user, without any sign that it was read."""
 
     async def __call__(self, message: str) -> None: ...

@@ -19,24 +19,24 @@ class ClientFolders:
     paths: tuple[str, ...] = ()
     """Absolute."""
     why: str = ""
-    """Where the client causes that there are none: why, and what to do, as sentences for the caller."""
+    """If the client leaves no folder: why, and what to do, as sentences for the caller."""
 
 
 class InputRequired(Exception):
-    """The question goes to the client, which will send the call again with the answer."""
+    """The client has to answer a question and send the call again."""
 
 
 class Caller(Protocol):
-    """Who calls: how to reach them, and what they confine themselves to."""
+    """The client that makes a call: how to reach its user, and its own restrictions."""
 
     @property
     def name(self) -> str:
-        """What they call themselves, for the record; it proves nothing."""
+        """The name that the client gives itself, for the record; it proves nothing."""
         ...
 
     @property
     def owner(self) -> str:
-        """Whose handles are theirs: a handle of another owner is answered like one that was never given."""
+        """The owner of its handles. The handle of another owner gives the same error as an unknown one."""
         ...
 
     async def elicit(self, questions: Sequence[Question]) -> Answers:
@@ -52,7 +52,7 @@ class Caller(Protocol):
         ...
 
     async def ask(self, question: str) -> bool:
-        """Yes or no from a human; no when there is none.
+        """Ask the user yes or no; no if nobody can answer.
 
         Raises:
             InputRequired: the answer comes with a later call.
@@ -60,15 +60,15 @@ class Caller(Protocol):
         ...
 
     async def report(self, message: str) -> None:
-        """Progress of a long call."""
+        """Report progress of a long call."""
         ...
 
     async def roots(self) -> ClientFolders | None:
-        """Folders the client works in, which narrow the roots of the server; None where it does not say."""
+        """The folders that the client works in, which narrow the server's roots; None if it declares none."""
         ...
 
     def narrowing(self) -> ClientRestrictions | None:
-        """What the client confines this call to; None for no opinion."""
+        """The client's own restrictions of this call; None if it has none."""
         ...
 
 
@@ -82,14 +82,14 @@ class Result:
     data: dict[str, JsonValue] | None = None
     images: tuple[Image, ...] = ()
     pending: bool = False
-    """Not an answer yet: the client has to answer a question first."""
+    """Whether the client has to answer a question first."""
     truncated: bool = False
     saved_output: SavedOutput | None = None
     duration_ms: float = 0.0
     call_id: str = ""
 
     def metadata(self) -> dict[str, JsonValue]:
-        """Duration and id always; truncation and where the whole lies only when it applies."""
+        """Duration and id; truncation and the path of the saved output only if they apply."""
         found: dict[str, JsonValue] = {"duration_ms": round(self.duration_ms, 3), "call_id": self.call_id}
         if self.truncated:
             found["truncated"] = True
@@ -107,9 +107,9 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOverride:
-    """What runs in a tool's place where what it gives is wanted in another form, such as a resource.
+    """Replaces the function of a tool to return its output in another form, such as a resource.
 
-    The call is one of the tool in all else: its arguments, rules, permission, capabilities and record.
+    The arguments, rules, permission, capabilities and record of the call stay those of the tool.
     """
 
     run: Callable[[Any, Runtime], Awaitable[Output]]
@@ -118,13 +118,13 @@ class OutputOverride:
 
 @dataclass(frozen=True, kw_only=True)
 class CallOptions:
-    """How a call is made."""
+    """Options of one call."""
 
     output_override: OutputOverride | None = None
     wait_until_done: bool = False
-    """The caller waits for the end of all work."""
+    """Whether the caller waits for the end of all work."""
     call_id: str = ""
-    """One is made where none is given."""
+    """The dispatcher makes one if this is empty."""
 
 
 DEFAULT_OPTIONS = CallOptions()

@@ -1,4 +1,4 @@
-"""What is written down of a call, and by whom."""
+"""The record of a call, and the interface of what stores it."""
 
 import logging
 import secrets
@@ -26,55 +26,56 @@ Verdict = Literal[
     "asked-yes",
     "allowed",
 ]
-"""How far a call came: there is no such tool; its arguments, a path outside the roots, the operator, a rule,
-the permission mode or the watchdog kept it from running; a human was asked; it ran."""
+"""How far a call came: no such tool; rejected for its arguments, a path outside the roots, a tool that is
+off, a rule, the permission mode or the check of dangerous commands; asked; run."""
 
 
 def new_id() -> str:
-    """An id for a call whose caller gave it none."""
+    """Return an id for a call without one."""
     return secrets.token_hex(8)
 
 
 @dataclass(kw_only=True, eq=False)
 class CallRecord:
-    """One call. The stages of the dispatcher add to it what they find out."""
+    """One call. Each stage of the dispatcher fills in its fields."""
 
     name: str
-    """As the caller spelt it."""
+    """The name as the caller sent it."""
     session: str
-    """What the caller calls itself."""
+    """The name that the client gives itself."""
     arguments: Mapping[str, JsonValue]
-    """As they were sent."""
+    """The arguments as the caller sent them."""
     id: str = field(default_factory=new_id)
-    """Found again in the log, the audit log, the span and the answer."""
+    """The id of the call in the log, the audit log, the span and the result."""
     wait_until_done: bool = False
     """See `Scope.wait_until_done`."""
     tool: str = ""
     """The canonical name."""
     needs: frozenset[Capability] = field(default_factory=frozenset[Capability])
     permission: Permission | None = None
-    """What the call needs on this host."""
+    """The permission that the call needs on this host."""
     mode: str = ""
-    """The permission mode of this call, where its client confines it further than the server does."""
+    """The permission mode of this call, if its client restricts it further than the server does."""
     verdict: Verdict = "unknown"
     rule: str = ""
     """The rule that decided, as the operator wrote it."""
     outcome: str = "unknown_tool"
     """`output`, the kind of error, `pending`, `cancelled` or `unknown_tool`."""
     text: str = ""
-    """The answer, as it was sent."""
+    """The text of the result, as sent."""
     duration_ms: float = 0.0
 
 
 class Recorder(Protocol):
-    """Keeps one line of every call. Where it cannot, no call may run."""
+    """Stores one entry for every call. If it cannot, no call may run."""
 
     async def begin(self, call: CallRecord) -> str | None:
-        """Take notice of a call; or why it must not run because it could not be recorded, for the caller."""
+        """Announce a call; returns why it must not run, as text for the caller, if it cannot be recorded."""
         ...
 
     async def end(self, call: CallRecord) -> str | None:
-        """Write down a call that has ended; or why its answer is withheld, in words for the caller."""
+        """Record a call that ended; returns why its result is withheld, as text for the caller, on
+        failure."""
         ...
 
 
@@ -92,19 +93,19 @@ class CompositeRecorder:
         return None if self._recorder is None else await self._recorder.begin(call)
 
     async def end(self, call: CallRecord) -> str | None:
-        """See `Recorder.end`. The line is kept first; a witness that fails is logged, and the rest follow."""
+        """See `Recorder.end`. The recorder comes first; the failure of an observer is logged only."""
         why = None if self._recorder is None else await self._recorder.end(call)
         for observer in self._observers:
             try:
                 observer(call)
             except Exception:
-                # An observer must not cost the caller the answer; it may be another package's code.
+                # An observer may be another package's code; its failure must not lose the result.
                 log.exception("an observer of calls failed; reference %s", call.id)
         return why
 
 
 async def begin(recorder: Recorder | None, call: CallRecord) -> str | None:
-    """Announce the call to the recorder; or why it must not run."""
+    """Announce the call to the recorder; returns why it must not run, or None."""
     if recorder is None:
         return None
     try:
@@ -118,7 +119,7 @@ async def begin(recorder: Recorder | None, call: CallRecord) -> str | None:
 
 
 async def end(recorder: Recorder | None, call: CallRecord) -> str | None:
-    """Have the call recorded; or why its answer is withheld."""
+    """Record the call; returns why its result is withheld, or None."""
     if recorder is None:
         return None
     try:

@@ -3,8 +3,8 @@
     find → validate → decide → watch → ask → grant → queue → run under a deadline → envelope → truncate
 
 Only cancellation and `UnknownTool` escape `Dispatcher.call`; every other failure is a `Result` whose text
-says what was wrong and what to do next. However a call ends, it is written down once; where that is not
-possible, none runs. Every text on its way out passes `Dispatcher.shown`.
+says what was wrong and what to do next. Every call produces exactly one record; if the
+recorder fails, calls are rejected. `Dispatcher.shown` escapes every text that leaves the server.
 """
 
 import json
@@ -56,23 +56,23 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 PARALLEL_READS = 12
-"""Read-only calls that run at the same time; more wait their turn."""
+"""Read-only calls that run at the same time; more wait for a slot."""
 
 READS_OF_ONE = 10
-"""Those of one client."""
+"""Read-only calls of one client that run at the same time."""
 
 QUEUE_SECONDS = 45.0
-"""How long a call may wait for its turn; clients commonly wait 60 s for an answer."""
+"""How long a call may wait for a slot; clients commonly wait 60 s for an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Found:
-    """The tool that a call is for, and its arguments under the tool's own names and in its own units."""
+    """The tool that a call names, and its arguments under the tool's own names and in its own units."""
 
     entry: Entry
     arguments: Mapping[str, JsonValue]
     through: str = ""
-    """The tool that was called to call it, if any."""
+    """The forwarding tool, if the call came through one."""
 
 
 _NO_SLOT = nullcontext()
@@ -81,7 +81,7 @@ _NO_SLOT = nullcontext()
 
 @dataclass(frozen=True, kw_only=True)
 class _CallContext:
-    """What one call is decided by."""
+    """The policy and host of one call, restricted by its client."""
 
     policy: Policy
     host: Host
@@ -97,25 +97,26 @@ class Dispatcher:
     policy: Policy
     host: Host
     unlisted: frozenset[str] = frozenset()
-    """Those of them that are not listed; who knows a name can call it."""
+    """Offered tools that are not listed; a client that knows the name can call them."""
     objections: tuple[CallCheck, ...] = ()
     recorder: Recorder | None = None
-    """Keeps a line of every call."""
+    """Records every call."""
     raw: bool = False
-    """Send characters that cannot be seen as they are."""
+    """Whether to send invisible characters without escaping them."""
     queue_seconds: float = QUEUE_SECONDS
     _reads: FairSemaphore = field(default_factory=lambda: FairSemaphore(PARALLEL_READS, READS_OF_ONE))
     _serial: FairSemaphore = field(default_factory=lambda: FairSemaphore(1, 1))
     """For calls of tools that are `serial`."""
 
     def level(self, entry: Entry) -> Permission:
-        """What a call of the tool needs on this host; of one that calls others, the most that one needs."""
+        """The permission that the tool needs on this host; of a forwarding tool, the highest of its
+        targets."""
         if not entry.spec.forwards:
             return level(entry.spec, self.host.permissions)
         return max(map(self.level, self._targets()), default=Permission.READ_ONLY)
 
     def reach(self, entry: Entry) -> frozenset[Capability]:
-        """What the tool, or one that it may call, needs of what reaches beyond this machine's files."""
+        """The open-world capabilities that the tool, or one that it may call, needs."""
         others = [other.spec for other in self._targets()] if entry.spec.forwards else []
         return self.host.open_world & frozenset[Capability]().union(
             entry.spec.needs, *(spec.needs for spec in others)
@@ -126,7 +127,8 @@ class Dispatcher:
         return tuple(entry for entry in self.available() if entry.spec.name not in self.unlisted)
 
     def available(self) -> tuple[Entry, ...]:
-        """What this server offers: switched on, possible here and not above the ceiling, by name."""
+        """The tools that this server can run: switched on, available here and not above the ceiling, by
+        name."""
         return tuple(filter(self._is_available, self.registry.entries.values()))
 
     def _is_available(self, entry: Entry) -> bool:
@@ -137,7 +139,7 @@ class Dispatcher:
         )
 
     def _targets(self) -> Iterator[Entry]:
-        """What a tool that calls others may come to."""
+        """The tools that a forwarding tool may call."""
         others = (entry for entry in self.registry.entries.values() if not entry.spec.forwards)
         return filter(self._is_available, others)
 
@@ -163,7 +165,7 @@ class Dispatcher:
         caller: Caller,
         options: CallOptions = DEFAULT_OPTIONS,
     ) -> Result:
-        """Run one call through all the stages.
+        """Run one call through all stages.
 
         Raises:
             UnknownTool: no tool has this name; a protocol error, not a result.
@@ -199,7 +201,7 @@ class Dispatcher:
         return found.entry.spec.may_be_long
 
     def shown(self, text: str) -> str:
-        """`text` as it leaves the server: what cannot be seen escaped, unless the operator wants it."""
+        """Escape the invisible characters of a text for the client, unless the operator turned that off."""
         return text if self.raw else visible(text)
 
     async def _record(self, call: CallRecord, started: float) -> str | None:
@@ -251,11 +253,11 @@ class Dispatcher:
     async def _run(
         self, spec: ToolSpec, args: Args, runtime: Runtime, *, request: Request, client: str
     ) -> Output:
-        """What the tool gives, once it is the turn of the call.
+        """Run the tool once the call has its slots.
 
         Raises:
-            Unavailable: the turn did not come.
-            TimedOut: the tool took longer than its deadline, which starts with its turn.
+            Unavailable: no slot became free in time.
+            TimedOut: the tool took longer than its deadline, which starts when it gets its slot.
         """
         is_read = request.level is Permission.READ_ONLY and spec.kind != "other"
         # A serial call acquires its own slot first, so that it holds no slot of the reads while it waits.
@@ -281,7 +283,7 @@ class Dispatcher:
     async def _located(
         self, entry: Entry, args: Args, call: CallRecord, caller: Caller
     ) -> tuple[_CallContext, Args]:
-        """The policy and the host, less what the client takes away, and the arguments with canonical paths.
+        """The policy and the host, restricted by the client, and the arguments with canonical paths.
 
         Raises:
             ToolError: a path leaves the roots or cannot be used, or its file system does not answer.
@@ -309,7 +311,7 @@ class Dispatcher:
             raise
 
     def _found(self, entry: Entry, call: CallRecord) -> _Found:
-        """What the call is for. A call that is one of another tool goes on as that."""
+        """Find the tool and arguments of the call; a call of a forwarding tool becomes one of its target."""
         try:
             arguments = self.registry.translate(call.name, call.arguments)
             run = entry.spec.run
@@ -336,7 +338,8 @@ class Dispatcher:
             raise
 
     def _scope(self, request: Request, policy: Policy, call: CallRecord, owner: str) -> Scope:
-        """What the call goes on to by itself is decided like what it started with; nobody is asked again."""
+        """The scope of the call. The policy decides on later subjects as on the first ones, without asking
+        again."""
 
         def refuses(subject: str) -> str | None:
             verdict = policy.decide(replace(request, subjects=((subject,),)))
@@ -367,10 +370,10 @@ class Dispatcher:
         )
 
     async def _permit(self, request: Request, terms: _CallContext, call: CallRecord, caller: Caller) -> None:
-        """Decide, watch and ask.
+        """Apply the policy and the checks, and ask the user if needed.
 
         Raises:
-            Denied: by a rule, the ceiling, the watchdog or the human.
+            Denied: by a rule, the ceiling, the check of dangerous commands or the user.
         """
         if off := [tool for tool in request.tools if tool not in self.offered]:
             call.verdict = "refused-off"
@@ -411,7 +414,7 @@ def _overridden(spec: ToolSpec, output_override: OutputOverride | None) -> ToolS
 
 
 def _question(request: Request, reason: str) -> str:
-    """What the human is shown. Nothing is left out: a long subject is shown whole, with escapes."""
+    """The question to the user. It shows each subject whole, however long, with escapes."""
     touched = "\n".join(ascii(subject[0])[1:-1] for subject in request.subjects)
     return f"Allow {request.tool} ({request.level.flag})?\n{touched}\n{reason}"
 

@@ -25,7 +25,7 @@ class Host(PathCanonicalizer, Protocol):
 
     @property
     def unavailable(self) -> Mapping[Capability, Reason]:
-        """Why each of the others is not, and why those are not that the client's own policy removes."""
+        """Why each other capability is unavailable, those that the client's own policy removes included."""
         ...
 
     @property
@@ -42,10 +42,10 @@ class Host(PathCanonicalizer, Protocol):
         ...
 
     async def look_up(self, client: str, work: Callable[[], T]) -> T:
-        """The result of `work`, which blocks while it resolves paths that `client` named.
+        """Run `work`, which blocks while it resolves paths that `client` named, and return its result.
 
         Raises:
-            TimedOut: it takes too long.
+            TimedOut: the file system does not answer in time.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The last stage of a call: text over its limit is cut, and the whole is kept where the caller can get it."""
+"""The last stage of a call: cuts text over its limit and saves the whole text for the caller."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,7 +9,7 @@ from mcp_toolserver.tool_spec import Output
 
 
 class OutputSaver(Protocol):
-    """Keeps a long text for the caller."""
+    """Saves a long text for the caller."""
 
     async def save(self, text: str) -> SavedOutput:
         """Raises: OSError: the private folder cannot be written."""
@@ -28,8 +28,8 @@ class Fitted:
 async def fit(output: Output, limit: int, saver: OutputSaver) -> Fitted:
     """Cut `output.text` to `limit` UTF-8 bytes; exactly at the limit is not cut.
 
-    What is cut off is named in one last line, with where the whole lies, or why it could not be saved: that
-    does not make a failure of the call.
+    The last line says how much was cut, and the path of the whole text or why it could not be saved. A text
+    that cannot be saved does not fail the call.
     """
     head = head_bytes(output.text, limit)
     if len(head) == len(output.text):

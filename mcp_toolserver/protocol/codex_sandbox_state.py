@@ -32,7 +32,7 @@ class SandboxState:
     """Declares that the server applies the policy."""
 
     def join(self, server: ToolServer) -> None:
-        """Declare it."""
+        """Declare the extension."""
         server.experimental[KEY] = {}
 
 
@@ -63,7 +63,7 @@ def _state(state: JsonValue) -> ClientRestrictions:
 
 
 def _policy(policy: JsonValue, cwd: str | None) -> ClientRestrictions:
-    """The policy of one of four kinds."""
+    """A sandbox policy, which has one of four types."""
     match policy:
         case {"type": "danger-full-access"}:
             return _full("danger-full-access", network=True)
@@ -112,7 +112,7 @@ def _area(policy: Mapping[str, JsonValue], cwd: str | None) -> Area:
 
 
 def _profile(profile: JsonValue, cwd: str | None) -> ClientRestrictions:
-    """A profile of permissions, which replaces the policy in younger versions."""
+    """A permission profile, which replaces the policy in newer versions."""
     match profile:
         case {"type": "disabled"}:
             return _full("disabled", network=True)
@@ -137,7 +137,7 @@ def _is_enabled(network: JsonValue) -> bool:
 
 
 def _managed(entries: Iterable[tuple[str | None, str]], *, network: bool) -> ClientRestrictions:
-    """What the entries allow together; a place that is not known here is no leave to write."""
+    """The restrictions of all entries together; an unknown place allows no writing."""
     found = list(entries)
     area: dict[str, bool] = {}
     for wanted, writable in (("read", False), ("write", True), ("deny", False)):
@@ -156,7 +156,7 @@ def _managed(entries: Iterable[tuple[str | None, str]], *, network: bool) -> Cli
 
 
 def _entry(entry: JsonValue, cwd: str | None) -> tuple[str | None, str]:
-    """A place, None where it is not known here, and how it may be used."""
+    """The path of an entry, None if unknown here, and its access."""
     match entry:
         case {"path": place, "access": "read" | "write" | "deny" as access}:
             return _place(place, cwd), access

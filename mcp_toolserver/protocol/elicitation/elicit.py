@@ -31,7 +31,7 @@ APPROVAL = "approval"
 """Key of the question whether a call may run."""
 
 ANSWERS = "answers"
-"""Key of what a tool asks."""
+"""Key of the questions of a tool."""
 
 STATE_SECONDS = 600.0
 """How long a client may take to answer in the stateless protocol."""
@@ -49,11 +49,11 @@ _FORM: dict[str, Any] = {
 }
 
 Said = Mapping[str, mcp.ElicitResult | None]
-"""By the digest of a question its answer; None if there was none."""
+"""Answers by the digest of their question; None if there was no answer."""
 
 
 Elicit = Callable[[str, mcp.ElicitRequest], Awaitable[mcp.ElicitResult | None]]
-"""Asks the user a question of a kind in another way than the request; returns None without an answer."""
+"""Asks the user in another way than through the request; returns None without an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class Questions:
         self._asked: OrderedDict[str, _Asked] = OrderedDict()
 
     def ask(self, key: str, request: mcp.ElicitRequest, earlier: Said) -> mcp.InputRequiredResult:
-        """The result that makes the client ask its user. `earlier` has the earlier answers."""
+        """Return the result that makes the client ask its user. `earlier` has the earlier answers."""
         nonce = secrets.token_hex(16)
         self._asked[nonce] = _Asked(
             key=key, digest=digest(request), deadline=time.monotonic() + STATE_SECONDS, earlier=earlier
@@ -108,13 +108,13 @@ class Asker:
         self._elicit = elicit
         self._said: Said | None = None
         self.pending: mcp.InputRequiredResult | None = None
-        """The reply to send when a question raised `Pending`."""
+        """The reply to send when a question raised `InputRequired`."""
 
     async def ask(self, question: str) -> bool:
-        """Whether the user allows it; no if nobody can be asked.
+        """Ask whether the call may run; no if nobody can answer.
 
         Raises:
-            Pending: the client has to answer first.
+            InputRequired: the client has to answer first.
         """
         try:
             answer = await self._answer(APPROVAL, _request(question, _FORM))
@@ -126,7 +126,7 @@ class Asker:
         """See `Ask`.
 
         Raises:
-            Pending: the client has to answer first.
+            InputRequired: the client has to answer first.
         """
         form = Form(questions=questions, lists=self._speaks(_LISTS_SINCE))
         answer = await self._answer(ANSWERS, _request(form.message, form.schema))
@@ -148,7 +148,7 @@ class Asker:
         Raises:
             NobodyToAsk: the client cannot ask.
             TimedOut: it did not answer in time.
-            Pending: it has to answer first.
+            InputRequired: it has to answer first.
         """
         if not self._can_be_asked():
             raise NobodyToAsk

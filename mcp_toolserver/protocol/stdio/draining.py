@@ -59,7 +59,8 @@ _NOT_WAITED_FOR = frozenset(
 
 
 def reads(dispatcher: Dispatcher) -> Callable[[JSONRPCRequest], bool]:
-    """A predicate: the request only reads and starts no command, so it is answered after the end of input."""
+    """Return a predicate: whether a request only reads and starts no command, so that the server finishes
+    it."""
 
     def only_reading(request: JSONRPCRequest) -> bool:
         if request.method != "tools/call":
@@ -96,10 +97,11 @@ class Draining:
         self._cancelled: set[RequestId] = set()
 
     async def next_cancellation(self) -> SessionMessage | None:
-        """After the end of input: the next cancellation, to be handled as if the client had sent it.
+        """After the end of input: return the next cancellation, which the server handles like one from the
+        client.
 
-        Returns None, after calling `ended`, once the requests that only read are answered, the client stopped
-        reading, or the time is over.
+        Calls `ended` and returns None once all read-only requests are answered, the client stopped reading,
+        or the time is over.
         """
         if self._is_reading():
             for request in self._stats.in_progress:
@@ -111,7 +113,7 @@ class Draining:
         return None
 
     async def dropped(self, request_id: RequestId) -> None:
-        """Answer a request that was cancelled here, because its client did not cancel it."""
+        """Answer a request that this class cancelled; the client did not cancel it and expects an answer."""
         if request_id in self._cancelled:
             error = ErrorData(code=CONNECTION_CLOSED, message="Connection closed")
             await self._writer.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error)))

@@ -37,7 +37,7 @@ _Lifespan = Callable[[Server[Any]], AbstractAsyncContextManager[Any]]
 
 
 class TaskFeature:
-    """Wraps the handlers of calls and subscriptions, so joins after them. `make` runs on first use."""
+    """Wraps the handlers of calls and subscriptions, so it joins after them. `make` runs on first use."""
 
     def __init__(self, make: "Callable[[], Tasks]") -> None:
         self.tasks: Lazy[Tasks] = Lazy(make)

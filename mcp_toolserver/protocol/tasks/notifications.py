@@ -20,7 +20,7 @@ def connect(tasks: Tasks, feature: ResourceFeature) -> None:
     """Let clients subscribe to `tasks` through `subscriptions/listen`."""
 
     def publish(state: Wire) -> None:
-        # Until somebody has listened, there is nobody to publish.
+        # Nobody has subscribed yet.
         if feature.is_in_use:
             from mcp_toolserver.protocol.resources.subscriptions import ChangeNotification
 

@@ -17,16 +17,16 @@ _Context = ServerRequestContext[Any, Any]
 
 
 def named(context: _Context) -> str:
-    """The id of the task that a request is for.
+    """Return the task id of a request.
 
     Raises:
-        MCPError: it names none.
+        MCPError: the request names no task.
     """
     name = (context.params or {}).get("taskId")
     if not isinstance(name, str):
         raise MCPError(mcp.INVALID_PARAMS, "taskId must be a string.")
     headers: Mapping[str, str] = getattr(context.request, "headers", {})
-    # Streamable HTTP has these headers; the transport before it has not.
+    # Only streamable HTTP has these headers.
     if MCP_METHOD_HEADER in headers and decode_header_value(headers.get(MCP_NAME_HEADER)) != name:
         what = f"{MCP_NAME_HEADER} header does not match the request body's 'taskId' parameter"
         raise MCPError(mcp.HEADER_MISMATCH, what)
@@ -36,7 +36,7 @@ def named(context: _Context) -> str:
 
 
 def unknown() -> MCPError:
-    """No such task, or one of another client."""
+    """The error for an unknown task, or one of another client."""
     return MCPError(
         mcp.INVALID_PARAMS,
         "No task of yours has this taskId: it was never given, or what came of it is no longer kept.",

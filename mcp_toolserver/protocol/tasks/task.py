@@ -48,12 +48,12 @@ class Task:
         self.scope = anyio.CancelScope()
         """Cancelled with the task."""
         self.in_request = True
-        """The request that started it is open, so the client does not have its handle."""
+        """Whether the request that started it is still open, so that the client has no handle."""
         self.turn = anyio.Event()
         """Set when it ends or asks its first question."""
         self.ended = anyio.Event()
         self.settled = anyio.Event()
-        """Set when it is decided whether the request waits for the result."""
+        """Set once the server has decided whether the request waits for the result."""
         self._result: Wire = {}
         self._error: mcp.ErrorData | None = None
         self._questions: dict[str, _Question] = {}
@@ -66,7 +66,7 @@ class Task:
 
     async def ask(self, key: str, request: mcp.ElicitRequest) -> mcp.ElicitResult | None:
         """See `TaskHandle.ask`. The call waits here and is not repeated."""
-        # No key comes twice in the life of a task.
+        # A task never uses the same key twice.
         self._asked += 1
         name = f"{key}-{self._asked}"
         wire = request.model_dump(by_alias=True, mode="json", exclude_none=True)
@@ -83,10 +83,10 @@ class Task:
         return question.answer
 
     def take(self, responses: Mapping[str, object]) -> None:
-        """Take the user's answers. Answers to unknown questions are ignored.
+        """Take the user's answers; ignores answers to unknown questions.
 
         Raises:
-            MCPError: something that is asked is not answered by what is sent for it.
+            MCPError: an answer does not fit its question.
         """
         answers = {name: _answer(name, responses[name]) for name in self._questions if name in responses}
         for name, answer in answers.items():
@@ -97,35 +97,35 @@ class Task:
             self._set(self.record)
 
     def leaves(self, is_kept: bool) -> bool:
-        """Whether its client will have to ask for it: it is written down, and has not ended meanwhile."""
+        """Whether the client gets a handle: the task is stored and has not ended meanwhile."""
         self.in_request = not is_kept
         return is_kept and not self.ended.is_set()
 
     def complete(self, result: Wire) -> None:
-        """The call has ended with this result."""
+        """End the task with this result."""
         self._result = result
         self._end("completed", "")
 
     def fail(self, error: mcp.ErrorData) -> None:
-        """The call has ended with an error of the protocol."""
+        """End the task with a protocol error."""
         self._error = error
         self._end("failed", error.message)
 
     def cancel(self, why: str) -> None:
-        """The call was cancelled, and all that it started is gone."""
+        """End the task as cancelled, after its processes are gone."""
         self._end("cancelled", why)
 
     def shrink(self, most: int, result: Wire) -> None:
-        """Have this `result` instead of one of more than `most` bytes."""
+        """Replace a result of more than `most` bytes by `result`."""
         if len(self.written().outcome.encode()) > most:
             self._result, self._error = result, None
             self.record = replace(self.record, status="completed", message="")
 
     def answer(self) -> Wire:
-        """The answer to the request that began it.
+        """Return the answer to the request that started the task.
 
         Raises:
-            MCPError: the call ended with that.
+            MCPError: the call ended with this error.
         """
         if self._error is not None:
             raise MCPError(self._error.code, self._error.message, self._error.data)
@@ -164,7 +164,7 @@ class Task:
 
 
 def detailed(record: TaskRecord, seconds: float) -> Wire:
-    """What `tasks/get` says of a task that is written down, and is kept `seconds` after its end."""
+    """The result of `tasks/get` for a stored task, which is kept `seconds` after its end."""
     outcome: Wire = json.loads(record.outcome or "{}")
     return _wire(record, outcome or {"code": mcp.INTERNAL_ERROR, "message": record.message}, seconds)
 
@@ -176,7 +176,7 @@ def _wire(record: TaskRecord, outcome: Wire, seconds: float) -> Wire:
 
 
 def _seed(record: TaskRecord, seconds: float) -> Wire:
-    """The part that all forms have. As long as it works, its end is always as far away."""
+    """The fields common to all results. While the task runs, its expiry moves on with the clock."""
     last = record.updated if record.status in _ENDED else time.time()
     wire: Wire = {
         "taskId": record.id,

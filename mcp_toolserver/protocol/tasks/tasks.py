@@ -1,7 +1,7 @@
-"""The extension `io.modelcontextprotocol/tasks`: calls that outlive the request they came in.
+"""The extension `io.modelcontextprotocol/tasks`: calls that outlive their request.
 
-A call that may be long starts at once, in a group of tasks that the server owns. If it ends within a grace,
-its request is answered as any other; else the client gets a handle, and asks with that how the call is going.
+A call that may be long starts at once, in a task group of the server. If it ends within the grace period, the
+server answers the request as usual; else it returns a handle, and the client polls the task with that.
 """
 
 import logging
@@ -99,10 +99,10 @@ class Tasks:
         return await self.carry(context, work)
 
     async def carry(self, context: _Context, work: Work, *, grace: float | None = None) -> Wire:
-        """Do `work` for a client: the result if that comes within the grace, else the handle of its task.
+        """Run `work`; returns its result if it ends within the grace period, else the handle of its task.
 
         Raises:
-            MCPError: the client does not know tasks; or what `work` raised.
+            MCPError: the client does not support tasks; or `work` raised it.
         """
         require(context)
         if sum(not task.ended.is_set() for task in self._live.values()) >= self._limits.running:
@@ -116,7 +116,7 @@ class Tasks:
                 await task.turn.wait()
             return await self._settle(task)
         except anyio.get_cancelled_exc_class():
-            # Its client left, and has no handle to come back with.
+            # The client left without a handle, so nobody can ask for the result.
             task.scope.cancel()
             raise
         finally:
@@ -177,7 +177,7 @@ class Tasks:
         return task.handle(self._store.retention.seconds)
 
     async def _is_handed_out(self, task: Task) -> bool:
-        # From here on its end is written down, whoever comes first.
+        # From here on the end of the task is stored, whichever comes first.
         task.in_request = False
         return task.leaves(await self._is_kept(task.written()))
 
@@ -189,7 +189,7 @@ class Tasks:
             if task.scope.cancelled_caught:
                 task.cancel(CANCELLED)
             with anyio.CancelScope(shield=True):
-                # One that has not ended by now ends with the server, which writes down all of those at once.
+                # A task still running ends with the server, which stores all of those at once.
                 if task.ended.is_set():
                     await task.settled.wait()
                     await self._conclude(task)
@@ -228,7 +228,7 @@ class Tasks:
         """The task that a request is for.
 
         Raises:
-            MCPError: there is none, or none that this client may know of.
+            MCPError: the task does not exist or belongs to another client.
         """
         name = named(context)
         principal = self._principal_of(self._handlers.client_ids.id_for(context))
@@ -245,10 +245,10 @@ class Tasks:
 
 
 def _own(found: Task | TaskRecord) -> Task | None:
-    """The task, if it runs; None when it has ended.
+    """Return the task if it runs here; None if it has ended.
 
     Raises:
-        MCPError: it runs, but not here.
+        MCPError: the task runs in another server.
     """
     if isinstance(found, Task):
         return found
