@@ -26,24 +26,30 @@ class Enforcement:
     """Whether system calls are filtered."""
 
 
-def summary(held: Enforcement) -> str:
+def summary(enforcement: Enforcement) -> str:
     """Such as "read-only, enforced by openat2, Landlock 7 + seccomp (server), ..."; at most `LONGEST`."""
-    paths = "openat2" if held.openat2 else "a path walk"
-    if held.mode == FULL:
-        return f"{held.mode}: commands run unconfined; file tools are kept in the roots by {paths}"
-    return f"{held.mode}, enforced by {paths}, {_server(held)} (server), {_commands(held)} (commands)"
+    paths = "openat2" if enforcement.openat2 else "a path walk"
+    if enforcement.mode == FULL:
+        return f"{enforcement.mode}: commands run unconfined; file tools are kept in the roots by {paths}"
+    return f"{enforcement.mode}, enforced by {paths}, {_server(enforcement)} (server), {_commands(enforcement)} (commands)"
 
 
-def _server(held: Enforcement) -> str:
-    if not held.landlock:
+def _server(enforcement: Enforcement) -> str:
+    if not enforcement.landlock:
         return "nothing"
-    return f"Landlock {held.landlock} + seccomp" if held.filtered else f"Landlock {held.landlock} alone"
+    return (
+        f"Landlock {enforcement.landlock} + seccomp"
+        if enforcement.filtered
+        else f"Landlock {enforcement.landlock} alone"
+    )
 
 
-def _commands(held: Enforcement) -> str:
+def _commands(enforcement: Enforcement) -> str:
     words: dict[Layer, str] = {
-        "bubblewrap": "bubblewrap + seccomp" if held.filtered else "bubblewrap without seccomp, degraded",
+        "bubblewrap": "bubblewrap + seccomp"
+        if enforcement.filtered
+        else "bubblewrap without seccomp, degraded",
         "landlock": "Landlock + seccomp, degraded",
         "none": "refused",
     }
-    return words[held.commands]
+    return words[enforcement.commands]

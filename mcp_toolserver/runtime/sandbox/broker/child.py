@@ -33,7 +33,7 @@ _OOM_FIRST = b"1000"
 
 @dataclass(frozen=True, kw_only=True)
 class ChildStdio:
-    """What a program starts with. All are open descriptors."""
+    """The open descriptors that a program starts with."""
 
     cwd: int
     stdin: int
@@ -85,7 +85,7 @@ class ChildLauncher:
             return json.loads(self._orders.recv(4096) or b"{}")
 
     def dismiss(self) -> None:
-        """Have it end, if it has not, and wait for that."""
+        """End the process, and wait for that."""
         self._orders.close()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
@@ -148,7 +148,7 @@ def _wait(state: _ChildState, supervisor: int) -> NoReturn:
 
 
 def _receive_order(control: int) -> list[int]:
-    """The descriptors of the order; none when nobody gives one any more."""
+    """Receive the descriptors of the order; none once the other end is closed."""
     with socket.socket(fileno=os.dup(control)) as incoming:
         return receive(incoming)
 
@@ -164,7 +164,7 @@ def _detach_from_supervisor(supervisor: int) -> None:
 
 
 def _exec(state: _ChildState, given: list[int]) -> dict[str, str]:
-    """Turn this fork into the program; returns only why it could not."""
+    """Replace this fork by the program; returns only on failure, with the reason."""
     order, cwd, stdin, stdout, stderr, *entering = given
     request, launch_plan = _decode_order(os.pread(order, os.fstat(order).st_size, 0), entering)
     plan = plan_for(state.broker_policy, state.proof, request)

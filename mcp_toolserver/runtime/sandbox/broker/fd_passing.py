@@ -1,4 +1,4 @@
-"""Descriptors from one process to another, over a socket that keeps packets apart."""
+"""Passes descriptors between processes, over a socket that preserves packets."""
 
 import contextlib
 import errno
@@ -15,26 +15,26 @@ _MORE, _LAST = b"+", b"."
 
 
 class Reserve:
-    """A descriptor that is kept so that it can be given up for another when there are no more."""
+    """A reserved descriptor, released to make room for another when the process has no more."""
 
     def __init__(self) -> None:
         self._held = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def release(self) -> None:
-        """Make room for one descriptor."""
+        """Close the reserved descriptor."""
         if self._held >= 0:
             os.close(self._held)
             self._held = -1
 
     def renew(self) -> None:
-        """Keep one again, if there is room."""
+        """Reserve a descriptor again, if possible."""
         if self._held < 0:
             with contextlib.suppress(OSError):
                 self._held = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
 class Truncated(OSError):
-    """A packet had more descriptors than this process may open; `descriptors` are those that did fit."""
+    """A packet had more descriptors than this process may open; `descriptors` are those that it got."""
 
     def __init__(self, message: bytes, descriptors: list[int]) -> None:
         super().__init__(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -48,7 +48,7 @@ def is_out_of_files(error: OSError) -> bool:
 
 
 def unstartable(error: OSError) -> str:
-    """Why a program cannot be started, in words for the server."""
+    """Return why a program cannot be started, as text for the server."""
     if is_out_of_files(error):
         return "too many files are open in the process broker; try again later"
     return os.strerror(error.errno or 0)

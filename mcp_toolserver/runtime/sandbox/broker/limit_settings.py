@@ -1,4 +1,4 @@
-"""How much one command may use, with all that it starts. Fixed at start; no request changes it."""
+"""Limits of one command and all that it starts. They are fixed at start; no request changes them."""
 
 import contextlib
 import os
@@ -61,7 +61,7 @@ STARTING_FILES = 1024
 
 
 def describe(bounds: CommandBounds) -> tuple[str, ...]:
-    """The bounds in words, one a line."""
+    """Describe the limits as text, one per line."""
     return (
         f"{bounds.processes:,} processes and {bounds.threads:,} threads at once",
         f"{readable(bounds.memory)} of memory in all",

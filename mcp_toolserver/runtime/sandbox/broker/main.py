@@ -50,12 +50,12 @@ from mcp_toolserver.runtime.sandbox.protected.verifier_process import Unverified
 
 
 def serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
-    """Answer `requests` until the server is gone, see every command to its end, and exit."""
+    """Serve `requests` until the server is gone, wait for the end of every command, and exit."""
     _run_in_fork(lambda: _set_up_and_serve(requests, broker_policy))
 
 
 def _run_in_fork(work: Callable[[], None]) -> NoReturn:
-    """Do `work` in this fork, and nothing that the process it was forked from had still to do."""
+    """Run `work` in this fork, then exit without running any cleanup of the parent process."""
     status = 1
     try:
         work()
@@ -200,7 +200,7 @@ class _Spare:
     calls: socket.socket
 
     def take(self, descriptors: Sequence[int]) -> bool:
-        """Whether it took a request; only once."""
+        """Hand it a request; returns whether it took the request. Works once."""
         with self.calls, contextlib.suppress(OSError):
             send(self.calls, descriptors)
             return True
@@ -272,7 +272,7 @@ class _Loop:
         return bool(kind)
 
     def _serve(self, descriptors: Sequence[int]) -> None:
-        """Have a supervisor serve a request, or refuse it."""
+        """Give a request to a supervisor, or refuse it."""
         if not self._hand_over(descriptors):
             # The one that waited has ended.
             self.request = descriptors
@@ -356,7 +356,7 @@ class _Loop:
         return True
 
     def _kill_orphans(self) -> None:
-        """Kill what came to this process because its supervisor was killed."""
+        """Kill the processes that this process inherited from killed supervisors."""
         # Looking for them takes one descriptor.
         self.constants.reserve.release()
         for orphan in children(os.getpid()) - self.supervisors:

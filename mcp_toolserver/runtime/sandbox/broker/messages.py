@@ -1,6 +1,6 @@
-"""How the server asks the broker: one packet of descriptors a request, the words in the first of them.
+"""The requests of the server to the broker: one packet of descriptors per request.
 
-A packet could not hold a long script, so the request itself lies in an anonymous file.
+A packet cannot hold a long script, so the first descriptor is an anonymous file with the request.
 """
 
 import json
@@ -65,7 +65,7 @@ def decode(body: bytes) -> Request:
     """The request in `body`.
 
     Raises:
-        ValueError: it is no request, or none that a program could be started from.
+        ValueError: `body` is no valid request.
     """
     message: object = json.loads(body)
     if not is_object(message):
@@ -90,7 +90,7 @@ def decode_patterns(body: bytes) -> tuple[str, ...]:
     """The patterns in `body`.
 
     Raises:
-        ValueError: it is no list of them.
+        ValueError: `body` is no list of patterns.
     """
     patterns: object = json.loads(body)
     if not is_list(patterns):

@@ -1,4 +1,4 @@
-"""What the broker may do. It is fixed before the fork, and no request changes it."""
+"""The policy of the broker: what it may start. It is fixed before the fork; no request changes it."""
 
 import os
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class Helper:
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerPolicy:
-    """What the broker holds constant for its whole life."""
+    """The settings that are constant for the life of the broker."""
 
     sandbox: SandboxSpec
     environment: Mapping[str, str]
@@ -40,7 +40,7 @@ class BrokerPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxPlan:
-    """What one program is put behind."""
+    """The sandbox of one program."""
 
     layer: Layer
     sandbox: SandboxSpec
@@ -60,7 +60,7 @@ class SandboxPlan:
 
 
 def plan_for(broker_policy: BrokerPolicy, proof: Proof, request: Request) -> SandboxPlan | str:
-    """What `request` runs behind; or, as text, why it does not run."""
+    """Return the sandbox for `request`; or, as text, why it does not run."""
     match request:
         case Script(roots=roots):
             return _command(broker_policy.sandbox, proof, roots)

@@ -1,6 +1,6 @@
-"""Keeping a command within its bounds: by the kernel for each process, and by looking for all together.
+"""Enforces the limits of a command: the kernel those of each process, polling those of all together.
 
-Control groups would bound a family in the kernel, but only where an administrator has handed one over.
+Control groups would limit all processes in the kernel, but need one that an administrator has delegated.
 """
 
 import resource
@@ -26,7 +26,7 @@ be first, because it counts all processes and says why."""
 
 
 def apply(bounds: CommandBounds) -> None:
-    """Bound this process and each that it starts, for good."""
+    """Limit this process and each that it starts, permanently."""
     cpu = bounds.cpu_seconds + _SPARE_CPU_SECONDS
     _lower(resource.RLIMIT_CORE, 0, 0)
     _lower(resource.RLIMIT_FSIZE, bounds.file_size, bounds.file_size)
@@ -44,7 +44,7 @@ def limit_processes(most: int) -> None:
 
 
 def _lower(kind: int, soft: int, hard: int) -> None:
-    """Set a limit, unless the one inherited is lower."""
+    """Set a limit, unless the inherited one is lower."""
     inherited_soft, inherited_hard = resource.getrlimit(kind)
     hard = _least(hard, inherited_hard)
     resource.setrlimit(kind, (_least(soft, hard, inherited_soft), hard))
@@ -55,7 +55,7 @@ def _least(*limits: int) -> int:
 
 
 def ended_by(status: int | None, bounds: CommandBounds) -> str:
-    """The bound that the kernel ended a main process for, by its status; empty when it was none."""
+    """The limit for which the kernel ended a main process, by its status; empty if it was none."""
     if status == 128 + signal.SIGXFSZ:
         return f"more than {readable(bounds.file_size)} in one file"
     if status == 128 + signal.SIGXCPU:
@@ -67,7 +67,7 @@ def ended_by(status: int | None, bounds: CommandBounds) -> str:
 
 
 def over(bounds: CommandBounds, usage: Usage) -> str | None:
-    """The bound that `usage` is over, in words that go on from "it used"."""
+    """The limit that `usage` exceeds, as text that continues "it used"."""
     if usage.processes > bounds.processes:
         return f"more than {bounds.processes:,} processes at once"
     if usage.threads > bounds.threads:
@@ -88,7 +88,7 @@ class Watch:
     have used half of what is left at the rate seen."""
 
     def __init__(self, ancestor: int, bounds: CommandBounds) -> None:
-        """The descendants of `ancestor` are looked at."""
+        """Measure the descendants of `ancestor`."""
         self._ancestor = ancestor
         self._bounds = bounds
         self._used = 0.0

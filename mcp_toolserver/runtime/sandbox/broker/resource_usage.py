@@ -1,7 +1,6 @@
-"""What a process has come to, with all that descends from it: read from /proc, once over.
+"""Measures what a process and its descendants use, in one pass over /proc.
 
-The kernel says for each process which children it has, where it was built to; else every process of the
-machine is asked for its parent.
+Most kernels list the children of each process; on others it reads the parent of every process.
 """
 
 import contextlib
@@ -19,7 +18,7 @@ _ROOM = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """Of all descendants together."""
+    """The usage of all descendants together."""
 
     processes: int
     """A dead process that its parent has not waited for is one: it keeps its number."""
@@ -43,7 +42,7 @@ class _Process(NamedTuple):
 
 
 def measure(ancestor: int, *, exact_above: int, proc: str = "/proc") -> Usage:
-    """What descends from `ancestor`, itself not included.
+    """Measure the descendants of `ancestor`, without itself.
 
     Memory is first counted the cheap way, where each process counts all that it shares. Only when that gives
     more than `exact_above` bytes is it counted exactly.

@@ -1,4 +1,4 @@
-"""Signals: how the broker, a supervisor and a command each take them.
+"""Signal handling of the broker, its supervisors and commands.
 
 Python ignores SIGPIPE, and a server may have been started with more of them ignored; a program started from
 here must not inherit that. The broker puts everything back once, so that a fork has little left to do.
@@ -12,14 +12,14 @@ POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def restore_defaults() -> None:
-    """Every signal acts as it does in a program started from a shell."""
+    """Restore each signal to its action in a program started from a shell."""
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def ignore_polite() -> None:
-    """A supervisor ends when its command has ended, not when somebody asks."""
+    """Ignore requests to end, because a supervisor ends only after its command."""
     for number in POLITE:
         signal.signal(number, signal.SIG_IGN)
 
@@ -39,6 +39,6 @@ def wake_on_child_end() -> int:
 
 
 def drain(descriptor: int) -> None:
-    """Forget the wakes so far; what they tell of is looked for after this."""
+    """Clear the pending wake-ups; the caller then looks for ended children."""
     with contextlib.suppress(BlockingIOError):
         os.read(descriptor, 4096)

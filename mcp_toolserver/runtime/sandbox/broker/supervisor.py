@@ -57,7 +57,7 @@ NOT_VERIFIED = "protected names cannot be verified: the process that does it has
 
 @dataclass(frozen=True, kw_only=True)
 class Descriptors:
-    """What came with a request, in the order of the packet."""
+    """The descriptors of a request, in the order of the packet."""
 
     request: int
     control: int
@@ -68,7 +68,7 @@ class Descriptors:
 
     @classmethod
     def received(cls, descriptors: list[int]) -> "Descriptors":
-        """Those of a packet."""
+        """Take the descriptors of a packet."""
         control, request, cwd, stdin, stdout, stderr = descriptors
         return cls(request=request, control=control, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr)
 
@@ -80,7 +80,7 @@ class Descriptors:
 
 @dataclass
 class ProcessTree:
-    """A main process and all that came of it."""
+    """A main process and all its descendants."""
 
     main: int
     status: int | None = None
@@ -106,7 +106,7 @@ class ProcessTree:
 
 @dataclass(frozen=True, kw_only=True)
 class Constants:
-    """What the broker gives every supervisor."""
+    """The values that the broker gives every supervisor."""
 
     broker_policy: BrokerPolicy
     proof: Proof
@@ -202,7 +202,7 @@ class _Ready:
     """Where the program may write in the roots."""
 
     def abandon(self) -> None:
-        """No program came to run."""
+        """Clean up if no program was started."""
         self.confinement.abandon()
         if self.verification is not None:
             _ended(self.verification)
@@ -225,7 +225,7 @@ class _Ready:
 
 
 def _ready(constants: Constants, descriptors: Descriptors) -> _Ready | dict[str, object]:
-    """What is to be done; or the word on why not."""
+    """Prepare a request; or return the report on why it is refused."""
     try:
         request = decode(_read(descriptors.request))
     except ValueError:
@@ -263,7 +263,7 @@ def _check_room(descriptor: int) -> None:
 
 
 def _ended(verification: Verification) -> None:
-    """Nothing was started."""
+    """The report of a request that started nothing."""
     with contextlib.suppress(Unverified, OSError):
         verification.end()
 
@@ -399,7 +399,7 @@ def _checked(watched: Watched) -> bool:
 
 
 def _kill_all(tree: ProcessTree, scoped: bool, wake: int) -> bool:
-    """Kill until none is left, or `KILL_SECONDS` are over. True when none is left."""
+    """Kill until no process is left or `KILL_SECONDS` are over; returns whether none is left."""
     deadline = time.monotonic() + KILL_SECONDS
     poller = select.poll()
     poller.register(wake, select.POLLIN)

@@ -25,7 +25,7 @@ class Scratch:
 
     @classmethod
     def make(cls, state: str) -> "Scratch":
-        """A new one in the state folder `state`. Raises: OSError: it cannot be made."""
+        """Create a folder in the state folder `state`. Raises: OSError."""
         parent = os.path.join(state, FOLDER)
         os.makedirs(parent, mode=0o700, exist_ok=True)
         while True:
@@ -39,13 +39,13 @@ class Scratch:
                 os.close(lock)
 
     def remove(self) -> None:
-        """Remove it with all that is in it."""
+        """Remove the folder and its content."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self.lock)
 
 
 def sweep(state: str) -> int:
-    """Remove the folders whose supervisors are gone; how many. Raises: OSError: they cannot be listed."""
+    """Remove the folders of ended supervisors; returns how many. Raises: OSError: they cannot be listed."""
     parent = os.path.join(state, FOLDER)
     try:
         names = os.listdir(parent)
@@ -69,7 +69,7 @@ def _is_removed(path: str) -> bool:
 
 
 def _is_free(lock: int) -> bool:
-    """Take the lock, if nobody has it."""
+    """Take the lock if it is free."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -131,12 +131,12 @@ class _ArgumentList:
         self.arguments.extend(words)
 
     def pass_descriptor(self, descriptor: int) -> int:
-        """What stands for `descriptor` among the words."""
+        """Register `descriptor`; returns its placeholder in the argument list."""
         self.descriptors.append(descriptor)
         return len(self.descriptors) - 1
 
     def mount(self, path: str, mount: Mount) -> None:
-        """Say one mount."""
+        """Add the arguments of one mount."""
         if mount in ("read-only", "writable"):
             option = "--bind-fd" if mount == "writable" else "--ro-bind-fd"
             self.add(option, self.pass_descriptor(self._opened(path)), path)

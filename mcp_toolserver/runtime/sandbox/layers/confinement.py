@@ -40,7 +40,7 @@ _OUTPUT = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class RootHandles:
-    """The roots as they were at start."""
+    """Open handles of the roots, taken at start."""
 
     roots: Mapping[str, int]
     """Each by path, open: what is mounted later is what is there now, whatever the name then means."""
@@ -66,7 +66,7 @@ def open_roots(sandbox: SandboxSpec) -> RootHandles:
 
 
 def protected_paths_now(sandbox: SandboxSpec, root_handles: RootHandles) -> tuple[ProtectedPath, ...]:
-    """What has to be protected from commands, by a scan of its own."""
+    """Scan the roots for the paths to protect from commands."""
     return protected_paths_in(sandbox, root_handles.roots, found_now(sandbox, root_handles.roots))
 
 
@@ -233,7 +233,7 @@ def _visibility(plan: SandboxPlan, root_handles: RootHandles) -> Visibility:
 
 
 def _hidden_now(plan: SandboxPlan, root_handles: RootHandles) -> Mapping[str, bool]:
-    """What rules hide from a command now."""
+    """The paths that rules hide from a command now."""
     return {} if plan.helper else root_handles.hidden.find(tuple(root_handles.roots), plan.shown_roots)
 
 

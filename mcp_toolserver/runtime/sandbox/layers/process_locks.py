@@ -1,7 +1,7 @@
-"""Who is held by what: Landlock for files, a filter for the rest, together in one call per kind of process.
+"""Confines each kind of process in one call: by Landlock for files, by a system call filter for the rest.
 
-What is held stays held: nothing here can be undone, by the process or by anything it starts. As root, the
-powers of root go too.
+The process, and anything it starts, cannot undo any of this. A process of
+root also loses its capabilities.
 """
 
 import errno
@@ -41,12 +41,12 @@ _LEAST_DEPTH_OF_RESOLVER_FOLDER = 3
 
 
 class LockError(RuntimeError):
-    """The process is not held, or only in part, and must not go on. The text is for the operator."""
+    """The process is not confined, or only in part, and must not go on. The text is for the operator."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Locked:
-    """How the server is held."""
+    """The confinement of the server process."""
 
     abi: int
     """The version of Landlock in use."""
@@ -100,7 +100,7 @@ def _refuse_threads() -> None:
     except OSError:
         raise LockError("/proc is not there, so the threads of this process cannot be counted") from None
     if threads != 1:
-        raise LockError(f"{threads} threads run where one must: the others would not be held")
+        raise LockError(f"{threads} threads run where one must: the others would not be confined")
 
 
 def system_places() -> tuple[str, ...]:

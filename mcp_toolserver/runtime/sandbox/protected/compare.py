@@ -1,6 +1,6 @@
-"""After a command: which protected places are not what they were before it.
+"""Finds the protected paths that changed while a command ran.
 
-Nothing can be put back here: who changed a protected place meanwhile may have been the user.
+It restores nothing, because the user may have made the change.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ LONGEST_SHOWN = 160
 
 
 def changes(before: Snapshot) -> tuple[str, ...]:
-    """What changed, in sentences. To be called when everything that the command started is gone."""
+    """Describe the changes in sentences. Call it once all processes of the command are gone."""
     reason = (
         "commands cannot write there, so somebody else did, or replaced it and let the command write"
         if before.mounted
@@ -38,7 +38,7 @@ def bounded(notes: Sequence[str]) -> tuple[str, ...]:
 
 
 def shortened(path: str) -> str:
-    """`path` with its middle left out where it is too long for a note."""
+    """`path`, without its middle if it is too long for a note."""
     half = LONGEST_SHOWN // 2
     return path if len(path) <= LONGEST_SHOWN else f"{path[:half]}…{path[-half:]}"
 

@@ -1,7 +1,7 @@
-"""What a protected path is at one moment, so that a later look tells whether it is still the same.
+"""Fingerprints of protected paths, to detect whether one has changed.
 
-By identity and content, never by the time of modification, which a program sets as it likes. A folder is
-identified by its entries; the status change time that stands for their content cannot be set.
+A fingerprint has identity and content, never the modification time, which any program can set. That of a
+folder has its entries with their status change times, which no program can set.
 """
 
 import hashlib

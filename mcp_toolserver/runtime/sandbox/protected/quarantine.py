@@ -1,4 +1,4 @@
-"""Moving away what a command put where it must not be. Nothing is lost and no link is followed."""
+"""Moves files that a command may not create into quarantine. It deletes nothing and follows no link."""
 
 import contextlib
 import errno
@@ -36,11 +36,11 @@ def is_aside(name: str) -> bool:
 
 
 class TooLarge(Exception):
-    """What is to be copied is too large for that."""
+    """The files are too large to copy."""
 
 
 def new_name() -> str:
-    """Of a folder for what one command left."""
+    """Return a new folder name for the files of one command."""
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
 
 

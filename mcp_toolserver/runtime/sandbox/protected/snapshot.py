@@ -1,4 +1,4 @@
-"""Which paths a command that may write must leave alone, and what they were before it ran."""
+"""Snapshots of the protected paths, taken before a command that may write."""
 
 import errno
 import os
@@ -56,7 +56,7 @@ class ProtectedPath:
 
 @dataclass(frozen=True, kw_only=True)
 class ProtectedState:
-    """What a place is before a command."""
+    """The state of a protected path before a command."""
 
     descriptor: int
     """A descriptor of it; while it is open the file system gives its identity to nothing else."""
@@ -66,7 +66,7 @@ class ProtectedState:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """What was seen before a command."""
+    """The protected paths before a command."""
 
     sandbox: SandboxSpec
     roots: Mapping[str, int]
@@ -82,7 +82,7 @@ class Snapshot:
         return place.role == "repository" and self.sandbox.git_writable
 
     def close(self) -> None:
-        """Let go of the places. The roots stay open."""
+        """Close the handles of the paths. The roots stay open."""
         for protected in self.protected.values():
             os.close(protected.descriptor)
 

@@ -1,4 +1,4 @@
-"""Whether the processes of a command have run, by what the kernel tells of each of their threads.
+"""Detects whether the processes of a command have run, from the kernel's counters of each thread.
 
 A thread that sleeps cannot make a system call without being given a processor, and when it sleeps again the
 kernel has counted one more context switch. So where every thread sleeps and no count has changed, the

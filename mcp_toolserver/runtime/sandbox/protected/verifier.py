@@ -87,7 +87,7 @@ class Verifier:
         return bool(self._running)
 
     def places(self) -> tuple[ProtectedPath, ...]:
-        """What is protected, as of the last check."""
+        """The protected paths, as of the last check."""
         return self._places(self._accepted)
 
     def begin(
@@ -117,8 +117,7 @@ class Verifier:
         refuse_too_many(self._scans.values())
 
     def end(self, watched: Watched) -> tuple[str, ...]:
-        """Check, and watch the command no more: what there is to report of it. To be called when everything
-        that the command started is gone."""
+        """Check, stop watching the command, and return its notes. Call it once all its processes are gone."""
         watched.before = None
         self.check()
         self._running.discard(watched)
@@ -128,7 +127,7 @@ class Verifier:
         return self.take_notes(watched)
 
     def take_notes(self, watched: Watched) -> tuple[str, ...]:
-        """What there is to report of a command since the last time, in sentences."""
+        """Take the new notes on a command, in sentences."""
         notes = bounded(watched.notes)
         watched.notes.clear()
         return notes

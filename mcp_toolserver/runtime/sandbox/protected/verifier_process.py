@@ -1,7 +1,7 @@
-"""The process that keeps watch over protected names, and a supervisor's connection to it.
+"""The process that verifies protected names, and a supervisor's connection to it.
 
-The broker forks it once. It is apart from the broker because a scan of many folders takes time in which other
-requests must not wait, and it outlives the broker until every supervisor has reported.
+The broker forks it once. It is a process of its own because a scan of many folders would delay other
+requests; it outlives the broker until every supervisor has reported.
 """
 
 import json
@@ -120,7 +120,7 @@ class Verification:
         return self.take_notes()
 
     def receive_notice(self) -> None:
-        """Take a notice. Where that cannot be had, the command has to be stopped as well."""
+        """Take a notice. If that fails, the caller has to stop the command as well."""
         try:
             message = _receive_message(self._ours)
         except OSError:
@@ -131,7 +131,7 @@ class Verification:
             self._take(message)
 
     def take_notes(self) -> tuple[str, ...]:
-        """What there is to report so far, in sentences; each is given once."""
+        """Take the notes so far, in sentences; returns each once."""
         notes, self._notes = self._notes, ()
         return notes
 

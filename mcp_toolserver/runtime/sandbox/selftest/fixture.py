@@ -16,7 +16,7 @@ Seen = Mapping[str, tuple[int, int, int, bytes]]
 
 @dataclass(frozen=True, kw_only=True)
 class Fixture:
-    """Where everything is."""
+    """The paths of the fixture."""
 
     base: str
     token: str
@@ -27,7 +27,7 @@ class Fixture:
     """None where this machine has no loopback."""
 
     def at(self, name: str) -> str:
-        """The path of something in the scene."""
+        """The path of a file in the fixture."""
         return f"{self.base}/{name}"
 
     @property
@@ -48,7 +48,7 @@ class Fixture:
         }
 
     def visited(self) -> bool:
-        """Whether a connection came."""
+        """Whether a client connected."""
         if self.listener is None:
             return False
         try:
@@ -60,7 +60,7 @@ class Fixture:
 
 @contextmanager
 def make_fixture(state: str) -> Generator[Fixture]:
-    """A scene in the server's own folder, which no command sees, or else among the temporary files.
+    """Create a fixture in the server's own folder, which no command sees, or else among the temporary files.
 
     Raises:
         OSError: it cannot be made.

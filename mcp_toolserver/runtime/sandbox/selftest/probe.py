@@ -1,8 +1,7 @@
-"""One layer tried: a script does what it must be able to do and what it must not, and is judged from outside.
+"""Probes one layer: a script in it tries what the layer must allow and what it must prevent.
 
-What the script says of itself is believed only where nobody else can see it. Files are compared by the
-process that stays outside, a connection is looked for at its other end, and what must not be read is a word
-that the script could learn nowhere else.
+The process outside judges the result: it compares the files, watches the other end of the connection, and
+searches the output for a secret word. It believes the script only where nobody else can see.
 """
 
 import os
@@ -28,7 +27,7 @@ _STATUS = ("CapEff:", "NoNewPrivs:", "Seccomp:", "Seccomp_filters:")
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """What is tried."""
+    """The layer to try."""
 
     sandbox: SandboxSpec
     layer: Layer
@@ -57,7 +56,7 @@ It gives the exit status and the output; whatever it raises means that nothing r
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of a trial."""
+    """The result of a probe."""
 
     checks: tuple[Check, ...] = ()
     problem: str = ""
@@ -77,7 +76,7 @@ class Ended:
 
 
 def run_probe(probe: Probe, run: Run, fixture: Fixture) -> Outcome:
-    """Try a layer in a scene that no failed trial has left in disorder."""
+    """Try a layer on a fixture that no failed probe has changed."""
     before = fixture.seen()
     try:
         status, output = run(fixture.sandbox(probe.sandbox), probe, script(probe, fixture))

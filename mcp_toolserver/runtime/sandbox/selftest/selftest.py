@@ -161,7 +161,7 @@ class _SelfTest:
         self.fixture = self.fixture or self.fixtures.enter_context(make_fixture(self.sandbox.state))
         outcome = run_probe(probe, self.run, self.fixture)
         if outcome.problem:
-            # What did not hold may have left a scene in which the next trial proves nothing.
+            # A layer that failed may have changed the fixture, so that the next probe would prove nothing.
             self.fixture = None
             self.reasons.append(f"{name}: {outcome.problem}")
             return ()
