@@ -26,30 +26,24 @@ class Enforcement:
     """Whether system calls are filtered."""
 
 
-def summary(enforcement: Enforcement) -> str:
+def summary(facts: Enforcement) -> str:
     """Such as "read-only, enforced by openat2, Landlock 7 + seccomp (server), ..."; at most `LONGEST`."""
-    paths = "openat2" if enforcement.openat2 else "a path walk"
-    if enforcement.mode == FULL:
-        return f"{enforcement.mode}: commands run unconfined; file tools are kept in the roots by {paths}"
-    return f"{enforcement.mode}, enforced by {paths}, {_server(enforcement)} (server), {_commands(enforcement)} (commands)"
+    paths = "openat2" if facts.openat2 else "a path walk"
+    if facts.mode == FULL:
+        return f"{facts.mode}: commands run unconfined; file tools are kept in the roots by {paths}"
+    return f"{facts.mode}, enforced by {paths}, {_server(facts)} (server), {_commands(facts)} (commands)"
 
 
-def _server(enforcement: Enforcement) -> str:
-    if not enforcement.landlock:
+def _server(facts: Enforcement) -> str:
+    if not facts.landlock:
         return "nothing"
-    return (
-        f"Landlock {enforcement.landlock} + seccomp"
-        if enforcement.filtered
-        else f"Landlock {enforcement.landlock} alone"
-    )
+    return f"Landlock {facts.landlock} + seccomp" if facts.filtered else f"Landlock {facts.landlock} alone"
 
 
-def _commands(enforcement: Enforcement) -> str:
+def _commands(facts: Enforcement) -> str:
     words: dict[Layer, str] = {
-        "bubblewrap": "bubblewrap + seccomp"
-        if enforcement.filtered
-        else "bubblewrap without seccomp, degraded",
+        "bubblewrap": "bubblewrap + seccomp" if facts.filtered else "bubblewrap without seccomp, degraded",
         "landlock": "Landlock + seccomp, degraded",
         "none": "refused",
     }
-    return words[enforcement.commands]
+    return words[facts.commands]
