@@ -13,7 +13,7 @@ from mcp_types import CallToolResult
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions, stricter
 from mcp_toolserver.protocol.build_server import build
-from mcp_toolserver.protocol.codex_sandbox_state import KEY, UNREADABLE, SandboxState, narrowing
+from mcp_toolserver.protocol.codex_sandbox_state import KEY, UNREADABLE, SandboxState, restrictions
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.runtime.host_services import HostServices
 from mcp_toolserver.text.path_syntax import lies_in
@@ -32,7 +32,7 @@ FULL = {"sandboxPolicy": {"type": "danger-full-access"}, "sandboxCwd": "/w"}
 
 
 def read(state: Any) -> ClientRestrictions:
-    found = narrowing({"name": "x", "_meta": {KEY: state}})
+    found = restrictions({"name": "x", "_meta": {KEY: state}})
     assert found is not None
     return found
 
@@ -66,7 +66,7 @@ PROJECT = (special("project_roots"), "write")
 
 @pytest.mark.parametrize("params", [None, {}, {"_meta": None}, {"_meta": {"progressToken": 1}}])
 async def test_a_client_that_says_nothing_is_not_narrowed(params: Any) -> None:
-    assert narrowing(params) is None
+    assert restrictions(params) is None
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def removed(host: HostServices) -> set[Capability]:
 
 async def test_a_policy_that_hides_files_leaves_only_what_reads_none(tmp_path: Path) -> None:
     host = machine(tmp_path, required(Capability.FS_READ, Capability.TODOS, Capability.CLOCK))
-    found = host.narrowed(ClientRestrictions(named="x", network=True, hides=True))
+    found = host.under(ClientRestrictions(named="x", network=True, hides=True))
     assert removed(found) == {Capability.FS_READ}
     target = dispatcher(host)
     caller = Person(confines_itself_to=ClientRestrictions(named="x", network=True, hides=True))
@@ -256,9 +256,9 @@ async def test_what_the_sandbox_cannot_enforce_is_not_offered(tmp_path: Path) ->
     whole = ClientRestrictions(named="x", network=True, areas=({os.path.realpath(root): True},))
     part = ClientRestrictions(named="x", network=True, areas=({f"{root}/part": True},))
     hole = ClientRestrictions(named="x", network=True, areas=({root: True, f"{root}/kept": False},))
-    assert removed(host.narrowed(whole)) == set()
-    assert removed(host.narrowed(part)) == {Capability.PROCESS}
-    assert removed(host.narrowed(hole)) == {Capability.PROCESS}
+    assert removed(host.under(whole)) == set()
+    assert removed(host.under(part)) == {Capability.PROCESS}
+    assert removed(host.under(hole)) == {Capability.PROCESS}
 
 
 # --- through a client ------------------------------------------------------------------------------------

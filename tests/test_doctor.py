@@ -143,7 +143,7 @@ def test_the_doctor_leaves_nothing_behind(base: Path) -> None:
     doctor(base, "--permission-mode", WORKSPACE_WRITE)
     assert list((base / "work").iterdir()) == []
     assert [path for path in (base / "state").rglob("*") if path.is_file()] == []
-    assert [path.name for path in (base / "state").iterdir() if path.name.startswith("canary")] == []
+    assert [path.name for path in (base / "state").iterdir() if path.name.startswith("selftest")] == []
 
 
 def test_environment_is_listed_by_name_only(base: Path) -> None:

@@ -369,7 +369,7 @@ async def test_a_server_that_ends_logs_no_error(caplog: pytest.LogCaptureFixture
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_calls_over_the_limit_are_refused_until_one_ends(era: str) -> None:
-    async with serving(allowance=RequestLimits(requests=1)) as server, server.http() as http:
+    async with serving(limits=RequestLimits(requests=1)) as server, server.http() as http:
         writer = await _calling(server, http, era)
         message, headers = modern("echo", "one-more")
         refused = await http.post("/mcp", json=message, headers=headers)
@@ -383,7 +383,7 @@ async def test_calls_over_the_limit_are_refused_until_one_ends(era: str) -> None
 
 
 async def test_a_cancellation_gets_through_when_every_place_is_taken() -> None:
-    async with serving(allowance=RequestLimits(requests=1)) as server, server.http() as http:
+    async with serving(limits=RequestLimits(requests=1)) as server, server.http() as http:
         session = await open_session(http)
         waiting = asyncio.create_task(http.post("/mcp", json=call("wait", 5), headers=session))
         await server.calls.until(running=1)
@@ -394,7 +394,7 @@ async def test_a_cancellation_gets_through_when_every_place_is_taken() -> None:
 
 
 async def test_streams_have_places_of_their_own() -> None:
-    async with serving(max_sessions=1, allowance=RequestLimits(requests=1)) as server, server.http() as http:
+    async with serving(max_sessions=1, limits=RequestLimits(requests=1)) as server, server.http() as http:
         session = await open_session(http)
         async with http.stream("GET", "/mcp", headers=session) as stream:
             assert stream.status_code == 200
@@ -427,7 +427,7 @@ async def _quiet(seconds: float) -> None:
 
 async def test_sse_calls_over_the_limit_are_answered_with_an_error() -> None:
     async with (
-        serving(sse=True, allowance=RequestLimits(requests=1)) as server,
+        serving(sse=True, limits=RequestLimits(requests=1)) as server,
         server.http() as http,
         sse_session(http) as session,
     ):
@@ -444,7 +444,7 @@ async def test_sse_calls_over_the_limit_are_answered_with_an_error() -> None:
 
 async def test_a_cancelled_sse_call_gives_its_place_back() -> None:
     async with (
-        serving(sse=True, allowance=RequestLimits(requests=1)) as server,
+        serving(sse=True, limits=RequestLimits(requests=1)) as server,
         server.http() as http,
         sse_session(http) as session,
     ):
@@ -459,7 +459,7 @@ async def test_a_cancelled_sse_call_gives_its_place_back() -> None:
 
 
 async def test_a_closed_sse_session_gives_its_places_back() -> None:
-    async with serving(sse=True, allowance=RequestLimits(requests=2)) as server, server.http() as http:
+    async with serving(sse=True, limits=RequestLimits(requests=2)) as server, server.http() as http:
         async with sse_session(http) as session:
             await session.post(call("wait", 1))
             await session.post(call("wait", 1))

@@ -114,8 +114,8 @@ async def left(server: Running, message: dict[str, Any], headers: dict[str, str]
 
 async def test_sessions_and_calls_over_http_leave_nothing_behind(tmp_path: Path) -> None:
     served = handlers(tmp_path)
-    allowance = RequestLimits(requests=8, of_one=4, per_minute=100_000)
-    async with serving(server=build(served, "hello"), allowance=allowance) as server:
+    limits = RequestLimits(requests=8, of_one=4, per_minute=100_000)
+    async with serving(server=build(served, "hello"), limits=limits) as server:
 
         async def round_() -> None:
             async with server.http() as http:

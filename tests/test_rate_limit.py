@@ -109,9 +109,9 @@ def named(name: str, tool: str) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 async def test_a_flood_over_http_is_refused_and_others_are_served() -> None:
-    allowance = RequestLimits(requests=4, of_one=2)
+    limits = RequestLimits(requests=4, of_one=2)
     async with (
-        serving(allowance=allowance) as server,
+        serving(limits=limits) as server,
         server.http() as http,
         anyio.create_task_group() as tasks,
     ):
@@ -130,7 +130,7 @@ async def test_a_flood_over_http_is_refused_and_others_are_served() -> None:
 
 async def test_each_session_is_a_client() -> None:
     async with (
-        serving(allowance=RequestLimits(requests=4, of_one=1)) as server,
+        serving(limits=RequestLimits(requests=4, of_one=1)) as server,
         server.http() as http,
         anyio.create_task_group() as tasks,
     ):
@@ -143,7 +143,7 @@ async def test_each_session_is_a_client() -> None:
 
 
 async def test_calls_in_a_minute_are_bounded_over_http() -> None:
-    async with serving(allowance=RequestLimits(per_minute=2)) as server, server.http() as http:
+    async with serving(limits=RequestLimits(per_minute=2)) as server, server.http() as http:
         session = await open_session(http)
         answers = [await http.post("/mcp", json=call("echo"), headers=session) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200, 200, 429]
@@ -151,7 +151,7 @@ async def test_calls_in_a_minute_are_bounded_over_http() -> None:
 
 
 async def test_calls_in_a_minute_are_bounded_over_sse() -> None:
-    async with serving(sse=True, allowance=RequestLimits(per_minute=1)) as server, server.http() as http:
+    async with serving(sse=True, limits=RequestLimits(per_minute=1)) as server, server.http() as http:
         for _ in range(2):
             async with sse_session(http) as session:
                 await session.post(call("echo", 1))

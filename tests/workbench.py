@@ -69,7 +69,7 @@ class Person:
     async def roots(self) -> ClientFolders | None:
         return None if self.works_in is None else ClientFolders(paths=tuple(self.works_in))
 
-    def narrowing(self) -> ClientRestrictions | None:
+    def restrictions(self) -> ClientRestrictions | None:
         return self.confines_itself_to
 
 

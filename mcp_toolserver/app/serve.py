@@ -115,14 +115,14 @@ def resource_feature(app: Application, handlers: Handlers) -> ResourceFeature:
 async def _transport(app: Application, binding: HttpBinding | None, ended: Callable[[], None]) -> None:
     settings = app.settings
     server = mcp_server(app, token=binding.token if binding else "", only_client="" if binding else LOCAL)
-    allowance = RequestLimits(
+    limits = RequestLimits(
         requests=settings.max_calls,
         of_one=settings.max_calls_per_client,
         per_minute=settings.calls_per_minute,
     )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_upkeep, app)
-        await _served(app, binding, server, allowance, ended)
+        await _served(app, binding, server, limits, ended)
         tasks.cancel_scope.cancel()
 
 
@@ -138,12 +138,12 @@ async def _served(
     app: Application,
     binding: HttpBinding | None,
     server: ToolServer,
-    allowance: RequestLimits,
+    limits: RequestLimits,
     ended: Callable[[], None],
 ) -> None:
     settings = app.settings
     if binding is None:
-        await serve_stdio(server, allowance, reads(app.dispatcher), ended)
+        await serve_stdio(server, limits, reads(app.dispatcher), ended)
         return
     from mcp_toolserver.protocol.http.server import HttpOptions, serve_http
     from mcp_toolserver.telemetry.json_log import say
@@ -153,7 +153,7 @@ async def _served(
         names=settings.allowed_host,
         token=binding.token,
         max_body=settings.max_body,
-        allowance=allowance,
+        limits=limits,
         max_sessions=settings.max_sessions,
     )
 

@@ -37,7 +37,7 @@ class _Terminal:
     async def roots(self) -> ClientFolders | None:
         return None
 
-    def narrowing(self) -> ClientRestrictions | None:
+    def restrictions(self) -> ClientRestrictions | None:
         return None
 
 

@@ -67,7 +67,7 @@ class Caller(Protocol):
         """The folders that the client works in, which narrow the server's roots; None if it declares none."""
         ...
 
-    def narrowing(self) -> ClientRestrictions | None:
+    def restrictions(self) -> ClientRestrictions | None:
         """The client's own restrictions of this call; None if it has none."""
         ...
 

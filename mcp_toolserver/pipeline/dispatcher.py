@@ -288,18 +288,18 @@ class Dispatcher:
         Raises:
             ToolError: a path leaves the roots or cannot be used, or its file system does not answer.
         """
-        folders, narrowing, policy = await caller.roots(), caller.narrowing(), self.policy
-        if narrowing is not None:
-            policy = policy.under(narrowing)
+        folders, restrictions, policy = await caller.roots(), caller.restrictions(), self.policy
+        if restrictions is not None:
+            policy = policy.under(restrictions)
             call.mode = policy.ceiling.flag
 
         def located() -> tuple[_CallContext, Args]:
             host = self.host.owned_by(caller.owner)
-            host = host if narrowing is None else host.narrowed(narrowing)
+            host = host if restrictions is None else host.under(restrictions)
             host = host if folders is None else host.restricted_to(folders)
             return _CallContext(policy=policy, host=host), respelt(entry, args, host)
 
-        if folders is None and narrowing is None and not names_paths(entry):
+        if folders is None and restrictions is None and not names_paths(entry):
             return located()
         try:
             return await self.host.look_up(caller.name, located)

@@ -49,8 +49,8 @@ class Host(PathCanonicalizer, Protocol):
         """
         ...
 
-    def narrowed(self, narrowing: ClientRestrictions) -> "Host":
-        """The same host, restricted to what `narrowing` allows. Blocks."""
+    def under(self, restrictions: ClientRestrictions) -> "Host":
+        """The same host, restricted to what `restrictions` allows. Blocks."""
         ...
 
     def runtime(self, needs: frozenset[Capability], report: Report, user: User, scope: Scope) -> Runtime:

@@ -36,7 +36,7 @@ class SandboxState:
         server.experimental[KEY] = {}
 
 
-def narrowing(params: Mapping[str, Any] | None) -> ClientRestrictions | None:
+def restrictions(params: Mapping[str, Any] | None) -> ClientRestrictions | None:
     """The restrictions in a request; None if it carries none."""
     meta: JsonValue = (params or {}).get("_meta")
     if not isinstance(meta, dict) or KEY not in meta:

@@ -19,7 +19,7 @@ from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.protocol.call_id import correlation
 from mcp_toolserver.protocol.client_roots import ClientRoots
-from mcp_toolserver.protocol.codex_sandbox_state import narrowing
+from mcp_toolserver.protocol.codex_sandbox_state import restrictions
 from mcp_toolserver.protocol.elicitation.elicit import Asker, Questions
 from mcp_toolserver.protocol.log_messages import Messages
 from mcp_toolserver.protocol.mcp_server import refuse_cursor
@@ -170,8 +170,8 @@ class _Client:
     async def roots(self) -> ClientFolders | None:
         return await self._roots.of(self._context)
 
-    def narrowing(self) -> ClientRestrictions | None:
-        return narrowing(self._context.params)
+    def restrictions(self) -> ClientRestrictions | None:
+        return restrictions(self._context.params)
 
 
 def _mark(request: Any) -> str:

@@ -37,9 +37,9 @@ class RequestLimits:
 class ConcurrencyLimiter:
     """Limits the requests in progress, in all and by client."""
 
-    def __init__(self, allowance: RequestLimits, now: Callable[[], float] = time.monotonic) -> None:
-        self._allowance = allowance
-        self._pace = RateLimiter(allowance.per_minute, now) if allowance.per_minute else None
+    def __init__(self, limits: RequestLimits, now: Callable[[], float] = time.monotonic) -> None:
+        self._limits = limits
+        self._rate_limiter = RateLimiter(limits.per_minute, now) if limits.per_minute else None
         self._count = 0
         self._by_client: Counter[str] = Counter()
 
@@ -55,12 +55,12 @@ class ConcurrencyLimiter:
 
     def acquire(self, client: str, method: str) -> Refusal | None:
         """Count a request; returns a refusal over a limit. Without one the caller must call `release`."""
-        if self._count >= self._allowance.requests:
+        if self._count >= self._limits.requests:
             return FULL
-        if self._by_client[client] >= self._allowance.of_one:
-            return too_many(self._allowance.of_one)
-        if self._pace and method == "tools/call" and (seconds := self._pace.take(client)):
-            return too_fast(self._allowance.per_minute, seconds)
+        if self._by_client[client] >= self._limits.of_one:
+            return too_many(self._limits.of_one)
+        if self._rate_limiter and method == "tools/call" and (seconds := self._rate_limiter.take(client)):
+            return too_fast(self._limits.per_minute, seconds)
         self._count += 1
         self._by_client[client] += 1
         return None

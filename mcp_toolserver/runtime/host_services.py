@@ -111,19 +111,19 @@ class HostServices:
         """See `PathLookups.run`."""
         return await self.lookups.run(client, work)
 
-    def narrowed(self, narrowing: ClientRestrictions) -> HostServices:
-        """See `Host.narrowed`. Commands stay available only where their sandbox enforces `narrowing`."""
-        restrictions = narrowing.resolved(os.path.realpath)
+    def under(self, restrictions: ClientRestrictions) -> HostServices:
+        """See `Host.under`. Commands stay available only where their sandbox enforces `restrictions`."""
+        resolved = restrictions.resolved(os.path.realpath)
         place, roots = self.workspace, self.workspace.roots
-        held = all(map(restrictions.writes, roots)) and all(
-            place.is_protected(kept) for root in roots for kept in restrictions.protected_paths(root)
+        held = all(map(resolved.writes, roots)) and all(
+            place.is_protected(kept) for root in roots for kept in resolved.protected_paths(root)
         )
 
         def objects(absolute: str) -> str | None:
-            why = f"may not be written: {restrictions.source} allows that elsewhere only. Ask the user."
-            return None if restrictions.writes(absolute) else why
+            why = f"may not be written: {resolved.source} allows that elsewhere only. Ask the user."
+            return None if resolved.writes(absolute) else why
 
-        removed = restrictions.removed_capabilities(self.permissions, self.open_world, held=held)
+        removed = resolved.removed_capabilities(self.permissions, self.open_world, held=held)
         unavailable = {**self.unavailable, **{need: Reason("client", why) for need, why in removed.items()}}
         return replace(self, workspace=place.guarded(objects), unavailable=unavailable)
 

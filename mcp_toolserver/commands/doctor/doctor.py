@@ -25,7 +25,7 @@ _ENDINGS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class LayerReport:
     """The tests of one layer in one mode."""
 
     layer: str
@@ -40,7 +40,7 @@ class ModeReport:
 
     mode: str
     layers: Mapping[str, str]
-    trials: Mapping[str, Trial]
+    trials: Mapping[str, LayerReport]
     """By subject: commands and the server process; empty if nothing confines them."""
 
 
@@ -65,26 +65,26 @@ def report(facts: Facts) -> Report:
         summary=layers(facts, facts.mode)["summary"],
         mode=facts.mode,
         modes=tuple(
-            ModeReport(mode=mode, layers=layers(facts, mode), trials=dict(_trials(facts, mode)))
+            ModeReport(mode=mode, layers=layers(facts, mode), trials=dict(_layer_reports(facts, mode)))
             for mode in MODES
         ),
         findings=found,
     )
 
 
-def _trials(facts: Facts, mode: str) -> Iterator[tuple[str, Trial]]:
+def _layer_reports(facts: Facts, mode: str) -> Iterator[tuple[str, LayerReport]]:
     if mode not in CONFINED:
         return
     proof, tried = facts.proofs[mode], facts.servers[mode]
     yield (
         "commands",
-        Trial(
+        LayerReport(
             layer=proof.commands, held=proof.commands != "none", checks=proof.checks, reasons=proof.reasons
         ),
     )
     problem = (tried.problem,) if tried.problem else ()
     layer = "landlock" if tried.landlock else "none"
-    yield "server process", Trial(layer=layer, held=tried.holds, checks=tried.checks, reasons=problem)
+    yield "server process", LayerReport(layer=layer, held=tried.holds, checks=tried.checks, reasons=problem)
 
 
 def doctor(settings: Settings, broker: Broker | None, found: HostExecutables, *, as_json: bool) -> int:
@@ -108,7 +108,7 @@ def _show(said: Report) -> None:
     for of in said.modes:
         for what, trial in of.trials.items():
             console.print()
-            console.print(_trial(f"{of.mode}, {what}", trial))
+            console.print(_layer_table(f"{of.mode}, {what}", trial))
     console.print()
     console.print(_findings(said.findings))
     console.print(f"\n{_ENDINGS[said.status]}")
@@ -122,7 +122,7 @@ def _by_mode(modes: Sequence[ModeReport]) -> Table:
     return table
 
 
-def _trial(title: str, trial: Trial) -> Table:
+def _layer_table(title: str, trial: LayerReport) -> Table:
     table = Table(
         box=None, pad_edge=False, show_header=False, title=f"{title}: {trial.layer}", title_justify="left"
     )

@@ -44,7 +44,7 @@ class HttpOptions:
     max_body: int = 4 * 1024 * 1024
     max_sessions: int = 256
     """Also bounds the open event streams."""
-    allowance: RequestLimits = field(default_factory=RequestLimits)
+    limits: RequestLimits = field(default_factory=RequestLimits)
     max_connections: int = 512
     max_connections_per_peer: int = 384
     """Fewer than all, so that one address cannot shut out the others."""
@@ -111,7 +111,7 @@ async def _open(
     server: Server[Any], options: HttpOptions, sockets: Sequence[socket.socket], sse: bool
 ) -> AsyncGenerator[str]:
     """Serve while the context is open; yields the address for clients."""
-    limiter = ConcurrencyLimiter(options.allowance)
+    limiter = ConcurrencyLimiter(options.limits)
     async with AsyncExitStack() as stack:
         for opened in sockets:
             stack.enter_context(closing(opened))
@@ -178,7 +178,7 @@ def _bounds(options: HttpOptions) -> Bounds:
     return Bounds(
         max_body=options.max_body,
         body_seconds=options.body_seconds,
-        streams=RequestLimits(requests=options.max_sessions, of_one=options.allowance.of_one),
+        streams=RequestLimits(requests=options.max_sessions, of_one=options.limits.of_one),
     )
 
 

@@ -63,7 +63,7 @@ class _Unasked:
         self.name = caller.name
         self.owner = caller.owner
         self.roots = caller.roots
-        self.narrowing = caller.narrowing
+        self.restrictions = caller.restrictions
 
     async def ask(self, question: str) -> bool:
         return False

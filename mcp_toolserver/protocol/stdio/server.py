@@ -27,7 +27,7 @@ HINT = (
 
 async def serve_stdio(
     server: Server[Any],
-    allowance: RequestLimits,
+    limits: RequestLimits,
     reads: Callable[[JSONRPCRequest], bool],
     ended: Callable[[], None],
 ) -> None:
@@ -36,7 +36,7 @@ async def serve_stdio(
     `reads` selects those requests. `ended` is called before the remaining requests are cancelled.
     """
     # The only client may use the whole limit.
-    stats = ConnectionStats(ConcurrencyLimiter(replace(allowance, of_one=allowance.requests)), client="")
+    stats = ConnectionStats(ConcurrencyLimiter(replace(limits, of_one=limits.requests)), client="")
     reader, writer = await _lines()
     incoming = Incoming(reader, writer, stats, Draining(stats, writer, reads, ended))
     await server.run(incoming, Outgoing(writer, stats), server.create_initialization_options())

@@ -245,8 +245,8 @@ class _Loop:
             self.constants.verification.close()
         self._drop_spare()
         poller.unregister(self.requests)
-        patience = time.monotonic() + KILL_SECONDS
-        while self._reap_children() and time.monotonic() < patience:
+        deadline = time.monotonic() + KILL_SECONDS
+        while self._reap_children() and time.monotonic() < deadline:
             poller.poll(KILL_SECONDS * 1000)
 
     def _answer(self) -> bool:

@@ -69,14 +69,14 @@ def is_protected(relative_path: str, git_writable: bool) -> bool:
         name = protected_name(part)
         inside = [part for part in parts[index + 1 :] if part]
         if name == GIT and git_writable and inside:
-            if _steers_git(inside):
+            if _is_git_hook_or_config(inside):
                 return True
         elif name:
             return True
     return False
 
 
-def _steers_git(inside: Sequence[str]) -> bool:
+def _is_git_hook_or_config(inside: Sequence[str]) -> bool:
     """Whether `inside`, the way from the folder of a repository, is one of `IN_GIT_FOLDER` or below one."""
     nested = inside[0] in NESTED_GIT_FOLDERS
     starts = range(len(inside)) if nested else range(1)

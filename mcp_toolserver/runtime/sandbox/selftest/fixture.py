@@ -85,7 +85,7 @@ def _state_of(path: str) -> tuple[int, int, int, bytes]:
 
 def _private_folder(state: str) -> str:
     for place in (state, "/var/tmp", "/tmp"):  # noqa: S108  # a name nobody can guess, for this user alone
-        folder = f"{place}/canary-{_random_name()}"
+        folder = f"{place}/selftest-{_random_name()}"
         with contextlib.suppress(OSError):
             os.makedirs(place, mode=0o700, exist_ok=True)
             os.mkdir(folder, 0o700)
