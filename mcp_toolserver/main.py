@@ -24,6 +24,9 @@ from mcp_toolserver.settings import Action, Invocation, Settings, load
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as in shells. The signal itself ends a starting server."""
 
+NOBODY_READS = 141
+"""Exit status when the reader of the output has gone, such as `head`: that of SIGPIPE in shells."""
+
 NO_ROOT = "no folder to work in: give --root DIR, or set MCP_TOOLSERVER_ROOT"
 
 
@@ -37,13 +40,18 @@ def main() -> NoReturn:
         status = 2
     except KeyboardInterrupt:
         status = INTERRUPTED
+    except BrokenPipeError:
+        status = NOBODY_READS
     leave(status)
 
 
 def leave(status: int) -> NoReturn:
     """Exit at once: everything is closed, and the interpreter's own cleanup takes 0.3 s."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        status = NOBODY_READS
     os._exit(status)
 
 

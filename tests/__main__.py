@@ -2,7 +2,8 @@
 
 `python -m tests` runs the gate and stops at the first step that fails; `python -m tests STEP ...` runs single
 steps. `python -m tests fast` runs the part of the gate for working, `python -m tests long` the races with all
-their rounds, `python -m tests update` writes the generated files. Arguments after `--` go to pytest.
+their rounds and the property tests with new examples, `python -m tests update` writes the generated files.
+Arguments after `--` go to pytest.
 """
 
 import os
@@ -72,7 +73,7 @@ STEPS: dict[str, Sequence[Sequence[str]]] = {
         ),
     ],
     "pure": [("pytest", "-n", "2", *without_programs())],
-    "long": [("pytest", *IN_PARALLEL, "-m", "long")],
+    "long": [("pytest", *IN_PARALLEL, "-m", "long or hypothesis")],
     # The example first: the page of tools shows its answer.
     "update": [
         ("pytest", "--quiet", "--update", f"tests/test_{name}.py") for name in ("each_example", "every_tool")

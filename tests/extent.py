@@ -6,6 +6,9 @@ VARIABLE = "TESTS_IN_FULL"
 """Set for the long step. A server would refuse a name of its own that it does not know."""
 
 
+IN_FULL = VARIABLE in os.environ
+
+
 def rounds(short: int, full: int) -> int:
     """`full` in the long step, else `short`. The test is marked `long`, by which that step finds it."""
-    return full if VARIABLE in os.environ else short
+    return full if IN_FULL else short

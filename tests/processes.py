@@ -7,9 +7,10 @@ import secrets
 import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
@@ -48,19 +49,18 @@ def broker(
     sandbox: SandboxSpec | None = None,
 ) -> Generator[Broker]:
     """A broker in an interpreter of its own, because the one that runs the tests may have threads."""
-    started = Broker.start_standalone(
-        BrokerPolicy(
-            sandbox=sandbox or SandboxSpec(mode=mode, roots=(), home="/nonexistent", state="/nonexistent"),
-            environment=command_environment(environ),
-            helpers=tuple(one if isinstance(one, Helper) else Helper(argv=one) for one in helpers),
-            shell=shell,
-            bounds=bounds or CommandBounds(),
+    with TemporaryDirectory() as state, ExitStack() as stack:
+        started = Broker.start_standalone(
+            BrokerPolicy(
+                sandbox=sandbox or SandboxSpec(mode=mode, roots=(), home="/nonexistent", state=state),
+                environment=command_environment(environ),
+                helpers=tuple(one if isinstance(one, Helper) else Helper(argv=one) for one in helpers),
+                shell=shell,
+                bounds=bounds or CommandBounds(),
+            )
         )
-    )
-    try:
+        stack.callback(started.close)
         yield started
-    finally:
-        started.close()
 
 
 @dataclass

@@ -534,7 +534,7 @@ from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy,
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
-sandbox = SandboxSpec(mode="danger-full-access", roots=(), home="/", state="/nonexistent")
+sandbox = SandboxSpec(mode="danger-full-access", roots=(), home="/", state=sys.argv[2])
 broker = Broker.start(BrokerPolicy(sandbox=sandbox, environment=command_environment(os.environ)))
 nothing, folder = os.open(os.devnull, os.O_RDWR), os.open("/", os.O_RDONLY)
 streams = Streams(cwd=folder, stdin=nothing, stdout=nothing, stderr=nothing)
@@ -546,9 +546,10 @@ control.recv(100)
 
 
 @pytest.mark.parametrize("case", [pytest.param("PROCRES04", id="PROCRES04")])
-async def test_daemons_die_with_a_server_that_is_killed(case: str) -> None:
+async def test_daemons_die_with_a_server_that_is_killed(case: str, tmp_path: Path) -> None:
     daemons = Daemons()
-    server = subprocess.Popen(python(SERVER, f"{daemons.script}sleep 100"), stdout=subprocess.PIPE)
+    command = python(SERVER, f"{daemons.script}sleep 100", str(tmp_path))
+    server = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert server.stdout is not None
     with server.stdout:
         pid = int((await asyncio.to_thread(server.stdout.readline)).split()[-1])

@@ -303,6 +303,24 @@ def test_the_demo_shows_a_refused_write_on_an_unchanged_folder(workspace: Path, 
     assert [path.name for path in workspace.iterdir()] == ["a.txt"]
 
 
+def test_the_demo_of_an_empty_folder_reads_no_file(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    printed = run("demo", "--root", str(tmp_path / "empty"), home=tmp_path)
+    assert printed.returncode == 0, printed.stderr
+    assert "read_file(" not in printed.stdout
+    assert "every one is unchanged" in printed.stdout
+
+
+def test_output_that_nobody_reads_ends_the_command_quietly(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mcp_toolserver", "tools", "--root", str(tmp_path), "--format", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
 def test_the_demo_imports_nothing_of_the_folder_that_it_shows(workspace: Path, tmp_path: Path) -> None:
     trap = workspace / "mcp_toolserver"
     trap.mkdir()

@@ -357,7 +357,7 @@ def test_what_single_tools_need_is_reported_and_no_fault() -> None:
     there = replace(GOOD, powershell="/opt/pwsh", engine="/usr/bin/podman", kernel=True)
     _, report = verdict(there)
     assert status == 0
-    assert "mcp-toolserver[repl]" in bare["Jupyter kernel"].remedy
+    assert "pip install ipykernel jupyter-client" in bare["Jupyter kernel"].remedy
     assert "container_shell is not offered" in bare["container engine"].detail
     assert [report[what].detail for what in ("Jupyter kernel", "PowerShell", "container engine")] == [
         "installed",

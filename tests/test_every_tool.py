@@ -41,6 +41,8 @@ MEANT = defaultdict[str, set[tuple[str, JsonValue]]](
 )
 """Where 0 or "" is a value: the first cell, no text, no limit, no context on one side."""
 
+UPDATE = "review the change, then run  python -m tests update"
+
 every_tool = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.spec.name)
 
 
@@ -206,13 +208,12 @@ def test_its_snapshot_is_what_clients_see(entry: Entry, update: bool) -> None:
     path = SNAPSHOTS / f"{entry.spec.name}.json"
     if update:
         path.write_text(snapshot(entry), encoding="utf-8")
-    assert path.read_text(encoding="utf-8") == snapshot(entry), (
-        "review the change, then run python -m tests update"
-    )
+    assert path.exists(), UPDATE
+    assert path.read_text(encoding="utf-8") == snapshot(entry), UPDATE
 
 
 def test_no_snapshot_is_left_over() -> None:
-    assert {path.stem for path in SNAPSHOTS.glob("*.json")} == {entry.spec.name for entry in ENTRIES}
+    assert {path.stem for path in SNAPSHOTS.glob("*.json")} == {entry.spec.name for entry in ENTRIES}, UPDATE
 
 
 def test_the_tools_page_is_up_to_date(update: bool) -> None:

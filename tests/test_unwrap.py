@@ -1,7 +1,7 @@
 """Wrapped text as clients show it."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mcp_toolserver.text.lines.unwrap import unwrapped
@@ -35,6 +35,7 @@ def test_a_line_break_within_a_paragraph_becomes_a_space(text: str, expected: st
     assert unwrapped(text) == expected
 
 
+@example("1\n- \n\n1")
 @given(st.text(st.sampled_from("ab .-`1\n "), max_size=60))
 def test_no_word_is_lost_and_a_second_time_changes_nothing(text: str) -> None:
     once = unwrapped(text)

@@ -44,7 +44,7 @@ async def _demo(folder: str) -> int:
         console.print(f"{connection.server}, MCP {connection.protocol}, ready in {ready:.2f} s")
         tools = await connection.tools()
         console.print(f"tools: {', '.join(tools)}\n")
-        refused = await _tour(console, connection, commands="bash" in tools)
+        refused = await _tour(console, connection, Path(folder), commands="bash" in tools)
     untouched = before == _snapshot(Path(folder))
     console.print(f"[bold]{len(before)} files compared before and after: {_word(untouched)}.[/bold]")
     return 0 if refused and untouched else 1
@@ -54,12 +54,14 @@ def _word(untouched: bool) -> str:
     return "every one is unchanged" if untouched else "SOMETHING CHANGED"
 
 
-async def _tour(console: Console, connection: Connection, *, commands: bool) -> bool:
-    """A few calls as a model makes them; whether the write was refused."""
+async def _tour(console: Console, connection: Connection, folder: Path, *, commands: bool) -> bool:
+    """A few calls in `folder` as a model makes them; whether the write was refused."""
     found = await _show(console, connection, "glob_search", {"pattern": "**/*"})
     await _show(console, connection, "grep_search", {"pattern": r"\w+\(", "output_mode": "count"})
-    first = found.splitlines()[0] if found else "README.md"
-    await _show(console, connection, "read_file", {"path": first, "limit": _LINES})
+    # Where there is no file, the answer says so.
+    first = found.partition("\n")[0]
+    if (folder / first).is_file():
+        await _show(console, connection, "read_file", {"path": first, "limit": _LINES})
     if commands:
         script = "ls | wc -l; echo hello > demo-was-here.txt"
         await _show(console, connection, "bash", {"command": script})

@@ -377,7 +377,10 @@ class Dispatcher:
         """
         if off := [tool for tool in request.tools if tool not in self.offered]:
             call.verdict = "refused-off"
-            raise Denied(f"{off[0]} is switched off on this server by its --tools or --toolsets setting.")
+            raise Denied(
+                f"{off[0]} is switched off on this server. Its operator can add it with --tools {off[0]}, "
+                "unless --exclude-tools names it."
+            )
         verdict = terms.policy.decide(request)
         call.rule = verdict.rule
         if verdict.action == "refuse":

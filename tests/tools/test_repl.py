@@ -787,7 +787,7 @@ async def test_without_the_extra_a_session_of_python_names_it(
     async with workshop(tmp_path) as server:
         result = await repl(server, "python", "1", session="new")
         assert result.error == "unavailable"
-        assert "pip install 'mcp-toolserver[repl]'" in result.text
+        assert "pip install ipykernel jupyter-client" in result.text
         plain = await repl(server, "python", "import sys\nprint('plain', 'IPython' in sys.modules)")
         assert plain.text == "plain False\n"
         assert (await repl(server, "shell", "echo hi", session="new")).text.startswith("hi\n")

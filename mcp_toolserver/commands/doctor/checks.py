@@ -192,7 +192,9 @@ def _optional(facts: Facts) -> Iterator[Finding]:
         detail="installed"
         if facts.kernel
         else "not installed; REPL keeps no Python session and plots nothing",
-        remedy="" if facts.kernel else "pip install 'mcp-toolserver[repl]'",
+        remedy=""
+        if facts.kernel
+        else "pip install ipykernel jupyter-client in the environment of this server",
     )
     yield Finding(what="PowerShell", standing="note", detail=facts.powershell or absent.format("PowerShell"))
     yield Finding(

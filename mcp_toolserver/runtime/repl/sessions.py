@@ -31,7 +31,7 @@ from mcp_toolserver.runtime.which import KERNEL
 NEW = "new"
 """Starts a new session when given in place of a handle."""
 
-EXTRA = "pip install 'mcp-toolserver[repl]'"
+EXTRA = "pip install ipykernel jupyter-client"
 
 _DRIVER = str(Path(__file__).parent / "sandboxed" / "driver.py")
 
@@ -181,8 +181,8 @@ class Interpreters:
             raise Unavailable("The server is shutting down and starts no more sessions.")
         if language == "python" and not self.has_kernel:
             raise Unavailable(
-                "A Python session needs a Jupyter kernel. The operator of this server can install it with "
-                f"{EXTRA}. Without `session`, Python code runs in a separate process."
+                "A Python session needs a Jupyter kernel. The operator can install it in the environment of "
+                f"this server with {EXTRA}. Without `session`, Python code runs in a separate process."
             )
         if len(self._entries) + self._starting >= self._limits.sessions:
             raise Unavailable(

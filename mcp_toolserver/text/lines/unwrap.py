@@ -27,6 +27,6 @@ def unwrapped(text: str) -> str:
 def _goes_on(before: list[str], line: str) -> bool:
     """Whether `line` goes on with the sentence of the last line before it."""
     last = before[-1] if before else ""
-    if not last or not line.strip() or _ITEM.match(line.lstrip()):
+    if not last or not line.strip() or _ITEM.match(line.strip()):
         return False
     return not last.lstrip().startswith(_FENCE) and not last.startswith(_CODE)
