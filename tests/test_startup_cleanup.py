@@ -162,54 +162,51 @@ def test_writes_at_the_same_time_have_a_place_each_on_the_record(setup: Setup) -
     os.close(folder)
 
 
-async def test_what_real_kills_in_the_midst_of_writes_left_is_removed(
-    setup: Setup,
-) -> None:
-    """Killed as soon as a temporary file is seen, some servers leave one; others were through already."""
-    left: list[Path] = []
-    for _ in range(20):
-        await killed_while_writing(setup)
-        left = list(setup.root.glob(".mcp-toolserver-*.tmp"))
-        if left:
-            break
-    assert left
-    async with connected(setup):
-        await until(lambda: not any(path.exists() for path in left))
+KILLED_BEFORE_THE_RENAME = """
+import os, signal, sys
+rename = os.rename
+def killed(source, *rest, **more):
+    if str(source).startswith(".mcp-toolserver-"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    rename(source, *rest, **more)
+os.rename = killed
+from mcp_toolserver.__main__ import main
+main()
+"""
 
 
-async def killed_while_writing(setup: Setup) -> None:
-    content = "x" * 8_000_000
+async def test_what_a_server_that_was_killed_while_it_wrote_left_is_removed(setup: Setup) -> None:
+    (setup.root / "f").write_text("old", encoding="utf-8")
+    arguments = {"path": "f", "content": "new"}
     messages = [
         INITIALIZE,
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        *(
-            {
-                "jsonrpc": "2.0",
-                "id": number,
-                "method": "tools/call",
-                "params": {"name": "write_file", "arguments": {"path": f"f{number}", "content": content}},
-            }
-            for number in range(1, 4)
-        ),
+        {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "write_file", "arguments": arguments},
+        },
     ]
+    program, _, _, *flags = setup.command
     with subprocess.Popen(
-        setup.command,
+        [program, "-c", KILLED_BEFORE_THE_RENAME, *flags],
         env=setup.environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        encoding="utf-8",
     ) as server:
         assert server.stdin is not None
-        try:
-            for message in messages:
-                server.stdin.write(json.dumps(message).encode() + b"\n")
-            server.stdin.flush()
-            deadline = time.monotonic() + 20
-            while not list(setup.root.glob(".mcp-toolserver-*.tmp")) and time.monotonic() < deadline:
-                if (setup.root / "f3").exists():
-                    break
-        finally:
-            server.send_signal(signal.SIGKILL)
+        server.stdin.writelines(json.dumps(message) + "\n" for message in messages)
+        # Open until the end: what writes is cancelled when its input ends.
+        server.stdin.flush()
+        assert server.wait(timeout=60) == -signal.SIGKILL
+    (left,) = setup.root.glob(".mcp-toolserver-*.tmp")
+    assert left.read_text(encoding="utf-8") == "new"
+    async with connected(setup):
+        await until(lambda: not left.exists())
+    assert (setup.root / "f").read_text(encoding="utf-8") == "old"
 
 
 # --- scratch folders and the quarantine ------------------------------------------------------------------
