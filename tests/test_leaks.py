@@ -30,9 +30,9 @@ from tests.workbench import Args, Output, Runtime, dispatcher, machine, tool
 OURS = ("mcp", "anyio", "starlette", "sse_starlette", "uvicorn", "h11", "_asyncio", "asyncio.selector_events")
 """Whose objects are counted. The event loop's timers are not: it sweeps up cancelled ones in its time."""
 
-WARM_UP, ROUNDS = 5, 40
+WARM_UP, ROUNDS = 5, 25
 FEW = 10
-"""What may be there once more at one time than at another: far less than one for each round."""
+"""What may be there once more at one time than at another: less than one for every second round."""
 
 
 class Word(Args):
