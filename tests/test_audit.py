@@ -29,6 +29,7 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
+from mcp_toolserver.stores import audit_log
 from mcp_toolserver.stores.audit_chain import ChainHead, VerificationReport, verify
 from mcp_toolserver.stores.audit_entry import AuditContext
 from mcp_toolserver.stores.audit_log import AuditLog, Retention
@@ -605,6 +606,13 @@ def locked(folder: Path) -> Generator[None]:
         os.close(other)
 
 
+@pytest.fixture
+def long_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is waited for as long as the test takes on a busy machine."""
+    monkeypatch.setattr(audit_log, "LOCK_TIMEOUT_SECONDS", PATIENCE)
+
+
+@pytest.mark.usefixtures("long_lock")
 async def test_calls_that_end_while_the_log_is_locked_are_written_once_and_in_order(tmp_path: Path) -> None:
     async def done(_: Args, __: Runtime) -> Output:
         return Output("done")
@@ -629,6 +637,7 @@ async def test_calls_that_end_while_the_log_is_locked_are_written_once_and_in_or
     assert checked(tmp_path).problems == []
 
 
+@pytest.mark.usefixtures("long_lock")
 async def test_a_call_that_is_cancelled_while_the_log_is_locked_is_written_once(tmp_path: Path) -> None:
     async def forever(_: Args, __: Runtime) -> Output:
         await anyio.sleep_forever()
@@ -650,6 +659,7 @@ async def test_a_call_that_is_cancelled_while_the_log_is_locked_is_written_once(
     assert [line["outcome"] for line in lines(tmp_path)] == ["cancelled"]
 
 
+@pytest.mark.usefixtures("long_lock")
 async def test_no_call_starts_while_the_line_of_another_is_not_written(tmp_path: Path) -> None:
     ran: list[str] = []
 
@@ -681,6 +691,7 @@ async def test_no_call_starts_while_the_line_of_another_is_not_written(tmp_path:
     assert [line["outcome"] for line in lines(tmp_path)] == ["output", "output"]
 
 
+@pytest.mark.usefixtures("long_lock")
 async def test_a_log_that_is_closed_while_a_call_waits_for_its_lock_has_its_line(tmp_path: Path) -> None:
     audit = opened(tmp_path)
     at = recorded(tmp_path, audit)
