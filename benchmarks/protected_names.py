@@ -147,8 +147,8 @@ class Player:
         # A command of root's may close the root to all others: there is nothing to protect then.
         self.workspace.at.root.chmod(0o755)
         self._look()
-        if "still here" not in self._call("bash", command="echo still here"):
-            raise Planted("commands do not run any more")
+        if "still here" not in (said := self._call("bash", command="echo still here")):
+            raise Planted(f"commands do not run any more: {said}")
 
     def _look(self) -> None:
         if found := self.workspace.look():

@@ -394,8 +394,6 @@ def test_a_layer_that_breaks_later_refuses_the_call_and_runs_nothing(
         if broken is not None:
             put(program.file, f"#!/bin/sh\n{broken}\n").chmod(0o755)
         harm = f"echo ran; echo x > {scene.outside}/kept; echo x > new"
-        # A sandbox that was set up before works for one more command.
-        server.call("bash", command=harm.removesuffix("; echo x > new"))
         for _ in range(2):
             said = server.call("bash", command=harm)
             assert said.is_error
@@ -407,3 +405,20 @@ def test_a_layer_that_breaks_later_refuses_the_call_and_runs_nothing(
         assert "kept" in server.bash("cat kept")
     assert not changed(before, scene.around() if mode == WORKSPACE_WRITE else scene.seen())
     assert not (scene.root / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("broken", "tries"),
+    [pytest.param("exit 1", 2, id="fails"), pytest.param("kill -KILL $$", 1, id="killed")],
+)
+def test_a_sandbox_that_fails_to_be_set_up_is_tried_once_more(broken: str, tries: int, scene: Scene) -> None:
+    # One that was killed may have run the command, which must not run twice.
+    program, count = shim(scene), scene.base / "run/count"
+    with serving(scene, WORKSPACE_WRITE, around=program.around, environ=program.environ) as server:
+        real = program.file.rename(program.file.with_suffix(".real"))
+        first = f"echo >> {count}; [ $(wc -l < {count}) -gt 1 ] || {broken}"
+        put(program.file, f'#!/bin/sh\n{first}\nexec {real} "$@"\n').chmod(0o755)
+        said = server.call("bash", command="echo ran >> new; cat new")
+        assert ("ran" in said.text.split()) is (tries == 2)
+    assert count.read_text(encoding="utf-8") == "\n" * tries
+    assert (scene.root / "new").exists() is (tries == 2)

@@ -173,7 +173,7 @@ class Commands:
         state = job.whole()
         job.capture.close()
         if state.reason == "sandbox_failed":
-            raise SandboxUnavailable(state.detail)
+            raise (_SetupFailed if state.exit_status == _GAVE_UP else SandboxUnavailable)(state.detail)
         _refuse_unverified(state)
         why = self._explain(state.text + state.tail) if state.exit_status else ()
         return replace(state, notes=(*state.notes, *why))
@@ -251,6 +251,15 @@ class Commands:
         return job
 
 
+_GAVE_UP = 1
+"""Exit status of a bubblewrap that could not set up the sandbox. One that was killed has another, and its
+command may have run."""
+
+
+class _SetupFailed(SandboxUnavailable):
+    """The sandbox could not be set up, and the command has not run."""
+
+
 def _refuse_unverified(state: JobState) -> None:
     """Raises: Unavailable: the server cannot verify what the command did to protected names."""
     if state.reason in UNVERIFIED:
@@ -277,8 +286,12 @@ class CallCommands:
     context: CommandContext
 
     async def run(self, command: Command, report: Report) -> JobState:
-        """See `Processes.run`."""
-        return await self.commands.run_in(self.context, command, report)
+        """See `Processes.run`. Where the setup of the sandbox fails, it is tried once more: a socket that was
+        to be masked may have gone meanwhile."""
+        try:
+            return await self.commands.run_in(self.context, command, report)
+        except _SetupFailed:
+            return await self.commands.run_in(self.context, command, report)
 
     async def output(self, handle: str, *, offset: int, limit: int, wait: float) -> JobState:
         """See `Jobs.output`."""
