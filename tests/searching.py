@@ -179,6 +179,19 @@ class Interfering:
 
 
 @dataclass
+class Endless:
+    """Has the search program read `stdin` too, which does not end."""
+
+    launcher: Launcher
+    stdin: int
+
+    def open(
+        self, argv: Sequence[str], *, cwd: int, stdin: int | None = None, timeout: float
+    ) -> AbstractAsyncContextManager[Running]:
+        return self.launcher.open((*argv, "-"), cwd=cwd, stdin=self.stdin, timeout=timeout)
+
+
+@dataclass
 class Interfered:
     """What `Interfering` gives."""
 

@@ -19,6 +19,7 @@ from mcp_toolserver.runtime.search.ignore_rules import rewritten, rules_above
 from mcp_toolserver.runtime.search.output_parser import MAX_KEPT, Records
 from tests.searching import (
     RIPGREP,
+    Endless,
     Grounds,
     Interfering,
     LedAway,
@@ -612,8 +613,13 @@ async def test_files_are_searched_for_in_a_folder(grounds: Grounds) -> None:
 
 
 async def test_a_search_that_takes_too_long_is_ended(grounds: Grounds) -> None:
-    with pytest.raises(TimedOut):
-        await replace(grounds, deadline=0.000_001).lines("x")
+    reading, writing = os.pipe()
+    try:
+        with pytest.raises(TimedOut):
+            await replace(grounds, launcher=Endless(grounds.launcher, reading), deadline=0.1).lines("x")
+    finally:
+        os.close(reading)
+        os.close(writing)
 
 
 @pytest.mark.parametrize("name", ["a", "sub"])
