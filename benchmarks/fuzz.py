@@ -125,12 +125,12 @@ def prove(at: Ground, server: Server) -> None:
     if server.mode == READ_ONLY:
         places.append(at.scene.root)
     for place in places:
-        canary = place / "canary"
-        server.call("write_file", path=str(canary), content="x")
-        server.call("bash", command=f"echo x > '{canary}'")
-        if canary.exists():
+        probe = place / "probe"
+        server.call("write_file", path=str(probe), content="x")
+        server.call("bash", command=f"echo x > '{probe}'")
+        if probe.exists():
             raise Escaped(
-                f"{server.mode}: the sandbox does not work, {canary} was written; nothing else was tried"
+                f"{server.mode}: the sandbox does not work, {probe} was written; nothing else was tried"
             )
     if server.call("bash", command="echo alive").text.strip() != "alive":
         raise Escaped(f"{server.mode}: commands do not run, so there is nothing to try")

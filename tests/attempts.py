@@ -41,7 +41,7 @@ NEEDS_ROOT = frozenset(
     }
 )
 """Attempts that some systems refuse to everybody but root."""
-OUTSIDER_SECRET = "OUTSIDER_SECRET=4711"  # a canary
+OUTSIDER_SECRET = "OUTSIDER_SECRET=4711"
 
 
 class Scene:

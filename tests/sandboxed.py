@@ -62,29 +62,16 @@ class Starter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ground:
-    """A root, a home and a state folder, and a user who owns them."""
+class Ground(Scene):
+    """A scene whose commands `starter` starts."""
 
-    base: Path
     starter: Starter
     sandbox: SandboxSpec
 
     @property
-    def root(self) -> Path:
-        return self.base / "root"
-
-    @property
-    def outside(self) -> Path:
-        return self.base / "outside"
-
-    @property
-    def home(self) -> Path:
-        return self.base / "home"
-
-    @property
     def quarantined(self) -> dict[str, str]:
         """The files in quarantine, by the path they had, and what they hold."""
-        folder = self.base / "state/quarantine"
+        folder = self.state / "quarantine"
         files = (file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
         return {
             str(Path(*file.relative_to(folder).parts[1:])): file.read_text(encoding="utf-8") for file in files
@@ -97,12 +84,6 @@ class Ground:
         file.write_text(text, encoding="utf-8")
         self.own()
         return file
-
-    def own(self) -> None:
-        """Give all to the user."""
-        for folder, folders, files in os.walk(self.base) if self.starter.user != os.geteuid() else ():
-            for name in (".", *folders, *files):
-                os.lchown(os.path.join(folder, name), self.starter.user, self.starter.user)
 
     def run(self, script: str, mode: str = WRITING, *, meanwhile: str = "", **changed: Any) -> Seen:
         """Run `script` in the sandbox. When it prints `ready`, `meanwhile` is run without a sandbox."""
@@ -145,7 +126,8 @@ def ground(starter: Starter) -> Generator[Ground]:
         sandbox = SandboxSpec(
             mode=WRITING, roots=(str(base / "root"),), home=str(base / "home"), state=str(base / "state")
         )
-        made = Ground(base=base, starter=starter, sandbox=sandbox)
+        user = "root" if starter.user == 0 else "unprivileged"
+        made = Ground(base=base, user=user, starter=starter, sandbox=sandbox)
         made.put("outside/target")
         yield made
 

@@ -39,7 +39,6 @@ from mcp_toolserver.runtime.files.path_resolver import (
     PathResolver,
     Walk,
     best_resolver,
-    open_within,
 )
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.text.path_syntax import check_spelling
@@ -209,11 +208,11 @@ def test_what_is_deleted_or_moved_out_once_it_is_open_is_not_found_inside(ws: Pa
         os.close(fd)
 
 
-def test_the_short_form_uses_the_best_engine(ws: Path) -> None:
+def test_the_best_engine_opens_below_a_folder_and_nothing_above(ws: Path) -> None:
     top = os.open(ws, HOLD)
-    os.close(open_within(top, "f", os.O_RDONLY))
+    os.close(best_resolver().open(top, "f", os.O_RDONLY))
     with pytest.raises(Escape):
-        open_within(top, "../x", os.O_RDONLY)
+        best_resolver().open(top, "../x", os.O_RDONLY)
     os.close(top)
 
 

@@ -248,7 +248,7 @@ def _desktop(name: str, *requires: _Condition, open_world: Callable[[HostFacts],
 
 
 class Capability(Enum):
-    """One thing a tool may need from the host. Its value is its name in rules, the audit log and `labels`."""
+    """One thing a tool may need from the host. Its value is its name in rules and the audit log."""
 
     # A call looks dozens of them up in sets, and the hash that enumerations have is written in Python.
     __hash__ = object.__hash__

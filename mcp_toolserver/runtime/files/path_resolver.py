@@ -282,15 +282,6 @@ def best_resolver() -> PathResolver:
     return Openat2()
 
 
-def open_within(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
-    """Open `path` inside the folder open as `root_fd`; the descriptor is closed on exec.
-
-    Raises:
-        Escape: the path leads out of the folder.
-    """
-    return best_resolver().open(root_fd, path, flags, mode)
-
-
 def _escape(folder: int, path: str) -> Escape | None:
     """The link that leads out, or None if it cannot be determined (any more)."""
     try:

@@ -6,11 +6,10 @@ silently: where there is too much to search or to hide, no command runs.
 """
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from mcp_toolserver.runtime.sandbox.protected.folder_scan import SETTLED_NS
+from mcp_toolserver.runtime.sandbox.protected.folder_scan import UNSETTLED, settled_change
 from mcp_toolserver.runtime.sandbox.protected.snapshot import Unprotectable
 from mcp_toolserver.text.path_syntax import lies_in
 from mcp_toolserver.text.search.glob import matcher, starts
@@ -84,7 +83,7 @@ class _Listing:
 
     inode: int
     changed: int
-    """Status change time in nanoseconds; -1 when the folder may change again within the same clock tick."""
+    """See `settled_change`."""
     folders: tuple[str, ...] = ()
     hidden: tuple[tuple[str, bool], ...] = ()
     """Names, and whether each is a folder."""
@@ -153,15 +152,15 @@ class _Search:
     def _listing(self, spelt: str, place: str) -> _Listing:
         known = self.known.get(spelt)
         try:
-            if known is not None and known.changed >= 0:
+            if known is not None and known.changed != UNSETTLED:
                 status = os.stat(place, follow_symlinks=False)
                 if (status.st_ino, status.st_ctime_ns) == (known.inode, known.changed):
                     return self._remember(spelt, known)
             return self._remember(spelt, self._read(spelt, place))
         except (FileNotFoundError, NotADirectoryError):
-            return _Listing(inode=0, changed=-1)
+            return _Listing(inode=0, changed=UNSETTLED)
         except PermissionError:
-            return _Listing(inode=0, changed=-1, readable=False)
+            return _Listing(inode=0, changed=UNSETTLED, readable=False)
         except OSError as error:
             raise Unprotectable(
                 f"{place} cannot be searched for what the operator's deny rules hide: {error.strerror}. Move "
@@ -181,7 +180,7 @@ class _Search:
         folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             status = os.fstat(folder)
-            settled = time.time_ns() - status.st_ctime_ns > SETTLED_NS
+            changed = settled_change(status)
             folders: list[str] = []
             hidden: list[tuple[str, bool]] = []
             with os.scandir(folder) as entries:
@@ -196,7 +195,7 @@ class _Search:
             os.close(folder)
         return _Listing(
             inode=status.st_ino,
-            changed=status.st_ctime_ns if settled else -1,
+            changed=changed,
             folders=tuple(folders),
             hidden=tuple(hidden),
         )

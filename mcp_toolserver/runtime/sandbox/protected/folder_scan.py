@@ -19,7 +19,7 @@ LONGEST_PATH = 3_500
 """Bytes of a path from its root. A folder with a longer one is not looked into but reported as a whole: the
 kernel takes at most 4,096 bytes at once, which has to do for the quarantine as well."""
 
-SETTLED_NS = 2_000_000_000
+_SETTLED_NS = 2_000_000_000
 """A folder that changed less than this before it was listed may change again without a new time: kernels
 before Linux 6.13 count in ticks of up to 10 ms, and some file systems in seconds."""
 
@@ -30,7 +30,9 @@ whatever their names."""
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _REOPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 """For a link in /proc, which leads to what is open already."""
-_UNSETTLED = -1
+UNSETTLED = -1
+"""Stands for the status change time of a folder that has to be listed again in any case."""
+
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
@@ -39,7 +41,7 @@ class _Folder:
     device: int
     inode: int
     changed: int
-    """Nanoseconds since the epoch; `_UNSETTLED` when it has to be listed again in any case."""
+    """See `settled_change`."""
     folders: tuple[str, ...] = ()
     """The paths of the folders in it, from the root."""
     found: tuple[tuple[str, Kind], ...] = ()
@@ -110,7 +112,7 @@ class FolderScan:
             now = self._listed(path, make_readable=make_readable)
         except OSError:
             # To forget it would make what it holds look new when it can be read again.
-            self._folders[path] = replace(known, changed=_UNSETTLED)
+            self._folders[path] = replace(known, changed=UNSETTLED)
             return
         if now is None or (now.device, now.inode) != (known.device, known.inode):
             self._drop(path)
@@ -118,7 +120,7 @@ class FolderScan:
                 self._add(path, make_readable=make_readable)
             return
         if now.is_closed:
-            now = replace(known, changed=_UNSETTLED) if make_readable else _closed_again(known, now)
+            now = replace(known, changed=UNSETTLED) if make_readable else _closed_again(known, now)
         self._replace(path, now, make_readable=make_readable)
 
     def _replace(self, path: str, now: _Folder, *, make_readable: bool) -> None:
@@ -139,7 +141,7 @@ class FolderScan:
             try:
                 folder = self._listed(here, make_readable=make_readable)
             except OSError:
-                folder = _Folder(0, 0, _UNSETTLED)
+                folder = _Folder(0, 0, UNSETTLED)
             if folder is not None:
                 self._folders[here] = folder
                 todo += folder.folders
@@ -158,7 +160,7 @@ class FolderScan:
             OSError: nobody can tell.
         """
         if len(os.fsencode(path)) > LONGEST_PATH:
-            return _Folder(0, 0, _UNSETTLED, found=((path, "too deep"),))
+            return _Folder(0, 0, UNSETTLED, found=((path, "too deep"),))
         try:
             return self._read(path)
         except PermissionError:
@@ -181,7 +183,7 @@ class FolderScan:
         )
         try:
             status = os.fstat(descriptor)
-            settled = time.time_ns() - status.st_ctime_ns > SETTLED_NS
+            changed = settled_change(status)
             folders: list[str] = []
             found: list[tuple[str, Kind]] = []
             with os.scandir(descriptor) as entries:
@@ -195,7 +197,7 @@ class FolderScan:
         return _Folder(
             status.st_dev,
             status.st_ino,
-            status.st_ctime_ns if settled else _UNSETTLED,
+            changed,
             folders=tuple(folders),
             found=tuple(found),
         )
@@ -230,6 +232,14 @@ def _closed_again(known: _Folder, now: _Folder) -> _Folder:
     """A folder that was known and cannot be read any more."""
     found = (*(entry for entry in known.found if entry not in now.found), *now.found)
     return replace(now, folders=known.folders, found=found)
+
+
+def settled_change(status: os.stat_result) -> int:
+    """The status change time of a folder that is about to be listed, in nanoseconds since the epoch.
+
+    `UNSETTLED` where the folder may still change without a new time.
+    """
+    return status.st_ctime_ns if time.time_ns() - status.st_ctime_ns > _SETTLED_NS else UNSETTLED
 
 
 def below(folder: str, name: str) -> str:
