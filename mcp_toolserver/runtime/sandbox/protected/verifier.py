@@ -145,10 +145,11 @@ class Verifier:
         fresh = sorted((place for place in places if place.key not in self._accepted), key=_by_parts)
         for place in _outermost(fresh):
             self._judge(place, [watched for watched in active if place.root in watched.roots])
+        present = self.places() if now else ()
         for watched, before in now.items():
             watched.before = before
             if watched.mounted and not watched.uncovered:
-                watched.uncovered = self._uncovered(watched)
+                watched.uncovered = self._uncovered(watched, present)
         ended = time.monotonic()
         self.due = ended + max(SECONDS, 2 * (ended - began))
 
@@ -201,8 +202,8 @@ class Verifier:
                 watched.noted.add(place.key)
                 watched.notes.append(note)
 
-    def _uncovered(self, watched: Watched) -> str:
-        for place in self.places():
+    def _uncovered(self, watched: Watched, places: Iterable[ProtectedPath]) -> str:
+        for place in places:
             if place.root not in watched.roots or place.key not in self._accepted:
                 continue
             if (place.role == "repository" and self._sandbox.git_writable) or is_aside(_name(place)):
