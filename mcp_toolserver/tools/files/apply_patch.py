@@ -27,7 +27,7 @@ from mcp_toolserver.tool import (
     Written,
 )
 
-_DIFF_BYTES = 60_000
+_DIFF_BYTES = 50_000
 """Of all diffs together that are shown because a hunk did not fit exactly."""
 
 
