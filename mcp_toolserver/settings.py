@@ -8,7 +8,6 @@ import argparse
 import ipaddress
 import os
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -646,6 +645,9 @@ def _from_variables(variables: Mapping[str, str]) -> dict[str, Value]:
 def _from_config(path: str | None) -> dict[str, Value]:
     if path is None:
         return {}
+    # Servers without a config file skip this import.
+    import tomllib
+
     try:
         content: dict[str, Raw] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
