@@ -76,7 +76,6 @@ def _shown(args: ReadFile, file: BinaryIO, size: int) -> "Output | _Document":
 
 
 def _document(args: ReadFile, found: _Document) -> Output:
-    # A server that is never asked for a document is spared these imports.
     from mcp_toolserver.text.documents.blocks import Shown, Wanted
     from mcp_toolserver.text.documents.documents import shown as taken_apart
 
