@@ -62,7 +62,7 @@ class Containers:
         if scope is None:
             return _CallContainers(self, ContainerContext(folders=folders, roots=roots))
         target = ContainerContext(
-            folders=folders, owner=scope.owner, wait_until_done=scope.wait_until_done, roots=roots
+            folders=folders, owner=scope.owner, seconds_to_answer=scope.seconds_to_answer, roots=roots
         )
         return _CallContainers(self, target)
 

@@ -1,5 +1,5 @@
-"""Detects in the output of a command what probably went wrong: a refused write, no network, a missing program,
-a killed process. A hint for the reader, never a decision.
+"""Detects in the output of a command what probably went wrong, such as a refused write or a missing program.
+A hint for the reader, never a decision.
 """
 
 import re
