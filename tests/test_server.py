@@ -562,6 +562,19 @@ async def test_a_clients_roots_narrow_the_servers(setup: Setup) -> None:
         assert "c.py" not in text(await client.call_tool("glob_search", {"pattern": "*.py"}))
 
 
+async def test_a_client_that_declares_roots_and_names_none_has_none_until_it_does(setup: Setup) -> None:
+    answers = [mcp.ListRootsResult(roots=[]), await works_in(setup.root / "src")(None)]
+
+    async def roots(_: Any) -> mcp.ListRootsResult:
+        return answers.pop(0)
+
+    async with connected(setup, list_roots_callback=roots) as client:
+        refused = await client.call_tool("read_file", {"path": "src/a.py"})
+        assert refused.is_error
+        assert "the client declares roots" in text(refused)
+        assert "hello" in text(await client.call_tool("read_file", {"path": "a.py"}))
+
+
 async def test_a_folder_of_the_client_that_comes_into_being_is_worked_in(setup: Setup) -> None:
     folders = works_in(setup.root / "src", setup.root / "made")
     async with connected(setup, list_roots_callback=folders) as client:
