@@ -44,7 +44,7 @@ _MARKS = (
 
 
 def redacted(value: JsonValue) -> JsonValue:
-    """`value` with what looks like a secret blanked, and long texts cut."""
+    """Blank what looks like a secret in `value`, and cut long texts."""
     match value:
         case str():
             text = _without_secrets(value)

@@ -199,23 +199,23 @@ _BY_ENDING = {ending: language for language in LANGUAGES for ending in language.
 
 
 def code_language(path: str) -> Language | None:
-    """The language of a file whose server is known."""
+    """Return the language of a file; None if no language server is known for it."""
     return _BY_ENDING.get(ending(path))
 
 
 def searched_language(path: str) -> Language:
-    """The same, or for any other file one that can only be searched."""
+    """Return the language of a file; for a file without a known server, one that can only be searched."""
     known = code_language(path)
     return known or Language(name=f".{ending(path)} files", ids={ending(path): "plaintext"})
 
 
 def ending(path: str) -> str:
-    """The end of a file's name behind the last dot, in lower case; empty for none."""
+    """Return the file name extension without its dot, in lower case; empty if there is none."""
     return path.rpartition("/")[2].rpartition(".")[2].lower() if "." in path.rpartition("/")[2] else ""
 
 
 def definition_pattern(language: Language, name: str) -> str:
-    """Finds lines that define what the pattern `name` matches."""
+    """Return a regex that finds lines that define what the pattern `name` matches."""
     return "|".join(f"(?:{pattern.replace(SYMBOL, name)})" for pattern in language.definitions)
 
 
@@ -231,7 +231,7 @@ class Outlined:
 
 
 def outline(lines: list[str], language: Language) -> list[Outlined]:
-    """The definitions in a file, found by regexes."""
+    """Find the definitions in a file with regexes."""
     patterns = [
         re.compile(given.replace(SYMBOL, r"(?P<name>[A-Za-z_$][\w$]*)")) for given in language.definitions
     ]

@@ -19,7 +19,7 @@ _MAC_WINDOW = f'{KEPT}r=$(osascript -e \'{_FRONT}\' | tr -d \' \') && "$0" -x -t
 
 
 def name(program: str) -> str:
-    """The base name of a program."""
+    """Return the base name of a program."""
     return program.rpartition("/")[2]
 
 
@@ -42,7 +42,7 @@ def notice(program: str, title: str, message: str) -> Argv:
 
 
 def applescript(*lines: str) -> Argv:
-    """A script that takes its values from the words that follow."""
+    """Build the arguments of an AppleScript that takes its values from the arguments after it."""
     return tuple(word for line in ("on run argv", *lines, "end run") for word in ("-e", line))
 
 
@@ -88,7 +88,7 @@ _READERS = {"pbcopy": "pbpaste", "wl-copy": "wl-paste"}
 
 
 def reader(program: str) -> str:
-    """The program that reads what `program` copied: a companion program, or itself."""
+    """Return the program that reads what `program` copied: a companion program, or itself."""
     return program.removesuffix(name(program)) + _READERS.get(name(program), name(program))
 
 

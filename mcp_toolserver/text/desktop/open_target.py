@@ -31,7 +31,7 @@ class OpenTarget:
         return (self.path,) if self.path else ()
 
     def respelt(self, canonical: Callable[[str], CanonicalPath]) -> "OpenTarget":
-        """The same with the canonical path. Raises: ToolError: it cannot be used."""
+        """Return this target with its canonical path. Raises: ToolError: the path cannot be used."""
         return replace(self, path=canonical(self.path)) if self.path else self
 
 

@@ -54,7 +54,7 @@ class Kind:
 
 
 def blocks(kind: Kind, total: int, wanted: Wanted, make: Callable[[int], Block | None]) -> Shown:
-    """The wanted parts, with a last line that says which they are and how to go on.
+    """Return the wanted parts, with a last line that says which they are and how to go on.
 
     `make` gets the place of a part, from 0, and gives None where it is time to stop. A first part that is
     too long alone is cut.
@@ -82,12 +82,12 @@ def blocks(kind: Kind, total: int, wanted: Wanted, make: Callable[[int], Block |
 
 
 def numbered(text: str) -> str:
-    """The lines of `text` with their numbers, as read_file shows lines. What is not numbered is ours."""
+    """Return the lines of `text`, numbered as read_file numbers them; lines of the server have no number."""
     return "\n".join(f"{number}\t{line}" for number, line in enumerate(text.split("\n"), 1))
 
 
 def indented(text: str) -> str:
-    """The lines of `text`, each after a tab, so that none looks like one of ours."""
+    """Return the lines of `text`, each after a tab, so that none looks like one of ours."""
     return "\t" + text.replace("\n", "\n\t")
 
 

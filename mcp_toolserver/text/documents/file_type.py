@@ -23,14 +23,14 @@ _ENDING = 6
 
 
 def image_type(head: bytes) -> str | None:
-    """The MIME type of a picture that starts with `head`; None for anything else."""
+    """Return the MIME type of a picture that starts with `head`; None for anything else."""
     if head.startswith(b"RIFF") and head[8:HEAD_BYTES] == b"WEBP":
         return "image/webp"
     return next((mime_type for start, mime_type in _PICTURES.items() if head.startswith(start)), None)
 
 
 def document_kind(path: str, head: bytes) -> DocumentKind | None:
-    """The type of a document, by its first bytes and its name; None for other files."""
+    """Return the type of a document, by its first bytes and its name; None for other files."""
     if head.startswith(_PDF):
         return "PDF"
     ending = path[-_ENDING:].lower()

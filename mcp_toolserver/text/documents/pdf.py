@@ -67,7 +67,7 @@ class _Work:
 
 
 def pages(content: bytes, wanted: Wanted) -> Shown:
-    """The wanted pages of a PDF.
+    """Return the wanted pages of a PDF.
 
     Raises:
         Unavailable: the extra is not installed.

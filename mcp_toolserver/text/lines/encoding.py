@@ -29,7 +29,7 @@ class Encoding:
     bom: bytes
 
     def decode(self, raw: bytes) -> str:
-        """The text without the byte order mark.
+        """Return the text without the byte order mark.
 
         Raises:
             UnicodeDecodeError: `raw` is not what this encoding was detected on.
@@ -37,7 +37,7 @@ class Encoding:
         return raw.removeprefix(self.bom).decode(self.codec)
 
     def encode(self, text: str) -> bytes:
-        """The bytes with the byte order mark.
+        """Return the bytes with the byte order mark.
 
         Raises:
             UnicodeEncodeError: a character that this encoding does not have.
@@ -56,7 +56,7 @@ _LATIN_1 = Encoding(name="latin-1", codec="latin-1", bom=b"")
 
 
 def detect(raw: bytes, *, complete: bool = True) -> Encoding | None:
-    """The encoding of a text file, or None for anything else.
+    """Return the encoding of a text file, or None for anything else.
 
     With `complete` false, `raw` is the start of a file and may end within a character.
     """

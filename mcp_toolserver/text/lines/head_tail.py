@@ -31,7 +31,7 @@ class End:
 
 
 def first_lines(file: BinaryIO, size: int, *, count: int, max_bytes: int) -> End:
-    """The first `count` lines, in at most `max_bytes` of UTF-8.
+    """Return the first `count` lines, in at most `max_bytes` of UTF-8.
 
     Raises:
         InvalidInput: the file is not text.
@@ -48,7 +48,7 @@ def first_lines(file: BinaryIO, size: int, *, count: int, max_bytes: int) -> End
 
 
 def last_lines(file: BinaryIO, size: int, *, count: int, max_bytes: int) -> End:
-    """The last `count` lines, in at most `max_bytes` of UTF-8.
+    """Return the last `count` lines, in at most `max_bytes` of UTF-8.
 
     Raises:
         InvalidInput: the file is not text.
@@ -88,7 +88,7 @@ def _end(encoding: Encoding, lines: Sequence[str], *, whole: bool, cut: bool) ->
 
 
 def notes(end: End, which: str, size: int, more: str) -> list[str]:
-    """Notes about the lines; `more` says how to get others."""
+    """Describe which lines are shown; `more` says how to get others."""
     found_notes: list[str] = []
     about = [end.encoding] * (end.encoding != "utf-8") + ["CRLF line endings"] * end.crlf
     if about:

@@ -85,7 +85,7 @@ class _Folded:
         return self._text.startswith(wanted, start) and self._is_whole(start, wanted)
 
     def places(self, old: Sequence[str], floor: int) -> Iterator[int]:
-        """The lines, from `floor` on, where `old` begins."""
+        """Yield the indexes of the lines, from `floor` on, where `old` begins."""
         wanted = self._wanted(old)
         start = self._text.find(wanted, self._starts[floor])
         while start >= 0:
@@ -98,7 +98,7 @@ class _Folded:
         return "".join(map(self._fold.of, old))
 
     def _is_whole(self, start: int, wanted: str) -> bool:
-        """A last line without a line feed must be the last of the file."""
+        """Check that a match without a final line feed ends with the file."""
         return wanted.endswith("\n") or start + len(wanted) == len(self._text)
 
 
@@ -132,7 +132,7 @@ class Target:
         return self._folded[fold.note]
 
     def _after_anchors(self, hunk: Hunk) -> tuple[int, bool]:
-        """The first line after those that come before the hunk, and whether these say clearly where."""
+        """Return the first line after the anchors of the hunk, and whether each anchor is unambiguous."""
         floor, is_clear = self._floor, True
         for anchor in hunk.anchors:
             places = list(islice(self._anchored(anchor, floor), 2))
@@ -153,7 +153,7 @@ class Target:
         )
 
     def _inserted(self, hunk: Hunk, floor: int) -> Placed:
-        """A hunk that only adds lines: where it says, else after its anchors, else at the end."""
+        """Place a hunk that only adds lines: where it says, else after its anchors, else at the end."""
         start = len(self.lines)
         if hunk.start is not None:
             start = hunk.start + self._drift
@@ -239,7 +239,7 @@ def _near(text: str, old: str, new: str) -> str:
 
 
 def _part_of_lines(text: str, old: str) -> str | None:
-    """What is said of old lines that are in the file, but not as whole ones; None when they are not."""
+    """Explain that the old lines are in the file only as parts of lines; None if they are not."""
     place = text.find(old)
     if place < 0:
         return None
@@ -260,7 +260,7 @@ def _header_notes(hunk: Hunk) -> tuple[str, ...]:
 
 
 def _shorter_and_shorter(hunk: Hunk) -> Iterator[Sequence[Line]]:
-    """The lines of the hunk, then with less and less context."""
+    """Yield the lines of the hunk, first whole, then with less and less context."""
     lead, trail = _leading(hunk.lines), _leading(hunk.lines[::-1])
     seen = 0
     for fuzz in range(_FUZZ + 1):
@@ -273,7 +273,7 @@ def _shorter_and_shorter(hunk: Hunk) -> Iterator[Sequence[Line]]:
 
 
 def _leading(lines: Sequence[Line]) -> int:
-    """Lines of context at the start."""
+    """Count the lines of context at the start."""
     return next((index for index, line in enumerate(lines) if line.sign != " "), len(lines))
 
 

@@ -99,7 +99,7 @@ class Patch:
         return tuple(dict.fromkeys(path for section in self.sections for path in section.paths))
 
     def respelt(self, canonical: Callable[[str], str]) -> "Patch":
-        """The same patch with every path as `canonical` spells it.
+        """Return this patch with every path in canonical spelling.
 
         Raises:
             InvalidInput: a file that is to go away is named by a link, so that either may be meant.
@@ -124,7 +124,7 @@ def _refuse_link(path: str, real: str, canonical: Callable[[str], str]) -> None:
 
 
 def lines_of(text: str) -> list[str]:
-    """Lines with their line feeds; a carriage return belongs to its line."""
+    """Split into lines with their line feeds; a carriage return belongs to its line."""
     *whole, last = text.split("\n")
     return [f"{line}\n" for line in whole] + ([last] if last else [])
 
@@ -151,22 +151,22 @@ class Source:
         return self._place + 1
 
     def peek(self, offset: int = 0) -> str | None:
-        """A line to come, without a carriage return at its end; None after the last one."""
+        """Return the line `offset` lines ahead, without a final carriage return; None after the last line."""
         raw = self.raw(offset)
         return None if raw is None else raw.removesuffix("\r")
 
     def raw(self, offset: int = 0) -> str | None:
-        """A line to come as it is."""
+        """Return the line `offset` lines ahead unchanged; None after the last line."""
         place = self._place + offset
         return self._lines[place] if place < len(self._lines) else None
 
     def skip(self, count: int = 1) -> None:
-        """Go on."""
+        """Skip `count` lines."""
         self._place += count
 
 
 def body_line(raw: str) -> Line | None:
-    """A line of a hunk; an empty one is context whose space an editor took away. None for other lines."""
+    """Parse a line of a hunk; None for other lines. An empty one is context whose space an editor removed."""
     if not raw.strip("\r"):
         return Line(" ", f"{raw}\n")
     sign = raw[0]

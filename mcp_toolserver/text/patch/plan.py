@@ -72,7 +72,7 @@ class _Files:
 
 
 def plan(patch: Patch, contents: Contents) -> Plan:
-    """Carry out all sections on `contents`, which has every file that they name.
+    """Apply all sections to `contents`, which has every file that they name.
 
     Raises:
         ToolError: some cannot be carried out; the text says why, each with its file.

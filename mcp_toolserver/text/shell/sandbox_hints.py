@@ -28,7 +28,7 @@ class Confined:
 
 
 def explain(output: str, confined: Confined) -> tuple[str, ...]:
-    """Sentences on what the server kept a command from that failed, as far as its output tells."""
+    """Explain, from the output of a failed command, what the sandbox refused; empty if it does not tell."""
     notes: list[str] = []
     if _UNWRITABLE.search(output):
         notes.append(_why_unwritable(output, confined))
