@@ -40,7 +40,7 @@ _MARKS = (
     rf"((?i:(?:{_NAMES})[\"']?[ \t]{{0,8}}[:=][ \t]{{0,8}}(?:bearer |basic )?[\"']?))[^\s\"'&;,]+",
     rf"((?i:--?(?:[a-z0-9]{{1,20}}-){{0,3}}(?:{_NAMES})[ \t]{{1,8}}[\"']?))[^\s\"'&;,]+",
 )
-"""What stands before a secret, as the group, and the secret."""
+"""A secret after a mark, which is the group."""
 
 
 def redacted(value: JsonValue) -> JsonValue:

@@ -7,7 +7,7 @@ from mcp_toolserver.capabilities.stored import Todo, TodoList, TodoPriority
 from mcp_toolserver.errors import InvalidInput, NotFound
 
 MOST = 200
-"""Things on one list."""
+"""Maximum items of a list."""
 
 _ENOUGH_TO_VERIFY = 3
 _MARKS = {"pending": " ", "in_progress": "~", "completed": "x"}

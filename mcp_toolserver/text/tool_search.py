@@ -10,7 +10,7 @@ from mcp_toolserver.capabilities.catalogue import ToolCard
 from mcp_toolserver.text.bm25 import Weights, scores, weights, words
 
 PROXY = "CallTool"
-"""Calls what a client does not list."""
+"""The tool that calls tools which are not in the client's list."""
 
 _SELECT = re.compile(r"\s*select\s*:", re.IGNORECASE)
 _SEPARATOR = re.compile(r"[\s,]+")
@@ -24,7 +24,7 @@ class Found:
     total: int = 0
     """Number of matches, including omitted ones."""
     unknown: tuple[str, ...] = ()
-    """Names that were asked for and are none."""
+    """Requested names of tools that do not exist."""
 
 
 def find(query: str, cards: Sequence[ToolCard], most: int, selected: int) -> Found:

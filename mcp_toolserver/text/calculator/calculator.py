@@ -54,7 +54,7 @@ class _Token:
     kind: str
     text: str
     place: int
-    """Counted from one."""
+    """Position in the expression, from 1."""
 
 
 _END = ""

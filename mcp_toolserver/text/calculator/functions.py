@@ -8,7 +8,7 @@ from fractions import Fraction
 Number = int | Fraction | float
 
 MAX_BITS = 10_000
-"""For an integer, or the numerator or denominator of a fraction."""
+"""Maximum bits of an integer, or of the numerator or denominator of a fraction."""
 
 MAX_FACTORIAL = 1_000
 _MAX_PLACES = 1_000

@@ -22,17 +22,17 @@ _NO_NAMES = frozenset(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Language:
-    """A language, and what serves it."""
+    """A language, with its servers and the files that belong to it."""
 
     name: str
     ids: Mapping[str, str]
-    """By the end of a file's name, what the Language Server Protocol calls its language."""
+    """File name extension → language id of the Language Server Protocol."""
     servers: tuple[tuple[str, ...], ...] = ()
-    """Programs with their arguments, the best first."""
+    """Commands that start a server: program and arguments, best first."""
     markers: tuple[str, ...] = ()
-    """Files that lie where a project begins."""
+    """Names of files in the top folder of a project."""
     definitions: tuple[str, ...] = field(default=_GENERIC)
-    """Patterns with the name in them once each."""
+    """Patterns of definitions; each contains `SYMBOL` once."""
 
     @property
     def glob(self) -> str:
@@ -225,9 +225,9 @@ class Outlined:
 
     name: str
     line: int
-    """From 0."""
+    """Line number, from 0."""
     index: int
-    """Of the name in it, from 0."""
+    """Index of the name in the line, from 0."""
 
 
 def outline(lines: list[str], language: Language) -> list[Outlined]:
@@ -244,4 +244,4 @@ def outline(lines: list[str], language: Language) -> list[Outlined]:
 
 
 _LINE = 1_000
-"""Characters of a line that are looked at: what follows defines nothing that anybody would look for."""
+"""Characters of a line that are searched for a definition."""

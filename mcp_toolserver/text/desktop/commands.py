@@ -13,7 +13,7 @@ _FRONT = (
     "get {position, size} of front window"
 )
 KEPT = "f=$(mktemp) || exit 1; trap 'rm -f \"$f\"' EXIT; "
-"""The beginning of a script that needs a file of its own."""
+"""Start of a script that needs a temporary file."""
 _MAC_SCREEN = f'{KEPT}"$0" -x -t png "$f" && cat "$f"'
 _MAC_WINDOW = f'{KEPT}r=$(osascript -e \'{_FRONT}\' | tr -d \' \') && "$0" -x -t png -R "$r" "$f" && cat "$f"'
 
@@ -65,7 +65,7 @@ _COPY: Mapping[str, Argv] = {
     "wl-copy": ("--foreground", "--type", "text/plain;charset=utf-8"),
     "xclip": ("-quiet", "-selection", "clipboard", "-in"),
 }
-"""Each stays as long as it holds the text, but for the one of macOS."""
+"""Each program runs as long as it owns the clipboard, except that of macOS."""
 
 _PASTE: Mapping[str, Argv] = {
     "pbpaste": (),

@@ -5,7 +5,7 @@ import re
 from mcp_toolserver.text.desktop.commands import Argv, name
 
 MOST_NAMED = 1_000
-"""Files that an index is asked for: some of them may be left out."""
+"""Maximum files requested from an index; some may be hidden from the caller."""
 
 _GLOB = re.compile(r"[*?\[\]\\]")
 _LOCAL = re.compile(r"file://(/[^\s\x1b]*)")

@@ -65,12 +65,12 @@ class Area:
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """One that there is."""
+    """A window on the screen."""
 
     id: str
     title: str
     area: Area | None = None
-    """Where; None where that does not matter."""
+    """Its position; None where the program captures a window by its id."""
 
 
 def managed(xprop: str) -> Argv:

@@ -16,7 +16,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Block:
-    """One part, ready to show."""
+    """A rendered part of a document."""
 
     text: str
     pictures: Sequence[Picture] = ()
@@ -24,7 +24,7 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """Parts of a document, as an answer has them."""
+    """The rendered result: text and pictures."""
 
     text: str
     pictures: tuple[Picture, ...] = ()
@@ -38,9 +38,9 @@ class Wanted:
 
     skip: int
     take: int | None
-    """None is as many as fit."""
+    """Maximum number of blocks; None for as many as fit."""
     room: int
-    """UTF-8 bytes of text."""
+    """Maximum UTF-8 bytes of text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Kind:
     document: str
     part: str
     first: int
-    """The number that people give the first of them."""
+    """The number of the first block: 0 or 1."""
 
 
 def blocks(kind: Kind, total: int, wanted: Wanted, make: Callable[[int], Block | None]) -> Shown:

@@ -16,14 +16,14 @@ _STYLE, _NUMBERED, _VALUE = (f"{_WORD}{name}" for name in ("pStyle", "numPr", "v
 _TEXT = f"{_WORD}t"
 _SIGNS = {f"{_WORD}tab": "\t", f"{_WORD}br": "\n", f"{_WORD}cr": "\n", f"{_WORD}noBreakHyphen": "-"}
 _SECOND_COPY = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
-"""Of what its neighbour has in a newer form."""
+"""The old form of a drawing, beside the same drawing in the new form."""
 _PROPERTIES = f"{_WORD}pPr"
 _HEADING = "Heading"
 _LEVELS = 9
 
 
 class _Element(Protocol):
-    """An element of XML, as lxml has it."""
+    """The part of lxml's element interface that is used."""
 
     @property
     def tag(self) -> object: ...

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 HEAD_BYTES = 12
-"""Bytes that tell."""
+"""Number of first bytes that determine the type."""
 
 DocumentKind = Literal["notebook", "PDF", "docx", "xlsx"]
 
@@ -19,7 +19,7 @@ _ZIP = b"PK\x03\x04"
 _PACKAGES: Mapping[str, DocumentKind] = {".docx": "docx", ".docm": "docx", ".xlsx": "xlsx", ".xlsm": "xlsx"}
 _NOTEBOOK = ".ipynb"
 _ENDING = 6
-"""Characters that a name may end with to mean one of these."""
+"""Maximum length of a file name extension."""
 
 
 def image_type(head: bytes) -> str | None:

@@ -18,14 +18,14 @@ Size = tuple[int, int]
 
 _FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 _BARE = frozenset({0x01, *range(0xD0, 0xD9)})
-"""Marks of JPEG that no length follows."""
+"""JPEG markers without a length."""
 
 
 MOST_BYTES = 5 * 1024 * 1024
-"""Of a picture that is shown."""
+"""Maximum bytes of a picture that is shown."""
 
 MOST_PIXELS = 8_000
-"""Width or height that services refuse, and with it the whole conversation that the picture is in."""
+"""Maximum width or height: model services refuse a whole conversation with a larger picture."""
 
 
 def viewable(data: bytes) -> str | None:

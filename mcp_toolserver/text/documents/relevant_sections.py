@@ -10,7 +10,7 @@ _HEADING = re.compile(r"^#{1,6} ", re.MULTILINE)
 _BREAK = re.compile(r"\n\s*\n")
 _WORD = re.compile(r"\w+")
 _LONGEST = 3_000
-"""Characters of a part; longer sections are taken apart between paragraphs."""
+"""Maximum characters of a part; longer sections are split between paragraphs."""
 
 _COMMON = frozenset(
     re.findall(
@@ -26,7 +26,7 @@ _K1, _B = 1.2, 0.75
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Some characters of a text, by position."""
+    """A range of characters in a text."""
 
     start: int
     end: int

@@ -10,10 +10,10 @@ from mcp_toolserver.text.documents.optional_parser import extra, parser_errors
 from mcp_toolserver.text.documents.zip_check import check_package
 
 _CELLS = 300_000
-"""Cells and rows of a workbook that are looked at."""
+"""Maximum cells and rows read from a workbook."""
 _CHARACTERS = 8 * 1024 * 1024
 _CELL_CHARACTERS = 32_767
-"""Excel has no longer ones."""
+"""Maximum characters of a cell, as in Excel."""
 
 
 class _Sheet(Protocol):

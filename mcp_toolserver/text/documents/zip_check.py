@@ -8,7 +8,7 @@ from mcp_toolserver.errors import InvalidInput
 _PARTS = 5_000
 _PART_BYTES = 32 * 1024 * 1024
 _TOTAL_BYTES = 200 * 1024 * 1024
-"""Unpacked. Parsers need several times as much memory."""
+"""Maximum unpacked bytes. Parsers need several times as much memory."""
 
 _ENTRY = b"PK\x01\x02"
 """Signature of an entry in the central directory."""

@@ -47,9 +47,9 @@ class Edited:
     lines: tuple[int, ...]
     """The first lines of `content` on which a replacement begins; none where there are very many."""
     more: bool
-    """There are replacements on which `lines` is silent."""
+    """Whether `lines` omits some replacements."""
     flexible: bool
-    """Some match differs from its `old_string` in line endings."""
+    """Whether a match differs from its `old_string` in line endings."""
 
     @property
     def named_lines(self) -> str:

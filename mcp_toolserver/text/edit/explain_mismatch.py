@@ -48,7 +48,7 @@ class _Fold:
 
 
 Names = tuple[str, str]
-"""What the reader calls the old and the new text; the latter begins a sentence."""
+"""Names of the old and the new text in messages; the second one starts a sentence."""
 
 _OF_AN_EDIT: Names = ("old_string", "new_string")
 

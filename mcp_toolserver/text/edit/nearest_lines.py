@@ -28,7 +28,7 @@ _MAX_SHOWN = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Fragment:
-    """Lines of a file that lie where the lines of a wanted text would."""
+    """The lines of a file at the position of a wanted text."""
 
     first: int
     """Lines of the file before them; negative when the wanted text would begin before the file."""

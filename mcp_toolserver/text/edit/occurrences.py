@@ -13,7 +13,7 @@ class Occurrences:
 
     content: str
     text: str
-    """What is searched: `content`, or `content` with every "\\r\\n" as "\\n"."""
+    """The searched text: `content`, or `content` with every "\\r\\n" as "\\n"."""
     wanted: str
     by_bytes: bool
     """Matches are exactly what was asked for, line endings included."""

@@ -10,10 +10,10 @@ _CONTROLS = bytes(set(range(32)) - _TEXT_CONTROLS)
 _ASCII_TEXT = bytes({*_TEXT_CONTROLS, *range(32, 127)})
 
 _CONTROLS_PER_100 = 10
-"""More of these among valid UTF-8 is not something a person wrote."""
+"""Valid UTF-8 with a higher share of these is taken for binary data."""
 
 _CONTROLS_PER_100_IN_BYTES = 2
-"""The same where every byte means some character, so that validity proves nothing."""
+"""The same for encodings in which every byte is a character, so that decoding proves nothing."""
 
 _ASCII_PER_100_IN_LATIN_1 = 70
 

@@ -78,7 +78,7 @@ _SPELLING = {
 """Invisible characters with what must be true where one ends if it is to be kept."""
 
 _FEW = 32
-"""So many different characters are replaced one after the other, each at the speed of a search in memory."""
+"""Up to this many different characters are replaced one after the other with `str.replace`."""
 
 _SAMPLE = 4_096
 _MOSTLY_ASCII = 1.5

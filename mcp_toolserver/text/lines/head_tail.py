@@ -9,7 +9,7 @@ from mcp_toolserver.text.lines.encoding import Encoding, detect
 from mcp_toolserver.text.lines.truncate import head_bytes, tail_bytes
 
 _WINDOW = 256 * 1024
-"""Bytes of the file that are looked at."""
+"""Maximum bytes of the file that are read."""
 
 _SAMPLE = 64 * 1024
 """Bytes at its start that tell its encoding."""
@@ -22,12 +22,12 @@ class End:
     lines: tuple[str, ...]
     """Without their line endings."""
     whole: bool
-    """They are all that the file has."""
+    """Whether they are the whole file."""
     cut: bool
     """There are fewer than were asked for, or a part of one: more did not fit."""
     encoding: str
     crlf: bool
-    """Some of them end in carriage return and line feed."""
+    """Whether some of them end in carriage return and line feed."""
 
 
 def first_lines(file: BinaryIO, size: int, *, count: int, max_bytes: int) -> End:

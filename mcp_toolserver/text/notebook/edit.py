@@ -16,7 +16,7 @@ CellType = Literal["code", "markdown", "raw"]
 Mode = Literal["replace", "insert", "delete"]
 
 _CELL_LEVEL = 2
-"""How deep in the file a cell stands."""
+"""Nesting level of a cell in the file."""
 
 _ONLY_IN_CODE: Mapping[str, str] = {"execution_count": "null", "outputs": "[]"}
 _NOT_IN_CODE = frozenset({"attachments"})
@@ -62,7 +62,7 @@ class EditedNotebook:
 
 @dataclass(frozen=True, kw_only=True)
 class _Change:
-    """The same before the text is put together."""
+    """The edit before the text is written."""
 
     splices: Sequence[Splice]
     number: int

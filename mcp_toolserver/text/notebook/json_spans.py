@@ -22,11 +22,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Member:
-    """A name in an object, with what it stands for."""
+    """A member of an object: its name and its value."""
 
     key: str
     start: int
-    """Of the key."""
+    """Position of the key."""
     part: Part
 
 

@@ -42,7 +42,7 @@ class Notebook:
 
     text: str
     start: int
-    """Of its outermost object."""
+    """Position of the outermost object."""
     minor: int
     array: Part
     """The list of cells; its value is empty here."""

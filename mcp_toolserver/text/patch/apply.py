@@ -16,7 +16,7 @@ class Applied:
     notes: tuple[str, ...]
     """A sentence for each hunk that was not found exactly where and as it says."""
     loose: bool
-    """Some hunk may have come to a place that was not meant."""
+    """Whether a hunk may be in the wrong place."""
 
 
 def apply_hunks(content: str, hunks: Sequence[Hunk]) -> Applied:

@@ -36,21 +36,21 @@ class Placed:
     start: int
     """Lines of the file before it."""
     lines: tuple[Line, ...]
-    """Those of the hunk that were looked for and are to be put there."""
+    """The lines of the hunk that were located, and those to insert."""
     exact: bool
-    """The lines are there as they are in the patch."""
+    """Whether the lines of the file equal those of the patch."""
     notes: tuple[str, ...]
     """How it was found, if not by an exact match at its position."""
 
     @property
     def loose(self) -> bool:
-        """Whether it may have come to a place that was not meant."""
+        """Whether the hunk may be in the wrong place."""
         return any(note != _OTHER_ENDINGS for note in self.notes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Fold:
-    """A way in which lines may differ."""
+    """A kind of difference between lines that is ignored."""
 
     of: Callable[[str], str]
     note: str
@@ -68,7 +68,7 @@ _FOLDS = (
 
 
 class _Folded:
-    """The lines of a file made alike, in one text that can be searched at the speed of memory."""
+    """The lines of a file without a kind of difference, joined into one text for fast search."""
 
     def __init__(self, lines: Sequence[str], fold: _Fold) -> None:
         self._fold = fold
@@ -103,7 +103,7 @@ class _Folded:
 
 
 class Target:
-    """The lines of a file, and what of it has been placed."""
+    """The lines of a file, and the position after the last placed hunk."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines = lines

@@ -13,7 +13,7 @@ from mcp_toolserver.errors import InvalidInput
 Sign = Literal[" ", "-", "+"]
 
 UNFINISHED = "\\ "
-"""How the line begins that says that the file has no line feed there; the rest is in the user's language."""
+"""Start of the line `\\ No newline at end of file`; git translates the rest."""
 
 MAX_FILES = 100
 """Files of one patch; all are held open at the same time."""
@@ -44,9 +44,9 @@ class Hunk:
     anchors: tuple[str, ...] = ()
     """Lines of the file that come somewhere before it, in order."""
     at_end: bool = False
-    """Its last line is to be the last of the file."""
+    """Whether its last line must be the last of the file."""
     miscounted: bool = False
-    """Its header names other numbers of lines than follow it."""
+    """Whether its header counts other numbers of lines than follow it."""
 
     @property
     def old(self) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ class Section:
     """Target of a move or copy."""
     hunks: tuple[Hunk, ...] = ()
     executable: bool | None = None
-    """Whether it may be run from now on; None: as before."""
+    """Whether the file becomes executable; None: unchanged."""
     where: int
     """The line of the patch on which it begins."""
 
@@ -83,7 +83,7 @@ class Section:
 
     @property
     def takes_away(self) -> bool:
-        """Whether the file has gone from `path` afterwards."""
+        """Whether it removes the file at `path`."""
         return self.action == "delete" or (self.action == "update" and self.to not in (None, self.path))
 
 

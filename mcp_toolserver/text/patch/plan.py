@@ -48,7 +48,7 @@ class _File:
 
     content: bytes
     like: CanonicalPath | None = None
-    """Whose metadata it has; None for a new one."""
+    """The file whose metadata it gets; None for a new one."""
     executable: bool | None = None
 
 

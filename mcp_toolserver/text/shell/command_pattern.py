@@ -16,7 +16,7 @@ from functools import lru_cache
 from mcp_toolserver.text.search.glob import wildcard
 
 _BETWEEN = "\0"
-"""Between words while they are compared: no word of a command holds it."""
+"""Separator of words in comparisons; no word of a command contains it."""
 
 _ANY_END = ":*"
 
@@ -25,7 +25,7 @@ _RUNS_OTHERS = re.compile(
     r"nohup|nsenter|parallel|runuser|script|setsid|ssh|stdbuf|strace|su|sudo|taskset|time|timeout|unbuffer|"
     r"unshare|watch|xargs|zsh"
 )
-"""Programs and commands of the shell that run what their arguments name."""
+"""Programs and shell commands that run the command in their arguments."""
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 _QUOTES = re.compile(r"\$(?=['\"])|['\"\\]")

@@ -13,7 +13,7 @@ _LINE = re.compile(r"\s*(?P<key>[A-Za-z-]+)\s*:\s*(?P<value>[^#]*?)\s*(?:#.*)?")
 
 @dataclass(frozen=True, kw_only=True)
 class Robots:
-    """The rules of a site for one reader."""
+    """The rules of a site for one user agent."""
 
     rules: tuple[tuple[int, bool, Callable[[str], bool]], ...]
     """Of each how specific it is, whether it allows, and what it matches; the first that matches wins."""

@@ -52,7 +52,7 @@ class Url:
 
     @property
     def path(self) -> str:
-        """Without the query."""
+        """The target without its query."""
         return self.target.partition("?")[0]
 
 
