@@ -18,7 +18,6 @@ from mcp_toolserver.capabilities.call_scope import SavedOutput
 from mcp_toolserver.capabilities.catalogue import ToolCard
 from mcp_toolserver.capabilities.code import CodeOperation, CodeQuery
 from mcp_toolserver.capabilities.containers import Contained
-from mcp_toolserver.capabilities.custom_tools import CustomToolContext
 from mcp_toolserver.capabilities.desktop import Indexed, WindowPictures
 from mcp_toolserver.capabilities.files import (
     CanonicalPath,
@@ -108,7 +107,6 @@ __all__ = [
     "Conflict",
     "Contained",
     "Contents",
-    "CustomToolContext",
     "Denied",
     "DiffQuery",
     "Evaluation",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.clock import Clock
     from mcp_toolserver.capabilities.code import Languages
     from mcp_toolserver.capabilities.containers import Containers
-    from mcp_toolserver.capabilities.custom_tools import CustomToolContext
+    from mcp_toolserver.capabilities.custom_tools import ToolContext
     from mcp_toolserver.capabilities.desktop import Desktop
     from mcp_toolserver.capabilities.files import CanonicalPath, Files
     from mcp_toolserver.capabilities.git import Git
@@ -155,7 +155,7 @@ class Runtime:
     desktop: ClassVar[Service[Desktop]] = Service(*DESKTOP)
     """It does what those of the capabilities allow that the tool declares."""
     catalogue: ClassVar[Service[Catalogue]] = Service(Capability.CATALOGUE)
-    origin: ClassVar[Service[CustomToolContext]] = Service(Capability.OWN_CODE)
+    origin: ClassVar[Service[ToolContext]] = Service(Capability.OWN_CODE)
 
 
 class Profile(IntEnum):

@@ -33,8 +33,7 @@ from mcp_toolserver.runtime.executables import find_host_executables
 from mcp_toolserver.runtime.host_services import HostServices
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.web.options import WebOptions, providers
-from mcp_toolserver.runtime.web.provider import provided_by
-from mcp_toolserver.runtime.web.web import Transport, Web
+from mcp_toolserver.runtime.web.provider import web_provider
 from mcp_toolserver.settings import Settings
 from tests.hostile_git import GIT
 from tests.web import Internet, Reply, Site, page, site
@@ -264,6 +263,6 @@ def _with_web(dispatcher: Dispatcher, web: Site) -> Dispatcher:
     options = WebOptions(providers=providers(("searxng=http://search.example.org",), {}))
     host = dispatcher.host
     assert isinstance(host, HostServices)
-    made = provided_by(Web(options, Transport(resolve=internet.resolve, network=internet))).provide
+    made = web_provider(options, resolve=internet.resolve, network=internet).provide
     services = {Capability.CLOCK: lambda _: Noon(), Capability.FETCH: made, Capability.SEND: made}
     return replace(dispatcher, host=replace(host, providers={**host.providers, **services}))

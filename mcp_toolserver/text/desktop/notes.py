@@ -121,6 +121,6 @@ def parse_reply(printed: bytes) -> NotesReply:
 
 
 def below_title(title: str, text: str) -> str:
-    """The text of a note without its first line, when that is the title."""
+    """Return the text of a note without its first line, when that is the title."""
     first, _, rest = text.partition("\n")
     return rest if first.strip() == title.strip() else text
