@@ -97,6 +97,8 @@ class Output:
     """The text leaves something out, and says how to get it."""
     saved_output: SavedOutput | None = None
     """Where the whole of it lies, when the tool itself kept it."""
+    sha256: Mapping[CanonicalPath, str] = field(default_factory=dict["CanonicalPath", str])
+    """Of each file that was written, in hexadecimal, by its path; sent as metadata."""
 
     @classmethod
     def of_job(cls, text: str, state: JobState, images: tuple[Image, ...] = ()) -> Output:

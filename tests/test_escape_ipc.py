@@ -279,7 +279,8 @@ def targets() -> Generator[Targets]:
 
 def verdicts(said: str, targets: Targets) -> dict[str, str]:
     """How each attack ended. Only the one who should hear a datagram can tell whether it came."""
-    found = dict(line.split(" ", 1) for line in said.strip().split("\n"))
+    lines = said.strip().split("\n")
+    found = dict(line.split(" ", 1) for line in lines if not line.startswith("["))
     assert set(found) == set(PROBES), said
     return {**found, "udp": "reached" if targets.heard() else "refused"}
 

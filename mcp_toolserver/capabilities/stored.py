@@ -41,7 +41,8 @@ class Todos(Protocol):
     """Lists of things to do, by handle; they outlive the server."""
 
     async def change(self, handle: str, change: Callable[[TodoList], TodoList]) -> TodoChange:
-        """Replace a list by `change` of it, serially with all other changes; no handle makes a new list.
+        """Replace a list by `change` of it, serially with all other changes; without a
+        handle, the list that the caller used last, or a new one.
 
         Raises:
             NotFound: the caller has no such list.

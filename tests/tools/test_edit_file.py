@@ -41,9 +41,10 @@ async def test_a_text_is_replaced_and_the_diff_shown(server: Dispatcher, root: P
     assert result.error is None
     assert (root / "a.py").read_bytes() == b"one\n2\nthree\n"
     assert result.text == (
-        f"Edited a.py: 1 replacement at line 2 (12 bytes, sha256 {digest}).\n"
+        "Edited a.py: 1 replacement at line 2 (12 bytes).\n"
         "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three"
     )
+    assert result.metadata()["sha256"] == {"a.py": digest}
 
 
 async def test_every_occurrence_is_replaced_when_asked_for(server: Dispatcher, root: Path) -> None:
