@@ -16,4 +16,8 @@ def provider(context: ProviderContext) -> Provider:
         search_in(context),
         may_hide=context.may_hide,
     )
-    return Provider(provide=lambda request: servers.for_workspace(request.workspace), aclose=servers.aclose)
+    return Provider(
+        provide=lambda request: servers.for_call(request.workspace, request.scope),
+        forget=servers.forget,
+        aclose=servers.aclose,
+    )
