@@ -8,12 +8,11 @@ import argparse
 import ipaddress
 import os
 import re
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, TypeVar
 
 from mcp_toolserver import __version__
 from mcp_toolserver.capabilities.permissions import Permission
@@ -22,105 +21,22 @@ from mcp_toolserver.text.path_syntax import lies_in
 
 PREFIX = "MCP_TOOLSERVER_"
 
+T = TypeVar("T")
+
 Raw = str | int | float | bool | list[str] | dict[str, list[str]]
 """A value as a flag, a variable or a TOML file gives it."""
 
 Value = str | int | float | bool | Permission | tuple[str, ...] | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Constant for the life of the process."""
-
-    permission_mode: Permission = Permission.READ_ONLY
-    root: tuple[str, ...] = ()
-    transport: str = "stdio"
-    host: str = "127.0.0.1"
-    port: int = 8765
-    allowed_host: tuple[str, ...] = ()
-    """Additional names of this server in the Host header of HTTP requests, each as `name` or `name:port`."""
-    token_file: str | None = None
-    toolsets: tuple[str, ...] = ()
-    tools: tuple[str, ...] = ()
-    exclude_tools: tuple[str, ...] = ()
-    sandbox: str = "auto"
-    network: str = "fetch"
-    git: str = "protected"
-    allow_degraded: bool = False
-    """Let commands that may write run with Landlock alone, without bubblewrap."""
-    allow_unconfined_server: bool = False
-    """Serve where the kernel cannot confine the server's own process."""
-    desktop_private: bool = False
-    """Let tools read the clipboard and look at the screen."""
-    state_dir: str | None = None
-    log_level: str = "warning"
-    log_format: str = "text"
-    raw_output: bool = False
-    """Send control, bidi and invisible characters as they are."""
-    audit_values: bool = False
-    """Write the arguments of calls into the audit log, secrets blanked."""
-    config: str | None = None
-    """The config file that was read."""
-    granted: Permission | None = None
-    """Calls up to this level run without a question; None means the permission mode."""
-    deny: tuple[str, ...] = ()
-    ask: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
-    ask_seconds: float = 45.0
-    foreground_seconds: float = 45.0
-    web_hosts: tuple[str, ...] = ()
-    """Hosts that may be fetched from; empty is every public one."""
-    web_private: tuple[str, ...] = ()
-    """Hosts, addresses and networks that may be fetched from although they are not public."""
-    web_robots: bool = True
-    web_search: tuple[str, ...] = ()
-    """Search engines, each as `name` or `name=address`; a session keeps to one of them."""
-    web_search_keys: tuple[str, ...] = ()
-    """The files with their keys, `name=FILE`."""
-    tool_files: tuple[str, ...] = ()
-    """Python files with custom tools."""
-    tool_packages: tuple[str, ...] = ()
-    """Names under which installed packages offer tools, as entry points."""
-    containers: str = "off"
-    """Where commands run: off is on this machine, and container_shell in containers; containerOnly leaves
-    nothing but that; failover lets it run on this machine where no container can be started."""
-    container_image: str = "ghcr.io/astral-sh/uv:python3.13-alpine3.23"
-    command_environment: tuple[str, ...] = ()
-    command_processes: int = 512
-    command_memory: int = 0
-    """MiB of all processes of one command; 0 is half of the machine's memory."""
-    command_file_size: int = 8 * 1024
-    """MiB of one file."""
-    command_cpu_seconds: int = 0
-    """For all processes of one command; 0 means one hour per processor."""
-    output_size: int = 1024
-    """MiB of all saved outputs of this server together."""
-    output_hours: int = 24
-    """Hours until a saved output is deleted."""
-    disk_reserve: int = 64
-    """MiB that saved outputs leave free on the file system of the state folder."""
-    quarantine_size: int = 1024
-    """MiB of what is in quarantine, at start."""
-    quarantine_days: int = 30
-    """Days until a start deletes something from the quarantine."""
-    max_body: int = 4 * 1024 * 1024
-    max_calls: int = 256
-    max_calls_per_client: int = 128
-    calls_per_minute: int = 0
-    """Per client; 0 means unlimited."""
-    max_sessions: int = 256
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Option:
-    """One setting: its spelling is the same as a flag, a config key and, in capitals, a variable."""
+    """How a setting is given: as a flag, a config key and, in capitals, a variable of the same spelling."""
 
-    name: str
     read: Callable[[Raw], Value]
     help: str
-    flag: bool = True
-    """Also a flag and a variable; the others are for the config file alone."""
     metavar: str | None = None
+    """Of the value of a flag; settings without it are for the config file alone, except switches."""
     repeatable: bool = False
     separator: str = os.pathsep
     """Between the values of a repeatable setting in its variable."""
@@ -128,6 +44,14 @@ class Option:
     """The flag takes no value; a variable and the config file say true or false."""
     expand: Callable[[str, str], str] | None = None
     """For paths: a value and the home folder → the value without `~`."""
+    rule: bool = False
+    """A list of the config file's table `[rules]`."""
+    name: str = ""
+
+    @property
+    def flag(self) -> bool:
+        """Whether it is also a flag and a variable."""
+        return self.switch or self.metavar is not None
 
     @property
     def attribute(self) -> str:
@@ -142,6 +66,11 @@ class Option:
     def split(self, text: str) -> Raw:
         """The values in the text of a variable."""
         return text.split(self.separator) if self.repeatable else text
+
+
+def setting(default: T, option: Option) -> T:
+    """Declare a field of `Settings` with its default value and how it is given."""
+    return field(default=default, metadata={"option": option})
 
 
 def _path(text: str, home: str) -> str:
@@ -249,213 +178,200 @@ def _seconds(raw: Raw) -> float:
 
 _LEVELS = ("debug", "info", "warning", "error")
 
-OPTIONS = (
-    Option(
-        name="permission-mode",
-        read=_permission,
-        metavar="MODE",
-        help="ceiling: read-only (default), workspace-write, danger-full-access",
-    ),
-    Option(
-        name="root",
-        read=_paths,
-        metavar="DIR",
-        repeatable=True,
-        expand=_path,
-        help="folders the tools work in; repeatable",
-    ),
-    Option(
-        name="transport",
-        read=_one_of("stdio", "http", "sse"),
-        metavar="T",
-        help="stdio (default), http or sse",
-    ),
-    Option(name="host", read=_text, metavar="ADDR", help="address to listen on (default 127.0.0.1)"),
-    Option(name="port", read=_whole(0, 65535), metavar="N", help="port to listen on (default 8765; 0 = any)"),
-    Option(
-        name="allowed-host",
-        read=_host_names,
-        metavar="HOST",
-        repeatable=True,
-        separator=",",
-        help="additional name of this server in the HTTP Host header, NAME or NAME:PORT; repeatable",
-    ),
-    Option(
-        name="token-file",
-        read=_text,
-        metavar="FILE",
-        expand=_path,
-        help="file with the bearer token, mode 0600",
-    ),
-    Option(name="toolsets", read=_words, metavar="A,B", help="toolsets, or lean, default (default), all"),
-    Option(name="tools", read=_words, metavar="A,B", help="single tools, in addition to the toolsets"),
-    Option(
-        name="exclude-tools", read=_words, metavar="A,B", help="tools to leave out; overrides all other flags"
-    ),
-    Option(
-        name="sandbox",
-        read=_one_of("auto", "required", "off"),
-        metavar="S",
-        help="confinement of commands: auto (default), required, off",
-    ),
-    Option(
-        name="network",
-        read=_one_of("none", "fetch", "commands"),
-        metavar="N",
-        help="who may reach the network: none, fetch (default), commands",
-    ),
-    Option(
-        name="git",
-        read=_one_of("protected", "writable"),
-        metavar="G",
-        help="the .git folder for confined commands: protected (default), writable",
-    ),
-    Option(
-        name="allow-degraded",
-        read=_yes_or_no,
-        switch=True,
-        help="workspace-write: let commands run with Landlock alone, without bubblewrap",
-    ),
-    Option(
-        name="allow-unconfined-server",
-        read=_yes_or_no,
-        switch=True,
-        help="serve where the kernel has no Landlock for the server's own process",
-    ),
-    Option(name="raw-output", read=_yes_or_no, switch=True, help="send invisible characters as they are"),
-    Option(name="audit-values", read=_yes_or_no, switch=True, help="log arguments too, secrets blanked"),
-    Option(
-        name="desktop-private",
-        read=_yes_or_no,
-        switch=True,
-        help="let tools read the clipboard and notes, and look at the screen",
-    ),
-    Option(name="state-dir", read=_text, metavar="DIR", expand=_path, help="private folder of the server"),
-    Option(name="log-level", read=_one_of(*_LEVELS), metavar="L", help=f"on stderr: {', '.join(_LEVELS)}"),
-    Option(
-        name="log-format", read=_one_of("text", "json"), metavar="F", help="on stderr: text (default), json"
-    ),
-    Option(
-        name="granted",
-        read=_permission,
-        flag=False,
-        help="level up to which calls run without asking the user",
-    ),
-    Option(name="ask-seconds", read=_seconds, flag=False, help="how long a question waits for an answer"),
-    Option(
-        name="foreground-seconds",
-        read=_seconds,
-        flag=False,
-        help="after how long a command moves to the background",
-    ),
-    Option(name="web-hosts", read=_texts, flag=False, help="the only hosts that may be fetched from"),
-    Option(
-        name="web-private",
-        read=_texts,
-        flag=False,
-        help="hosts and networks that may be fetched from although they are not public",
-    ),
-    Option(name="web-robots", read=_yes_or_no, flag=False, help="whether to obey robots.txt"),
-    Option(name="web-search", read=_texts, flag=False, help="search engines, name or name=address"),
-    Option(
-        name="web-search-keys",
-        read=_texts,
-        flag=False,
-        expand=_path_of_key,
-        help="files with their keys, name=FILE",
-    ),
-    Option(
-        name="tool-files",
-        read=_texts,
-        flag=False,
-        expand=_path,
-        help="Python files with custom tools",
-    ),
-    Option(name="tool-packages", read=_texts, flag=False, help="installed packages to take tools from"),
-    Option(
-        name="containers",
-        read=_one_of("off", "failover", "containerOnly"),
-        flag=False,
-        help="whether commands run in containers: off (default), failover, containerOnly",
-    ),
-    Option(name="container-image", read=_text, flag=False, help="the image of containers"),
-    Option(
-        name="command-environment",
-        read=_texts,
-        flag=False,
-        help="names of more environment variables that commands may see",
-    ),
-    Option(name="command-processes", read=_whole(1, 100_000), flag=False, help="processes of one command"),
-    Option(
-        name="command-memory",
-        read=_whole(0, 2**24),
-        flag=False,
-        help="MiB that one command may use; 0 is half of the machine's memory",
-    ),
-    Option(name="command-file-size", read=_whole(1, 2**24), flag=False, help="MiB of one file of a command"),
-    Option(
-        name="command-cpu-seconds", read=_whole(0, 10**7), flag=False, help="processor time of one command"
-    ),
-    Option(
-        name="output-size",
-        read=_whole(1, 2**24),
-        flag=False,
-        help="MiB of all saved outputs together (default 1024)",
-    ),
-    Option(
-        name="output-hours",
-        read=_whole(1, 8760),
-        flag=False,
-        help="hours that a saved output is kept (default 24)",
-    ),
-    Option(
-        name="disk-reserve",
-        read=_whole(8, 2**24),
-        flag=False,
-        help="MiB that saved outputs leave free on the disk of the state folder (default 64)",
-    ),
-    Option(
-        name="quarantine-size",
-        read=_whole(1, 2**24),
-        flag=False,
-        help="MiB in quarantine that a start leaves, the newest (default 1024)",
-    ),
-    Option(
-        name="quarantine-days",
-        read=_whole(1, 3650),
-        flag=False,
-        help="days that a start leaves something in quarantine (default 30)",
-    ),
-    Option(name="max-body", read=_whole(1024, 2**30), flag=False, help="bytes of one HTTP request"),
-    Option(
-        name="max-calls",
-        read=_whole(1, 10_000),
-        metavar="N",
-        help="requests in progress at once (default 256)",
-    ),
-    Option(
-        name="max-calls-per-client",
-        read=_whole(1, 10_000),
-        metavar="N",
-        help="those of one client over HTTP (default 128)",
-    ),
-    Option(
-        name="calls-per-minute",
-        read=_whole(0, 1_000_000),
-        metavar="N",
-        help="calls of tools by one client in a minute (default 0 = no bound)",
-    ),
-    Option(name="max-sessions", read=_whole(1, 10_000), flag=False, help="HTTP sessions at the same time"),
-)
 
-RULES = tuple(
-    Option(name=name, read=_texts, flag=False, help=text)
-    for name, text in (
-        ("deny", "calls to reject"),
-        ("ask", "calls that need the user's approval"),
-        ("allow", "calls that need no approval"),
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Constant for the life of the process."""
+
+    permission_mode: Permission = setting(
+        Permission.READ_ONLY,
+        Option(
+            _permission, "ceiling: read-only (default), workspace-write, danger-full-access", metavar="MODE"
+        ),
     )
-)
+    root: tuple[str, ...] = setting(
+        (),
+        Option(_paths, "folders the tools work in; repeatable", metavar="DIR", repeatable=True, expand=_path),
+    )
+    transport: str = setting(
+        "stdio", Option(_one_of("stdio", "http", "sse"), "stdio (default), http or sse", metavar="T")
+    )
+    host: str = setting(
+        "127.0.0.1", Option(_text, "address to listen on (default 127.0.0.1)", metavar="ADDR")
+    )
+    port: int = setting(
+        8765, Option(_whole(0, 65535), "port to listen on (default 8765; 0 = any)", metavar="N")
+    )
+    allowed_host: tuple[str, ...] = setting(
+        (),
+        Option(
+            _host_names,
+            "additional name of this server in the HTTP Host header, NAME or NAME:PORT; repeatable",
+            metavar="HOST",
+            repeatable=True,
+            separator=",",
+        ),
+    )
+    token_file: str | None = setting(
+        None, Option(_text, "file with the bearer token, mode 0600", metavar="FILE", expand=_path)
+    )
+    toolsets: tuple[str, ...] = setting(
+        (), Option(_words, "toolsets, or lean, default (default), all", metavar="A,B")
+    )
+    tools: tuple[str, ...] = setting(
+        (), Option(_words, "single tools, in addition to the toolsets", metavar="A,B")
+    )
+    exclude_tools: tuple[str, ...] = setting(
+        (), Option(_words, "tools to leave out; overrides all other flags", metavar="A,B")
+    )
+    sandbox: str = setting(
+        "auto",
+        Option(
+            _one_of("auto", "required", "off"),
+            "confinement of commands: auto (default), required, off",
+            metavar="S",
+        ),
+    )
+    network: str = setting(
+        "fetch",
+        Option(
+            _one_of("none", "fetch", "commands"),
+            "who may reach the network: none, fetch (default), commands",
+            metavar="N",
+        ),
+    )
+    git: str = setting(
+        "protected",
+        Option(
+            _one_of("protected", "writable"),
+            "the .git folder for confined commands: protected (default), writable",
+            metavar="G",
+        ),
+    )
+    allow_degraded: bool = setting(
+        False,
+        Option(
+            _yes_or_no,
+            "workspace-write: let commands run with Landlock alone, without bubblewrap",
+            switch=True,
+        ),
+    )
+    allow_unconfined_server: bool = setting(
+        False,
+        Option(
+            _yes_or_no, "serve where the kernel has no Landlock for the server's own process", switch=True
+        ),
+    )
+    raw_output: bool = setting(
+        False, Option(_yes_or_no, "send invisible characters as they are", switch=True)
+    )
+    """Send control, bidi and invisible characters as they are."""
+    audit_values: bool = setting(False, Option(_yes_or_no, "log arguments too, secrets blanked", switch=True))
+    """Write the arguments of calls into the audit log, secrets blanked."""
+    desktop_private: bool = setting(
+        False,
+        Option(_yes_or_no, "let tools read the clipboard and notes, and look at the screen", switch=True),
+    )
+    state_dir: str | None = setting(
+        None, Option(_text, "private folder of the server", metavar="DIR", expand=_path)
+    )
+    log_level: str = setting(
+        "warning", Option(_one_of(*_LEVELS), f"on stderr: {', '.join(_LEVELS)}", metavar="L")
+    )
+    log_format: str = setting(
+        "text", Option(_one_of("text", "json"), "on stderr: text (default), json", metavar="F")
+    )
+    granted: Permission | None = setting(
+        None, Option(_permission, "level up to which calls run without asking the user")
+    )
+    """Calls up to this level run without a question; None means the permission mode."""
+    ask_seconds: float = setting(45.0, Option(_seconds, "how long a question waits for an answer"))
+    foreground_seconds: float = setting(
+        45.0, Option(_seconds, "after how long a command moves to the background")
+    )
+    web_hosts: tuple[str, ...] = setting((), Option(_texts, "the only hosts that may be fetched from"))
+    """Hosts that may be fetched from; empty is every public one."""
+    web_private: tuple[str, ...] = setting(
+        (), Option(_texts, "hosts and networks that may be fetched from although they are not public")
+    )
+    web_robots: bool = setting(True, Option(_yes_or_no, "whether to obey robots.txt"))
+    web_search: tuple[str, ...] = setting((), Option(_texts, "search engines, name or name=address"))
+    """Search engines, each as `name` or `name=address`; a session keeps to one of them."""
+    web_search_keys: tuple[str, ...] = setting(
+        (), Option(_texts, "files with their keys, name=FILE", expand=_path_of_key)
+    )
+    tool_files: tuple[str, ...] = setting((), Option(_texts, "Python files with custom tools", expand=_path))
+    tool_packages: tuple[str, ...] = setting((), Option(_texts, "installed packages to take tools from"))
+    containers: str = setting(
+        "off",
+        Option(
+            _one_of("off", "failover", "containerOnly"),
+            "whether commands run in containers: off (default), failover, containerOnly",
+        ),
+    )
+    """Where commands run: off is on this machine, and container_shell in containers; containerOnly leaves
+    nothing but that; failover lets it run on this machine where no container can be started."""
+    container_image: str = setting(
+        "ghcr.io/astral-sh/uv:python3.13-alpine3.23", Option(_text, "the image of containers")
+    )
+    command_environment: tuple[str, ...] = setting(
+        (), Option(_texts, "names of more environment variables that commands may see")
+    )
+    command_processes: int = setting(512, Option(_whole(1, 100_000), "processes of one command"))
+    command_memory: int = setting(
+        0, Option(_whole(0, 2**24), "MiB that one command may use; 0 is half of the machine's memory")
+    )
+    command_file_size: int = setting(8 * 1024, Option(_whole(1, 2**24), "MiB of one file of a command"))
+    command_cpu_seconds: int = setting(0, Option(_whole(0, 10**7), "processor time of one command"))
+    """For all processes of one command; 0 means one hour per processor."""
+    output_size: int = setting(
+        1024, Option(_whole(1, 2**24), "MiB of all saved outputs together (default 1024)")
+    )
+    output_hours: int = setting(24, Option(_whole(1, 8760), "hours that a saved output is kept (default 24)"))
+    disk_reserve: int = setting(
+        64,
+        Option(
+            _whole(8, 2**24), "MiB that saved outputs leave free on the disk of the state folder (default 64)"
+        ),
+    )
+    quarantine_size: int = setting(
+        1024, Option(_whole(1, 2**24), "MiB in quarantine that a start leaves, the newest (default 1024)")
+    )
+    quarantine_days: int = setting(
+        30, Option(_whole(1, 3650), "days that a start leaves something in quarantine (default 30)")
+    )
+    max_body: int = setting(4 * 1024 * 1024, Option(_whole(1024, 2**30), "bytes of one HTTP request"))
+    max_calls: int = setting(
+        256, Option(_whole(1, 10_000), "requests in progress at once (default 256)", metavar="N")
+    )
+    max_calls_per_client: int = setting(
+        128, Option(_whole(1, 10_000), "those of one client over HTTP (default 128)", metavar="N")
+    )
+    calls_per_minute: int = setting(
+        0,
+        Option(
+            _whole(0, 1_000_000),
+            "calls of tools by one client in a minute (default 0 = no bound)",
+            metavar="N",
+        ),
+    )
+    max_sessions: int = setting(256, Option(_whole(1, 10_000), "HTTP sessions at the same time"))
+    deny: tuple[str, ...] = setting((), Option(_texts, "calls to reject", rule=True))
+    ask: tuple[str, ...] = setting((), Option(_texts, "calls that need the user's approval", rule=True))
+    allow: tuple[str, ...] = setting((), Option(_texts, "calls that need no approval", rule=True))
+    config: str | None = None
+    """The config file that was read."""
+
+
+def _options() -> Iterator[Option]:
+    for declared in fields(Settings):
+        option: Option | None = declared.metadata.get("option")
+        if option is not None:
+            yield replace(option, name=declared.name.replace("_", "-"))
+
+
+OPTIONS = tuple(option for option in _options() if not option.rule)
+RULES = tuple(option for option in _options() if option.rule)
 """The lists of the `[rules]` table in the config file."""
 
 Action = Literal["serve", "tools", "call", "doctor", "log", "demo"]
@@ -646,6 +562,9 @@ def _from_variables(variables: Mapping[str, str]) -> dict[str, Value]:
 def _from_config(path: str | None) -> dict[str, Value]:
     if path is None:
         return {}
+    # Servers without a config file skip this import.
+    import tomllib
+
     try:
         content: dict[str, Raw] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,6 +30,7 @@ from mcp_toolserver.runtime.sandbox.broker.messages import Request, Script, is_o
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.stores.saved_outputs import OutputStore
+from mcp_toolserver.text.shell.sandbox_hints import explain
 from mcp_toolserver.tools.shell.bash import TOOL as BASH
 from mcp_toolserver.tools.tasks.task_output import TOOL as TASK_OUTPUT
 from mcp_toolserver.tools.tasks.task_stop import TOOL as TASK_STOP
@@ -298,7 +300,7 @@ async def served(
     """The shell and task tools on the real machine, with `folder/root` as the one root."""
     host, outputs = machine(folder), OutputStore(str(folder / "outputs"))
     with broker(bounds=bounds) as started:
-        commands = Commands(started, host.workspace, outputs, limits)
+        commands = Commands(started, host.workspace, outputs, limits, explain=partial(explain, confined=None))
         within: Provide = lambda request: commands.for_call(request.workspace, request.scope)  # noqa: E731
         services = (Capability.PROCESS, Capability.JOBS)
         permissions = {**host.permissions, **required(*services)}

@@ -48,6 +48,18 @@ async def test_output_is_read_on_from_the_next_offset(server: Dispatcher, tmp_pa
     ).text == "two\n[exit status 3; next offset 8]"
 
 
+async def test_hints_come_whatever_the_exit_status_also_in_the_background(server: Dispatcher) -> None:
+    hint = "[no-such-program is not on the PATH of commands here"
+    script = "no-such-program 2>&1 | cat"
+    foreground = await call(server, "bash", command=script)
+    task = await started(server, f"{script}; echo ended")
+    await finished(server, task)
+    background = await call(server, "TaskOutput", task_id=task)
+    after = await call(server, "TaskOutput", task_id=task, offset=background.text.index("ended"))
+    assert foreground.text.count(hint) == background.text.count(hint) == 1
+    assert hint not in after.text
+
+
 async def test_a_long_output_comes_in_pages(server: Dispatcher) -> None:
     task = await started(server, "for i in {1..20000}; do echo $i; done")
     await finished(server, task)
@@ -74,10 +86,12 @@ async def test_a_gap_in_what_was_kept_is_named(tmp_path: Path) -> None:
 
 
 async def test_binary_output_fits_in_an_answer(server: Dispatcher) -> None:
-    task = await started(server, "head -c 100000 /dev/zero | tr '\\0' '\\377'")
-    await finished(server, task)
-    result = await call(server, "TaskOutput", task_id=task)
-    assert result.text.endswith("next offset 60000; 40000 bytes follow]")
+    for byte in ("\\0", "\\377"):
+        task = await started(server, f"head -c 100000 /dev/zero | tr '\\0' '{byte}'")
+        await finished(server, task)
+        result = await call(server, "TaskOutput", task_id=task)
+        assert result.text.endswith("next offset 4833; 95167 bytes follow]")
+        assert len(result.text) < 30_000
 
 
 async def test_stopping_kills_all_that_was_started(server: Dispatcher) -> None:

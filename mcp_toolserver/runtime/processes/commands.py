@@ -68,7 +68,7 @@ class CommandLimits:
 class Commands:
     """All commands of the server. Implements `Processes` and `Jobs`.
 
-    `explain` returns sentences on why a command failed, from its output.
+    `explain` returns sentences on what failed in a command, from its output and exit status.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Commands:
         sink: Sink,
         limits: CommandLimits | None = None,
         *,
-        explain: Callable[[str], tuple[str, ...]] = lambda _: (),
+        explain: Callable[[str, int | None], tuple[str, ...]] = lambda _, __: (),
     ) -> None:
         self._explain = explain
         self._broker = broker
@@ -118,7 +118,7 @@ class Commands:
         await job.more(offset, wait)
         state = job.page(offset, limit)
         _refuse_unverified(state)
-        return state
+        return self._explained(state)
 
     async def stop(self, handle: str, owner: str = LOCAL) -> JobState:
         """See `Jobs.stop`; `owner` is the owner of the call."""
@@ -175,7 +175,12 @@ class Commands:
         if state.reason == "sandbox_failed":
             raise (_SetupFailed if state.exit_status == _GAVE_UP else SandboxUnavailable)(state.detail)
         _refuse_unverified(state)
-        why = self._explain(state.text + state.tail) if state.exit_status else ()
+        return self._explained(state)
+
+    def _explained(self, state: JobState) -> JobState:
+        """The state with hints on what failed, as far as its text tells."""
+        status = state.exit_status if state.reason == "exited" else None
+        why = self._explain(f"{state.text}\n{state.tail}", status)
         return replace(state, notes=(*state.notes, *why))
 
     def _start(self, context: "CommandContext", command: Command, ended: Callable[[], None]) -> "Job":

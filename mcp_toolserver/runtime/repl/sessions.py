@@ -72,7 +72,7 @@ class _Entry:
 class Interpreters:
     """All sessions of the server.
 
-    `explain` maps the output of failed code to sentences on the cause.
+    `explain` returns sentences on what failed, from the output and the exit status.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Interpreters:
         sink: Sink,
         limits: InterpreterLimits | None = None,
         *,
-        explain: Callable[[str], tuple[str, ...]] = lambda _: (),
+        explain: Callable[[str, int | None], tuple[str, ...]] = lambda _, __: (),
     ) -> None:
         self._broker = broker
         self._sink = sink
@@ -138,7 +138,7 @@ class Interpreters:
 
     def _finish(self, evaluation: Evaluation, entry: _Entry, notes: tuple[str, ...]) -> Evaluation:
         state = evaluation.state
-        why = self._explain(state.text + state.tail) if state.exit_status != 0 else ()
+        why = self._explain(f"{state.text}\n{state.tail}", state.exit_status)
         return replace(
             evaluation,
             state=replace(state, notes=(*state.notes, *notes, *why)),

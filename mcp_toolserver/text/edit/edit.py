@@ -51,6 +51,11 @@ class Edited:
     flexible: bool
     """Some match differs from its `old_string` in line endings."""
 
+    @property
+    def named_lines(self) -> str:
+        """`lines` as words."""
+        return named_lines(self.lines, more=self.more)
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Splice:

@@ -4,13 +4,11 @@ matches are reported.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
 
 from mcp_toolserver.text.patch.model import Patch
-from mcp_toolserver.text.patch.parse import parse
-from mcp_toolserver.text.patch.plan import Outcome, Plan, plan
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -27,11 +25,16 @@ from mcp_toolserver.tool import (
     Written,
 )
 
-_DIFF_BYTES = 60_000
+if TYPE_CHECKING:
+    from mcp_toolserver.text.patch.plan import Outcome, Plan
+
+_DIFF_BYTES = 50_000
 """Of all diffs together that are shown because a hunk did not fit exactly."""
 
 
 def _parsed(value: object) -> object:
+    from mcp_toolserver.text.patch.parse import parse
+
     return parse(value) if isinstance(value, str) else value
 
 
@@ -42,6 +45,8 @@ class ApplyPatch(Args):
 
 
 async def run(args: ApplyPatch, rt: Runtime) -> Output:
+    from mcp_toolserver.text.patch.plan import plan
+
     plans: list[Plan] = []
 
     def change(contents: Contents) -> tuple[FileChange, ...]:
@@ -55,7 +60,7 @@ async def run(args: ApplyPatch, rt: Runtime) -> Output:
     return Output("\n".join((*summary, "".join(_diffs(outcomes)))).rstrip("\n"))
 
 
-def _headline(outcomes: tuple[Outcome, ...], written: Mapping[CanonicalPath, Written]) -> str:
+def _headline(outcomes: "tuple[Outcome, ...]", written: Mapping[CanonicalPath, Written]) -> str:
     count = len({outcome.path for outcome in outcomes if outcome.path in written})
     return (
         f"Patched {count} file{'s' * (count != 1)}."
@@ -64,13 +69,13 @@ def _headline(outcomes: tuple[Outcome, ...], written: Mapping[CanonicalPath, Wri
     )
 
 
-def _lines(outcomes: tuple[Outcome, ...], written: Mapping[CanonicalPath, Written]) -> Iterator[str]:
+def _lines(outcomes: "tuple[Outcome, ...]", written: Mapping[CanonicalPath, Written]) -> Iterator[str]:
     for outcome in outcomes:
         yield f"- {outcome.text}{_about(outcome, written.get(outcome.path))}"
         yield from (f"  - {note}" for note in outcome.notes)
 
 
-def _about(outcome: Outcome, written: Written | None) -> str:
+def _about(outcome: "Outcome", written: Written | None) -> str:
     if outcome.section.action == "delete":
         return ""
     if written is None:
@@ -79,7 +84,7 @@ def _about(outcome: Outcome, written: Written | None) -> str:
     return f" ({len(written.after)} bytes, sha256 {written.sha256}{links})"
 
 
-def _diffs(outcomes: tuple[Outcome, ...]) -> Iterator[str]:
+def _diffs(outcomes: "tuple[Outcome, ...]") -> Iterator[str]:
     """The diffs of files where a hunk did not match exactly, up to a size."""
     room = _DIFF_BYTES
     for outcome in outcomes:

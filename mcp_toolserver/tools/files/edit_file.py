@@ -2,10 +2,8 @@
 numbers. If one replacement fails, the file stays unchanged.
 """
 
-from mcp_toolserver.text.edit.edit import Edit, Edited, apply
-from mcp_toolserver.text.edit.occurrences import named_lines
-from mcp_toolserver.text.edit.unified_diff import unified
-from mcp_toolserver.text.lines.text_content import encoded, encoding_of
+from typing import TYPE_CHECKING
+
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -20,6 +18,9 @@ from mcp_toolserver.tool import (
     Written,
     model_validator,
 )
+
+if TYPE_CHECKING:
+    from mcp_toolserver.text.edit.edit import Edit, Edited
 
 
 class EditItem(Args):
@@ -60,8 +61,10 @@ class EditFile(Args):
             )
         return self
 
-    def all_edits(self) -> tuple[Edit, ...]:
+    def all_edits(self) -> "tuple[Edit, ...]":
         """The edits, in whichever form they were sent."""
+        from mcp_toolserver.text.edit.edit import Edit
+
         sent = self.edits or (self,)
         return tuple(
             Edit(
@@ -74,6 +77,10 @@ class EditFile(Args):
 
 
 async def run(args: EditFile, rt: Runtime) -> Output:
+    from mcp_toolserver.text.edit.edit import apply
+    from mcp_toolserver.text.edit.unified_diff import unified
+    from mcp_toolserver.text.lines.text_content import encoded, encoding_of
+
     done: list[tuple[Edited, str]] = []
 
     def change(raw: bytes) -> bytes:
@@ -90,13 +97,13 @@ async def run(args: EditFile, rt: Runtime) -> Output:
     )
 
 
-def _summary(path: str, edited: Edited, written: Written) -> str:
+def _summary(path: str, edited: "Edited", written: Written) -> str:
     count = f"{edited.count} replacement{'s' * (edited.count != 1)}"
-    where = f" at {named_lines(edited.lines, more=edited.more)}" if edited.lines else ""
+    where = f" at {edited.named_lines}" if edited.lines else ""
     return f"Edited {path}: {count}{where} ({len(written.after)} bytes, sha256 {written.sha256})."
 
 
-def _notes(edited: Edited, written: Written) -> list[str]:
+def _notes(edited: "Edited", written: Written) -> list[str]:
     notes: list[str] = []
     if edited.flexible:
         notes.append("The text was found with other line endings than were sent; the file keeps its own.")

@@ -4,7 +4,6 @@ numbers. Changing the source of a code cell clears its outputs; the rest of the 
 
 from typing import TYPE_CHECKING, Literal
 
-from mcp_toolserver.text.edit.unified_diff import unified
 from mcp_toolserver.text.lines.encoding import Encoding, detect
 from mcp_toolserver.tool import (
     Alias,
@@ -68,7 +67,7 @@ class NotebookEdit(Args):
 async def run(args: NotebookEdit, rt: Runtime) -> Output:
     if not args.path.lower().endswith(".ipynb"):
         raise InvalidInput(f"'{args.path}' is not named as a notebook (.ipynb). Edit it with edit_file.")
-    # A server that is never asked to edit a notebook is spared this import.
+    from mcp_toolserver.text.edit.unified_diff import unified
     from mcp_toolserver.text.notebook.edit import edit
 
     done: list[tuple[EditedNotebook, str]] = []

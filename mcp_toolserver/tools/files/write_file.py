@@ -2,7 +2,6 @@
 file, use edit_file.
 """
 
-from mcp_toolserver.text.edit.unified_diff import unified
 from mcp_toolserver.text.lines.encoding import detect
 from mcp_toolserver.tool import (
     Alias,
@@ -41,6 +40,8 @@ async def run(args: WriteFile, rt: Runtime) -> Output:
 
 
 def _diff(args: WriteFile, written: Written) -> str:
+    from mcp_toolserver.text.edit.unified_diff import unified
+
     encoding = detect(written.before)
     if encoding is None:
         return f"It replaced {len(written.before)} bytes that were not text."

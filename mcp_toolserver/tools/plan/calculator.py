@@ -2,8 +2,6 @@
 log, sin (radians), round, min, gcd. Integers and fractions are exact; other results have 15 digits.
 """
 
-from mcp_toolserver.text.calculator.calculator import calculate
-from mcp_toolserver.text.calculator.format_number import numeral
 from mcp_toolserver.tool import Args, Field, Output, Permission, Runtime, ToolSpec
 
 
@@ -14,6 +12,9 @@ class Calculator(Args):
 
 
 async def run(args: Calculator, rt: Runtime) -> Output:
+    from mcp_toolserver.text.calculator.calculator import calculate
+    from mcp_toolserver.text.calculator.format_number import numeral
+
     return Output(await rt.compute(lambda: numeral(calculate(args.expression))))
 
 

@@ -4,7 +4,6 @@ repository, use the git tools.
 
 from typing import BinaryIO
 
-from mcp_toolserver.text.edit.unified_diff import unified
 from mcp_toolserver.text.lines.encoding import detect
 from mcp_toolserver.tool import (
     Alias,
@@ -46,6 +45,8 @@ def _whole(path: str, file: BinaryIO, size: int) -> bytes:
 
 
 def _text(args: Diff, old: bytes, new: bytes) -> str:
+    from mcp_toolserver.text.edit.unified_diff import unified
+
     encodings = detect(old), detect(new)
     if encodings[0] is None or encodings[1] is None:
         return f"The files differ. Not both are text; they have {len(old)} and {len(new)} bytes."

@@ -1,6 +1,5 @@
 """Find tools that are not in your list and get their schemas; then call them by name."""
 
-from mcp_toolserver.text.tool_search import answer, find, names
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -28,6 +27,8 @@ class ToolSearch(Args):
 
 
 async def run(args: ToolSearch, rt: Runtime) -> Output:
+    from mcp_toolserver.text.tool_search import answer, find, names
+
     cards = rt.catalogue()
     if not args.query.strip():
         return Output(names(cards))

@@ -3,6 +3,8 @@ offset, which the last line names. Set wait_ms to wait for more output or the en
 for about an hour after the end.
 """
 
+from mcp_toolserver.text.lines.escape_invisible import visible
+from mcp_toolserver.text.lines.terminal import as_on_terminal
 from mcp_toolserver.text.shell.command_output import ending, lines
 from mcp_toolserver.tool import (
     Alias,
@@ -10,6 +12,7 @@ from mcp_toolserver.tool import (
     Capability,
     Field,
     JobState,
+    Limits,
     Output,
     Permission,
     Profile,
@@ -17,8 +20,11 @@ from mcp_toolserver.tool import (
     ToolSpec,
 )
 
-_PAGE = 60_000
-"""Bytes read at once. What is no UTF-8 becomes three times as long, and must fit in the answer."""
+_PAGE = 29_000
+"""Bytes read at once; the rest of the answer is for notes."""
+
+_WIDEST = 6
+"""Bytes of the escape of a control character, the longest that a byte of output is shown with."""
 
 
 class TaskOutput(Args):
@@ -34,9 +40,11 @@ class TaskOutput(Args):
 
 async def run(args: TaskOutput, rt: Runtime) -> Output:
     state = await rt.jobs.output(args.task_id, offset=args.offset, limit=_PAGE, wait=args.wait_ms / 1000)
+    if len(visible(state.text).encode()) > _PAGE:
+        state = await rt.jobs.output(args.task_id, offset=args.offset, limit=_PAGE // _WIDEST, wait=0)
     more = state.next_offset < state.total
     notes = "".join(f"[{note}]\n" for note in state.notes)
-    text = f"{_gap(args.offset, state)}{lines(state.text)}{notes}[{_status(state, more)}]"
+    text = f"{_gap(args.offset, state)}{lines(as_on_terminal(state.text))}{notes}[{_status(state, more)}]"
     return Output(text, truncated=more)
 
 
@@ -60,6 +68,7 @@ TOOL = ToolSpec(
     kind="other",
     subjects=lambda args: (args.task_id,),
     idempotent=True,
+    limits=Limits(output_bytes=30_000),
     aliases=(
         Alias("TaskOutput", {"id": "task_id", "handle": "task_id"}),
         Alias("BashOutput", {"bash_id": "task_id"}),

@@ -3,12 +3,10 @@ only the sections that share its words. Does not run scripts; obeys robots.txt. 
 instructions.
 """
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator
 
-from mcp_toolserver.text.documents.relevant_sections import joined_parts, relevant
-from mcp_toolserver.text.documents.to_text import Readable, readable
 from mcp_toolserver.text.lines.truncate import head_bytes
 from mcp_toolserver.text.web.headers import readable_with
 from mcp_toolserver.text.web.untrusted import framed
@@ -32,9 +30,12 @@ from mcp_toolserver.tool import (
     WebUrl,
 )
 
+if TYPE_CHECKING:
+    from mcp_toolserver.text.documents.to_text import Readable
+
 _BYTES = 8 * 1024 * 1024
 _SECONDS = 30.0
-_PAGE_BYTES = 198_000
+_PAGE_BYTES = 58_000
 """Below the limit of the answer, which also holds what is said about the page."""
 _NARROWED = 20_000
 """Characters of the parts that a prompt picks."""
@@ -67,6 +68,8 @@ def _refuse_failure(answer: WebAnswer) -> None:
 
 
 def _shown(args: WebFetch, answer: WebAnswer) -> Output:
+    from mcp_toolserver.text.documents.to_text import readable
+
     found = readable(answer.body, answer.headers.get("content-type", ""), parse_url(answer.url))
     lines = [f"Fetched {answer.url}"]
     if not (found.complete and answer.complete):
@@ -76,11 +79,13 @@ def _shown(args: WebFetch, answer: WebAnswer) -> Output:
     return _page(args, answer, found, lines)
 
 
-def _titled(found: Readable, text: str) -> str:
+def _titled(found: "Readable", text: str) -> str:
     return f"Title: {found.title}\n\n{text}" if found.title else text
 
 
-def _narrowed(args: WebFetch, answer: WebAnswer, found: Readable, lines: list[str]) -> Output:
+def _narrowed(args: WebFetch, answer: WebAnswer, found: "Readable", lines: list[str]) -> Output:
+    from mcp_toolserver.text.documents.relevant_sections import joined_parts, relevant
+
     parts = relevant(found.text, args.prompt, _NARROWED)
     if not parts:
         lines.append("[no part shares a word with the prompt; this is the page from its start]")
@@ -91,7 +96,7 @@ def _narrowed(args: WebFetch, answer: WebAnswer, found: Readable, lines: list[st
     return Output("\n".join((*lines, framed(_titled(found, text), answer.mark), rest)))
 
 
-def _page(args: WebFetch, answer: WebAnswer, found: Readable, lines: list[str]) -> Output:
+def _page(args: WebFetch, answer: WebAnswer, found: "Readable", lines: list[str]) -> Output:
     total = len(found.text)
     if args.offset and args.offset >= total:
         raise InvalidInput(f"there is nothing after offset {args.offset}: the page has {total} characters.")

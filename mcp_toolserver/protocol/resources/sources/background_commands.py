@@ -12,6 +12,7 @@ from mcp_toolserver.capabilities.processes import JobState
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.pipeline.call import OutputOverride
 from mcp_toolserver.protocol.resources.source import LARGEST, Visitor, text
+from mcp_toolserver.text.lines.terminal import as_on_terminal
 from mcp_toolserver.text.shell.command_output import ending, lines
 from mcp_toolserver.tool_spec import Output, Runtime
 
@@ -125,4 +126,4 @@ def _shown(state: JobState) -> Output:
     """Decode; the first character may be cut in two."""
     printed = state.text.lstrip("\ufffd") if state.start else state.text
     left_out = f"[{state.start} bytes before; TaskOutput reads them]\n" if state.start else ""
-    return Output(f"{left_out}{lines(printed)}[{ending(state)}]")
+    return Output(f"{left_out}{lines(as_on_terminal(printed))}[{ending(state)}]")
