@@ -226,7 +226,8 @@ LINUX = Host(
     root=False,
     namespaces_forbidden=(),
 )
-SANDBOXED = Proof(commands="bubblewrap", helpers="landlock", program="/usr/bin/bwrap")
+SANDBOXED = Proof(commands="bubblewrap", helpers="landlock", program="/usr/bin/bwrap", shares_network=True)
+ALONE = replace(SANDBOXED, shares_network=False, reasons=("commands share no loopback interface",))
 LOCKED = LockTestResult(landlock=7, checks=(Check(name="opens no socket", held=True),))
 
 GOOD = Facts(
@@ -310,6 +311,21 @@ CASES = [
     pytest.param(replace(GOOD, raw_output=True), 0, "output", "note", id="raw output"),
     pytest.param(replace(GOOD, host=replace(LINUX, root=True)), 0, "superuser", "note", id="root"),
     pytest.param(replace(GOOD, host=replace(LINUX, wsl=True)), 0, "WSL", "note", id="WSL"),
+    pytest.param(GOOD, 0, "network of commands", "holds", id="loopback shared"),
+    pytest.param(
+        replace(GOOD, proofs=dict.fromkeys(CONFINED, ALONE)), 0, "network of commands", "holds",
+        id="loopback of each command",
+    ),
+    pytest.param(
+        replace(GOOD, proofs=dict.fromkeys(CONFINED, BEHIND_LANDLOCK)),
+        1, "network of commands", "degraded", id="no loopback",
+    ),
+    pytest.param(replace(GOOD, network=True), 0, "network of commands", "note", id="network granted"),
+    pytest.param(GOOD, 0, "sockets of other programs", "holds", id="sockets masked for reading"),
+    pytest.param(
+        replace(GOOD, proofs=dict.fromkeys(CONFINED, BEHIND_LANDLOCK)),
+        1, "sockets of other programs", "holds", id="sockets refused for reading",
+    ),
     pytest.param(
         replace(GOOD, mode=WORKSPACE_WRITE), 0, "sockets outside the roots", "holds", id="sockets masked"
     ),
