@@ -122,10 +122,7 @@ async def kept() -> AsyncGenerator[Kept]:
 
 @pytest.fixture(scope="module")
 def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
-    folder = tmp_path_factory.mktemp("matrix")
-    (folder / "root").mkdir()
-    (folder / "home").mkdir()
-    return Setup(root=folder / "root", home=folder / "home")
+    return Setup.below(tmp_path_factory.mktemp("matrix"))
 
 
 @pytest.fixture(scope="module")

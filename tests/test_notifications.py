@@ -74,9 +74,7 @@ async def listening(client: Client, era: str, ear: Ear, uris: Sequence[str]) -> 
 
 @pytest.fixture
 def setup(tmp_path: Path) -> Setup:
-    for name in ("root", "home"):
-        (tmp_path / name).mkdir()
-    return Setup(root=tmp_path / "root", home=tmp_path / "home", mode="danger-full-access")
+    return Setup.below(tmp_path, "danger-full-access")
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
