@@ -151,11 +151,9 @@ def fill(root: Path) -> None:
 
 
 def new(folder: Path) -> Setup:
-    root, home = folder / "root", folder / "home"
-    root.mkdir()
-    home.mkdir()
-    fill(root)
-    return Setup(root=root, home=home)
+    made = Setup.below(folder)
+    fill(made.root)
+    return made
 
 
 @pytest.fixture

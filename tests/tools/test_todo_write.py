@@ -216,9 +216,7 @@ async def test_a_list_that_is_used_is_kept_longest(tmp_path: Path) -> None:
 
 
 async def test_a_list_outlives_a_real_server_and_belongs_to_its_owner(tmp_path: Path) -> None:
-    (tmp_path / "root").mkdir()
-    (tmp_path / "home").mkdir()
-    setup = Setup(root=tmp_path / "root", home=tmp_path / "home", mode="workspace-write")
+    setup = Setup.below(tmp_path, "workspace-write")
     async with connected(setup) as client:
         first = text(await client.call_tool("TodoWrite", {"todos": [todo("mine")]}))
         mode = await client.call_tool("Config", {"setting": "permissions.defaultMode"})
