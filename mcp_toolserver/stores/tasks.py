@@ -62,16 +62,9 @@ class TaskRecord:
 class StoredTasks:
     """The tasks of a workspace. Opens nothing before the first use."""
 
-    def __init__(
-        self,
-        database: Database,
-        retention: TaskRetention | None = None,
-        *,
-        now: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, database: Database, retention: TaskRetention | None = None) -> None:
         self._database = database
         self.retention = retention or TaskRetention()
-        self._now = now
         self._owner = secrets.token_hex(8)
         self._liveness_lock: LivenessLock | None = None
         self._closed = False
@@ -153,7 +146,7 @@ class StoredTasks:
             "SELECT DISTINCT owner FROM tasks WHERE status = 'working' AND owner != ?", (self._owner,)
         ).fetchall():
             self._fail_tasks_of(database, owner)
-        expired = self._now() - self.retention.seconds
+        expired = time.time() - self.retention.seconds
         database.execute("DELETE FROM tasks WHERE status != 'working' AND updated < ?", (expired,))
 
     def _take_liveness_lock(self, database: "sqlite3.Connection") -> None:
@@ -193,7 +186,7 @@ class StoredTasks:
     def _set_status(self, database: "sqlite3.Connection", owner: str, status: Status, message: str) -> None:
         database.execute(
             "UPDATE tasks SET status = ?, message = ?, updated = ? WHERE owner = ? AND status = 'working'",
-            (status, message, self._now(), owner),
+            (status, message, time.time(), owner),
         )
 
 
