@@ -269,7 +269,10 @@ class Settings:
     )
     """Calls up to this level run without a question; None means the permission mode."""
     ask_seconds: float = setting(45.0, _seconds, "how long a question waits for an answer")
-    foreground_seconds: float = setting(45.0, _seconds, "after how long a command moves to the background")
+    foreground_seconds: float | None = setting(
+        None, _seconds, "after how long a command moves to the background"
+    )
+    """None: what the client is known to wait, or else 45 s."""
     web_hosts: tuple[str, ...] = setting((), _texts, "the only hosts that may be fetched from")
     """Hosts that may be fetched from; empty is every public one."""
     web_private: tuple[str, ...] = setting(

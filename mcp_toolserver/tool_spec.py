@@ -186,7 +186,7 @@ class Limits:
 
     deadline: float = 60.0
     """Seconds that a call may run; what it waits for its turn is bounded apart."""
-    output_bytes: int = 200_000
+    output_bytes: int = 60_000
     """UTF-8 bytes of text sent; more is cut, and the whole is saved."""
 
 

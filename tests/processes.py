@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,7 +18,7 @@ import anyio
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.permissions import Capability
-from mcp_toolserver.capabilities.processes import Command, JobState
+from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
@@ -29,6 +30,7 @@ from mcp_toolserver.runtime.sandbox.broker.messages import Request, Script, is_o
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.stores.saved_outputs import OutputStore
+from mcp_toolserver.text.shell.sandbox_hints import explain
 from mcp_toolserver.tools.shell.bash import TOOL as BASH
 from mcp_toolserver.tools.tasks.task_output import TOOL as TASK_OUTPUT
 from mcp_toolserver.tools.tasks.task_stop import TOOL as TASK_STOP
@@ -257,9 +259,11 @@ class Bench:
         with anyio.fail_after(3 * PATIENCE):
             offset = 0
             while True:
-                page = await self.commands.output(job.handle, offset=offset, limit=100_000, wait=1.0)
+                page = await self.commands.output(
+                    JobQuery(handle=job.handle, offset=offset, limit=100_000, wait=1.0, until="output")
+                )
                 if not page.running:
-                    return await self.commands.output(job.handle, offset=0, limit=1 << 20, wait=0.0)
+                    return await self.commands.output(JobQuery(handle=job.handle, offset=0, limit=1 << 20))
                 offset = page.next_offset
 
     async def _report(self, message: str) -> None:
@@ -298,7 +302,7 @@ async def served(
     """The shell and task tools on the real machine, with `folder/root` as the one root."""
     host, outputs = machine(folder), OutputStore(str(folder / "outputs"))
     with broker(bounds=bounds) as started:
-        commands = Commands(started, host.workspace, outputs, limits)
+        commands = Commands(started, host.workspace, outputs, limits, explain=partial(explain, confined=None))
         within: Provide = lambda request: commands.for_call(request.workspace, request.scope)  # noqa: E731
         services = (Capability.PROCESS, Capability.JOBS)
         permissions = {**host.permissions, **required(*services)}

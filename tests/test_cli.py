@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from mcp_toolserver.commands.tools import tools
 from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.settings import ACTIONS, OPTIONS, RULES, load
 from tests.covering import covered
 from tests.live import Setup, connected, text
+from tests.workbench import dispatcher, machine
 
 pytestmark = pytest.mark.uncounted
 
@@ -68,13 +70,6 @@ def workspace(tmp_path: Path) -> Path:
         pytest.param(["--root", "/nonexistent-folder"], {}, "/nonexistent-folder", id="missing-root"),
         pytest.param(["--root", ".", "--toolsets", "leen"], {}, "lean", id="toolset"),
         pytest.param(["--root", ".", "--tools", "reed"], {}, "read_file", id="tool"),
-        pytest.param(["--root", ".", "--sandbox", "off"], {}, "auto", id="sandbox"),
-        pytest.param(
-            ["--root", ".", "--sandbox", "required", "--permission-mode", "danger-full-access"],
-            {},
-            "read-only",
-            id="required",
-        ),
         pytest.param(
             ["--root", ".", "--network", "none", "--permission-mode", "danger-full-access"],
             {},
@@ -104,63 +99,42 @@ def test_a_wrong_start_ends_with_status_2_and_says_what_is_right(
     assert ended.stdout == ""
 
 
-@pytest.mark.parametrize(
-    "content", ["permission-mode = ", "[rules]\ndeny = ['Nope(x)']", "[rules]\ndeny = ['Read(']"]
-)
-def test_a_broken_config_file_stops_the_start(content: str, workspace: Path, tmp_path: Path) -> None:
-    config = tmp_path / "config.toml"
-    config.write_text(content, encoding="utf-8")
-    ended = run("--config", str(config), "--root", str(workspace), home=tmp_path)
-    assert ended.returncode == 2
-    assert "mcp-toolserver: " in ended.stderr
-    assert "Traceback" not in ended.stderr
-
-
-def test_nested_roots_stop_the_start(workspace: Path, tmp_path: Path) -> None:
-    (workspace / "inner").mkdir()
-    ended = run("--root", str(workspace), "--root", str(workspace / "inner"), home=tmp_path)
-    assert ended.returncode == 2
-    assert "inner" in ended.stderr
-
-
 # --- tools -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.measured
-def test_tools_shows_what_the_mode_offers(tmp_path: Path) -> None:
-    shown = {
-        mode: {
-            tool["name"]
-            for tool in json.loads(
-                run("tools", "--format", "json", "--permission-mode", mode, home=tmp_path).stdout
-            )
-        }
-        for mode in ("read-only", "workspace-write", "danger-full-access")
-    }
-    assert shown["read-only"] < shown["workspace-write"] == shown["danger-full-access"]
-    assert "bash" in shown["read-only"]
+def test_tools_lists_what_the_mode_offers(tmp_path: Path) -> None:
+    printed = run("tools", "--format", "json", "--permission-mode", "read-only", home=tmp_path)
+    shown = {tool["name"] for tool in json.loads(printed.stdout)}
+    assert {"bash", "read_file"} <= shown
+    assert "write_file" not in shown
+
+
+@pytest.mark.measured
+def test_tools_is_a_table_for_people(tmp_path: Path) -> None:
+    printed = run("tools", home=tmp_path)
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert "read_file" in printed.stdout
+    assert "characters in all" in printed.stdout
 
 
 @pytest.mark.parametrize(
-    "form", ["mcp", "anthropic", "openai", "acp", pytest.param("table", marks=pytest.mark.measured)]
+    ("form", "fields"),
+    [
+        ("mcp", {"name", "description", "inputSchema", "annotations", "_meta"}),
+        ("anthropic", {"name", "description", "input_schema"}),
+        ("openai", {"type", "name", "description", "parameters"}),
+        ("acp", {"name", "kind"}),
+    ],
 )
-def test_tools_speaks_other_programs_languages(form: str, tmp_path: Path) -> None:
-    printed = run("tools", "--format", form, home=tmp_path)
-    assert (printed.returncode, printed.stderr) == (0, "")
-    if form == "table":
-        assert "read_file" in printed.stdout
-        assert "characters in all" in printed.stdout
-        return
-    data: Any = json.loads(printed.stdout)
-    one = (data["tools"] if form == "mcp" else data)[-1]
+def test_tools_speaks_other_programs_languages(
+    form: str, fields: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tools(dispatcher(machine(tmp_path), offered=["read_file"]), form) == 0
+    data: Any = json.loads(capsys.readouterr().out)
+    (one,) = data["tools"] if form == "mcp" else data
     assert one["name"] == "read_file"
-    expected = {
-        "mcp": {"name", "description", "inputSchema", "annotations", "_meta"},
-        "anthropic": {"name", "description", "input_schema"},
-        "openai": {"type", "name", "description", "parameters"},
-        "acp": {"name", "kind"},
-    }
-    assert set(one) == expected[form]
+    assert set(one) == fields
 
 
 # --- call ------------------------------------------------------------------------------------------------
@@ -294,13 +268,23 @@ OF_OTHER_PROGRAMS = {"--scope", "--disallowedTools"}
 
 @pytest.mark.measured
 def test_the_demo_shows_a_refused_write_on_an_unchanged_folder(workspace: Path, tmp_path: Path) -> None:
-    printed = run("demo", "--root", str(workspace), home=tmp_path)
-    assert printed.returncode == 0, printed.stderr
-    assert "requires workspace-write permission" in " ".join(printed.stdout.split())
-    assert "Read-only file system" in printed.stdout
-    assert "every one is unchanged" in printed.stdout
-    assert "alpha" in printed.stdout
-    assert [path.name for path in workspace.iterdir()] == ["a.txt"]
+    """And it imports nothing of the folder, in which it is started."""
+    trap = workspace / "mcp_toolserver"
+    trap.mkdir()
+    (trap / "__init__.py").write_text("raise SystemExit('imported')", encoding="utf-8")
+    (workspace / "a.txt").touch()  # the demo reads the newest file
+    program = Path(sys.executable).with_name("mcp-toolserver")
+    environ = {**os.environ, "HOME": str(tmp_path)}
+    demo = subprocess.run(
+        [program, "demo"], cwd=workspace, env=environ, capture_output=True, encoding="utf-8", check=False
+    )
+    assert demo.returncode == 0, demo.stderr
+    assert "requires workspace-write permission" in " ".join(demo.stdout.split())
+    assert "Read-only file system" in demo.stdout
+    assert "every one is unchanged" in demo.stdout
+    assert "alpha" in demo.stdout
+    assert list(trap.iterdir()) == [trap / "__init__.py"]
+    assert {path.name for path in workspace.iterdir()} == {"a.txt", "mcp_toolserver"}
 
 
 def test_the_demo_of_an_empty_folder_reads_no_file(tmp_path: Path) -> None:
@@ -319,17 +303,6 @@ def test_output_that_nobody_reads_ends_the_command_quietly(tmp_path: Path) -> No
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 141
-
-
-def test_the_demo_imports_nothing_of_the_folder_that_it_shows(workspace: Path, tmp_path: Path) -> None:
-    trap = workspace / "mcp_toolserver"
-    trap.mkdir()
-    (trap / "__init__.py").write_text("raise SystemExit('imported')", encoding="utf-8")
-    program = Path(sys.executable).with_name("mcp-toolserver")
-    environ = {**os.environ, "HOME": str(tmp_path)}
-    printed = subprocess.run([program, "demo"], cwd=workspace, env=environ, capture_output=True, check=False)
-    assert b"every one is unchanged" in printed.stdout, printed.stderr
-    assert list(trap.iterdir()) == [trap / "__init__.py"]
 
 
 def test_the_example_config_works_as_pasted(tmp_path: Path) -> None:
@@ -387,12 +360,14 @@ def test_ci_runs_the_gate_command_of_the_readme() -> None:
 # --- standard streams ------------------------------------------------------------------------------------
 
 
+def call(number: int, name: str, **arguments: Any) -> dict[str, Any]:
+    """The message that calls a tool."""
+    params = {"name": name, "arguments": arguments}
+    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+
+
 @pytest.mark.measured
 def test_standard_output_carries_json_rpc_and_nothing_else(workspace: Path, tmp_path: Path) -> None:
-    def call(number: int, name: str, **arguments: str) -> dict[str, Any]:
-        params = {"name": name, "arguments": arguments}
-        return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
-
     lines = [
         HELLO,
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
@@ -492,27 +467,24 @@ def test_every_tool_is_in_the_readme_or_the_tools_page() -> None:
 
 
 def test_the_servers_own_state_is_hidden_in_a_root_that_is_the_home_folder(tmp_path: Path) -> None:
-    state = tmp_path / ".local/state/mcp-toolserver"
-    (state / "sessions").mkdir(parents=True)
-    (state / "sessions/secret.txt").write_text("secret", encoding="utf-8")
+    secret = tmp_path / STATE / "sessions/secret.txt"
+    secret.parent.mkdir(parents=True)
+    secret.write_text("secret", encoding="utf-8")
     (tmp_path / "mine.txt").write_text("secret", encoding="utf-8")
-    environ = {"XDG_STATE_HOME": str(tmp_path / ".local/state")}
-    found = run(
-        "call",
-        "glob_search",
-        '{"pattern": "*.txt", "hidden": true}',
-        "--root",
-        str(tmp_path),
-        home=tmp_path,
-        **environ,
-    )
-    assert found.stdout.split() == ["mine.txt"]
-    grep = '{"pattern": "secret", "include_ignored": true}'
-    assert run("call", "grep_search", grep, "--root", str(tmp_path), home=tmp_path, **environ).stdout.split()[
-        0
-    ] == ("mine.txt")
-    path = '{"path": ".local/state/mcp-toolserver/sessions/secret.txt"}'
-    assert run("call", "read_file", path, "--root", str(tmp_path), home=tmp_path, **environ).returncode == 1
+    lines = [
+        HELLO,
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        call(2, "glob_search", pattern="*.txt", hidden=True),
+        call(3, "grep_search", pattern="secret", include_ignored=True),
+        call(4, "read_file", path=f"{STATE}/sessions/secret.txt"),
+    ]
+    said = "".join(json.dumps(line) + "\n" for line in lines)
+    state = {"XDG_STATE_HOME": str(tmp_path / STATE.removesuffix("/mcp-toolserver"))}
+    ended = run("--root", str(tmp_path), home=tmp_path, stdin=said, **state)
+    results = {answer["id"]: answer["result"] for answer in map(json.loads, ended.stdout.splitlines())}
+    assert [results[number]["content"][0]["text"].split()[0] for number in (2, 3)] == ["mine.txt"] * 2
+    assert "secret.txt" not in results[2]["content"][0]["text"] + results[3]["content"][0]["text"]
+    assert results[4]["isError"]
 
 
 def test_a_root_that_holds_everything_holds_the_servers_state() -> None:

@@ -589,7 +589,7 @@ async def test_a_session_does_not_outlast_the_roots_it_was_started_with(place: S
     async with live.connected(at(place, READ_ONLY), list_roots_callback=roots) as client:
         said = await call_text(client, "REPL", language="shell", code="cat ../theirs/f", session="new")
         assert WORD in said
-        handle = re.findall(r"repl_[0-9a-f]{32}", said)[0]
+        handle = re.findall(r"repl_[0-9a-f]{6}", said)[0]
         works.pop()
         await client.session.send_roots_list_changed()
         said = await call_text(client, "REPL", language="shell", code="cat ../theirs/f", session=handle)

@@ -194,6 +194,7 @@ def test_what_the_doctor_prints_is_never_taken_for_markup(base: Path) -> None:
 def test_what_is_missing_is_said_with_how_to_get_it(features: list[str], says: str, base: Path) -> None:
     printed = doctor(base, "--json", before=around(*features))
     assert printed.returncode == 1
+    assert "degraded" in json.loads(printed.stdout)["summary"]
     commands = findings(printed)["commands"]
     assert commands["standing"] == "degraded"
     assert says in commands["detail"] + commands["remedy"]

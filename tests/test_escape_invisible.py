@@ -246,7 +246,7 @@ async def test_a_file_name_cannot_pass_for_other_lines(tmp_path: Path, finding: 
 
 
 PRINTED = {
-    "OUT02": ("\\033[8mx", "\\u{1b}[8mx"),
+    "OUT02": ("\\033[8mx", "x"),
     "OUT03": ("\\033[1A\\033[2K", "\\u{1b}[1A\\u{1b}[2K"),
     "OUT07": ("\\033P1$r\\033\\\\", "\\u{1b}P1$r\\u{1b}\\"),
     "OUT08": ("\\302\\2338m", "\\u{9b}8m"),
@@ -257,7 +257,7 @@ PRINTED = {
     "OUT16": ("\\342\\200\\250", "\\u{2028}"),
     "OUT17": ("\\355\\240\\200", "\ufffd"),
     "OUT18": ("a\\000b", "a\\u{0}b"),
-    "progress-bar": ("10%%\\r20%%", "10%\\u{d}20%"),
+    "return": ("a\\r\\033[1Ab", "\\u{1b}[1Ab"),
     "control": ("caf\\303\\251\\t\\342\\224\\200", "café\t─"),
 }
 

@@ -94,6 +94,7 @@ PROBES = {
     "NETIPC07-alg": Probe(body="socket.socket(38, 5, 0); return True", free=_here(ALG, 5, 0)),
     "vsock": Probe(body="socket.socket(40, 1, 0); return True", free=_here(VSOCK, STREAM, 0)),
     "NETIPC08": Probe(body="socket.socket(1).connect(at['unseen']); return True"),
+    "NETIPC08-shm": Probe(body="socket.socket(1).connect(at['shm']); return True"),
     "NETIPC08-run": Probe(body="socket.socket(1).connect(at['run']); return True", free=ROOT),
     "NETIPC08-outside": Probe(body="socket.socket(1).connect(at['outside']); return True"),
     "PERS19": Probe(
@@ -269,6 +270,7 @@ def targets() -> Generator[Targets]:
             "key": key,
             "secret": SECRET,
             "unseen": stack.enter_context(unix_listener("/tmp")),
+            "shm": stack.enter_context(unix_listener("/dev/shm")),
             "run": stack.enter_context(unix_listener("/run" if ROOT else "/tmp")),
             "outside": stack.enter_context(unix_listener(str(outside))),
         }

@@ -1,23 +1,16 @@
 """The mode is fixed when the server starts: no argument, file, variable, approval or failure raises it."""
 
-import errno
-import os
 import re
-import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import mcp_types as mcp
 import pytest
 
 from benchmarks.client import Unanswered
-from mcp_toolserver.runtime.sandbox.layers import bubblewrap
 from tests.confinement import (
     FULL,
     HERE,
@@ -33,7 +26,7 @@ from tests.confinement import (
     serving,
 )
 from tests.live import Setup, connected, text
-from tests.processes import Daemons, processes
+from tests.processes import Daemons
 from tests.snapshot import differences, snapshot
 
 pytestmark = pytest.mark.uncounted
@@ -178,55 +171,6 @@ def test_no_tool_is_loaded_from_the_workspace(at: Scene, _id: str) -> None:
 # --- layers that are missing, or fail ---------------------------------------------------------------------
 
 
-@contextmanager
-def own_bubblewrap(at: Scene) -> Generator[tuple[Path, tuple[str, ...]]]:
-    """A copy of bubblewrap that can be taken away, and what goes before a server that uses only this one."""
-    there = next(iter(bubblewrap.candidates(os.environ["PATH"], ())))
-    copy = at.base / "run/bwrap"
-    copy.write_bytes(Path(there).read_bytes())
-    copy.chmod(0o755)
-    covers = " && ".join(
-        f"mount --bind {copy} {path}" for path in bubblewrap.candidates(os.environ["PATH"], ())
-    )
-    yield copy, ("unshare", "--mount", "sh", "-c", f'{covers} && exec "$@"', "sh")
-
-
-def overwrite(program: Path, content: bytes) -> None:
-    """Write into the file itself. What executes it meanwhile, for a sandbox built in advance, is killed."""
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            program.write_bytes(content)
-        except OSError as error:
-            if error.errno != errno.ETXTBSY or time.monotonic() > deadline:
-                raise
-            for pid in processes():
-                with suppress(OSError):
-                    if os.path.samefile(f"/proc/{pid}/exe", program):
-                        os.kill(pid, signal.SIGKILL)
-        else:
-            return
-
-
-@pytest.mark.parametrize("mode", CONFINED)
-@pytest.mark.parametrize("_id", [pytest.param("", id="MODE09")])
-def test_bubblewrap_that_breaks_after_the_start_means_no_commands(at: Scene, mode: str, _id: str) -> None:
-    with own_bubblewrap(at) as (copy, around), serving(at, mode, around=around) as server:
-        assert "sandboxed" in server.bash("echo sandboxed")
-        overwrite(copy, b'#!/bin/sh\nwhile [ "$1" != -- ] && [ $# -gt 1 ]; do shift; done; exit 1\n')
-        before = at.seen()
-        said = server.call("bash", command="echo bare; echo x > f")
-        assert said.is_error
-        assert "SANDBOX_UNAVAILABLE" in said.text
-        assert "bare" not in said.text
-        copy.chmod(0o644)
-        said = server.call("bash", command="echo bare; echo x > f")
-        assert said.is_error
-        assert "SANDBOX_UNAVAILABLE" in said.text
-        assert differences(before, at.seen()) == []
-        assert "hello" in server.call("read_file", path="f").text
-
-
 NO_NAMESPACES = (
     "unshare", "--user", "--map-root-user", "sh", "-c",
     'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"', "sh",
@@ -239,6 +183,7 @@ NO_NAMESPACES = (
 def test_without_user_namespaces_read_only_commands_still_change_nothing(user: str, _id: str) -> None:
     with scene(user) as at, serving(at, READ_ONLY, around=NO_NAMESPACES) as server:
         before = at.seen()
+        assert server.tools()["bash"]["annotations"]["readOnlyHint"] is True
         harms = "echo x > f; rm g; chmod 777 f; touch f; git tag t; ln f h; echo x > ~/.bashrc"
         assert "harmless" in server.bash(f"{harms}; echo x > {at.outside}/x; echo harmless")
         assert "kept" in server.bash('t=$(mktemp) && echo kept > "$t" && cat "$t"')
@@ -261,14 +206,6 @@ def test_without_user_namespaces_no_command_may_write(user: str, _id: str) -> No
         assert "hello" in (at.root / "f").read_text(encoding="utf-8")
         assert not server.call("write_file", path="new", content="x").is_error
         assert (at.root / "new").exists()
-
-
-@pytest.mark.parametrize("mode", CONFINED)
-def test_a_required_sandbox_that_is_missing_stops_the_start(at: Scene, mode: str) -> None:
-    if mode == WORKSPACE_WRITE:
-        assert "--sandbox required" in refused(at, mode, "--sandbox", "required", around=NO_NAMESPACES)
-    with serving(at, mode, "--sandbox", "required") as server:
-        assert "sandboxed" in server.bash("echo sandboxed")
 
 
 @pytest.mark.parametrize("_id", [pytest.param("", id="MODE13")])

@@ -499,6 +499,26 @@ def test_one_file_has_one_spelling_in_a_view_of_nested_folders(tree: Path) -> No
     assert inner_first.canonical(f"{tree}/one/b/f") == f"{tree}/one/b/f"
 
 
+def test_what_a_view_found_out_about_a_path_binds_no_other_view(tree: Path) -> None:
+    workspace = Workspace([str(tree / "one")], private=str(tree / "one/b"))
+    mine = workspace.reading(str(tree / "one/b"))
+    path = mine.canonical(str(tree / "one/b/f"))
+    assert mine.kind(path) == "file"
+    with pytest.raises(Denied):
+        workspace.kind(path)
+    with pytest.raises(Denied):
+        workspace.restricted_to([str(tree / "one/a")]).kind(path)
+
+
+async def test_the_rules_are_asked_once_about_a_path_of_a_call(tree: Path) -> None:
+    asked: list[tuple[str, ...]] = []
+    workspace = Workspace([str(tree / "one")], hides=lambda spellings: bool(asked.append(spellings)))
+    path = workspace.canonical("./a/../a/f")
+    assert workspace.spellings(path) == ("a/f", f"{tree}/one/a/f")
+    await workspace.files(write=True).write(path, b"new")
+    assert asked == [("a/f", f"{tree}/one/a/f")]
+
+
 def test_views_are_kept_and_forgotten(tree: Path) -> None:
     workspace = Workspace([str(tree / "one")])
     first = workspace.restricted_to([str(tree / "one/a")])

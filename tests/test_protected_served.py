@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator
@@ -37,13 +36,24 @@ def servers() -> Generator[Callable[[str, str], Server]]:
 
 
 @pytest.fixture
+def server(request: pytest.FixtureRequest, servers: Callable[[str, str], Server]) -> Generator[Server]:
+    """The shared server of a user, whose root has afterwards what it had before."""
+    shared = servers(request.param, WORKSPACE_WRITE)
+    before = set(shared.scene.root.iterdir())
+    yield shared
+    for new in set(shared.scene.root.iterdir()) - before:
+        subprocess.run(["rm", "-rf", new], check=True)
+
+
+@pytest.fixture
 def fresh(request: pytest.FixtureRequest) -> Generator[Server]:
-    """A server of its own, in a scene of its own."""
+    """A server of its own, in a scene of its own, for a test that damages it."""
     with scene(request.param) as at, serving(at, WORKSPACE_WRITE) as server:
         yield server
 
 
-every_fresh = pytest.mark.parametrize("fresh", BY_USER, indirect=True)
+by_user = pytest.mark.parametrize("server", BY_USER, indirect=True)
+fresh_by_user = pytest.mark.parametrize("fresh", BY_USER, indirect=True)
 
 CONFIG = "[core]\\nfsmonitor = ./evil\\n"
 PLANT = f"mkdir -p {{0}}/.git/hooks && printf '{CONFIG}' > {{0}}/.git/config && touch {{0}}/.git/hooks/x"
@@ -73,23 +83,21 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize(("commands", "places"), list(ATTACKS.values()), ids=list(ATTACKS))
-@pytest.mark.parametrize("user", BY_USER)
+@by_user
 def test_what_a_command_prepares_out_of_sight_does_not_come_into_place(
-    servers: Callable[[str, str], Server], user: str, commands: list[str], places: list[str]
+    server: Server, commands: list[str], places: list[str]
 ) -> None:
-    server = servers(user, WORKSPACE_WRITE)
     said = [server.bash(command) for command in commands]
     assert [place for place in places if os.path.lexists(server.scene.root / place)] == []
     assert "was moved away" in said[0]
-    server.bash("rm -rf proj a up q node_modules/q open shut seven one")
 
 
-@every_fresh
-def test_thousands_of_folders_hide_nothing(fresh: Server) -> None:
-    root = fresh.scene.root
+@by_user
+def test_thousands_of_folders_hide_nothing(server: Server) -> None:
+    root = server.scene.root
     config = (root / "hostile/.git/config").read_bytes()
-    fresh.bash("mkdir -p flood/{1..2101}")
-    fresh.bash(
+    server.bash("mkdir -p flood/{1..2101}")
+    server.bash(
         "echo evil > hostile/.git/config; echo evil > hostile/.git/hooks/x; "
         "mkdir .idea .claude flood/77/.vscode; touch flood/2101/.envrc"
     )
@@ -98,36 +106,32 @@ def test_thousands_of_folders_hide_nothing(fresh: Server) -> None:
         assert not os.path.lexists(root / place)
 
 
-@every_fresh
-def test_a_long_report_arrives_whole(fresh: Server) -> None:
-    said = fresh.bash(
+@by_user
+def test_a_long_report_arrives_whole(server: Server) -> None:
+    said = server.bash(
         "for i in $(seq 25); do mkdir -p services/customer-account-api-$i; "
         "touch services/customer-account-api-$i/.envrc; done; exit 3"
     )
     assert "exit status 3" in said
     assert said.count("customer-account-api") >= 20
     assert "There are 5 more such paths" in said
-    assert list((fresh.scene.root / "services").rglob(".envrc")) == []
+    assert list((server.scene.root / "services").rglob(".envrc")) == []
 
 
-def test_a_name_that_makes_every_note_as_long_as_can_be_is_reported(
-    servers: Callable[[str, str], Server],
-) -> None:
-    server = servers(USERS[0], WORKSPACE_WRITE)
+@pytest.mark.parametrize("server", BY_USER[:1], indirect=True)
+def test_a_name_that_makes_every_note_as_long_as_can_be_is_reported(server: Server) -> None:
     name = "\N{PILE OF POO}" * 60
     said = server.bash(f"for i in $(seq 40); do d=long/$i/{name}/{name}/{name}; mkdir -p $d/.vscode; done")
     assert "There are 20 more such paths" in said
     assert list((server.scene.root / "long").rglob(".vscode")) == []
-    server.bash("rm -rf long")
 
 
-def test_the_notice_tells_how_to_restore(servers: Callable[[str, str], Server]) -> None:
-    server = servers(USERS[0], WORKSPACE_WRITE)
+@pytest.mark.parametrize("server", BY_USER[:1], indirect=True)
+def test_the_notice_tells_how_to_restore(server: Server) -> None:
     said = server.bash("mkdir -p 'a b' && echo mine > 'a b/.envrc'")
     restore = re.findall(r"restore it: (mv -- .*?)\]", said)[0]
     subprocess.run(["sh", "-c", restore], check=True)
     assert (server.scene.root / "a b/.envrc").read_text(encoding="utf-8") == "mine\n"
-    (server.scene.root / "a b/.envrc").unlink()
 
 
 # --- sessions and background jobs --------------------------------------------------------------------------
@@ -137,85 +141,110 @@ def session(server: Server, code: str, handle: str = "new") -> tuple[str, str]:
     """What an evaluation gave, and the handle of its session."""
     said = server.call("REPL", language="shell", code=code, session=handle)
     assert not said.is_error, said.text
-    found = re.findall(r"repl_[0-9a-f]{32}", said.text)
+    found = re.findall(r"repl_[0-9a-f]{6}", said.text)
     return said.text, found[0] if found else handle
 
 
-@every_fresh
-def test_what_a_session_plants_is_gone_when_the_evaluation_ends(fresh: Server) -> None:
-    _, handle = session(fresh, "echo started")
-    said, _ = session(fresh, "mkdir -p .idea deep/er/still/.vscode; touch .envrc; echo planted", handle)
+@by_user
+def test_what_a_session_plants_is_gone_when_the_evaluation_ends(server: Server) -> None:
+    _, handle = session(server, "echo started")
+    said, _ = session(server, "mkdir -p .idea deep/er/still/.vscode; touch .envrc; echo planted", handle)
     assert "planted" in said
     for place in (".idea", "deep/er/still/.vscode", ".envrc"):
-        assert not os.path.lexists(fresh.scene.root / place)
+        assert not os.path.lexists(server.scene.root / place)
         assert place in said
-    assert "goes on" in session(fresh, "echo it goes on", handle)[0]
+    assert "goes on" in session(server, "echo it goes on", handle)[0]
 
 
-@every_fresh
-def test_a_session_is_stopped_when_the_user_makes_what_it_is_not_kept_from(fresh: Server) -> None:
-    _, handle = session(fresh, "echo started")
+@by_user
+def test_a_session_is_stopped_when_the_user_makes_what_it_is_not_kept_from(server: Server) -> None:
+    _, handle = session(server, "echo started")
     # Another command has the roots checked, so the next check covers only a time in which the session waits.
-    fresh.bash("true")
-    user_runs(fresh.scene, "git init --quiet mine && git -C mine config user.name me")
-    config = fresh.scene.root / "mine/.git/config"
+    server.bash("true")
+    user_runs(server.scene, "git init --quiet mine && git -C mine config user.name me")
+    config = server.scene.root / "mine/.git/config"
     kept = config.read_bytes()
-    said, _ = session(fresh, "echo evil >> mine/.git/config; echo evil > mine/.git/hooks/pre-commit", handle)
+    said, _ = session(server, "echo evil >> mine/.git/config; echo evil > mine/.git/hooks/pre-commit", handle)
     assert "was stopped" in said
     assert "mine/.git" in said
     assert config.read_bytes() == kept
-    assert not (fresh.scene.root / "mine/.git/hooks/pre-commit").exists()
-    again, _ = session(fresh, "echo evil > mine/.git/hooks/pre-commit; echo ended")
+    assert not (server.scene.root / "mine/.git/hooks/pre-commit").exists()
+    again, _ = session(server, "echo evil > mine/.git/hooks/pre-commit; echo ended")
     assert "ended" in again
-    assert not (fresh.scene.root / "mine/.git/hooks/pre-commit").exists()
+    assert not (server.scene.root / "mine/.git/hooks/pre-commit").exists()
 
 
-@every_fresh
-def test_what_a_background_job_plants_is_moved_away_while_it_runs(fresh: Server) -> None:
-    started = fresh.call("bash", command="mkdir .idea; touch done; exec sleep 300", run_in_background=True)
-    handle = re.findall(r"bg_[0-9a-f]{32}", started.text)[0]
-    until((fresh.scene.root / "done").exists)
-    until(lambda: not (fresh.scene.root / ".idea").exists())
-    until(lambda: ".idea appeared" in fresh.call("TaskOutput", task_id=handle).text)
-    assert "running for" in fresh.call("TaskOutput", task_id=handle).text
-    assert ".idea appeared" in fresh.call("TaskStop", task_id=handle).text
+@by_user
+def test_what_a_background_job_plants_is_moved_away_while_it_runs(server: Server) -> None:
+    started = server.call("bash", command="mkdir .idea; touch done; exec sleep 300", run_in_background=True)
+    handle = re.findall(r"bg_[0-9a-f]{6}", started.text)[0]
+    until((server.scene.root / "done").exists)
+    until(lambda: not (server.scene.root / ".idea").exists())
+    until(lambda: ".idea appeared" in server.call("TaskOutput", task_id=handle).text)
+    assert "running for" in server.call("TaskOutput", task_id=handle).text
+    assert ".idea appeared" in server.call("TaskStop", task_id=handle).text
 
 
 # --- what the user makes -----------------------------------------------------------------------------------
 
 
-@every_fresh
-def test_what_the_user_makes_while_a_command_sleeps_stays_and_the_command_is_stopped(fresh: Server) -> None:
-    started = fresh.call("bash", command="touch ready; exec sleep 300", run_in_background=True)
-    handle = re.findall(r"bg_[0-9a-f]{32}", started.text)[0]
-    until((fresh.scene.root / "ready").exists)
-    until(lambda: sleeps(fresh, 300))
+@by_user
+def test_what_the_user_makes_while_a_command_sleeps_stays_and_the_command_is_stopped(server: Server) -> None:
+    started = server.call("bash", command="touch ready; exec sleep 300", run_in_background=True)
+    handle = re.findall(r"bg_[0-9a-f]{6}", started.text)[0]
+    until((server.scene.root / "ready").exists)
+    until(lambda: sleeps(server, 300))
+    quarantined = set((server.scene.state / "quarantine").rglob("*"))
     # Another command has the roots checked, so the next check covers only a time in which this one sleeps.
-    fresh.bash("true")
-    user_runs(fresh.scene, "git init --quiet mine && touch mine/.envrc .envrc")
-    until(lambda: "running for" not in fresh.call("TaskOutput", task_id=handle).text)
-    said = fresh.call("TaskOutput", task_id=handle).text
+    server.bash("true")
+    user_runs(server.scene, "git init --quiet mine && touch mine/.envrc .envrc")
+    until(lambda: "running for" not in server.call("TaskOutput", task_id=handle).text)
+    said = server.call("TaskOutput", task_id=handle).text
     assert "stopped after" in said
     assert "by somebody else" in said
     for place in ("mine/.git/HEAD", "mine/.envrc", ".envrc"):
-        assert (fresh.scene.root / place).exists()
-    assert not (fresh.scene.state / "quarantine").exists()
+        assert (server.scene.root / place).exists()
+    assert set((server.scene.state / "quarantine").rglob("*")) == quarantined
 
 
-@every_fresh
-def test_what_the_user_makes_between_two_commands_is_protected_from_the_next(fresh: Server) -> None:
-    fresh.bash("true")
-    user_runs(fresh.scene, "git init --quiet deep/down/in/here/mine && touch .envrc")
-    said = fresh.bash("echo evil > deep/down/in/here/mine/.git/hooks/x; echo evil > .envrc; echo ended")
+@by_user
+def test_what_the_user_makes_between_two_commands_is_protected_from_the_next(server: Server) -> None:
+    server.bash("true")
+    user_runs(server.scene, "git init --quiet deep/down/in/here/mine && touch .envrc")
+    said = server.bash("echo evil > deep/down/in/here/mine/.git/hooks/x; echo evil > .envrc; echo ended")
     assert "ended" in said
-    assert not (fresh.scene.root / "deep/down/in/here/mine/.git/hooks/x").exists()
-    assert (fresh.scene.root / ".envrc").read_text(encoding="utf-8") == ""
+    assert not (server.scene.root / "deep/down/in/here/mine/.git/hooks/x").exists()
+    assert (server.scene.root / ".envrc").read_text(encoding="utf-8") == ""
+
+
+@by_user
+def test_what_comes_to_be_protected_later_is_protected(server: Server) -> None:
+    assert server.bash("echo on") == "on\n"
+    settings = server.scene.root / "new" / ".vscode"
+    settings.mkdir(parents=True)
+    server.scene.own()
+    assert "Read-only file system" in server.bash(f"echo evil >{settings}/tasks.json")
+    assert list(settings.iterdir()) == []
+
+
+def test_what_comes_to_be_hidden_later_is_hidden(servers: Callable[[str, str], Server]) -> None:
+    server = servers(USERS[-1], READ_ONLY)
+    secret = server.scene.home / ".netrc"
+    for name in ("first", "replaced", "made anew"):
+        assert server.bash("echo on") == "on\n"
+        if name == "made anew":
+            secret.unlink()
+        new = secret.with_name("new")
+        new.write_text(name, encoding="utf-8")
+        server.scene.own()
+        new.rename(secret)
+        assert server.bash(f"cat {secret}") == "(no output)"
 
 
 # --- when nobody can verify --------------------------------------------------------------------------------
 
 
-@every_fresh
+@fresh_by_user
 def test_a_command_whose_supervisor_is_killed_is_an_error(fresh: Server) -> None:
     fresh.client.begin(
         "tools/call",
@@ -233,7 +262,7 @@ def test_a_command_whose_supervisor_is_killed_is_an_error(fresh: Server) -> None
     until(lambda: not (fresh.scene.root / ".idea").exists(), 30)
 
 
-@every_fresh
+@fresh_by_user
 def test_no_command_runs_when_the_verifying_process_has_ended(fresh: Server) -> None:
     fresh.bash("true")
     broker = min(children(fresh.client.pid))
@@ -262,14 +291,6 @@ def test_more_folders_than_can_be_verified_make_commands_unavailable() -> None:
             assert "bash" not in server.tools()
             assert "200,000" in server.call("bash", command="rm ran").text
         assert (at.root / "ran").exists()
-        words = ("doctor", "--root", str(at.root), "--state-dir", str(at.state), "--permission-mode")
-        doctor = subprocess.run(
-            [sys.executable, "-m", "mcp_toolserver", *words, WORKSPACE_WRITE],
-            env={**at.environment, "COLUMNS": "300"},
-            capture_output=True,
-            encoding="utf-8",
-        )
-        assert "200,000" in doctor.stdout
 
 
 # --- helpers -----------------------------------------------------------------------------------------------
@@ -314,30 +335,3 @@ def until(condition: Callable[[], bool], seconds: float = 20) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not become so"
         time.sleep(0.02)
-
-
-@pytest.mark.parametrize("user", BY_USER)
-def test_what_comes_to_be_protected_later_is_protected(
-    servers: Callable[[str, str], Server], user: str
-) -> None:
-    server = servers(user, WORKSPACE_WRITE)
-    assert server.bash("echo on") == "on\n"
-    settings = server.scene.root / "new" / ".vscode"
-    settings.mkdir(parents=True)
-    server.scene.own()
-    assert "Read-only file system" in server.bash(f"echo evil >{settings}/tasks.json")
-    assert list(settings.iterdir()) == []
-
-
-def test_what_comes_to_be_hidden_later_is_hidden(servers: Callable[[str, str], Server]) -> None:
-    server = servers(USERS[-1], READ_ONLY)
-    secret = server.scene.home / ".netrc"
-    for name in ("first", "replaced", "made anew"):
-        assert server.bash("echo on") == "on\n"
-        if name == "made anew":
-            secret.unlink()
-        new = secret.with_name("new")
-        new.write_text(name, encoding="utf-8")
-        server.scene.own()
-        new.rename(secret)
-        assert server.bash(f"cat {secret}") == "(no output)"

@@ -231,19 +231,34 @@ BY_MODE = [
 """Modes share no server, so they can run in parallel. Coverage is taken of one of them."""
 
 
+IN_FULL = (("stdio", "legacy"), ("http", "auto"))
+"""Where every tool is called: each era once. Elsewhere one tool of each kind of result is."""
+
+OF_EACH_KIND = (
+    "read_file",
+    "view_image",
+    "git_status",
+    "TodoWrite",
+    "write_file",
+    "bash",
+    "repo_clone",
+    "TaskOutput",
+)
+
+
 @pytest.mark.parametrize("mode", BY_MODE)
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_every_tool_is_listed_and_called_as_the_mode_says(
     transport: str, era: str, mode: str, place: Place, kept: Kept
 ) -> None:
-    """Slow: it calls every tool, and some of them start programs."""
     setup = place(mode)
     before = tree(setup.root)
     client = await kept.client(setup, transport, era)
     listed = (await client.list_tools()).tools
     assert [tool.name for tool in listed] == sorted(LISTED[mode])
-    for name, arguments in CALLS.items():
+    calls = CALLS if (transport, era) in IN_FULL else {name: CALLS[name] for name in OF_EACH_KIND}
+    for name, arguments in calls.items():
         result = await client.call_tool(name, arguments)
         if name not in LISTED[mode]:
             assert result.is_error
@@ -337,19 +352,20 @@ async def test_null_and_missing_arguments_are_an_empty_object(place: Place, kept
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_result_that_was_cut_is_readable_as_a_file_and_as_a_resource(era: str, setup: Setup) -> None:
-    async with connected(in_mode(setup, "danger-full-access"), era=era) as client:
-        result = await client.call_tool("bash", {"command": "seq 100000"})
-        links = [block for block in result.content if isinstance(block, mcp.ResourceLink)]
-        assert result.meta is not None
-        metadata = result.meta["mcp-toolserver/metadata"]
-        assert metadata["truncated"] is True
-        page = await client.call_tool("read_file", {"path": metadata["output_path"], "offset": 99_990})
-        assert "100000\t100000" in text(page)
-        whole = await client.read_resource(links[0].uri)
-        assert isinstance(whole.contents[0], mcp.TextResourceContents)
-        assert whole.contents[0].text.splitlines()[-1] == "100000"
-    assert list((setup.home / "state").rglob("*.txt")) == []
+async def test_a_result_that_was_cut_is_readable_as_a_file_and_as_a_resource(
+    era: str, place: Place, kept: Kept
+) -> None:
+    client = await kept.client(place("danger-full-access"), era=era)
+    result = await client.call_tool("bash", {"command": "seq 100000"})
+    links = [block for block in result.content if isinstance(block, mcp.ResourceLink)]
+    assert result.meta is not None
+    metadata = result.meta["mcp-toolserver/metadata"]
+    assert metadata["truncated"] is True
+    page = await client.call_tool("read_file", {"path": metadata["output_path"], "offset": 99_990})
+    assert "100000\t100000" in text(page)
+    whole = await client.read_resource(links[0].uri)
+    assert isinstance(whole.contents[0], mcp.TextResourceContents)
+    assert whole.contents[0].text.splitlines()[-1] == "100000"
 
 
 @pytest.mark.parametrize(
@@ -483,17 +499,6 @@ async def test_a_client_that_cannot_ask_means_no(era: str, setup: Setup) -> None
     assert not (setup.root / "asked.txt").exists()
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_no_yes_lifts_the_ceiling(era: str, setup: Setup) -> None:
-    human = Human()
-    human.will_say(ALLOW)
-    asking = rules(setup, '[rules]\nask = ["write_file"]\nallow = ["*"]', mode="read-only")
-    async with connected(asking, era=era, elicitation_callback=human) as client:
-        result = await client.call_tool("write_file", WRITE)
-        assert "workspace-write" in text(result)
-    assert human.asked == []
-
-
 @pytest.mark.measured
 async def test_a_human_who_does_not_answer_in_time_means_no(setup: Setup) -> None:
     async def silent(*_: Any) -> mcp.ElicitResult:
@@ -557,27 +562,11 @@ async def test_a_clients_roots_narrow_the_servers(setup: Setup) -> None:
         assert "c.py" not in text(await client.call_tool("glob_search", {"pattern": "*.py"}))
 
 
-async def test_a_clients_roots_outside_the_servers_leave_nothing(setup: Setup) -> None:
-    async with connected(setup, list_roots_callback=works_in(Path("/etc"))) as client:
-        assert (await client.call_tool("read_file", {"path": "/etc/passwd"})).is_error
-        assert (await client.call_tool("read_file", {"path": "src/a.py"})).is_error
+async def test_a_client_that_declares_roots_and_names_none_has_none_until_it_does(setup: Setup) -> None:
+    answers = [mcp.ListRootsResult(roots=[]), await works_in(setup.root / "src")(None)]
 
-
-@pytest.mark.parametrize("answer", ["none", "error", pytest.param("late", marks=pytest.mark.measured)])
-async def test_a_client_that_declares_roots_and_names_none_has_none_until_it_does(
-    answer: str, setup: Setup
-) -> None:
-    asked = 0
-
-    async def roots(_: Any) -> mcp.ListRootsResult | mcp.ErrorData:
-        nonlocal asked
-        asked += 1
-        if asked > 1:
-            return await works_in(setup.root / "src")(_)
-        if answer == "late":
-            await anyio.sleep_forever()
-        failure = mcp.ErrorData(code=-32603, message="no roots today")
-        return failure if answer == "error" else mcp.ListRootsResult(roots=[])
+    async def roots(_: Any) -> mcp.ListRootsResult:
+        return answers.pop(0)
 
     async with connected(setup, list_roots_callback=roots) as client:
         refused = await client.call_tool("read_file", {"path": "src/a.py"})
@@ -597,26 +586,7 @@ async def test_a_folder_of_the_client_that_comes_into_being_is_worked_in(setup: 
         assert "hello" in text(await client.call_tool("read_file", {"path": path}))
 
 
-async def test_a_modern_client_is_not_asked_for_roots(setup: Setup) -> None:
-    async with connected(setup, era="auto", list_roots_callback=works_in(setup.root / "src")) as client:
-        assert "hello" in text(await client.call_tool("read_file", {"path": "src/a.py"}))
-
-
 # --- long calls ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_running_command_reports_progress(era: str, place: Place, kept: Kept) -> None:
-    heard: list[tuple[float, str | None]] = []
-
-    async def listen(progress: float, total: float | None, message: str | None) -> None:
-        heard.append((progress, message))
-        assert total is None
-
-    client = await kept.client(place("danger-full-access"), era=era)
-    await client.call_tool("bash", {"command": "sleep 4.5"}, progress_callback=listen)
-    assert len(heard) >= 2
-    assert [count for count, _ in heard] == sorted({count for count, _ in heard})
 
 
 async def test_a_background_command_is_followed_and_stopped(place: Place, kept: Kept) -> None:

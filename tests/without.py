@@ -1,8 +1,7 @@
 """A machine that lacks something: `python -m tests.without FEATURE... -- COMMAND...` runs COMMAND on it.
 
 What is taken away is taken away for real and for good, from the command and from all that it starts: system
-calls by a filter that answers as a kernel without them does, a program by mounting a device over it, Landlock
-by using up what it has.
+calls by a filter that answers as a kernel without them does, a program by mounting a device over it.
 """
 
 import ctypes
@@ -25,7 +24,6 @@ CLONE3 = 435
 CLONE_NEWUSER = 0x10000000
 PR_SET_SECCOMP = 22
 PR_SET_NO_NEW_PRIVS = 38
-MOST_LAYERS = 16
 
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 
@@ -88,14 +86,6 @@ def _load(blocks: Sequence[bytes]) -> None:
 # --- the rest --------------------------------------------------------------------------------------------
 
 
-def _use_up_landlock() -> None:
-    """Take every layer that a process can have. None of them restricts files: mounting stays possible."""
-    ruleset = kernel.landlock_ruleset(struct.pack("=QQQ", 0, 0, 1))
-    for _ in range(MOST_LAYERS):
-        kernel.landlock_enforce(ruleset)
-    os.close(ruleset)
-
-
 def _hide_bubblewrap(command: Sequence[str]) -> list[str]:
     """`command` where each file that might be bubblewrap is a device that cannot be run."""
     hidden = [f"mount --bind /dev/null {program}" for program in candidates(os.environ["PATH"], ())]
@@ -103,7 +93,7 @@ def _hide_bubblewrap(command: Sequence[str]) -> list[str]:
     return ["unshare", *as_root, "--mount", "sh", "-c", " && ".join((*hidden, 'exec "$@"')), "sh", *command]
 
 
-FEATURES = (*FILTERS, "landlock-layers", "bubblewrap")
+FEATURES = (*FILTERS, "bubblewrap")
 
 
 def around(*features: str) -> tuple[str, ...]:
@@ -120,8 +110,6 @@ def main(arguments: Sequence[str]) -> None:
         rest = [feature for feature in features if feature != "bubblewrap"]
         command = _hide_bubblewrap([*around(*rest), *command])
         os.execvp(command[0], command)
-    if "landlock-layers" in features:
-        _use_up_landlock()
     if filters := [FILTERS[feature]() for feature in features if feature in FILTERS]:
         _load(filters)
     os.execvp(command[0], command)

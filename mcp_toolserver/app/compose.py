@@ -380,12 +380,13 @@ def _decided(settings: Settings) -> Mapping[str, Preference]:
     }
 
 
-def _confined(settings: Settings) -> Confined:
-    full = settings.permission_mode is Permission.DANGER_FULL_ACCESS
+def _confined(settings: Settings) -> Confined | None:
+    if settings.permission_mode is Permission.DANGER_FULL_ACCESS:
+        return None
     return Confined(
         writes=settings.permission_mode is not Permission.READ_ONLY,
-        git=full or settings.git == "writable",
-        network=full or settings.network == "commands",
+        git=settings.git == "writable",
+        network=settings.network == "commands",
     )
 
 

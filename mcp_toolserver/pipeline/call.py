@@ -121,8 +121,8 @@ class CallOptions:
     """Options of one call."""
 
     output_override: OutputOverride | None = None
-    wait_until_done: bool = False
-    """Whether the caller waits for the end of all work."""
+    seconds_to_answer: float | None = None
+    """See `Scope.seconds_to_answer`."""
     call_id: str = ""
     """The dispatcher makes one if this is empty."""
 

@@ -174,7 +174,7 @@ class Dispatcher:
             name=name,
             session=caller.name,
             arguments=arguments or {},
-            wait_until_done=options.wait_until_done,
+            seconds_to_answer=options.seconds_to_answer,
             id=options.call_id or new_id(),
         )
         if (why := await begin(self.recorder, call)) is not None:
@@ -349,7 +349,7 @@ class Dispatcher:
             session=call.session,
             owner=owner,
             refuses=refuses,
-            wait_until_done=call.wait_until_done,
+            seconds_to_answer=call.seconds_to_answer,
             catalogue=self._catalogue,
         )
 

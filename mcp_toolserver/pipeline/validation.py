@@ -51,11 +51,9 @@ def respelt(entry: Entry, args: Args, canonicalizer: PathCanonicalizer) -> Args:
     Raises:
         ToolError: a path leaves the roots, or cannot be used.
     """
-    given = {name: getattr(args, name) for name in (*entry.spec.path_fields, *entry.spec.pathful_fields)}
-    changed = {
-        name: there for name, value in given.items() if (there := _canonical(value, canonicalizer)) != value
-    }
-    return args.model_copy(update=changed) if changed else args
+    names = (*entry.spec.path_fields, *entry.spec.pathful_fields)
+    canonical = {name: _canonical(getattr(args, name), canonicalizer) for name in names}
+    return args.model_copy(update=canonical) if canonical else args
 
 
 def _checked(entry: Entry, sent: Mapping[str, JsonValue]) -> Args:
@@ -110,8 +108,8 @@ def _explained(entry: Entry, error: ValidationError) -> str:
 def subjects_of(entry: Entry, args: Args, canonicalizer: PathCanonicalizer) -> tuple[Subject, ...]:
     """What the call touches, each in all its spellings."""
     given = (getattr(args, name) for name in (*entry.spec.path_fields, *entry.spec.pathful_fields))
-    paths = {path for value in given for path in _paths(value)}
+    paths = {path: CanonicalPath(path) for value in given for path in _paths(value)}
     return tuple(
-        canonicalizer.spellings(CanonicalPath(subject)) if subject in paths else (subject,)
+        canonicalizer.spellings(paths[subject]) if subject in paths else (subject,)
         for subject in entry.spec.subjects(args)
     )

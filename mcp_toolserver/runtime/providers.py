@@ -36,7 +36,7 @@ class ProviderContext:
     roots: tuple[str, ...]
     may_hide: bool
     """Whether rules hide files, so that results have to be filtered."""
-    explain: Callable[[str], tuple[str, ...]]
+    explain: Callable[[str, int | None], tuple[str, ...]]
     """Explains what the sandbox refused, from the output of a command."""
     bounds: CommandBounds
     container_image: str

@@ -70,8 +70,10 @@ async def test_a_timeout_kills_all_that_was_started(server: Dispatcher) -> None:
 
 async def test_a_background_script_is_followed_and_stopped(server: Dispatcher) -> None:
     result = await call(server, "PowerShell", command="echo begun; sleep 100", run_in_background=True)
-    task = re.findall(r"bg_[0-9a-f]{32}", result.text)[0]
-    assert (await call(server, "TaskOutput", task_id=task, wait_ms=10_000)).text.startswith("begun\n[running")
+    task = re.findall(r"bg_[0-9a-f]{6}", result.text)[0]
+    assert (await call(server, "TaskOutput", task_id=task, until="output", wait_ms=10_000)).text.startswith(
+        "begun\n[running"
+    )
     assert (await call(server, "TaskStop", task_id=task)).error is None
 
 

@@ -60,7 +60,7 @@ class Containers:
         """Return the capability of one call; the first of `roots`, which is the first of `folders`, is
         mounted."""
         target = ContainerContext(
-            folders=folders, owner=scope.owner, wait_until_done=scope.wait_until_done, roots=roots
+            folders=folders, owner=scope.owner, seconds_to_answer=scope.seconds_to_answer, roots=roots
         )
         return _CallContainers(self, target)
 

@@ -16,6 +16,7 @@ from mcp_toolserver.capabilities.call_scope import REMOVED
 from mcp_toolserver.capabilities.files import CanonicalPath, Files
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, SettingsError
 from mcp_toolserver.runtime.files.atomic_write import Recording
+from mcp_toolserver.runtime.files.located_path import LocatedPath
 from mcp_toolserver.runtime.files.os_errors import outside, refuse_virtual, require_regular_file, translate
 from mcp_toolserver.runtime.files.path_locks import PathLocks
 from mcp_toolserver.runtime.files.path_resolver import (
@@ -174,19 +175,16 @@ class Workspace:
             )
         root, relative = self._split(path)
         with translate(path, self.roots):
-            return self._canonical_spelling(root.at(locate(self._setup.resolver, root.fd, relative)))
+            spelt = self._canonical_spelling(root.at(locate(self._setup.resolver, root.fd, relative)))
+        return CanonicalPath(self._located(spelt))
 
     def spellings(self, path: CanonicalPath) -> tuple[str, ...]:
         """The spellings of `path` that rules match: relative to its configured root, and absolute."""
-        root, relative = self._split(path)
-        absolute = root.at(relative)
-        relative = relative_to(root.base, absolute) if root.base else None
-        return (absolute,) if relative is None else (relative, absolute)
+        return self._located(path).spellings
 
     def is_hidden(self, path: CanonicalPath) -> bool:
         """Whether a rule of the operator hides what lies at `path`, or it is private to the server."""
-        spellings = self.spellings(path)
-        return self._setup.hides(spellings) or self._is_private(spellings[-1])
+        return self._located(path).is_hidden
 
     def kind(self, path: CanonicalPath) -> Kind:
         """The kind of the object at `path`. Raises: Denied: if it is hidden."""
@@ -243,18 +241,21 @@ class Workspace:
         Raises:
             Denied: if it is hidden, protected or read-only.
         """
-        root, relative = self._split(path)
-        if not root.writable:
+        located, setup = self._located(path), self._setup
+        if not located.root.writable:
             raise Denied(f"'{path}' belongs to the server and can only be read. Write inside the workspace.")
-        self._refuse_hidden(path)
-        if relative == ".":
+        _refuse_hidden(located)
+        if located.relative == ".":
             raise InvalidInput(f"'{path}' is a folder, not a file. Name a file in it.")
-        if why := self._setup.protects(root.at(relative)):
+        if why := setup.protects(located.spellings[-1]):
             raise Denied(f"'{path}' {why}")
-        folder, _, name = relative.rpartition("/")
-        setup = self._setup
+        folder, _, name = located.relative.rpartition("/")
         return WriteTarget(
-            resolver=setup.resolver, root=root, folder=folder or ".", name=name, recording=setup.recording
+            resolver=setup.resolver,
+            root=located.root,
+            folder=folder or ".",
+            name=name,
+            recording=setup.recording,
         )
 
     def open_inside(self, absolute: str) -> int | None:
@@ -275,6 +276,13 @@ class Workspace:
         """The files of this workspace, as a capability; for reading only unless `write`."""
         setup = self._setup
         return ConfinedFiles(self, locks=setup.locks, size_limit=size_limit, write=write)
+
+    def _located(self, path: str) -> LocatedPath:
+        """Where `path` lies: as `canonical` found it, or found by its text."""
+        if isinstance(path, LocatedPath) and path.view is self:
+            return path
+        root, relative = self._split(path)
+        return LocatedPath.below(root, relative, path=path, view=self, hides=self._hides)
 
     def _split(self, path: str) -> tuple[Root, str]:
         """The root of `path`, compared as text, and the rest. Raises: Denied: if in no root."""
@@ -309,13 +317,13 @@ class Workspace:
 
     def _open_path(self, path: CanonicalPath) -> int:
         """Open the object at the canonical `path`. The caller closes it."""
-        root, relative = self._split(path)
-        self._refuse_hidden(path)
+        located = self._located(path)
+        _refuse_hidden(located)
         try:
             with translate(path, self.roots):
-                return self._setup.resolver.open_exact(root.fd, relative)
+                return self._setup.resolver.open_exact(located.root.fd, located.relative)
         except NotFound:
-            if root is self._own:
+            if located.root is self._own:
                 raise NotFound(f"'{path}' is no longer there. {REMOVED}") from None
             raise
         except PathMoved:
@@ -324,18 +332,14 @@ class Workspace:
                 f"'{path}' became a link or was moved while it was being opened. Try again."
             ) from None
 
+    def _hides(self, spellings: tuple[str, ...]) -> bool:
+        return self._setup.hides(spellings) or self._is_private(spellings[-1])
+
     def _is_private(self, absolute: str) -> bool:
         private, readable = self._setup.private, self._setup.readable
         if not private or relative_to(private, absolute) is None:
             return False
         return not readable or relative_to(readable, absolute) is None
-
-    def _refuse_hidden(self, path: CanonicalPath) -> None:
-        if self.is_hidden(path):
-            raise Denied(
-                f"'{path}' is hidden by a rule of the operator; it can be neither read nor changed. Go on "
-                "without it."
-            )
 
     def _openable(self) -> tuple[Root, ...]:
         own = self._own
@@ -398,6 +402,14 @@ def _root(given: str) -> Root:
         return open_root(given)
     except OSError:
         raise SettingsError(f"--root {given}: not a folder that can be opened.") from None
+
+
+def _refuse_hidden(path: LocatedPath) -> None:
+    if path.is_hidden:
+        raise Denied(
+            f"'{path}' is hidden by a rule of the operator; it can be neither read nor changed. Go on "
+            "without it."
+        )
 
 
 def _check_spelling(path: str) -> None:

@@ -60,10 +60,10 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureLimits:
-    """How much output is kept, in bytes."""
+    """How much output is kept, in bytes: the start and the end to show, and all of it in a file."""
 
-    head: int = 100_000
-    tail: int = 100_000
+    head: int = 14_500
+    tail: int = 14_500
     file: int = 512 << 20
 
 

@@ -6,7 +6,6 @@ code. Only the owner can use a session, by its handle, and one evaluation runs i
 
 import asyncio
 import os
-import secrets
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -26,6 +25,7 @@ from mcp_toolserver.runtime.processes.commands import Folders
 from mcp_toolserver.runtime.processes.interactive import start_interactive
 from mcp_toolserver.runtime.processes.output_capture import Sink
 from mcp_toolserver.runtime.repl.session import Session, SessionLimits
+from mcp_toolserver.runtime.short_handle import short_handle
 from mcp_toolserver.runtime.which import KERNEL
 
 NEW = "new"
@@ -72,7 +72,7 @@ class _Entry:
 class Interpreters:
     """All sessions of the server.
 
-    `explain` maps the output of failed code to sentences on the cause.
+    `explain` returns sentences on what failed, from the output and the exit status.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Interpreters:
         sink: Sink,
         limits: InterpreterLimits | None = None,
         *,
-        explain: Callable[[str], tuple[str, ...]] = lambda _: (),
+        explain: Callable[[str, int | None], tuple[str, ...]] = lambda _, __: (),
     ) -> None:
         self._broker = broker
         self._sink = sink
@@ -138,7 +138,7 @@ class Interpreters:
 
     def _finish(self, evaluation: Evaluation, entry: _Entry, notes: tuple[str, ...]) -> Evaluation:
         state = evaluation.state
-        why = self._explain(state.text + state.tail) if state.exit_status != 0 else ()
+        why = self._explain(f"{state.text}\n{state.tail}", state.exit_status)
         return replace(
             evaluation,
             state=replace(state, notes=(*state.notes, *notes, *why)),
@@ -170,7 +170,7 @@ class Interpreters:
             session = await self._launch(folders, owner, language)
         finally:
             self._starting -= 1
-        handle = f"repl_{secrets.token_hex(16)}"
+        handle = short_handle("repl_", self._entries)
         entry = _Entry(handle=handle, owner=owner, language=language, session=session, roots=_roots(folders))
         self._entries[handle] = entry
         return entry

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from mcp_toolserver.capabilities.call_scope import Report
 from mcp_toolserver.capabilities.processes import JobState
+from mcp_toolserver.text.lines.terminal import as_on_terminal
 
 _WORDS = {
     "running": "running for {}",
@@ -36,11 +37,12 @@ def _limit(detail: str) -> str:
 
 
 def printed(state: JobState) -> str:
-    """Return the output, with a note about omitted parts."""
+    """Return the output as on a terminal, with a note about omitted parts."""
+    text = as_on_terminal(state.text)
     if not state.omitted:
-        return state.text
+        return text
     gap = f"[{state.omitted} bytes left out; {_saved(state)}]"
-    return f"{lines(state.text)}{gap}\n{state.tail}"
+    return f"{lines(text)}{gap}\n{as_on_terminal(state.tail)}"
 
 
 def _saved(state: JobState) -> str:

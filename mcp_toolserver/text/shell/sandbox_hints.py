@@ -1,5 +1,5 @@
-"""Detects in the output of a command what the sandbox probably blocked. A hint for the reader, never a
-decision.
+"""Detects in the output of a command what probably went wrong, such as a refused write or a missing program.
+A hint for the reader, never a decision.
 """
 
 import re
@@ -14,6 +14,16 @@ _NETWORK = re.compile(
 )
 
 
+_MISSING = re.compile(
+    r"^(?:[\w./-]+: )?(?:line \d+: |\d+: )?(?P<name>[\w.+-]+): (?:command )?not found$"
+    r"|^(?:\S*/)?env: .(?P<started>[\w.+-]+).: No such file or directory$",
+    re.MULTILINE,
+)
+"""What bash, other shells and `env` say of a program that they cannot find."""
+
+_KILLED = re.compile(r"^\S+: line \d+: +\d+ Killed\b", re.MULTILINE)
+_KILLED_STATUS = 128 + 9
+
 _SIGNAL = re.compile(r"\bp?kill(?:all)?\b.*operation not permitted", re.IGNORECASE)
 
 
@@ -27,8 +37,24 @@ class Confined:
     network: bool
 
 
-def explain(output: str, confined: Confined) -> tuple[str, ...]:
-    """Explain, from the output of a failed command, what the sandbox refused; empty if it does not tell."""
+def explain(output: str, status: int | None, confined: Confined | None) -> tuple[str, ...]:
+    """Explain in sentences why parts of a command failed, as far as its output and exit status tell.
+
+    The whole command need not have failed: a pipeline hides the failure of its first part. `status` is None
+    while it runs, and `confined` None where nothing confines commands.
+    """
+    notes = [] if confined is None else _refusals(output, confined)
+    if missing := _MISSING.search(output):
+        name = missing["name"] or missing["started"]
+        notes.append(
+            f"{name} is not on the PATH of commands here: name it by its path, or ask the user for it."
+        )
+    if status == _KILLED_STATUS or _KILLED.search(output):
+        notes.append("A process was killed with SIGKILL, as the kernel does when memory runs out.")
+    return tuple(notes)
+
+
+def _refusals(output: str, confined: Confined) -> list[str]:
     notes: list[str] = []
     if _UNWRITABLE.search(output):
         notes.append(_why_unwritable(output, confined))
@@ -38,7 +64,7 @@ def explain(output: str, confined: Confined) -> tuple[str, ...]:
         )
     if _SIGNAL.search(output):
         notes.append("A command here can signal only the processes that it started.")
-    return tuple(notes)
+    return notes
 
 
 def _why_unwritable(output: str, confined: Confined) -> str:

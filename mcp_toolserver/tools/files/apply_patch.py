@@ -28,7 +28,7 @@ from mcp_toolserver.tool import (
 if TYPE_CHECKING:
     from mcp_toolserver.text.patch.plan import Outcome, Plan
 
-_DIFF_BYTES = 60_000
+_DIFF_BYTES = 50_000
 """Of all diffs together that are shown because a hunk did not fit exactly."""
 
 

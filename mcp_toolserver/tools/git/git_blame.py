@@ -10,7 +10,6 @@ from mcp_toolserver.tool import (
     Field,
     GitLine,
     InvalidInput,
-    Limits,
     Output,
     Permission,
     Runtime,
@@ -69,5 +68,4 @@ TOOL = ToolSpec(
     subjects=lambda args: (args.path,),
     idempotent=True,
     aliases=(Alias("GitBlame", {"file_path": "path"}), Alias("git_blame", {"file_path": "path"})),
-    limits=Limits(output_bytes=100_000),
 )

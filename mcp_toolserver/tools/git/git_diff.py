@@ -11,7 +11,6 @@ from mcp_toolserver.tool import (
     DiffQuery,
     Field,
     InvalidInput,
-    Limits,
     Output,
     Permission,
     Runtime,
@@ -61,5 +60,4 @@ TOOL = ToolSpec(
     subjects=lambda args: (args.path,),
     idempotent=True,
     aliases=(Alias("GitDiff"),),
-    limits=Limits(output_bytes=100_000),
 )

@@ -10,7 +10,6 @@ from mcp_toolserver.tool import (
     Capability,
     Field,
     InvalidInput,
-    Limits,
     Output,
     Permission,
     Runtime,
@@ -65,5 +64,4 @@ TOOL = ToolSpec(
     subjects=lambda args: (args.path,),
     idempotent=True,
     aliases=(Alias("GitShow", {"ref": "commit"}), Alias("git_show", {"ref": "commit"})),
-    limits=Limits(output_bytes=100_000),
 )

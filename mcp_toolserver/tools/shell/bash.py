@@ -77,6 +77,6 @@ TOOL = ToolSpec(
     may_be_long=True,
     aliases=(Alias("Bash"), Alias("shell", converts={"timeout": _milliseconds})),
     # The supervisor keeps the timeout, so the deadline must not come first; the bytes leave room for notes.
-    limits=Limits(deadline=660.0, output_bytes=202_000),
+    limits=Limits(deadline=660.0, output_bytes=30_000),
     profile=Profile.LEAN,
 )

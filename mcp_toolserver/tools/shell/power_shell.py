@@ -70,6 +70,6 @@ TOOL = ToolSpec(
     destructive=True,
     may_be_long=True,
     # As for bash: the supervisor keeps the timeout, and the bytes leave room for notes.
-    limits=Limits(deadline=660.0, output_bytes=202_000),
+    limits=Limits(deadline=660.0, output_bytes=30_000),
     profile=Profile.DEFAULT,
 )

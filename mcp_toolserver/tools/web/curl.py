@@ -17,7 +17,7 @@ from mcp_toolserver.tool import (
     WebUrl,
 )
 
-_BYTES = 195_000
+_BYTES = 57_000
 _SECONDS = 30.0
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import mcp_types as mcp
 
 from mcp_toolserver.capabilities.change_events import ChangeEvents
-from mcp_toolserver.capabilities.processes import JobState
+from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.pipeline.call import OutputOverride
 from mcp_toolserver.protocol.resources.source import LARGEST, Visitor, text
+from mcp_toolserver.text.lines.terminal import as_on_terminal
 from mcp_toolserver.text.shell.command_output import ending, lines
 from mcp_toolserver.tool_spec import Output, Runtime
 
@@ -99,7 +100,7 @@ async def _states(handles: Sequence[str], rt: Runtime) -> Output:
     states: list[JobState] = []
     for handle in handles:
         try:
-            states.append(await rt.jobs.output(handle, offset=0, limit=0, wait=0))
+            states.append(await rt.jobs.output(JobQuery(handle=handle, limit=0)))
         except NotFound:
             # Its record has expired since.
             continue
@@ -116,13 +117,13 @@ def _summary(state: JobState) -> dict[str, object]:
 
 
 async def _tail(args: Any, rt: Runtime) -> Output:
-    state = await rt.jobs.output(args.task_id, offset=0, limit=0, wait=0)
+    state = await rt.jobs.output(JobQuery(handle=args.task_id, limit=0))
     start = max(0, state.total - _TAIL)
-    return _shown(await rt.jobs.output(args.task_id, offset=start, limit=_TAIL, wait=0))
+    return _shown(await rt.jobs.output(JobQuery(handle=args.task_id, offset=start, limit=_TAIL)))
 
 
 def _shown(state: JobState) -> Output:
     """Decode; the first character may be cut in two."""
     printed = state.text.lstrip("\ufffd") if state.start else state.text
     left_out = f"[{state.start} bytes before; TaskOutput reads them]\n" if state.start else ""
-    return Output(f"{left_out}{lines(printed)}[{ending(state)}]")
+    return Output(f"{left_out}{lines(as_on_terminal(printed))}[{ending(state)}]")
