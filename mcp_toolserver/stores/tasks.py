@@ -10,11 +10,12 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from mcp_toolserver.errors import ToolError, Unavailable
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.liveness_lock import LivenessLock, is_alive, remove_lock_file
+from mcp_toolserver.stores.file_lock import LivenessLock, is_locked
 
 if TYPE_CHECKING:
     import sqlite3
@@ -178,10 +179,10 @@ class StoredTasks:
 
     def _fail_tasks_of(self, database: "sqlite3.Connection", owner: str) -> None:
         """Fail the tasks of a server if it is dead. This and taking the lock are transactions."""
-        if is_alive(self._lock_path(owner)):
+        if is_locked(self._lock_path(owner)):
             return
         self._set_status(database, owner, "failed", DIED)
-        remove_lock_file(self._lock_path(owner))
+        Path(self._lock_path(owner)).unlink(missing_ok=True)
 
     def _set_status(self, database: "sqlite3.Connection", owner: str, status: Status, message: str) -> None:
         database.execute(
