@@ -84,7 +84,7 @@ function run(argv) {
 class CardReply(BaseModel):
     """A note without its text."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     id: str
     title: str
@@ -95,7 +95,7 @@ class CardReply(BaseModel):
 class NotesReply(BaseModel):
     """The reply of the script."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     problem: str = ""
     notes: tuple[CardReply, ...] = ()

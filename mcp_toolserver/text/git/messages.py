@@ -11,9 +11,9 @@ def hidden(count: int, what: str) -> Iterator[str]:
         yield f"[{counted(count, what)} left out, hidden by a rule of the operator]"
 
 
-def counted(count: int, what: str, plural: str = "") -> str:
+def counted(count: int, what: str) -> str:
     """Count in words: `1 file`, `2 files`."""
-    return f"{count:,} {what if count == 1 else plural or f'{what}s'}"
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def about(found: GitText, *, asked: str) -> Iterator[str]:
