@@ -99,6 +99,8 @@ class Output:
     """Whether the text omits something; it then says how to get it."""
     saved_output: SavedOutput | None = None
     """The whole text, if the tool saved it."""
+    sha256: Mapping[CanonicalPath, str] = field(default_factory=dict["CanonicalPath", str])
+    """SHA-256 in hexadecimal of each written file, by path; sent as metadata."""
 
     @classmethod
     def of_job(cls, text: str, state: JobState, images: tuple[Image, ...] = ()) -> Output:

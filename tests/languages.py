@@ -17,7 +17,7 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.code_queries import CodeQueries
-from mcp_toolserver.runtime.lsp.pool import Pool, PoolLimits
+from mcp_toolserver.runtime.lsp.pool import Pool, PoolLimits, Project
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
@@ -106,7 +106,7 @@ async def lsp_tool(
 
 
 async def _started(
-    at: Broker, started: list[InteractiveProcess], argv: Sequence[str], cwd: int, roots: Sequence[str] | None
+    at: Broker, started: list[InteractiveProcess], argv: Sequence[str], cwd: int, project: Project
 ) -> InteractiveProcess:
-    started.append(await start_interactive(at, argv, cwd=cwd, roots=roots))
+    started.append(await start_interactive(at, argv, cwd=cwd, roots=project.roots))
     return started[-1]

@@ -191,20 +191,28 @@ def state(pid: int) -> str:
 @contextmanager
 def few_files(pid: int, free: int) -> Generator[None]:
     """Let a process open no more than `free` files more; what it forks meanwhile has the same limit."""
-    used = _open_files(pid)
+    with _files_below(_limit(_open_files(pid), free), pid):
+        yield
+
+
+def _limit(used: set[int], free: int) -> int:
+    """The number below which `free` are not `used`."""
     limit = 0
     while free or limit in used:
         free -= limit not in used
         limit += 1
-    with _files_below(limit, pid):
-        yield
+    return limit
+
+
+_LOW = 8
+"""The reserve of a broker has a number below."""
 
 
 @contextmanager
 def few_files_of_broker(pid: int, free: int) -> Generator[None]:
     """As `few_files`, for a broker: it gives up its reserve for a moment at the end of a command, and a
     number that is free then is not free later."""
-    with _files_below(max(_open_files(pid)) + 1 + free, pid):
+    with _files_below(_limit(_open_files(pid) | set(range(_LOW)), free), pid):
         yield
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from mcp_toolserver.runtime.sandbox.layers import kernel, process_locks, seccomp
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import bwrap_args, candidates
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
-from mcp_toolserver.runtime.sandbox.mounts.mounts import mounts
+from mcp_toolserver.runtime.sandbox.mounts.mounts import Visibility, mounts
 from mcp_toolserver.runtime.sandbox.protected.compare import changes
 from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan
 from mcp_toolserver.runtime.sandbox.protected.snapshot import Unprotectable, take_snapshot
@@ -186,9 +186,12 @@ def _run_sandboxed(
         )
         reading, writing = os.pipe()
         passed = {"--seccomp": rules, "--json-status-fd": writing}
-        inside = bwrap_args(before, mounts(before), sandbox.programs[0], cwd=sandbox.roots[0], passed=passed)
+        made = mounts(before, Visibility(hides_sockets=sandbox.mode == READ_ONLY))
+        inside = bwrap_args(before, made, sandbox.programs[0], cwd=sandbox.roots[0], passed=passed)
         argv = (
-            (*inside.arguments(), *SHELL, asked["script"]) if asked["mounted"] else (*SHELL, asked["script"])
+            (*inside.arguments(isolates_network=not sandbox.network), *SHELL, asked["script"])
+            if asked["mounted"]
+            else (*SHELL, asked["script"])
         )
         with subprocess.Popen(
             argv,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mcp_toolserver.runtime.sandbox.broker.messages import Program
-from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, command_environment
+from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, OFFLINE, command_environment
 from mcp_toolserver.runtime.search.executable import helper, start
 from tests.processes import FULL, PATIENCE, broker, outcome
 from tests.searching import RIPGREP
@@ -160,8 +160,9 @@ def test_a_separator_of_words_is_not_inherited(tmp_path: Path) -> None:
     assert "IFS=/" in naive("tr '\\0' '\\n' </proc/$$/environ | grep ^IFS", {"IFS": "/"}, tmp_path)
 
 
-def test_a_module_in_the_folder_searched_is_not_imported(tmp_path: Path) -> None:
-    """ENV05: a search starts no interpreter in the folder that it searches."""
+@pytest.mark.parametrize("_id", [pytest.param("", id="ENV05")])
+def test_a_module_in_the_folder_searched_is_not_imported(tmp_path: Path, _id: str) -> None:
+    """A search starts no interpreter in the folder that it searches."""
     _plant(tmp_path)
     program = start(RIPGREP)
     # What measures coverage would have imported the real one first.
@@ -205,6 +206,12 @@ def test_a_user_s_own_start_files_are_not_read(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_the_way_to_programs_holds_absolute_entries_only(path: str, becomes: str) -> None:
     assert command_environment({"PATH": path})["PATH"] == becomes
+
+
+def test_without_a_network_package_managers_try_once_unless_the_operator_says_otherwise() -> None:
+    assert not OFFLINE.keys() & command_environment({}).keys()
+    given = command_environment({"PIP_RETRIES": "3"}, ["PIP_RETRIES"], network=False)
+    assert given.items() >= {**OFFLINE, "PIP_RETRIES": "3"}.items()
 
 
 def test_what_an_operator_names_is_passed_on() -> None:

@@ -89,7 +89,13 @@ PROBES = {
     ),
     "udp": Probe(body="s = socket.socket(2, 2); s.sendto(b'x', ('127.0.0.1', at['udp'])); return True"),
     "NETIPC05": _needs_root("socket.socket(2, 3, 1); return True"),
-    "NETIPC07": Probe(body="socket.socket(16, 3, 0); return True"),
+    "NETIPC07": Probe(body="socket.socket(16, 3, 15); return True"),
+    # Of the machine's interfaces, routes and listeners a command sees nothing.
+    "NETIPC07-routes": Probe(
+        body="return [name for _, name in socket.if_nameindex()] != ['lo']",
+        free=len(socket.if_nameindex()) > 1,
+    ),
+    "listeners": Probe(body="return f\"{at['port']:04X}\" in open('/proc/net/tcp').read()"),
     "NETIPC07-packet": _needs_root("socket.socket(17, 3, 768); return True"),
     "NETIPC07-alg": Probe(body="socket.socket(38, 5, 0); return True", free=_here(ALG, 5, 0)),
     "vsock": Probe(body="socket.socket(40, 1, 0); return True", free=_here(VSOCK, STREAM, 0)),
@@ -279,7 +285,8 @@ def targets() -> Generator[Targets]:
 
 def verdicts(said: str, targets: Targets) -> dict[str, str]:
     """How each attack ended. Only the one who should hear a datagram can tell whether it came."""
-    found = dict(line.split(" ", 1) for line in said.strip().split("\n"))
+    lines = said.strip().split("\n")
+    found = dict(line.split(" ", 1) for line in lines if not line.startswith("["))
     assert set(found) == set(PROBES), said
     return {**found, "udp": "reached" if targets.heard() else "refused"}
 

@@ -23,10 +23,7 @@ FAMILY = "setsid sh -c 'echo $$ > daemon; exec sleep 300' & (setsid sleep 300 & 
 
 @pytest.fixture
 def setup(tmp_path: Path) -> Setup:
-    root, home = tmp_path / "root", tmp_path / "home"
-    root.mkdir()
-    home.mkdir()
-    return Setup(root=root, home=home, mode="danger-full-access")
+    return Setup.below(tmp_path, "danger-full-access")
 
 
 def pids(root: Path) -> list[int]:

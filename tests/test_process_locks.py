@@ -341,8 +341,8 @@ print(json.dumps([
 @pytest.mark.parametrize(
     ("mode", "network", "families"),
     [
-        pytest.param("read-only", False, set[int](), id="ro"),
-        pytest.param("workspace-write", False, {1}, id="ws"),
+        pytest.param("read-only", False, {1, 2, 10, 16}, id="ro"),
+        pytest.param("workspace-write", False, {1, 2, 10, 16}, id="ws"),
         pytest.param("read-only", True, {2, 10, 16}, id="ro-net"),
         pytest.param("workspace-write", True, {1, 2, 10, 16}, id="ws-net"),
     ],

@@ -16,7 +16,7 @@ import pytest
 
 from mcp_toolserver.runtime.sandbox.layers import seccomp
 from mcp_toolserver.runtime.sandbox.layers.kernel import Unsupported
-from mcp_toolserver.runtime.sandbox.layers.process_locks import command_filter
+from mcp_toolserver.runtime.sandbox.layers.process_locks import command_filter, system_helper_filter
 from mcp_toolserver.runtime.sandbox.layers.seccomp import INET, INET6, NETLINK, UNIX, Filter
 from mcp_toolserver.runtime.sandbox.layers.syscall_table import (
     EXAMINED,
@@ -39,7 +39,19 @@ I386 = 0x40000003
 READ_ONLY = command_filter("read-only", False, shared=True)
 WRITING = command_filter("workspace-write", False)
 NETWORKED = command_filter("workspace-write", True)
+READING = command_filter("read-only", False)
+DEGRADED = command_filter("workspace-write", False, shared=True)
+HELPER = system_helper_filter()
 SERVER = Filter(metadata=True)
+FILTERS = {
+    "ro": READ_ONLY,
+    "ws": WRITING,
+    "net": NETWORKED,
+    "own-network": READING,
+    "degraded": DEGRADED,
+    "helper": HELPER,
+    "server": SERVER,
+}
 
 
 # --- an interpreter for the filter -----------------------------------------------------------------------
@@ -159,7 +171,7 @@ EVERY_FILTER: Mapping[str, tuple[Called, str]] = {
 
 
 @pytest.mark.parametrize("machine", AUDIT)
-@pytest.mark.parametrize("wanted", [READ_ONLY, WRITING, NETWORKED, SERVER], ids=["ro", "ws", "net", "server"])
+@pytest.mark.parametrize("wanted", FILTERS.values(), ids=list(FILTERS))
 @pytest.mark.parametrize("called", EVERY_FILTER)
 def test_every_filter_answers_this_call_the_same(called: str, wanted: Filter, machine: str) -> None:
     call, expected = EVERY_FILTER[called]
@@ -169,11 +181,21 @@ def test_every_filter_answers_this_call_the_same(called: str, wanted: Filter, ma
 SOME_FILTERS: Mapping[str, tuple[Filter, Called, str]] = {
     "unix-in-ro": (READ_ONLY, socket_of(UNIX), "EACCES"),
     "unix-in-ws": (WRITING, socket_of(UNIX, 2 | CLOEXEC), ALLOWED),
-    "tcp-in-ws": (WRITING, socket_of(INET), "EACCES"),
+    "tcp-in-ws": (WRITING, socket_of(INET), ALLOWED),
+    "unix-in-own-network": (READING, socket_of(UNIX), ALLOWED),
+    "tcp-in-own-network": (READING, socket_of(INET), ALLOWED),
+    "routes-in-own-network": (READING, socket_of(NETLINK, 3, 0), ALLOWED),
+    "connect-in-own-network": (READING, Called(numbers=(42, 203)), ALLOWED),
+    "unix-in-degraded-ws": (DEGRADED, socket_of(UNIX), ALLOWED),
+    "tcp-in-degraded-ws": (DEGRADED, socket_of(INET), "EACCES"),
+    "routes-in-degraded-ws": (DEGRADED, socket_of(NETLINK, 3, 0), "EACCES"),
+    "unix-in-helper": (HELPER, socket_of(UNIX), "EACCES"),
+    "tcp-in-helper": (HELPER, socket_of(INET), "EACCES"),
+    "connect-in-helper": (HELPER, Called(numbers=(42, 203)), "EACCES"),
     "tcp-in-net": (NETWORKED, socket_of(INET, 1 | CLOEXEC, 6), ALLOWED),
     "udp-in-net": (NETWORKED, socket_of(INET6, 2, 17), ALLOWED),
     "routes-in-net": (NETWORKED, socket_of(NETLINK, 3 | CLOEXEC, 0), ALLOWED),
-    "routes-in-ws": (WRITING, socket_of(NETLINK, 3, 0), "EACCES"),
+    "routes-in-ws": (WRITING, socket_of(NETLINK, 3, 0), ALLOWED),
     "anything-unfiltered": (Filter(families=None), socket_of(40), ALLOWED),
     "datagram-pair-in-ro": (READ_ONLY, pair_of(UNIX, 2), "EACCES"),
     "raw-pair-in-ro": (READ_ONLY, pair_of(UNIX, 3), "EACCES"),
@@ -297,9 +319,10 @@ def filtered(user: str, mode: str, network: bool) -> dict[str, str]:
 
 
 def refused(mode: str, network: bool) -> set[str]:
+    # The filter of read-only is that of Landlock alone; behind bubblewrap, only loopback is there.
     return {
         *REFUSED_EVERYWHERE,
-        *(() if network else REFUSED_WITHOUT_NETWORK),
+        *(REFUSED_WITHOUT_NETWORK if mode == "read-only" and not network else ()),
         *(REFUSED_IN_READ_ONLY if mode == "read-only" else ()),
     }
 
@@ -420,6 +443,7 @@ def test_everyday_programs_run_behind_bubblewrap_with_the_filter(command: tuple[
 
 
 def test_bubblewrap_takes_the_filter() -> None:
-    opens = (sys.executable, "-c", "import socket; socket.socket()")
+    # A socket that reports devices: everybody may open one.
+    opens = (sys.executable, "-c", "import socket; socket.socket(16, 3, 15)")
     assert wrapped(False, "read-only", *opens) == 0
     assert wrapped(True, "read-only", *opens) != 0

@@ -65,6 +65,7 @@ def test_bubblewrap_is_proven(user: str, mode: str, base: Path) -> None:
     proven = proof(wanted, as_user(scene))
     assert (proven.commands, proven.helpers) == ("bubblewrap", "landlock"), proven.reasons
     assert proven.program in candidates(os.environ["PATH"], ())
+    assert proven.shares_network
     names = held(proven)
     assert names >= EVERYWHERE | {OUTSIDE, SEEN, POWERS, FILTERED, SCRATCH}
     assert names >= ({ROOT} if mode == READ_ONLY else {WRITABLE, HOOKS})
@@ -99,6 +100,7 @@ def test_a_granted_network_is_no_problem_of_the_sandbox(mode: str, base: Path) -
     proven = proof(Wanted(base=base, mode=mode, options={"network": True}))
     assert proven.commands == "bubblewrap", proven.reasons
     assert REACHED not in held(proven)
+    assert not proven.shares_network
 
 
 def test_commands_without_a_sandbox_are_not_proven_to_have_one(base: Path) -> None:
@@ -156,6 +158,21 @@ def test_a_layer_that_does_not_work_is_found_out(
     tried = next(reason for reason in proven.reasons if works in reason)
     assert [name for name in found if name not in tried] == []
     assert leftovers(wanted) == []
+
+
+@pytest.mark.parametrize("mode", CONFINED)
+@pytest.mark.parametrize(
+    ("weakness", "says"), [("joins the machine's network", REACHED), ("cannot share", "no namespace")]
+)
+def test_a_shared_network_that_does_not_hold_is_not_used(
+    weakness: str, says: str, mode: str, base: Path
+) -> None:
+    proven = proof(Wanted(base=base, mode=mode, weakness=weakness))
+    assert (proven.commands, proven.shares_network) == ("bubblewrap", False), proven.reasons
+    assert REACHED in held(proven)
+    (reason,) = proven.reasons
+    assert "share no loopback" in reason
+    assert says in reason
 
 
 def test_powers_of_root_that_are_kept_are_found_out(base: Path) -> None:

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, SandboxPlan, find_shell
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell
 from mcp_toolserver.runtime.sandbox.layers import bubblewrap, confinement, kernel
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
+from mcp_toolserver.runtime.sandbox.layers.shared_network import SharedNetwork
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec, decode_proof, encode_proof
 from mcp_toolserver.runtime.sandbox.selftest.probe import Probe
-from mcp_toolserver.runtime.sandbox.selftest.selftest import Run, missing_filter, prove
+from mcp_toolserver.runtime.sandbox.selftest.selftest import Run, prove
 
 HERE = Path(__file__).parents[1]
 
@@ -102,6 +103,22 @@ def _without_arguments(run: Run, *words: str) -> Run:
     return run
 
 
+def _joining_nothing(run: Run) -> Run:
+    """Commands stay in the network of the machine instead of joining a shared one."""
+    SharedNetwork.join = lambda self: None
+    return run
+
+
+def _unshared(run: Run) -> Run:
+    """No shared network can be made."""
+
+    def refuse() -> SharedNetwork:
+        raise OSError("no namespace")
+
+    SharedNetwork.create = refuse
+    return run
+
+
 def weaken(run: Run, weakness: str) -> Run:
     """`run` with one layer removed."""
     weaker: Mapping[str, Callable[[], Run]] = {
@@ -119,6 +136,8 @@ def weaken(run: Run, weakness: str) -> Run:
         "root too large": lambda: _weakened(_unhidden_and_all, run),
         "host processes": lambda: _without_arguments(run, "--unshare-pid"),
         "keeps powers": lambda: _without_arguments(run, "--cap-drop", "ALL"),
+        "joins the machine's network": lambda: _joining_nothing(run),
+        "cannot share": lambda: _unshared(run),
         "does not start": lambda: _no_run,
         "lies": lambda: _liar,
     }
@@ -134,12 +153,7 @@ def main() -> None:
         sandbox=sandbox, environment=command_environment(os.environ), shell=find_shell("/usr/bin")
     )
 
-    filtered = not missing_filter()
-
-    def run(sandbox: SandboxSpec, probe: Probe, script: str) -> tuple[int, str]:
-        plan = SandboxPlan(layer=probe.layer, sandbox=sandbox, program=probe.program, filtered=filtered)
-        return confinement.run_in_sandbox(plan, broker_policy, script)
-
+    run = confinement.probe_runner(broker_policy)
     abi = kernel.landlock_abi() if said["abi"] is None else said["abi"]
     sys.stdout.buffer.write(encode_proof(prove(sandbox, weaken(run, said["weakness"]), abi=abi)))
 

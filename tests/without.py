@@ -16,8 +16,8 @@ from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.layers.syscall_table import MACHINES, SECCOMP
 
 CALLS = {
-    "x86_64": {"clone": 56, "prctl": 157, "mount": 165, "unshare": 272},
-    "aarch64": {"clone": 220, "prctl": 167, "mount": 40, "unshare": 97},
+    "x86_64": {"clone": 56, "prctl": 157, "mount": 165, "unshare": 272, "setns": 308},
+    "aarch64": {"clone": 220, "prctl": 167, "mount": 40, "unshare": 97, "setns": 268},
 }[os.uname().machine]
 CLONE3 = 435
 
@@ -68,6 +68,7 @@ FILTERS: Mapping[str, Callable[[], bytes]] = {
     "landlock-at-boot": lambda: _answer(kernel.LANDLOCK_CREATE_RULESET, errno.EOPNOTSUPP),
     "user-namespaces": _user_namespaces,
     "seccomp": _filters,
+    "setns": lambda: _answer(CALLS["setns"], errno.EPERM),
     "openat2": lambda: _answer(kernel.OPENAT2, errno.ENOSYS),
 }
 

@@ -46,9 +46,10 @@ def check(settings: Settings) -> None:
 
 def broker_policy(settings: Settings, found: HostExecutables) -> BrokerPolicy:
     """What the broker holds constant."""
+    network = settings.network == "commands" or settings.permission_mode is Permission.DANGER_FULL_ACCESS
     return BrokerPolicy(
         sandbox=sandbox(settings),
-        environment=command_environment(os.environ, settings.command_environment),
+        environment=command_environment(os.environ, settings.command_environment, network=network),
         helpers=found.helpers,
         bounds=command_bounds(settings),
     )

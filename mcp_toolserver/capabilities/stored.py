@@ -41,7 +41,8 @@ class Todos(Protocol):
     """Todo lists by handle; they outlive the server."""
 
     async def change(self, handle: str, change: Callable[[TodoList], TodoList]) -> TodoChange:
-        """Replace a list by the result of `change`, one change at a time; an empty handle makes a new list.
+        """Replace a list by the result of `change`, one change at a time; without a handle, the list that the
+        caller used last, or a new one.
 
         Raises:
             NotFound: the caller has no such list.

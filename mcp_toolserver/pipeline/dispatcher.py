@@ -367,6 +367,7 @@ class Dispatcher:
             images=output.images,
             truncated=fitted.truncated,
             saved_output=fitted.saved_output,
+            sha256=output.sha256,
         )
 
     async def _permit(self, request: Request, terms: _CallContext, call: CallRecord, caller: Caller) -> None:

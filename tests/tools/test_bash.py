@@ -4,20 +4,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.capabilities.processes import JobState
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.policy.rules import RuleContext, parse
 from mcp_toolserver.runtime.processes.commands import CommandLimits
 from mcp_toolserver.runtime.processes.output_capture import CaptureLimits
-from mcp_toolserver.text.shell.command_output import ending
 from mcp_toolserver.text.shell.words import simple_parts
-from tests.processes import Daemons, call, served, until
+from tests.processes import call, served
 from tests.workbench import Person
 
 
@@ -141,19 +138,6 @@ async def test_progress_names_what_the_command_does(tmp_path: Path) -> None:
     assert person.heard[-1].startswith("running for ")
 
 
-async def test_cancelling_a_call_leaves_nothing(server: Dispatcher) -> None:
-    daemons = Daemons()
-    async with anyio.create_task_group() as tasks:
-
-        async def run() -> None:
-            await call(server, "bash", command=f"{daemons.script}sleep 100")
-
-        tasks.start_soon(run)
-        await until(lambda: len(daemons.alive()) == 4)
-        tasks.cancel_scope.cancel()
-    assert daemons.alive() == []
-
-
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -247,19 +231,3 @@ async def test_a_deny_rule_sees_a_chained_command(tmp_path: Path) -> None:
         assert result.error == "denied"
         assert not (tmp_path / "root" / "mark").exists()
         assert (await call(ruled, "bash", command="echo ok")).text == "ok\n"
-
-
-def test_the_limit_that_a_command_was_over_is_named() -> None:
-    state = JobState(
-        handle="",
-        text="",
-        start=0,
-        next_offset=0,
-        total=0,
-        running=False,
-        exit_status=137,
-        reason="over a limit",
-        seconds=1.0,
-        detail="more than 4 processes at once",
-    )
-    assert ending(state).startswith("killed after 1.0 s: it used more than 4 processes at once, which only")

@@ -28,6 +28,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
     yield _server(facts)
     yield _commands(facts)
     yield from _protection(facts)
+    yield from _network(facts)
     yield from _sockets(facts)
     yield from _rules(facts)
     yield _ending(facts)
@@ -92,15 +93,36 @@ def _protection(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def _sockets(facts: Facts) -> Iterator[Finding]:
-    """Read-only commands have none."""
-    if facts.mode != WORKSPACE_WRITE:
+def _network(facts: Facts) -> Iterator[Finding]:
+    what = "network of commands"
+    if facts.mode == FULL or facts.network:
+        yield Finding(what=what, standing="note", detail="that of this machine")
         return
-    what = "sockets outside the roots"
+    proof = facts.proofs[facts.mode]
+    if proof.commands == "bubblewrap" and proof.shares_network:
+        detail = "loopback only, shared by the commands of a session; no route to anywhere else"
+        yield Finding(what=what, standing="holds", detail=detail)
+    elif proof.commands == "bubblewrap":
+        detail = "loopback only, of its own for each command; no route to anywhere else"
+        remedy = "allow user namespaces to the server, not only to bubblewrap, so that a session shares one"
+        yield Finding(what=what, standing="holds", detail=detail, remedy=remedy)
+    elif proof.commands == "landlock":
+        detail = "none, not even loopback: a server started for a test answers nobody"
+        remedy = install_hints.sandbox(facts.host, facts.programs)
+        yield Finding(what=what, standing="degraded", detail=detail, remedy=remedy)
+
+
+def _sockets(facts: Facts) -> Iterator[Finding]:
+    """Behind Landlock, read-only commands have none."""
+    if facts.mode == FULL or (facts.mode != WORKSPACE_WRITE and facts.network):
+        return
+    what = "sockets outside the roots" if facts.mode == WORKSPACE_WRITE else "sockets of other programs"
     layer = facts.proofs[facts.mode].commands
     if layer == "bubblewrap":
         detail = "masked when a command starts; one that is made later can be reached"
         yield Finding(what=what, standing="holds", detail=detail)
+    elif layer == "landlock" and facts.mode != WORKSPACE_WRITE:
+        yield Finding(what=what, standing="holds", detail="refused by seccomp")
     elif layer == "landlock" and facts.abi >= FIRST_ABI_WITH_SOCKETS:
         yield Finding(what=what, standing="holds", detail=f"refused by Landlock {facts.abi}")
     elif layer == "landlock":

@@ -85,7 +85,7 @@ def _network(facts: Facts, mode: str) -> str:
         return "open to commands"
     match facts.proofs[mode].commands:
         case "bubblewrap":
-            return "none: a namespace of its own" + ("" if facts.filters else ", seccomp")
+            return "loopback only: a namespace of its own" + ("" if facts.filters else ", seccomp")
         case "landlock":
             return "none: seccomp"
         case "none":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
+from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.code import CodeAnswer, CodeQuery
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.search import FileQuery, Search
@@ -47,6 +48,7 @@ class CodeQueries:
     pool: Pool | None
     """None if language servers cannot be sandboxed."""
     workspace: Workspace
+    owner: str = LOCAL
     search: Search | None
     may_hide: bool = True
     """Whether a rule of the operator hides anything."""
@@ -74,7 +76,7 @@ class CodeQueries:
         path = await self._file(query, self.pool)
         language = _language_of(path)
         folder, roots = self._project(path, language), self.workspace.roots
-        project = Project(folder=folder, language=language, roots=roots)
+        project = Project(folder=folder, language=language, roots=roots, owner=self.owner)
         if not self.pool.has(project):
             self.pool.installed(language)
         handler_type = await _import_handler()

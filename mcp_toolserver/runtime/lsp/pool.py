@@ -10,15 +10,12 @@ from time import monotonic
 
 import anyio
 
+from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.lsp.connection import ConnectionClosed, ResponseError, ServerProcess
 from mcp_toolserver.runtime.lsp.executables import find_executables
 from mcp_toolserver.runtime.lsp.session import Session, SessionLimits
 from mcp_toolserver.text.code.languages import Language
-
-StartServer = Callable[[Sequence[str], int, Sequence[str] | None], Awaitable[ServerProcess]]
-"""Starts a program in the command sandbox, in the folder open as a descriptor, with access to the given roots
-or all."""
 
 
 class ServerUnavailable(Exception):
@@ -34,6 +31,12 @@ class Project:
     language: Language
     roots: tuple[str, ...] | None = None
     """The accessible roots; None for all. Clients with other roots get a separate server."""
+    owner: str = LOCAL
+    """Shares a loopback interface with the server, so each owner gets a separate one."""
+
+
+StartServer = Callable[[Sequence[str], int, Project], Awaitable[ServerProcess]]
+"""Starts a program in the command sandbox, in the folder open as a descriptor, for a project."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +107,16 @@ class Pool:
             elif not slot.uses:
                 loop = asyncio.get_running_loop()
                 slot.timer = loop.call_later(self._limits.idle, self._expire, slot, session)
+
+    def forget(self, owner: str) -> None:
+        """End the servers of an owner who has disconnected; nobody else may use them."""
+        for project, slot in [item for item in self._slots.items() if item[0].owner == owner]:
+            if slot.timer is not None:
+                slot.timer.cancel()
+            if slot.session is not None:
+                self._end_soon(slot, slot.session, "was ended with its client's session")
+            if not slot.uses and not slot.is_starting:
+                del self._slots[project]
 
     async def aclose(self) -> None:
         """End every server and refuse new ones."""
@@ -209,7 +222,7 @@ class Pool:
     ) -> None:
         cwd = folder()
         try:
-            process = await self._start(command, cwd, project.roots)
+            process = await self._start(command, cwd, project)
         finally:
             os.close(cwd)
         try:
@@ -229,6 +242,9 @@ class Pool:
 
     def _expire(self, slot: _Slot, session: Session) -> None:
         if not slot.uses:
-            task = asyncio.get_running_loop().create_task(self._end(slot, session, "was idle"))
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            self._end_soon(slot, session, "was idle")
+
+    def _end_soon(self, slot: _Slot, session: Session, why: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._end(slot, session, why))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)

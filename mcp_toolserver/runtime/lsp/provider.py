@@ -6,7 +6,7 @@ from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.runtime.host_services import ServiceRequest
 from mcp_toolserver.runtime.lsp.code_queries import CodeQueries
 from mcp_toolserver.runtime.lsp.executables import search_folders
-from mcp_toolserver.runtime.lsp.pool import Pool
+from mcp_toolserver.runtime.lsp.pool import Pool, Project
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
 from mcp_toolserver.runtime.providers import Provider, ProviderContext
 from mcp_toolserver.runtime.search.provider import search_in
@@ -21,15 +21,22 @@ def provider(context: ProviderContext) -> Provider:
         return CodeQueries(
             pool=pool,
             workspace=request.workspace,
+            owner=request.scope.owner,
             search=None if search is None else search(request.workspace),
             may_hide=context.may_hide,
         )
 
-    return Provider(provide=provide, aclose=None if pool is None else pool.aclose)
+    return (
+        Provider(provide=provide)
+        if pool is None
+        else Provider(provide=provide, forget=pool.forget, aclose=pool.aclose)
+    )
 
 
 def _pool(context: ProviderContext) -> Pool:
-    async def start(argv: Sequence[str], cwd: int, roots: Sequence[str] | None) -> InteractiveProcess:
-        return await start_interactive(context.broker, argv, cwd=cwd, roots=roots)
+    async def start(argv: Sequence[str], cwd: int, project: Project) -> InteractiveProcess:
+        return await start_interactive(
+            context.broker, argv, cwd=cwd, roots=project.roots, owner=project.owner
+        )
 
     return Pool(start, search_folders(context.programs.path), context.roots)

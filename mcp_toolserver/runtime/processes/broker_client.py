@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Self
 
 from mcp_toolserver.errors import Unavailable
-from mcp_toolserver.runtime.sandbox.broker.messages import HIDE, REQUEST, Request, encode, encode_patterns
+from mcp_toolserver.runtime.sandbox.broker.messages import (
+    HIDE,
+    REQUEST,
+    Request,
+    encode,
+    encode_patterns,
+    session_id,
+)
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, decode_proof
 
@@ -151,7 +158,7 @@ class Broker:
             file.flush()
             descriptors = (control, body, streams.cwd, streams.stdin, streams.stdout, streams.stderr)
             flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
-            socket.send_fds(self._requests, [REQUEST], descriptors, flags)
+            socket.send_fds(self._requests, [REQUEST, session_id(request)], descriptors, flags)
 
     def close(self) -> None:
         """End the broker; returns when it, and all it started, is gone."""

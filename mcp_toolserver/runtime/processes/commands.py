@@ -202,7 +202,9 @@ class Commands:
         cwd = context.folders.open_dir(command.cwd)
         try:
             roots = None if context.folders.roots is None else tuple(context.folders.roots)
-            request = Script(script=command.script, timeout=command.timeout, roots=roots)
+            request = Script(
+                script=command.script, timeout=command.timeout, roots=roots, session=context.owner
+            )
             spawned = spawn(self._broker, request, cwd=cwd)
         finally:
             os.close(cwd)
@@ -286,7 +288,8 @@ class CommandContext:
 
     folders: Folders
     owner: str = LOCAL
-    """Who may use its handle once it runs in the background."""
+    """Who may use its handle once it runs in the background. Commands of the same owner share a loopback
+    interface, if they are confined and have no other network."""
     seconds_to_answer: float | None = None
     """See `Scope.seconds_to_answer`."""
 

@@ -121,11 +121,17 @@ class InteractiveProcess:
 
 
 async def start_interactive(
-    broker: Broker, argv: Sequence[str], *, cwd: int, roots: Sequence[str] | None = None
+    broker: Broker,
+    argv: Sequence[str],
+    *,
+    cwd: int,
+    roots: Sequence[str] | None = None,
+    owner: str = "",
 ) -> InteractiveProcess:
     """Start `argv` in a command's sandbox, in the folder open as descriptor `cwd`.
 
-    Of the server's roots the process sees only `roots`, each a root or a folder in one; None means all.
+    Of the server's roots the process sees only `roots`, each a root or a folder in one; None means all. It
+    shares a loopback interface with the commands of `owner`; without one, it has its own.
 
     Raises:
         Unavailable: it cannot be started.
@@ -137,7 +143,7 @@ async def start_interactive(
     os.set_blocking(writing, False)
     try:
         shown = None if roots is None else tuple(roots)
-        script = Script(script=f"exec {shlex.join(argv)}", timeout=None, roots=shown)
+        script = Script(script=f"exec {shlex.join(argv)}", timeout=None, roots=shown, session=owner)
         spawned = spawn(broker, script, cwd=cwd, stdin=reading, separate_stderr=True)
     except BaseException:
         os.close(writing)

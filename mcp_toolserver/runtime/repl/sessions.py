@@ -194,7 +194,7 @@ class Interpreters:
         cwd = folders.open_dir(CanonicalPath("."))
         try:
             driver = (sys.executable, "-I", _DRIVER, language)
-            process = await start_interactive(self._broker, driver, cwd=cwd, roots=folders.roots)
+            process = await start_interactive(self._broker, driver, cwd=cwd, roots=folders.roots, owner=owner)
         finally:
             os.close(cwd)
         session = Session(process, self._sink, self._limits.session, owner=owner)

@@ -1,6 +1,6 @@
 """Run a script in a new bash process and return its output and exit status. A long run moves to the
 background and returns a task id for TaskOutput and TaskStop. Processes that a finished script leaves running
-are killed.
+are killed. A server started with run_in_background answers later commands on localhost.
 """
 
 from math import isfinite

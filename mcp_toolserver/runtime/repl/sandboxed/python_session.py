@@ -1,7 +1,7 @@
 """A Python session for `driver.py`: a Jupyter kernel (ipykernel) in this process.
 
-A read-only sandbox forbids sockets, which a kernel normally uses. This session therefore intercepts the
-kernel's messages in every mode. Text goes to standard output in order, pictures to the driver.
+A kernel normally listens on ports, which other commands could reach. This session intercepts the kernel's
+messages in every mode. Text goes to standard output in order, pictures to the driver.
 """
 
 import base64

@@ -20,6 +20,7 @@ from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
 from mcp_toolserver.runtime.sandbox.layers.confinement import LaunchPlan
 from mcp_toolserver.runtime.sandbox.layers.environment import helper_environment
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError
+from mcp_toolserver.runtime.sandbox.layers.shared_network import SharedNetwork
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 
 LONGEST_ARGUMENT = (128 << 10) - 1
@@ -74,7 +75,8 @@ class ChildLauncher:
         try:
             os.write(order, _encode_order(request, launch_plan))
             standard = (stdio.cwd, stdio.stdin, stdio.stdout, stdio.stderr)
-            send(self._orders, (order, *standard, *launch_plan.bwrap_args.descriptors))
+            network = launch_plan.network.descriptors if launch_plan.network else ()
+            send(self._orders, (order, *standard, *network, *launch_plan.bwrap_args.descriptors))
         finally:
             os.close(order)
 
@@ -98,6 +100,7 @@ def _encode_order(request: Request, launch_plan: LaunchPlan) -> bytes:
         "sockets": launch_plan.bwrap_args.sockets,
         "scratch": launch_plan.scratch,
         "devices": launch_plan.devices,
+        "network": len(launch_plan.network.descriptors) if launch_plan.network else 0,
         "hidden": launch_plan.hidden,
     }
     return json.dumps(fields).encode()
@@ -106,7 +109,9 @@ def _encode_order(request: Request, launch_plan: LaunchPlan) -> bytes:
 def _decode_order(order: bytes, given: list[int]) -> tuple[Request, LaunchPlan]:
     """The request and the way in of `order`, with whose descriptors came those in `given`."""
     fields = json.loads(order)
+    network, given = given[: fields["network"]], given[fields["network"] :]
     launch_plan = LaunchPlan(
+        network=SharedNetwork.received(network),
         bwrap_args=BwrapArgs(
             template=tuple(fields["template"]),
             descriptors=tuple(given),

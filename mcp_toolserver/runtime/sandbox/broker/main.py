@@ -24,9 +24,10 @@ from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
     send,
     unstartable,
 )
-from mcp_toolserver.runtime.sandbox.broker.messages import DESCRIPTORS, HIDE, decode_patterns
+from mcp_toolserver.runtime.sandbox.broker.messages import DESCRIPTORS, HIDE, REQUEST, decode_patterns
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell
 from mcp_toolserver.runtime.sandbox.broker.process_tree import children, sweep
+from mcp_toolserver.runtime.sandbox.broker.session_networks import SessionNetworks
 from mcp_toolserver.runtime.sandbox.broker.signals import (
     drain,
     ignore_polite,
@@ -224,6 +225,9 @@ class _Loop:
     """Why the last attempt to fork a supervisor failed."""
     patterns: tuple[str, ...] = ()
     """What they match is hidden from commands."""
+    networks: SessionNetworks = field(default_factory=SessionNetworks)
+    sessions: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    """By supervisor, the session that its command belongs to."""
 
     def run(self) -> None:
         poller = select.poll()
@@ -265,26 +269,32 @@ class _Loop:
         if kind == HIDE:
             self._hide(descriptors)
         elif len(descriptors) == DESCRIPTORS:
-            self._serve(descriptors)
+            self._serve(descriptors, kind.removeprefix(REQUEST))
         for descriptor in descriptors:
             os.close(descriptor)
         self.constants.reserve.renew()
         return bool(kind)
 
-    def _serve(self, descriptors: Sequence[int]) -> None:
-        """Give a request to a supervisor, or refuse it."""
-        if not self._hand_over(descriptors):
+    def _serve(self, descriptors: Sequence[int], session: bytes) -> None:
+        """Give a request of `session` to a supervisor, or refuse it."""
+        if not self._hand_over(descriptors, session):
             # The one that waited has ended.
             self.request = descriptors
             self._prepare()
             self.request = ()
-            if not self._hand_over(descriptors):
+            if not self._hand_over(descriptors, session):
                 refuse(descriptors[0], unstartable(self.trouble or OSError()))
 
-    def _hand_over(self, descriptors: Sequence[int]) -> bool:
+    def _hand_over(self, descriptors: Sequence[int], session: bytes) -> bool:
         """Hand a request to the waiting supervisor; false when none waits."""
         spare, self.spare = self.spare, None
-        return spare is not None and spare.take(descriptors)
+        if spare is None:
+            return False
+        network = None
+        if session and self.constants.proof.shares_network:
+            network = self.networks.of(session, self.sessions.values())
+            self.sessions[spare.pid] = session
+        return spare.take((*descriptors, *(network.descriptors if network else ())))
 
     def _hide(self, descriptors: Sequence[int]) -> None:
         """Add the patterns in the received file to those of hidden paths.
@@ -329,6 +339,7 @@ class _Loop:
         ours.close()
         for descriptor in self.request:
             os.close(descriptor)
+        self.networks.close()
         _run_in_fork(lambda: supervise(self.constants, theirs))
 
     def _reap_children(self) -> bool:
@@ -347,6 +358,7 @@ class _Loop:
                 break
             orphaned |= pid not in self.supervisors or status != 0
             self.supervisors.discard(pid)
+            self.sessions.pop(pid, None)
             if self.spare is not None and pid == self.spare.pid:
                 self._drop_spare()
                 # Another might end unasked as well, so the next request is waited for.

@@ -3,6 +3,7 @@
 A packet cannot hold a long script, so the first descriptor is an anonymous file with the request.
 """
 
+import hashlib
 import json
 import math
 import os
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 REQUEST = b"r"
-"""A packet that asks for a program."""
+"""Starts a packet that asks for a program; `session_id` of the request follows."""
 
 CHECK = b"check"
 """What the server sends on the control socket of a command to have protected names verified at once."""
@@ -40,6 +41,9 @@ class Script:
     roots: tuple[str, ...] | None = None
     """Absolute folders, without links, each a root of the broker or within one. Of the roots the command sees
     only these; None stands for all."""
+    session: str = ""
+    """A name. Confined commands of the same session share a loopback interface; without a session, each has
+    its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +65,14 @@ def encode(request: Request) -> bytes:
     return json.dumps({"kind": kind, **vars(request)}).encode()
 
 
+def session_id(request: Request) -> bytes:
+    """The session of a request, short enough for its packet, which the broker reads instead of the request;
+    empty without one."""
+    if isinstance(request, Program) or not request.session:
+        return b""
+    return hashlib.sha256(request.session.encode()).hexdigest()[:32].encode()
+
+
 def decode(body: bytes) -> Request:
     """The request in `body`.
 
@@ -73,7 +85,12 @@ def decode(body: bytes) -> Request:
     timeout = _seconds(message.get("timeout"))
     match message.get("kind"), message.get("script"), message.get("argv"):
         case "command", str() as script, None if "\0" not in script:
-            return Script(script=script, timeout=timeout, roots=_roots(message.get("roots")))
+            return Script(
+                script=script,
+                timeout=timeout,
+                roots=_roots(message.get("roots")),
+                session=_text(message.get("session", "")),
+            )
         case "helper", None, argv if _is_argv(argv):
             environment = _variables(message.get("environment", []))
             return Program(argv=tuple(argv), timeout=timeout, environment=environment)

@@ -39,6 +39,7 @@ from mcp_toolserver.runtime.sandbox.broker.process_tree import sweep
 from mcp_toolserver.runtime.sandbox.broker.signals import drain, ignore_polite, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.layers import kernel
 from mcp_toolserver.runtime.sandbox.layers.confinement import Confinement, RootHandles
+from mcp_toolserver.runtime.sandbox.layers.shared_network import SharedNetwork
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 from mcp_toolserver.runtime.sandbox.mounts.host_sockets import working_folders
 from mcp_toolserver.runtime.sandbox.protected.snapshot import WRITING, Unprotectable
@@ -65,17 +66,29 @@ class Descriptors:
     stdin: int
     stdout: int
     stderr: int
+    network: SharedNetwork | None
+    """Added by the broker, where the command is one of a session."""
 
     @classmethod
     def received(cls, descriptors: list[int]) -> "Descriptors":
         """Take the descriptors of a packet."""
-        control, request, cwd, stdin, stdout, stderr = descriptors
-        return cls(request=request, control=control, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr)
+        control, request, cwd, stdin, stdout, stderr, *network = descriptors
+        return cls(
+            request=request,
+            control=control,
+            cwd=cwd,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            network=SharedNetwork.received(network),
+        )
 
     def close_all_but_control(self) -> None:
         """Close all but the control socket."""
         for descriptor in (self.request, self.cwd, self.stdin, self.stdout, self.stderr):
             os.close(descriptor)
+        if self.network is not None:
+            self.network.close()
 
 
 @dataclass
@@ -142,7 +155,7 @@ def supervise(constants: Constants, calls: socket.socket) -> None:
         _received(constants, calls, error)
         return None
     received = _received(constants, calls)
-    if len(received) != DESCRIPTORS:
+    if len(received) < DESCRIPTORS:
         return launcher.dismiss()
     descriptors = Descriptors.received(received)
     with socket.socket(fileno=descriptors.control) as control:
@@ -241,7 +254,9 @@ def _ready(constants: Constants, descriptors: Descriptors) -> _Ready | dict[str,
                 undo.callback(verification.close)
                 places = verification.begin(constants.root_handles.roots)
                 undo.callback(_ended, verification)
-            confinement = Confinement.ready(plan, constants.root_handles, descriptors.cwd, places)
+            confinement = Confinement.ready(
+                plan, constants.root_handles, descriptors.cwd, places, network=descriptors.network
+            )
             undo.callback(confinement.abandon)
             undo.callback(confinement.close_descriptors)
             _check_room(constants.lifeline)

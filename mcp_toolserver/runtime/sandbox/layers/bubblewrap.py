@@ -43,13 +43,16 @@ class BwrapArgs:
     """To be masked after all other mounts, unless they have gone: a server that ends removes its socket,
     and bubblewrap cannot mount over what is not there."""
 
-    def arguments(self) -> tuple[str, ...]:
-        """The words, spelled out in the process that becomes bubblewrap, which inherits the descriptors."""
+    def arguments(self, *, isolates_network: bool) -> tuple[str, ...]:
+        """The words, spelled out in the process that becomes bubblewrap, which inherits the descriptors.
+
+        `isolates_network` gives the command a network namespace of its own, with loopback.
+        """
         for descriptor in self.descriptors:
             os.set_inheritable(descriptor, True)
         words = (word if isinstance(word, str) else str(self.descriptors[word]) for word in self.template)
         masks = (word for path in self.sockets if os.path.lexists(path) for word in (*_UNREADABLE, path))
-        return (*words, *masks, "--")
+        return (*words, *(("--unshare-net",) if isolates_network else ()), *masks, "--")
 
     def close(self) -> None:
         """Close the descriptors."""
@@ -104,7 +107,7 @@ def bwrap_args(
     """
     protected = {place.absolute: protected.descriptor for place, protected in before.protected.items()}
     arguments = _ArgumentList(before.roots, protected)
-    arguments.add(program, *ALWAYS, *(() if before.sandbox.network else ("--unshare-net",)))
+    arguments.add(program, *ALWAYS)
     for path, mount in in_order(made):
         if mount != "socket":
             arguments.mount(path, mount)

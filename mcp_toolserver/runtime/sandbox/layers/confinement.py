@@ -14,7 +14,8 @@ from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper, S
 from mcp_toolserver.runtime.sandbox.broker.temp_folder import Scratch
 from mcp_toolserver.runtime.sandbox.layers import bubblewrap, kernel, process_locks, seccomp
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
-from mcp_toolserver.runtime.sandbox.layers.devices import fix_devices
+from mcp_toolserver.runtime.sandbox.layers.devices import fix_devices, fixed_devices
+from mcp_toolserver.runtime.sandbox.layers.shared_network import SharedNetwork
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.mounts.mounts import EVERYTHING, Visibility, mounts
@@ -28,7 +29,7 @@ from mcp_toolserver.runtime.sandbox.protected.snapshot import (
     take_snapshot,
 )
 from mcp_toolserver.runtime.sandbox.selftest.probe import Probe
-from mcp_toolserver.runtime.sandbox.selftest.selftest import missing_filter, prove
+from mcp_toolserver.runtime.sandbox.selftest.selftest import Run, missing_filter, prove
 
 DEGRADED = (
     "Degraded: this ran behind Landlock alone, which protects neither .git nor the modes and times of files "
@@ -81,6 +82,8 @@ class LaunchPlan:
     """See `RootHandles`."""
     hidden: tuple[str, ...] = ()
     """Paths that Landlock hides from this command, in addition to those hidden from every command."""
+    network: SharedNetwork | None = None
+    """The network namespace that the commands of a session share; without it, bubblewrap makes one."""
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -95,8 +98,7 @@ class LaunchPlan:
         """
         sandbox = plan.sandbox
         if plan.layer == "bubblewrap":
-            fix_devices(self.devices)
-            return (*self.bwrap_args.arguments(), *argv)
+            return (*self._enter_bubblewrap(has_network=sandbox.network), *argv)
         if plan.layer == "landlock" and plan.helper and _reads_one_folder(plan):
             process_locks.lock_helper(cwd, (argv[0], *plan.helper.places))
         elif plan.layer == "landlock":
@@ -108,6 +110,20 @@ class LaunchPlan:
                 network=sandbox.network,
             )
         return argv
+
+    def _enter_bubblewrap(self, *, has_network: bool) -> tuple[str, ...]:
+        joined = None if has_network else self.network
+        # Sockets to mask are looked for with all rights of this user.
+        arguments = self.bwrap_args.arguments(isolates_network=not has_network and joined is None)
+        # What was made in advance can be entered from outside of the shared namespaces only. Without it, the
+        # power to mount may come with them.
+        if self.devices >= 0:
+            fix_devices(self.devices)
+        if joined is not None:
+            joined.join()
+        if self.devices < 0:
+            fix_devices()
+        return arguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,16 +145,22 @@ class Confinement:
         root_handles: RootHandles,
         cwd: int,
         places: Iterable[ProtectedPath],
+        *,
+        network: SharedNetwork | None = None,
     ) -> "Confinement":
         """Make ready what a fork needs to start a program in the folder open as `cwd`, kept from the
-        protected `places`.
+        protected `places`. Behind bubblewrap a command without the machine's network joins `network`, which
+        stays the caller's to close.
 
         Raises:
             OSError: a descriptor or a folder cannot be made.
             Unprotectable: something that has to be protected cannot be; the text says what.
         """
         if plan.layer == "bubblewrap":
-            return _in_bubblewrap(plan, root_handles, cwd, places)
+            confinement = _in_bubblewrap(plan, root_handles, cwd, places)
+            joins = plan.helper is None and not plan.sandbox.network
+            launch_plan = replace(confinement.launch_plan, network=network if joins else None)
+            return replace(confinement, launch_plan=launch_plan)
         if plan.layer == "landlock" and not _reads_one_folder(plan):
             writes = plan.sandbox.mode != "read-only"
             before = (
@@ -222,8 +244,8 @@ def _visibility(plan: SandboxPlan, root_handles: RootHandles) -> Visibility:
     if plan.helper is not None:
         # A program of ours leaves out by itself what is hidden, and has no sockets.
         return EVERYTHING
-    # In read-only mode the filter leaves a command no sockets at all.
-    has_sockets = plan.sandbox.mode == WRITING or not plan.filtered
+    # With the machine's network, the filter leaves a read-only command no local sockets.
+    has_sockets = plan.sandbox.mode == WRITING or not plan.sandbox.network or not plan.filtered
     return Visibility(
         roots=plan.roots,
         hidden=_hidden_now(plan, root_handles),
@@ -242,6 +264,8 @@ def _other_roots(plan: SandboxPlan) -> tuple[str, ...]:
 
 
 def _filter(plan: SandboxPlan) -> bytes:
+    if plan.helper is not None:
+        return seccomp.program(process_locks.system_helper_filter())
     return seccomp.program(process_locks.command_filter(plan.sandbox.mode, plan.sandbox.network))
 
 
@@ -268,25 +292,39 @@ def _was_started(status: int) -> bool:
 
 def run_selftest(broker_policy: BrokerPolicy) -> Proof:
     """Run the self-test with the sandbox of `broker_policy`."""
+    return prove(broker_policy.sandbox, probe_runner(broker_policy), abi=kernel.landlock_abi())
+
+
+def probe_runner(broker_policy: BrokerPolicy) -> Run:
+    """Return what runs the script of a probe as a command of `broker_policy`."""
     filtered = not missing_filter()
 
     def run(sandbox: SandboxSpec, probe: Probe, script: str) -> tuple[int, str]:
         plan = SandboxPlan(layer=probe.layer, sandbox=sandbox, program=probe.program, filtered=filtered)
-        return run_in_sandbox(plan, broker_policy, script)
+        if not probe.shares_network:
+            return run_in_sandbox(plan, broker_policy, script)
+        with contextlib.closing(SharedNetwork.create()) as network:
+            return run_in_sandbox(plan, broker_policy, script, network)
 
-    return prove(broker_policy.sandbox, run, abi=kernel.landlock_abi())
+    return run
 
 
-def run_in_sandbox(plan: SandboxPlan, broker_policy: BrokerPolicy, script: str) -> tuple[int, str]:
-    """Run `script` as a command in the first root; its exit status and what it printed.
+def run_in_sandbox(
+    plan: SandboxPlan, broker_policy: BrokerPolicy, script: str, network: SharedNetwork | None = None
+) -> tuple[int, str]:
+    """Run `script` as a command in the first root, in `network` if given; its exit status and what it
+    printed.
 
     Raises:
         OSError: no process can be started, or its sandbox cannot be set up.
         Unprotectable: see `Confinement.ready`.
     """
-    root_handles = replace(open_roots(plan.sandbox), hides_sockets=False)
+    # As the broker does it, once it knows what layer it uses.
+    devices = -1 if network is None else fixed_devices()
+    root_handles = replace(open_roots(plan.sandbox), hides_sockets=False, devices=devices)
     cwd = os.open(plan.sandbox.roots[0], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    confinement = Confinement.ready(plan, root_handles, cwd, protected_paths_now(plan.sandbox, root_handles))
+    places = protected_paths_now(plan.sandbox, root_handles)
+    confinement = Confinement.ready(plan, root_handles, cwd, places, network=network)
     reading, writing = os.pipe2(os.O_CLOEXEC)
     child = os.fork()
     if child == 0:
@@ -300,7 +338,7 @@ def run_in_sandbox(plan: SandboxPlan, broker_policy: BrokerPolicy, script: str) 
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-        for descriptor in (reading, cwd, *root_handles.roots.values()):
+        for descriptor in (reading, cwd, *root_handles.roots.values(), *((devices,) if devices >= 0 else ())):
             os.close(descriptor)
         confinement.tear_down("stopped")
     return os.waitstatus_to_exitcode(status), output.decode(errors="replace")

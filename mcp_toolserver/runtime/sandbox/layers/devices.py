@@ -6,11 +6,11 @@ still be written; only the node cannot be changed. So there are such mounts firs
 them on.
 """
 
-import errno
 import os
 import stat
 
 from mcp_toolserver.runtime.sandbox.layers import kernel
+from mcp_toolserver.runtime.sandbox.layers.user_namespace import enter_user_namespace
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 
@@ -79,26 +79,7 @@ def _leave_mounts() -> None:
         kernel.unshare(kernel.CLONE_NEWNS)
     except PermissionError:
         # A root without the power to mount, as in many containers, is like any other user.
-        _leave_users()
-
-
-def _leave_users() -> None:
-    user, group = os.geteuid(), os.getegid()
-    try:
-        kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
-    except PermissionError:
-        raise kernel.Unsupported(errno.EPERM, "no user namespace can be made to keep devices in") from None
-    _write("setgroups", "deny")
-    _write("uid_map", f"{user} {user} 1")
-    _write("gid_map", f"{group} {group} 1")
-
-
-def _write(file: str, words: str) -> None:
-    descriptor = os.open(f"/proc/self/{file}", os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, words.encode())
-    finally:
-        os.close(descriptor)
+        enter_user_namespace(kernel.CLONE_NEWNS)
 
 
 def _reopen_null() -> None:

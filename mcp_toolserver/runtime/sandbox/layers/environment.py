@@ -17,6 +17,9 @@ PASSED_PATHS = ("SHELL", "TMPDIR")
 UNATTENDED = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
 """What makes programs neither page nor ask. Only `TERM` gives way to the server's own."""
 
+OFFLINE = {"npm_config_fetch_retries": "0", "PIP_RETRIES": "0", "CARGO_NET_RETRY": "0"}
+"""What makes package managers fail at once where there is no network; npm would try again for 70 s."""
+
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _UNTRUSTING_GIT = {
@@ -35,14 +38,17 @@ _UNTRUSTING_GIT = {
 """What keeps git, run by the server itself, from the network, from questions and from writing."""
 
 
-def command_environment(environ: Mapping[str, str], extra_names: Sequence[str] = ()) -> dict[str, str]:
-    """The variables of `environ` that a command gets, and our own.
+def command_environment(
+    environ: Mapping[str, str], extra_names: Sequence[str] = (), *, network: bool = True
+) -> dict[str, str]:
+    """The variables of `environ` that a command gets, and our own. `network` is whether it has one.
 
     `extra_names` are the operator's: they are passed on as they are, whatever they hold.
     """
+    own = UNATTENDED if network else {**UNATTENDED, **OFFLINE}
     passed = {name: environ[name] for name in (*PASSED, *extra_names) if name in environ}
     paths = {name: environ[name] for name in PASSED_PATHS if environ.get(name, "").startswith("/")}
-    return {**UNATTENDED, **paths, **passed, "PATH": trusted_path(environ.get("PATH", ""))}
+    return {**own, **paths, **passed, "PATH": trusted_path(environ.get("PATH", ""))}
 
 
 def helper_environment(commands: Mapping[str, str], own: Iterable[tuple[str, str]] = ()) -> dict[str, str]:

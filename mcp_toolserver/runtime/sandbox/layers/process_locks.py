@@ -159,16 +159,20 @@ def lock_helper(cwd: int, program_places: Sequence[str]) -> None:
 
 
 def command_filter(mode: str, network: bool, *, shared: bool = False) -> Filter:
-    """The filter for a command. It is narrower for one that has the machine's own namespaces, `shared`: there
-    no mount keeps modes, owners and times, and others see what memory it names.
+    """The filter for a command. `network` is whether it may use the machine's network.
+
+    It is narrower for a command that has the machine's own namespaces, `shared`: there no mount keeps modes,
+    owners and times, and others see what memory it names. In a network namespace that leads nowhere, a
+    command may use every kind of socket that programs need.
 
     Raises:
         ValueError: `mode` is none that is enforced.
     """
     writes = _writes(mode)
-    local = {seccomp.UNIX} if writes else set[int]()
-    remote = {seccomp.INET, seccomp.INET6, seccomp.NETLINK} if network else set[int]()
-    families = frozenset(local | remote)
+    has_loopback = not network and not shared
+    local = {seccomp.UNIX} if writes or has_loopback else set[int]()
+    internet = {seccomp.INET, seccomp.INET6, seccomp.NETLINK} if network or has_loopback else set[int]()
+    families = frozenset(local | internet)
     return Filter(
         families=families,
         metadata=writes or not shared,
@@ -176,6 +180,11 @@ def command_filter(mode: str, network: bool, *, shared: bool = False) -> Filter:
         executes=True,
         connects=bool(families),
     )
+
+
+def system_helper_filter() -> Filter:
+    """The filter for a helper program behind bubblewrap: it has no socket."""
+    return Filter(metadata=True, named_memory=True, executes=True)
 
 
 def lock_command(

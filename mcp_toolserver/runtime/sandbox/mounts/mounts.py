@@ -62,7 +62,7 @@ class Visibility:
     hidden: Mapping[str, bool] = field(default_factory=dict[str, bool])
     """Paths that rules hide, without links, each with whether it is a folder."""
     hides_sockets: bool = False
-    """Whether sockets outside the roots are masked."""
+    """Whether sockets are masked, of which a command that may write in the roots reaches those there."""
     working: tuple[str, ...] = ()
     """Folders that processes of this machine work in, see `working_folders`."""
 
@@ -91,7 +91,8 @@ def mounts(before: Snapshot, visibility: Visibility = EVERYTHING) -> Mounts:
     _hide(made, visibility.hidden)
     _cover(made, before)
     if visibility.hides_sockets:
-        _hide_sockets(made, roots, visibility.working)
+        # What a command asks a service of the machine for may be a change.
+        _hide_sockets(made, roots if kind == "writable" else (), visibility.working)
     if kind == "writable":
         _pin(made, roots)
     return made
@@ -138,14 +139,14 @@ def _hide(made: dict[str, Mount], hidden: Mapping[str, bool]) -> None:
             made[path] = "empty folder" if hidden[path] else "unreadable file"
 
 
-def _hide_sockets(made: dict[str, Mount], roots: tuple[str, ...], working: tuple[str, ...]) -> None:
-    """Mask the sockets outside the roots, but not where nothing can be seen anyway."""
+def _hide_sockets(made: dict[str, Mount], reachable: tuple[str, ...], working: tuple[str, ...]) -> None:
+    """Mask the sockets outside the folders `reachable`, but not where nothing can be seen anyway."""
     unseen = (*_BARE, "devices", "processes")
     paths = {
         path
         for path in set(socket_paths(working))
         if _containing(made, path) not in unseen
-        and not any(lies_in(root, path) for root in roots)
+        and not any(lies_in(folder, path) for folder in reachable)
         and not _is_closed(path)
     }
     if len(paths) > MOST_SOCKETS:
@@ -169,9 +170,9 @@ def _with_folders(made: Mounts, paths: set[str]) -> set[str]:
     fewer = full | {path for path in paths if os.path.dirname(path) not in full}
     if len(fewer) > MOST_SOCKETS:
         raise Unprotectable(
-            f"There are {len(fewer)} sockets and folders of sockets outside the roots, more than the "
-            f"{MOST_SOCKETS} that commands can be kept from; {min(fewer)} is one. Remove those that are not "
-            "needed, or use read-only mode, where commands have no sockets."
+            f"There are {len(fewer)} sockets and folders of sockets that commands must not reach, more than "
+            f"the {MOST_SOCKETS} that they can be kept from; {min(fewer)} is one. Remove those that are not "
+            "needed."
         )
     return fewer
 

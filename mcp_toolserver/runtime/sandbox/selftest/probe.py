@@ -34,6 +34,8 @@ class Probe:
     program: str = ""
     filtered: bool = True
     """Whether this machine has filters for system calls at all."""
+    shares_network: bool = False
+    """Whether it is tried in a network namespace as the commands of a session share it."""
     brief: bool = False
     """Leave out what takes a program of its own to try."""
 

@@ -98,6 +98,7 @@ class _SelfTest:
             helpers=helpers,
             program=tried.program if tried else "",
             filtered=not self.unfiltered,
+            shares_network=tried is not None and tried.shares_network,
             checks=checks,
             reasons=tuple(self.reasons),
         )
@@ -110,13 +111,26 @@ class _SelfTest:
         for program in self.sandbox.programs if self._may_use_bubblewrap() else ():
             filtered = not self.unfiltered
             probe = Probe(sandbox=self.sandbox, layer="bubblewrap", program=program, filtered=filtered)
-            if checks := self._try(f"bubblewrap ({program})", probe):
-                return "bubblewrap", probe, checks
+            if found := self._bubblewrap(probe):
+                return "bubblewrap", *found
         landlock = Probe(sandbox=self.sandbox, layer="landlock")
         if self._may_use_landlock() and (checks := self._try("Landlock", landlock)):
             self.reasons += [_COMPARED, _SHARED] if self.sandbox.mode == WORKSPACE_WRITE else [_SHARED]
             return "landlock", landlock, checks
         return "none", None, ()
+
+    def _bubblewrap(self, probe: Probe) -> tuple[Probe, tuple[Check, ...]] | None:
+        """How bubblewrap was tried, and what was seen; None when it does not hold."""
+        without = ""
+        if not self.sandbox.network:
+            sharing = replace(probe, shares_network=True)
+            if checks := self._try("commands of a session share no loopback interface", sharing):
+                return sharing, checks
+            without = self.reasons.pop()
+        if not (checks := self._try(f"bubblewrap ({probe.program})", probe)):
+            return None
+        self.reasons += [without] if without else []
+        return probe, checks
 
     def _may_use_bubblewrap(self) -> bool:
         if not self.sandbox.programs:
