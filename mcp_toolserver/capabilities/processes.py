@@ -62,6 +62,8 @@ class JobState:
         "lost",
     ]
     seconds: float
+    timeout: float | None = None
+    """Seconds after which it is killed; None: never."""
     detail: str = ""
     """The limit that ended it, in words that go on from "it used"; or why its sandbox could not be set up; or
     what they did not protect any more."""

@@ -1,5 +1,5 @@
-"""Normalises arguments as real clients send them (JSON in strings, placeholders) and rejects invalid
-Unicode.
+"""Normalises arguments as real clients send them (JSON in strings, placeholders, names of other servers), and
+rejects invalid Unicode.
 """
 
 import json
@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 
 from pydantic import JsonValue
+
+from mcp_toolserver.text.argument_names import own_name
 
 SAFE_INTEGER = 2**53 - 1
 """The largest integer that every JSON implementation carries exactly (RFC 8259, section 6)."""
@@ -54,14 +56,20 @@ def _first_refusal(items: list[JsonValue], depth: int) -> str | None:
 def lenient(arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Mend what real clients get wrong, by the tool's JSON Schema; everything else stays for validation.
 
-    A list or object sent as JSON text is parsed. An optional argument sent as null or "" counts as not sent,
-    unless its schema allows an empty string by name (`minLength: 0`). So do fields of objects.
+    An argument under a name that other servers use gets ours. A list, object, number or boolean sent as
+    JSON text is parsed, and a whole number such as 5.0 is an integer. An optional argument sent as null
+    or "" counts as not sent, unless its schema allows an empty string by name (`minLength: 0`). So do
+    fields of objects.
     """
     optional = _optional(schema)
     properties = _mapping(schema.get("properties"))
+    named = {own_name(name, properties, arguments): value for name, value in arguments.items()}
+    if len(named) < len(arguments):
+        # Two names mean one argument: validation names the one that is not ours.
+        named = dict(arguments)
     return {
         name: _mended(value, _mapping(properties.get(name)))
-        for name, value in arguments.items()
+        for name, value in named.items()
         if not (name in optional and _is_unsent(value, optional[name]))
     }
 
@@ -111,11 +119,25 @@ def _mapping(value: JsonValue) -> Mapping[str, JsonValue]:
     return value if isinstance(value, dict) else {}
 
 
+_TYPES: Mapping[JsonValue, tuple[type, ...]] = {
+    "array": (list,),
+    "object": (dict,),
+    "boolean": (bool,),
+    "integer": (int, float),
+    "number": (int, float),
+}
+"""What JSON text may stand for, by the type in the schema."""
+
+
 def _parsed(value: JsonValue, kind: JsonValue) -> JsonValue:
-    if not isinstance(value, str) or kind not in ("array", "object"):
-        return value
-    try:
-        parsed: JsonValue = json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-    return parsed if isinstance(parsed, list if kind == "array" else dict) else value
+    if isinstance(value, str) and kind in _TYPES:
+        try:
+            parsed: JsonValue = json.loads(value.lower() if kind == "boolean" else value)
+        except (ValueError, RecursionError):
+            return value
+        if type(parsed) not in _TYPES[kind] or refusal(parsed):
+            return value
+        value = parsed
+    if kind == "integer" and isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value

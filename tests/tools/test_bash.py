@@ -55,7 +55,7 @@ async def test_a_failed_command_is_a_result(server: Dispatcher, command: str, te
 async def test_a_timeout_is_a_result_with_what_was_printed(server: Dispatcher) -> None:
     result = await call(server, "bash", command="echo begun; sleep 100", timeout=300)
     assert result.error is None
-    assert re.fullmatch(r"begun\n\[killed after \d+\.\d s: timeout\]", result.text)
+    assert re.fullmatch(r"begun\n\[killed after \d+\.\d s: timeout \(\d+ ms; .*\)\]", result.text)
 
 
 async def test_it_runs_in_the_root_or_a_folder_in_it(server: Dispatcher, root: Path) -> None:

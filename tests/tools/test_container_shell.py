@@ -158,7 +158,7 @@ async def test_the_time_is_kept_in_the_container_too(tmp_path: Path) -> None:
 
 async def test_a_timeout_removes_the_container(stand: Stand) -> None:
     result = await stand.run("echo begun; sleep 100", timeout=400)
-    assert re.fullmatch(r"begun\n\[killed after \d+\.\d s: timeout\]", result.text)
+    assert re.fullmatch(r"begun\n\[killed after \d+\.\d s: timeout \(\d+ ms; .*\)\]", result.text)
     await until(lambda: not stand.left)
 
 

@@ -365,7 +365,7 @@ async def test_code_without_a_session_is_interrupted_and_gone(server: Dispatcher
     assert "KeyboardInterrupt" in result.text
     assert re.search(r"\[timeout after \d+\.\d s: interrupted\]$", result.text)
     killed = await repl(server, "javascript", "while (true) {}", timeout_ms=300)
-    assert re.search(r"\[killed after \d+\.\d s: timeout\]$", killed.text)
+    assert re.search(r"\[killed after \d+\.\d s: timeout \(\d+ ms; .*\)\]$", killed.text)
 
 
 async def test_a_long_call_says_how_it_goes(impatient: Dispatcher) -> None:

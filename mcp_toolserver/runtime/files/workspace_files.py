@@ -3,6 +3,7 @@
 import difflib
 import hashlib
 import os
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from mcp_toolserver.runtime.files.os_errors import translate
 from mcp_toolserver.runtime.files.path_locks import PathLocks
 from mcp_toolserver.runtime.files.transaction import PlannedChange, apply_changes
 from mcp_toolserver.runtime.files.write_target import WriteTarget, changed_meanwhile, refuse_read_only
+from mcp_toolserver.runtime.search.display_path import inside
 
 T = TypeVar("T")
 
@@ -35,6 +37,12 @@ _SIBLINGS = 2_000
 
 _SUGGESTIONS = 3
 
+_LOOKED_AT = 20_000
+"""Names in all folders that are compared with a missing one."""
+
+_UNSEARCHED = frozenset({".git", "node_modules", ".venv", "__pycache__"})
+"""Folders in which nobody looks for a file by name."""
+
 _TOGETHER = 6
 """The number of files of the maximum size that one call can change."""
 
@@ -42,6 +50,9 @@ _TOGETHER = 6
 class WorkspacePaths(Protocol):
     """The part of the workspace that is needed here."""
 
+    @property
+    def roots(self) -> tuple[str, ...]: ...
+    def canonical(self, path: str) -> CanonicalPath: ...
     def open_file(self, path: CanonicalPath) -> int: ...
     def open_dir(self, path: CanonicalPath) -> int: ...
     def write_target(self, path: CanonicalPath) -> WriteTarget: ...
@@ -232,8 +243,8 @@ class ConfinedFiles:
             )
 
     def _missing(self, path: CanonicalPath, error: ToolError) -> NotFound:
-        """The error, with similar names."""
-        similar = self._similar(path)
+        """The error, with similar names in the same folder, or else the same name in others."""
+        similar = self._similar(path) or self._elsewhere(path)
         return NotFound(f"{error} Did you mean {', '.join(similar)}?" if similar else str(error))
 
     def _similar(self, path: CanonicalPath) -> list[str]:
@@ -249,6 +260,28 @@ class ConfinedFiles:
                 os.close(fd)
         paths = [CanonicalPath(f"{parent}{slash}{name}") for name in difflib.get_close_matches(wanted, names)]
         return [f"'{path}'" for path in paths if _is_sendable(path) and not self._workspace.is_hidden(path)]
+
+    def _elsewhere(self, path: CanonicalPath) -> list[str]:
+        """Files with the same name anywhere in the roots, as far as a short search finds them."""
+        wanted, looked_at = path.rpartition("/")[2].casefold(), 0
+        found: list[CanonicalPath] = []
+        folders = deque(map(CanonicalPath, self._workspace.roots))
+        while folders and looked_at < _LOOKED_AT and len(found) < _SUGGESTIONS:
+            folder = folders.popleft()
+            with suppress(ToolError, OSError):
+                fd = self._workspace.open_dir(folder)
+                try:
+                    with os.scandir(fd) as entries:
+                        for entry in islice(entries, _LOOKED_AT - looked_at):
+                            looked_at += 1
+                            below = inside(folder, entry.name)
+                            if entry.name.casefold() == wanted:
+                                found.append(self._workspace.canonical(below))
+                            elif entry.name not in _UNSEARCHED and entry.is_dir(follow_symlinks=False):
+                                folders.append(below)
+                finally:
+                    os.close(fd)
+        return [f"'{one}'" for one in found if _is_sendable(one) and not self._workspace.is_hidden(one)]
 
 
 def _small(path: CanonicalPath, fd: int) -> bytes | None:

@@ -214,7 +214,7 @@ class Commands:
             ended()
 
         capture = Capture(self._sink, self._limits.capture, owner=context.owner)
-        job = Job(spawned, capture, conclude, self._note_change)
+        job = Job(spawned, capture, conclude, self._note_change, timeout=command.timeout)
         self._running.add(job)
         return job
 
@@ -330,11 +330,14 @@ class Job:
         capture: Capture,
         ended: "Callable[[Job], None]",
         printed: "Callable[[Job], None]",
+        *,
+        timeout: float | None,
     ) -> None:
         self.handle = ""
         """Empty as long as the job is in the foreground."""
         self.capture = capture
         self.owner = capture.owner
+        self.timeout = timeout
         self._on_end = ended
         self._printed = printed
         self._began = time.monotonic()
@@ -395,6 +398,7 @@ class Job:
             detail=end.detail if end else "",
             notes=(*self.child.notes, *(end.notes if end else ())),
             seconds=self.seconds(),
+            timeout=self.timeout,
             saved_output=self.capture.saved_output,
             unsaved=self.capture.unsaved,
         )

@@ -66,6 +66,15 @@ def expand(pattern: str) -> tuple[str, ...]:
     return alternatives
 
 
+def listed(pattern: str) -> str:
+    """Turn several globs with commas between them, as `*.js,*.ts`, into one with braces."""
+    parts = [part.strip() for part in pattern.split(",")]
+    if len(parts) < 2 or not all(parts) or set(pattern) & set("{}[]"):
+        return pattern
+    # A file may be called so, too.
+    return f"{{{','.join(parts)},{pattern.replace(',', '[,]')}}}"
+
+
 def _braces(pattern: str) -> Sequence[str]:
     # Lazy import: most patterns have no braces.
     import bracex

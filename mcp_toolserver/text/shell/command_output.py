@@ -23,6 +23,8 @@ def ending(state: JobState) -> str:
     if state.reason == "exited":
         return f"exit status {state.exit_status}{_limit(state.detail)}"
     said = _WORDS[state.reason].format(f"{state.seconds:.1f} s")
+    if state.reason == "timed out" and state.timeout is not None and state.timeout < 1:
+        said += f" ({1000 * state.timeout:g} ms; for seconds send {1000_000 * state.timeout:g})"
     return (
         f"{said}: {state.detail}"
         if state.reason in ("uncovered", "sandbox_failed")
@@ -80,11 +82,15 @@ def noted(text: str, notes: Sequence[str]) -> str:
     return lines(text) + "\n".join(f"[{note}]" for note in notes) if notes else text
 
 
+def _killed_later(state: JobState) -> str:
+    return "" if state.timeout is None else f" and is killed after {state.timeout:g} s in all"
+
+
 def _notes(state: JobState) -> list[str]:
     if not state.running:
         ended = [*([] if state.exit_status == 0 else [ending(state)]), *state.notes]
         return [*ended, f"ended at once; task_id {state.handle}"] if state.handle else ended
     return [
-        f"{ending(state)}; it goes on in the background as {state.handle}, and a timeout still holds",
+        f"{ending(state)}; it goes on in the background as {state.handle}{_killed_later(state)}",
         f"TaskOutput reads on from offset {state.next_offset}; TaskStop ends it",
     ]

@@ -125,11 +125,6 @@ TOOL = ToolSpec(
     kind="edit",
     subjects=lambda args: (args.path,),
     destructive=True,
-    aliases=(
-        Alias("edit_file", renames={"file_path": "path"}),
-        Alias("Edit", renames={"file_path": "path"}),
-        Alias("edit", renames={"file_path": "path"}),
-        Alias("MultiEdit", renames={"file_path": "path"}),
-    ),
+    aliases=(Alias("Edit"), Alias("edit"), Alias("MultiEdit")),
     profile=Profile.LEAN,
 )

@@ -6,7 +6,6 @@ from typing import BinaryIO
 
 from mcp_toolserver.text.lines.head_tail import first_lines, notes
 from mcp_toolserver.tool import (
-    Alias,
     Args,
     Capability,
     Field,
@@ -46,5 +45,4 @@ TOOL = ToolSpec(
     kind="read",
     subjects=lambda args: (args.path,),
     idempotent=True,
-    aliases=(Alias("head", renames={"file_path": "path"}),),
 )

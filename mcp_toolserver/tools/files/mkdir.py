@@ -3,7 +3,6 @@ it needs.
 """
 
 from mcp_toolserver.tool import (
-    Alias,
     Args,
     Capability,
     Field,
@@ -34,5 +33,4 @@ TOOL = ToolSpec(
     kind="edit",
     subjects=lambda args: (args.path,),
     idempotent=True,
-    aliases=(Alias("mkdir", renames={"file_path": "path"}),),
 )

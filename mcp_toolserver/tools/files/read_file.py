@@ -154,9 +154,9 @@ TOOL = ToolSpec(
     subjects=lambda args: (args.path,),
     idempotent=True,
     aliases=(
-        Alias("read_file", renames={"file_path": "path"}),
-        Alias("Read", renames={"file_path": "path"}, converts={"offset": _lines_before}),
-        Alias("read", renames={"file_path": "path"}, converts={"offset": _lines_before}),
+        Alias("read_text_file"),
+        Alias("Read", converts={"offset": _lines_before}),
+        Alias("read", converts={"offset": _lines_before}),
     ),
     profile=Profile.LEAN,
 )

@@ -4,7 +4,6 @@ from typing import BinaryIO
 
 from mcp_toolserver.text.lines.head_tail import last_lines, notes
 from mcp_toolserver.tool import (
-    Alias,
     Args,
     Capability,
     Field,
@@ -44,5 +43,4 @@ TOOL = ToolSpec(
     kind="read",
     subjects=lambda args: (args.path,),
     idempotent=True,
-    aliases=(Alias("tail", renames={"file_path": "path"}),),
 )

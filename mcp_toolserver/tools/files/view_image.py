@@ -7,7 +7,6 @@ from typing import BinaryIO
 from mcp_toolserver.text.documents.file_type import HEAD_BYTES, image_type
 from mcp_toolserver.text.documents.image import MOST_BYTES, MOST_PIXELS, other_type, pixels
 from mcp_toolserver.tool import (
-    Alias,
     Args,
     Capability,
     Field,
@@ -65,5 +64,4 @@ TOOL = ToolSpec(
     kind="read",
     subjects=lambda args: (args.path,),
     idempotent=True,
-    aliases=(Alias("view_image", renames={"file_path": "path"}),),
 )

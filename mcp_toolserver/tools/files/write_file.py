@@ -82,10 +82,6 @@ TOOL = ToolSpec(
     subjects=lambda args: (args.path,),
     destructive=True,
     idempotent=True,
-    aliases=(
-        Alias("write_file", renames={"file_path": "path"}),
-        Alias("Write", renames={"file_path": "path"}),
-        Alias("write", renames={"file_path": "path"}),
-    ),
+    aliases=(Alias("Write"), Alias("write")),
     profile=Profile.LEAN,
 )

@@ -3,8 +3,9 @@
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from mcp_toolserver.text.search.glob import rooted
+from mcp_toolserver.text.search.glob import listed, matcher, rooted
 from mcp_toolserver.text.search.notes import nothing, unsearched
 from mcp_toolserver.tool import (
     Alias,
@@ -24,6 +25,7 @@ from mcp_toolserver.tool import (
 )
 
 _ENTRIES = 1_000
+_FOLDERS = 100
 _SWITCHES = {"hidden": "dot files", "include_ignored": "what .gitignore lists"}
 
 
@@ -50,16 +52,33 @@ class GlobSearch(Args):
 
 async def run(args: GlobSearch, rt: Runtime) -> Output:
     query = FileQuery(
-        pattern=args.pattern,
+        pattern=listed(args.pattern),
         path=args.path,
         hidden=args.hidden,
         ignored=args.include_ignored,
         limit=_ENTRIES,
     )
     found = await rt.search.files(query)
+    if not found.files and (folders := await _folders(query, rt)):
+        return Output("\n".join(("No file matches, but these folders do:", *folders)))
     is_cut = found.total > len(found.files)
     text = "\n".join((*_lines(args, found), *unsearched(found.errors)))
     return Output(text, truncated=is_cut)
+
+
+async def _folders(query: FileQuery, rt: Runtime) -> list[str]:
+    """Folders with files that match the pattern, each with a slash at its end."""
+    found = await rt.search.files(replace(query, pattern=f"{query.pattern}/**"))
+    matches = matcher(query.pattern)
+    start = "" if query.path == "." else f"{query.path.rstrip('/')}/"
+    above = {parent for file in found.files for parent in _parents(file.removeprefix(start))}
+    return [f"{start}{folder}/" for folder in sorted(above) if matches(folder)][:_FOLDERS]
+
+
+def _parents(path: str) -> Iterator[str]:
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
 
 
 def _lines(args: GlobSearch, found: FoundFiles) -> Iterator[str]:

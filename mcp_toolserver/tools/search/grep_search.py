@@ -4,6 +4,7 @@ symbolic links, binary files, dot files and files excluded by .gitignore.
 
 from collections.abc import Iterator
 
+from mcp_toolserver.text.search.glob import listed
 from mcp_toolserver.text.search.notes import nothing, unsearched
 from mcp_toolserver.tool import (
     Alias,
@@ -23,18 +24,6 @@ from mcp_toolserver.tool import (
 )
 
 _SWITCHES = {"include_ignored": "dot files and what .gitignore lists"}
-_SPELLINGS = {
-    "after_context": "-A",
-    "before_context": "-B",
-    "context": "-C",
-    "line_numbers": "-n",
-    "ignore_case": "-i",
-    "case_insensitive": "-i",
-    "max_results": "head_limit",
-    "query": "pattern",
-    "include": "glob",
-    "file_pattern": "glob",
-}
 
 
 class GrepSearch(Args):
@@ -77,7 +66,7 @@ async def run(args: GrepSearch, rt: Runtime) -> Output:
         pattern=args.pattern,
         path=args.path,
         mode=args.output_mode,
-        glob=args.glob,
+        glob=None if args.glob is None else listed(args.glob),
         type=args.type,
         before=before,
         after=after,
@@ -141,6 +130,6 @@ TOOL = ToolSpec(
     kind="search",
     subjects=lambda args: (args.path,),
     idempotent=True,
-    aliases=tuple(Alias(name, renames=_SPELLINGS) for name in ("grep_search", "Grep", "grep", "search_code")),
+    aliases=(Alias("Grep"), Alias("grep"), Alias("search_code")),
     profile=Profile.LEAN,
 )
