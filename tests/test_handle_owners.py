@@ -22,7 +22,8 @@ from tests.live import Setup, connected, connected_to, serving, text
 from tests.processes import Daemons
 from tests.resource_clients import background, listed, read, until
 
-HEX = re.compile(r"[0-9a-f]{32}")
+HEX = re.compile(r"[0-9a-f]{32}|(?<=_)[0-9a-f]{6,}")
+"""The random part of a handle: those of commands and sessions are short."""
 MARK = "only the owner may know this"
 
 
@@ -55,7 +56,7 @@ class Things:
 
 
 def _other(handle: str) -> str:
-    return HEX.sub(lambda _: secrets.token_hex(16), handle)
+    return HEX.sub(lambda found: secrets.token_hex(len(found[0]) // 2), handle)
 
 
 Operation = Callable[[Client, Things], Awaitable[str]]
@@ -128,7 +129,7 @@ TABLE: Mapping[tuple[str, str], Operation] = {
     ("output", "resources/read"): resource(output_of),
     ("output", "resources/read by path"): resource(lambda it: f"file://{it.path}"),
     ("output", "completion"): completing("toolserver://output/{id}", lambda it: it.output),
-    ("job", "TaskOutput"): tool("TaskOutput", task_id=lambda it: it.job),
+    ("job", "TaskOutput"): tool("TaskOutput", task_id=lambda it: it.job, wait_ms=0),
     ("job", "resources/read"): resource(lambda it: f"toolserver://jobs/{it.job}"),
     ("job", "completion"): completing("toolserver://jobs/{id}", lambda it: it.job),
     ("job", "subscribe"): watch,
@@ -197,7 +198,7 @@ async def make(client: Client, *, tasks: bool) -> Things:
 
 
 def _handle(prefix: str, said: str) -> str:
-    found = re.search(rf"{prefix}[0-9a-f]{{32}}", said)
+    found = re.search(rf"{prefix}[0-9a-f]{{6,}}", said)
     assert found is not None, said
     return found[0]
 
