@@ -1,4 +1,4 @@
-"""What is made when it is first used, so that a start does not wait for its imports."""
+"""Lazy construction: defers imports until first use to keep start-up fast."""
 
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 class Closable(Protocol):
-    """What has to be closed."""
+    """An object that has to be closed."""
 
     async def aclose(self) -> None: ...
 
@@ -16,12 +16,12 @@ C = TypeVar("C", bound=Closable)
 
 
 class Lazy(Generic[T]):
-    """A part of the server, made by the first call."""
+    """Calls `make` on first use, and returns the same object from then on."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
         self.made: T | None = None
-        """The part, if it has been made."""
+        """The object; None before the first use."""
 
     def __call__(self) -> T:
         if self.made is None:
@@ -30,9 +30,9 @@ class Lazy(Generic[T]):
 
 
 class LazyCloseable(Lazy[C]):
-    """One that has to be closed."""
+    """A lazy object that has to be closed."""
 
     async def aclose(self) -> None:
-        """Close it, if it has been made."""
+        """Close the object, if it exists."""
         if self.made is not None:
             await self.made.aclose()

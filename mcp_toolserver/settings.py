@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, NoReturn, TypeVar
+from typing import Literal, NoReturn, TypedDict, TypeVar, Unpack
 
 from mcp_toolserver import __version__
 from mcp_toolserver.capabilities.permissions import Permission
@@ -68,9 +68,21 @@ class Option:
         return text.split(self.separator) if self.repeatable else text
 
 
-def setting(default: T, option: Option) -> T:
-    """Declare a field of `Settings` with its default value and how it is given."""
-    return field(default=default, metadata={"option": option})
+class _Form(TypedDict, total=False):
+    """The fields of `Option` that few settings have."""
+
+    repeatable: bool
+    separator: str
+    switch: bool
+    expand: Callable[[str, str], str]
+    rule: bool
+
+
+def setting(
+    default: T, read: Callable[[Raw], Value], text: str, metavar: str | None = None, **form: Unpack[_Form]
+) -> T:
+    """Declare a field of `Settings` with its default value and how it is given; see `Option`."""
+    return field(default=default, metadata={"option": Option(read, text, metavar, **form)})
 
 
 def _path(text: str, home: str) -> str:
@@ -185,180 +197,143 @@ class Settings:
 
     permission_mode: Permission = setting(
         Permission.READ_ONLY,
-        Option(
-            _permission, "ceiling: read-only (default), workspace-write, danger-full-access", metavar="MODE"
-        ),
+        _permission,
+        "ceiling: read-only (default), workspace-write, danger-full-access",
+        metavar="MODE",
     )
     root: tuple[str, ...] = setting(
-        (),
-        Option(_paths, "folders the tools work in; repeatable", metavar="DIR", repeatable=True, expand=_path),
+        (), _paths, "folders the tools work in; repeatable", metavar="DIR", repeatable=True, expand=_path
     )
     transport: str = setting(
-        "stdio", Option(_one_of("stdio", "http", "sse"), "stdio (default), http or sse", metavar="T")
+        "stdio", _one_of("stdio", "http", "sse"), "stdio (default), http or sse", metavar="T"
     )
-    host: str = setting(
-        "127.0.0.1", Option(_text, "address to listen on (default 127.0.0.1)", metavar="ADDR")
-    )
-    port: int = setting(
-        8765, Option(_whole(0, 65535), "port to listen on (default 8765; 0 = any)", metavar="N")
-    )
+    host: str = setting("127.0.0.1", _text, "address to listen on (default 127.0.0.1)", metavar="ADDR")
+    port: int = setting(8765, _whole(0, 65535), "port to listen on (default 8765; 0 = any)", metavar="N")
     allowed_host: tuple[str, ...] = setting(
         (),
-        Option(
-            _host_names,
-            "additional name of this server in the HTTP Host header, NAME or NAME:PORT; repeatable",
-            metavar="HOST",
-            repeatable=True,
-            separator=",",
-        ),
+        _host_names,
+        "additional name of this server in the HTTP Host header, NAME or NAME:PORT; repeatable",
+        metavar="HOST",
+        repeatable=True,
+        separator=",",
     )
     token_file: str | None = setting(
-        None, Option(_text, "file with the bearer token, mode 0600", metavar="FILE", expand=_path)
+        None, _text, "file with the bearer token, mode 0600", metavar="FILE", expand=_path
     )
     toolsets: tuple[str, ...] = setting(
-        (), Option(_words, "toolsets, or lean, default (default), all", metavar="A,B")
+        (), _words, "toolsets, or lean, default (default), all", metavar="A,B"
     )
-    tools: tuple[str, ...] = setting(
-        (), Option(_words, "single tools, in addition to the toolsets", metavar="A,B")
-    )
+    tools: tuple[str, ...] = setting((), _words, "single tools, in addition to the toolsets", metavar="A,B")
     exclude_tools: tuple[str, ...] = setting(
-        (), Option(_words, "tools to leave out; overrides all other flags", metavar="A,B")
+        (), _words, "tools to leave out; overrides all other flags", metavar="A,B"
     )
     sandbox: str = setting(
         "auto",
-        Option(
-            _one_of("auto", "required", "off"),
-            "confinement of commands: auto (default), required, off",
-            metavar="S",
-        ),
+        _one_of("auto", "required", "off"),
+        "confinement of commands: auto (default), required, off",
+        metavar="S",
     )
     network: str = setting(
         "fetch",
-        Option(
-            _one_of("none", "fetch", "commands"),
-            "who may reach the network: none, fetch (default), commands",
-            metavar="N",
-        ),
+        _one_of("none", "fetch", "commands"),
+        "who may reach the network: none, fetch (default), commands",
+        metavar="N",
     )
     git: str = setting(
         "protected",
-        Option(
-            _one_of("protected", "writable"),
-            "the .git folder for confined commands: protected (default), writable",
-            metavar="G",
-        ),
+        _one_of("protected", "writable"),
+        "the .git folder for confined commands: protected (default), writable",
+        metavar="G",
     )
     allow_degraded: bool = setting(
         False,
-        Option(
-            _yes_or_no,
-            "workspace-write: let commands run with Landlock alone, without bubblewrap",
-            switch=True,
-        ),
+        _yes_or_no,
+        "workspace-write: let commands run with Landlock alone, without bubblewrap",
+        switch=True,
     )
     allow_unconfined_server: bool = setting(
-        False,
-        Option(
-            _yes_or_no, "serve where the kernel has no Landlock for the server's own process", switch=True
-        ),
+        False, _yes_or_no, "serve where the kernel has no Landlock for the server's own process", switch=True
     )
-    raw_output: bool = setting(
-        False, Option(_yes_or_no, "send invisible characters as they are", switch=True)
-    )
+    raw_output: bool = setting(False, _yes_or_no, "send invisible characters as they are", switch=True)
     """Send control, bidi and invisible characters as they are."""
-    audit_values: bool = setting(False, Option(_yes_or_no, "log arguments too, secrets blanked", switch=True))
+    audit_values: bool = setting(False, _yes_or_no, "log arguments too, secrets blanked", switch=True)
     """Write the arguments of calls into the audit log, secrets blanked."""
     desktop_private: bool = setting(
-        False,
-        Option(_yes_or_no, "let tools read the clipboard and notes, and look at the screen", switch=True),
+        False, _yes_or_no, "let tools read the clipboard and notes, and look at the screen", switch=True
     )
-    state_dir: str | None = setting(
-        None, Option(_text, "private folder of the server", metavar="DIR", expand=_path)
-    )
-    log_level: str = setting(
-        "warning", Option(_one_of(*_LEVELS), f"on stderr: {', '.join(_LEVELS)}", metavar="L")
-    )
-    log_format: str = setting(
-        "text", Option(_one_of("text", "json"), "on stderr: text (default), json", metavar="F")
-    )
+    state_dir: str | None = setting(None, _text, "private folder of the server", metavar="DIR", expand=_path)
+    log_level: str = setting("warning", _one_of(*_LEVELS), f"on stderr: {', '.join(_LEVELS)}", metavar="L")
+    log_format: str = setting("text", _one_of("text", "json"), "on stderr: text (default), json", metavar="F")
     granted: Permission | None = setting(
-        None, Option(_permission, "level up to which calls run without asking the user")
+        None, _permission, "level up to which calls run without asking the user"
     )
     """Calls up to this level run without a question; None means the permission mode."""
-    ask_seconds: float = setting(45.0, Option(_seconds, "how long a question waits for an answer"))
-    foreground_seconds: float = setting(
-        45.0, Option(_seconds, "after how long a command moves to the background")
+    ask_seconds: float = setting(45.0, _seconds, "how long a question waits for an answer")
+    foreground_seconds: float | None = setting(
+        None, _seconds, "after how long a command moves to the background"
     )
-    web_hosts: tuple[str, ...] = setting((), Option(_texts, "the only hosts that may be fetched from"))
+    """None: what the client is known to wait, or else 45 s."""
+    web_hosts: tuple[str, ...] = setting((), _texts, "the only hosts that may be fetched from")
     """Hosts that may be fetched from; empty is every public one."""
     web_private: tuple[str, ...] = setting(
-        (), Option(_texts, "hosts and networks that may be fetched from although they are not public")
+        (), _texts, "hosts and networks that may be fetched from although they are not public"
     )
-    web_robots: bool = setting(True, Option(_yes_or_no, "whether to obey robots.txt"))
-    web_search: tuple[str, ...] = setting((), Option(_texts, "search engines, name or name=address"))
+    web_robots: bool = setting(True, _yes_or_no, "whether to obey robots.txt")
+    web_search: tuple[str, ...] = setting((), _texts, "search engines, name or name=address")
     """Search engines, each as `name` or `name=address`; a session keeps to one of them."""
     web_search_keys: tuple[str, ...] = setting(
-        (), Option(_texts, "files with their keys, name=FILE", expand=_path_of_key)
+        (), _texts, "files with their keys, name=FILE", expand=_path_of_key
     )
-    tool_files: tuple[str, ...] = setting((), Option(_texts, "Python files with custom tools", expand=_path))
-    tool_packages: tuple[str, ...] = setting((), Option(_texts, "installed packages to take tools from"))
+    tool_files: tuple[str, ...] = setting((), _texts, "Python files with custom tools", expand=_path)
+    tool_packages: tuple[str, ...] = setting((), _texts, "installed packages to take tools from")
     containers: str = setting(
         "off",
-        Option(
-            _one_of("off", "failover", "containerOnly"),
-            "whether commands run in containers: off (default), failover, containerOnly",
-        ),
+        _one_of("off", "failover", "containerOnly"),
+        "whether commands run in containers: off (default), failover, containerOnly",
     )
     """Where commands run: off is on this machine, and container_shell in containers; containerOnly leaves
     nothing but that; failover lets it run on this machine where no container can be started."""
     container_image: str = setting(
-        "ghcr.io/astral-sh/uv:python3.13-alpine3.23", Option(_text, "the image of containers")
+        "ghcr.io/astral-sh/uv:python3.13-alpine3.23", _text, "the image of containers"
     )
     command_environment: tuple[str, ...] = setting(
-        (), Option(_texts, "names of more environment variables that commands may see")
+        (), _texts, "names of more environment variables that commands may see"
     )
-    command_processes: int = setting(512, Option(_whole(1, 100_000), "processes of one command"))
+    command_processes: int = setting(512, _whole(1, 100_000), "processes of one command")
     command_memory: int = setting(
-        0, Option(_whole(0, 2**24), "MiB that one command may use; 0 is half of the machine's memory")
+        0, _whole(0, 2**24), "MiB that one command may use; 0 is half of the machine's memory"
     )
-    command_file_size: int = setting(8 * 1024, Option(_whole(1, 2**24), "MiB of one file of a command"))
-    command_cpu_seconds: int = setting(0, Option(_whole(0, 10**7), "processor time of one command"))
+    command_file_size: int = setting(8 * 1024, _whole(1, 2**24), "MiB of one file of a command")
+    command_cpu_seconds: int = setting(0, _whole(0, 10**7), "processor time of one command")
     """For all processes of one command; 0 means one hour per processor."""
-    output_size: int = setting(
-        1024, Option(_whole(1, 2**24), "MiB of all saved outputs together (default 1024)")
-    )
-    output_hours: int = setting(24, Option(_whole(1, 8760), "hours that a saved output is kept (default 24)"))
+    output_size: int = setting(1024, _whole(1, 2**24), "MiB of all saved outputs together (default 1024)")
+    output_hours: int = setting(24, _whole(1, 8760), "hours that a saved output is kept (default 24)")
     disk_reserve: int = setting(
-        64,
-        Option(
-            _whole(8, 2**24), "MiB that saved outputs leave free on the disk of the state folder (default 64)"
-        ),
+        64, _whole(8, 2**24), "MiB that saved outputs leave free on the disk of the state folder (default 64)"
     )
     quarantine_size: int = setting(
-        1024, Option(_whole(1, 2**24), "MiB in quarantine that a start leaves, the newest (default 1024)")
+        1024, _whole(1, 2**24), "MiB in quarantine that a start leaves, the newest (default 1024)"
     )
     quarantine_days: int = setting(
-        30, Option(_whole(1, 3650), "days that a start leaves something in quarantine (default 30)")
+        30, _whole(1, 3650), "days that a start leaves something in quarantine (default 30)"
     )
-    max_body: int = setting(4 * 1024 * 1024, Option(_whole(1024, 2**30), "bytes of one HTTP request"))
+    max_body: int = setting(4 * 1024 * 1024, _whole(1024, 2**30), "bytes of one HTTP request")
     max_calls: int = setting(
-        256, Option(_whole(1, 10_000), "requests in progress at once (default 256)", metavar="N")
+        256, _whole(1, 10_000), "requests in progress at once (default 256)", metavar="N"
     )
     max_calls_per_client: int = setting(
-        128, Option(_whole(1, 10_000), "those of one client over HTTP (default 128)", metavar="N")
+        128, _whole(1, 10_000), "those of one client over HTTP (default 128)", metavar="N"
     )
     calls_per_minute: int = setting(
         0,
-        Option(
-            _whole(0, 1_000_000),
-            "calls of tools by one client in a minute (default 0 = no bound)",
-            metavar="N",
-        ),
+        _whole(0, 1_000_000),
+        "calls of tools by one client in a minute (default 0 = no bound)",
+        metavar="N",
     )
-    max_sessions: int = setting(256, Option(_whole(1, 10_000), "HTTP sessions at the same time"))
-    deny: tuple[str, ...] = setting((), Option(_texts, "calls to reject", rule=True))
-    ask: tuple[str, ...] = setting((), Option(_texts, "calls that need the user's approval", rule=True))
-    allow: tuple[str, ...] = setting((), Option(_texts, "calls that need no approval", rule=True))
+    max_sessions: int = setting(256, _whole(1, 10_000), "HTTP sessions at the same time")
+    deny: tuple[str, ...] = setting((), _texts, "calls to reject", rule=True)
+    ask: tuple[str, ...] = setting((), _texts, "calls that need the user's approval", rule=True)
+    allow: tuple[str, ...] = setting((), _texts, "calls that need no approval", rule=True)
     config: str | None = None
     """The config file that was read."""
 

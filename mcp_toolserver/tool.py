@@ -18,7 +18,6 @@ from mcp_toolserver.capabilities.call_scope import SavedOutput
 from mcp_toolserver.capabilities.catalogue import ToolCard
 from mcp_toolserver.capabilities.code import CodeOperation, CodeQuery
 from mcp_toolserver.capabilities.containers import Contained
-from mcp_toolserver.capabilities.custom_tools import CustomToolContext
 from mcp_toolserver.capabilities.desktop import Indexed, WindowPictures
 from mcp_toolserver.capabilities.files import (
     CanonicalPath,
@@ -46,7 +45,7 @@ from mcp_toolserver.capabilities.git import (
 from mcp_toolserver.capabilities.git_clone import Cloned, CloneQuery
 from mcp_toolserver.capabilities.notes import Note, NoteCard, NoteQuery
 from mcp_toolserver.capabilities.permissions import Capability, Permission
-from mcp_toolserver.capabilities.processes import Command, JobState
+from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
 from mcp_toolserver.capabilities.repl import Evaluation, Language, Snippet
 from mcp_toolserver.capabilities.search import (
     FileQuery,
@@ -108,7 +107,6 @@ __all__ = [
     "Conflict",
     "Contained",
     "Contents",
-    "CustomToolContext",
     "Denied",
     "DiffQuery",
     "Evaluation",
@@ -132,6 +130,7 @@ __all__ = [
     "Image",
     "Indexed",
     "InvalidInput",
+    "JobQuery",
     "JobState",
     "JsonValue",
     "Language",

@@ -1,5 +1,7 @@
-"""A tool as a value, and the runtime that a call of it gets. Tools see all of it through
-`mcp_toolserver.tool`; what a start needs imports it from here, without every shape that a tool may use.
+"""Defines `ToolSpec`, a tool as a value, and `Runtime`, which a call of it gets.
+
+Tools import both from `mcp_toolserver.tool`. Other modules import them from here, which is cheaper: it does
+not load the values of every capability.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.clock import Clock
     from mcp_toolserver.capabilities.code import Languages
     from mcp_toolserver.capabilities.containers import Containers
-    from mcp_toolserver.capabilities.custom_tools import CustomToolContext
+    from mcp_toolserver.capabilities.custom_tools import ToolContext
     from mcp_toolserver.capabilities.desktop import Desktop
     from mcp_toolserver.capabilities.files import CanonicalPath, Files
     from mcp_toolserver.capabilities.git import Git
@@ -40,30 +42,30 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PathMark:
-    """Marks an argument as a path, so that the dispatcher puts it in canonical spelling."""
+    """Marks an argument as a path; the dispatcher puts it in canonical spelling."""
 
 
 class Pathful(Protocol):
-    """The value of an argument that names paths somewhere inside."""
+    """The value of an argument that contains paths, such as a patch."""
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The paths, as they are spelt in it."""
+        """The paths, spelt as the caller sent them."""
         ...
 
     def respelt(self, canonical: Callable[[str], CanonicalPath]) -> Pathful:
-        """The same value with canonical paths. Raises: ToolError: one cannot be used."""
+        """Return the value with canonical paths. Raises: ToolError: a path cannot be used."""
         ...
 
 
 @dataclass(frozen=True)
 class PathsMark:
-    """Marks a `Pathful` argument, so that the dispatcher puts its paths in canonical spelling."""
+    """Marks a `Pathful` argument; the dispatcher puts its paths in canonical spelling."""
 
 
 @dataclass(frozen=True)
 class UrlMark:
-    """Marks an argument as an address of the web, so that rules match it part by part."""
+    """Marks an argument as a web address; rules match its parts."""
 
 
 class Args(BaseModel):
@@ -88,25 +90,27 @@ class Image:
 
 @dataclass(frozen=True)
 class Output:
-    """What a tool gives back: text that stands alone, and structured data for programs."""
+    """The result of a tool: text that is complete without the rest, and structured data for programs."""
 
     text: str
     data: Record | None = None
     images: tuple[Image, ...] = ()
     truncated: bool = False
-    """The text leaves something out, and says how to get it."""
+    """Whether the text omits something; it then says how to get it."""
     saved_output: SavedOutput | None = None
-    """Where the whole of it lies, when the tool itself kept it."""
+    """The whole text, if the tool saved it."""
+    sha256: Mapping[CanonicalPath, str] = field(default_factory=dict["CanonicalPath", str])
+    """Of each written file, in hexadecimal, by path; sent as metadata."""
 
     @classmethod
     def of_job(cls, text: str, state: JobState, images: tuple[Image, ...] = ()) -> Output:
-        """What a command printed, as `text` shows it."""
+        """Return the output of a command, formatted as `text`."""
         is_cut = state.omitted > 0
         return cls(text, images=images, truncated=is_cut, saved_output=state.saved_output if is_cut else None)
 
 
 class Compute(Protocol):
-    """Runs pure work that may take long in a worker thread, which a cancelled call does not wait for."""
+    """Runs pure work that may take long in a worker thread; a cancelled call does not wait for it."""
 
     async def __call__(self, work: Callable[[], T]) -> T: ...
 
@@ -153,13 +157,13 @@ class Runtime:
     http: ClassVar[Service[Send]] = Service(Capability.SEND)
     languages: ClassVar[Service[Languages]] = Service(Capability.LANGUAGES)
     desktop: ClassVar[Service[Desktop]] = Service(*DESKTOP)
-    """It does what those of the capabilities allow that the tool declares."""
+    """Limited to the desktop capabilities that the tool declares."""
     catalogue: ClassVar[Service[Catalogue]] = Service(Capability.CATALOGUE)
-    origin: ClassVar[Service[CustomToolContext]] = Service(Capability.OWN_CODE)
+    origin: ClassVar[Service[ToolContext]] = Service(Capability.OWN_CODE)
 
 
 class Profile(IntEnum):
-    """The smallest ready-made selection of tools that holds this one."""
+    """Ready-made selections of tools. A tool names the smallest one that contains it."""
 
     LEAN = 0
     DEFAULT = 1
@@ -168,16 +172,16 @@ class Profile(IntEnum):
 
 @dataclass(frozen=True)
 class Alias:
-    """Another name of a tool, with the argument names and units that its users know.
+    """Another name of a tool, with its own argument names and units.
 
     An alias with the tool's own name adds spellings to the arguments of the tool itself.
     """
 
     name: str
     renames: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Argument name there → argument name here."""
+    """Argument name under this alias → argument name of the tool."""
     converts: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict[str, Callable[[Any], Any]])
-    """Argument name here → conversion of its value from the unit there."""
+    """Argument name of the tool → function that converts its value from the unit of this alias."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,17 +189,17 @@ class Limits:
     """Bounds of one call, applied by the dispatcher."""
 
     deadline: float = 60.0
-    """Seconds that a call may run; what it waits for its turn is bounded apart."""
+    """Seconds that a call may run, without the time in the queue."""
     output_bytes: int = 60_000
-    """UTF-8 bytes of text sent; more is cut, and the whole is saved."""
+    """Maximum UTF-8 bytes of text. A longer text is truncated, and the whole is saved."""
 
 
 @dataclass(frozen=True)
 class Forward:
-    """In place of what runs: a call of the tool is a call of another one, and is treated as that in all."""
+    """Makes a call of the tool a call of another tool, for the policy and the audit log too."""
 
     target: Callable[[Any], tuple[str, Mapping[str, JsonValue]]]
-    """Its arguments → the name and the arguments of the other."""
+    """Arguments → name and arguments of the other tool."""
 
 
 Kind = Literal["read", "edit", "search", "execute", "fetch", "think", "other"]
@@ -203,7 +207,7 @@ Kind = Literal["read", "edit", "search", "execute", "fetch", "think", "other"]
 
 @dataclass(frozen=True, kw_only=True)
 class ToolSpec:
-    """A tool as a value: what the model reads, what it may do, and the function that does it."""
+    """A tool as a value: the text for the model, its permission and needs, and the function that runs."""
 
     name: str
     description: str
@@ -215,16 +219,16 @@ class ToolSpec:
     kind: Kind
     """The Agent Client Protocol's kind of tool."""
     subjects: Callable[[Any], tuple[str, ...]]
-    """What a call touches: the text that rules match."""
+    """Arguments → the paths, commands or addresses that rules match."""
     output: type[Record] | None = None
     destructive: bool = False
-    """May overwrite or delete what was there."""
+    """Whether it may overwrite or delete something."""
     idempotent: bool = False
-    """A second call with the same arguments changes nothing more."""
+    """Whether a second call with the same arguments changes nothing more."""
     serial: bool = False
-    """Its calls run one at a time, and never together with those of other serial tools."""
+    """Whether its calls run one at a time, and never together with those of other serial tools."""
     may_be_long: bool = False
-    """A call may take longer than clients wait for an answer; those that can follow one then get a handle."""
+    """Whether a call may take longer than clients wait. Clients that support tasks then get a handle."""
     aliases: tuple[Alias, ...] = ()
     limits: Limits = Limits()
     profile: Profile = Profile.ALL
@@ -243,7 +247,7 @@ class ToolSpec:
 
     @property
     def forwards(self) -> bool:
-        """Whether a call of the tool is a call of another one."""
+        """Whether a call of the tool is a call of another tool."""
         return isinstance(self.run, Forward)
 
     @property

@@ -5,6 +5,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
+from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.covering import collect, count, measuring
 from tests.extent import IN_FULL
 from tests.official import WITHOUT, is_wanted
@@ -59,6 +60,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def update(request: pytest.FixtureRequest) -> bool:
     """Whether generated files are to be written instead of compared."""
     return bool(request.config.getoption("--update"))
+
+
+@pytest.fixture(scope="module")
+def git_broker(tmp_path_factory: pytest.TempPathFactory) -> Generator[Broker]:
+    """A broker that starts git, for the tests of one file."""
+    from tests.repositories import git_broker
+
+    with git_broker(tmp_path_factory.mktemp("home")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def search_broker() -> Generator[Broker]:
+    """A broker that starts ripgrep, for the tests of one file."""
+    from tests.searching import search_broker
+
+    with search_broker() as started:
+        yield started
 
 
 @pytest.fixture(scope="session", autouse=True)

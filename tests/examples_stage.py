@@ -33,8 +33,7 @@ from mcp_toolserver.runtime.executables import find_host_executables
 from mcp_toolserver.runtime.host_services import HostServices
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.web.options import WebOptions, providers
-from mcp_toolserver.runtime.web.provider import provided_by
-from mcp_toolserver.runtime.web.web import Transport, Web
+from mcp_toolserver.runtime.web.provider import web_provider
 from mcp_toolserver.settings import Settings
 from tests.hostile_git import GIT
 from tests.web import Internet, Reply, Site, page, site
@@ -166,6 +165,7 @@ def tidied(text: str, folder: Path) -> str:
     """`text` without the paths, handles, marks and durations of one run."""
     text = text.replace(str(folder / "root"), "/home/you/shop").replace(str(folder), "/home/you")
     text = re.sub(r"\b([a-z]+_)?[0-9a-f]{32}\b", lambda found: f"{found[1] or ''}…", text)
+    text = re.sub(r"\b(bg|repl)_[0-9a-f]{6}\b", r"\1_…", text)
     text = re.sub(r"(content )[0-9a-f]+( (?:begins|ends))", r"\1…\2", text)
     text = re.sub(r"^(server|date): .*\n", "", text, flags=re.MULTILINE)
     return re.sub(r"\b\d+\.\d s\b", "0.1 s", text)
@@ -263,6 +263,6 @@ def _with_web(dispatcher: Dispatcher, web: Site) -> Dispatcher:
     options = WebOptions(providers=providers(("searxng=http://search.example.org",), {}))
     host = dispatcher.host
     assert isinstance(host, HostServices)
-    made = provided_by(Web(options, Transport(resolve=internet.resolve, network=internet))).provide
+    made = web_provider(options, resolve=internet.resolve, network=internet).provide
     services = {Capability.CLOCK: lambda _: Noon(), Capability.FETCH: made, Capability.SEND: made}
     return replace(dispatcher, host=replace(host, providers={**host.providers, **services}))

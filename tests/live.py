@@ -39,6 +39,14 @@ class Setup:
     around: Sequence[str] = ()
     """A command line that ends with running its arguments: as another user, who owns `home`."""
 
+    @classmethod
+    def below(cls, folder: Path, mode: str = "read-only", *flags: str) -> "Setup":
+        """On the new folder `root` in `folder`, with the new folder `home` beside it."""
+        root, home = folder / "root", folder / "home"
+        root.mkdir()
+        home.mkdir()
+        return cls(root=root, home=home, mode=mode, flags=flags)
+
     @property
     def command(self) -> list[str]:
         return [

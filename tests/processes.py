@@ -18,7 +18,7 @@ import anyio
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.permissions import Capability
-from mcp_toolserver.capabilities.processes import Command, JobState
+from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
@@ -267,9 +267,11 @@ class Bench:
         with anyio.fail_after(3 * PATIENCE):
             offset = 0
             while True:
-                page = await self.commands.output(job.handle, offset=offset, limit=100_000, wait=1.0)
+                page = await self.commands.output(
+                    JobQuery(handle=job.handle, offset=offset, limit=100_000, wait=1.0, until="output")
+                )
                 if not page.running:
-                    return await self.commands.output(job.handle, offset=0, limit=1 << 20, wait=0.0)
+                    return await self.commands.output(JobQuery(handle=job.handle, offset=0, limit=1 << 20))
                 offset = page.next_offset
 
     async def _report(self, message: str) -> None:

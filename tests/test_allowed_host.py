@@ -16,11 +16,8 @@ NAMES = ("tools.lan", "proxy.example.org", "localhost:9000")
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[httpx.URL]:
     """A server on every address, with three names that it does not know by itself."""
-    folder = tmp_path_factory.mktemp("allowed")
-    (folder / "root").mkdir()
-    (folder / "home").mkdir()
     flags = ("--host", "0.0.0.0", *(word for name in NAMES for word in ("--allowed-host", name)))
-    with serving(Setup(root=folder / "root", home=folder / "home", flags=flags), "http") as url:
+    with serving(Setup.below(tmp_path_factory.mktemp("allowed"), "read-only", *flags), "http") as url:
         yield httpx.URL(url).copy_with(host="127.0.0.1")
 
 

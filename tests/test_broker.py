@@ -7,7 +7,6 @@ import resource
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import MOST_AT_ONCE, receive, send
 from mcp_toolserver.runtime.sandbox.broker.messages import REQUEST, Program, Script, decode, encode
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
-from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, command_environment, trusted_path
+from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, command_environment
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from tests.processes import (
     FULL,
@@ -142,82 +141,6 @@ def test_nothing_dumps_its_memory(case: str) -> None:
 
 
 # --- the environment -------------------------------------------------------------------------------------
-
-DROPPED = {
-    "ENV02": "BASH_ENV ENV",
-    "ENV03": "BASH_FUNC_evil%%",
-    "ENV04": "PYTHONSTARTUP PYTHONPATH PYTHONHOME PYTHONINSPECT PYTHONBREAKPOINT",
-    "ENV07": "PERL5OPT PERL5LIB RUBYOPT JAVA_TOOL_OPTIONS CLASSPATH LUA_INIT NODE_OPTIONS",
-    "ENV08": (
-        "GIT_DIR GIT_SSH_COMMAND GIT_EXTERNAL_DIFF SSH_AUTH_SOCK GPG_AGENT_INFO DBUS_SESSION_BUS_ADDRESS "
-        "XDG_RUNTIME_DIR WAYLAND_DISPLAY DISPLAY DOCKER_HOST KUBECONFIG"
-    ),
-    "ENV09": "MY_TOKEN MY_KEY MY_SECRET_VALUE AWS_PROFILE AWS_SECRET_ACCESS_KEY ANTHROPIC_API_KEY",
-    "ENV11": "IFS PS4 PROMPT_COMMAND SHELLOPTS BASHOPTS CDPATH GLOBIGNORE",
-    "ENV14": "LESSOPEN LESSCLOSE MANPAGER PAGER GIT_PAGER EDITOR VISUAL BROWSER",
-    "ENV15": "TERMINFO TERMINFO_DIRS TERMCAP",
-    "loader": "LD_PRELOAD LD_AUDIT LD_LIBRARY_PATH GCONV_PATH LOCPATH",
-}
-
-
-@pytest.mark.parametrize("names", [pytest.param(names, id=case) for case, names in DROPPED.items()])
-def test_a_variable_that_steers_programs_or_holds_a_secret_is_not_passed_on(names: str) -> None:
-    hostile = dict.fromkeys(names.split(), "/evil/value")
-    plain = subprocess.run(["/usr/bin/env"], env=hostile, capture_output=True, check=True, encoding="utf-8")
-    assert plain.stdout.count("/evil/value") == len(hostile)
-    with broker(environ={"HOME": "/home/me", **hostile}) as at:
-        last, output = outcome(at, "env")
-    assert last == ENDED
-    assert "HOME=/home/me" in output.splitlines()
-    assert "/evil/value" not in output
-
-
-def planted(folder: Path, case: str) -> tuple[dict[str, str], list[str]]:
-    """Variables that make a harmless command leave a mark in `folder`, and that command."""
-    mark = folder / "mark"
-    if case == "ENV02":
-        (folder / "evil.sh").write_text(f"touch {mark}", encoding="utf-8")
-        return {"BASH_ENV": str(folder / "evil.sh")}, ["bash", "-c", "true"]
-    if case == "ENV03":
-        return {"BASH_FUNC_ls%%": f"() {{ touch {mark}\n}}"}, ["bash", "-c", "ls"]
-    if case == "ENV04":
-        (folder / "sitecustomize.py").write_text(f"open({str(mark)!r}, 'w')", encoding="utf-8")
-        return {"PYTHONPATH": str(folder)}, [sys.executable, "-c", "pass"]
-    raise AssertionError(case)
-
-
-@pytest.mark.parametrize("case", ["ENV02", "ENV03", "ENV04"])
-def test_a_variable_that_holds_code_does_not_run_it(case: str, tmp_path: Path) -> None:
-    variables, command = planted(tmp_path, case)
-    environ = {"PATH": os.environ["PATH"], **variables}
-    subprocess.run(command, env=environ, check=True, capture_output=True)
-    (tmp_path / "mark").unlink()
-    with broker(environ=environ) as at:
-        script = " ".join(f"'{part}'" for part in command)
-        last, _ = outcome(at, command[2] if command[0] == "bash" else script)
-    assert last == ENDED
-    assert not (tmp_path / "mark").exists()
-
-
-@pytest.mark.parametrize("case", [pytest.param("ENV05", id="ENV05")])
-def test_a_module_in_the_working_folder_is_not_imported(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("json", "sitecustomize", "usercustomize", "socket"):
-        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    # A tool that measures coverage may have imported it already.
-    subprocess.run([sys.executable, "-c", "import sys; sys.modules.pop('json', 0); import json"], check=True)
-    (tmp_path / "mark").unlink()
-    with broker() as at:
-        assert outcome(at, "true", cwd=str(tmp_path))[0] == ENDED
-    assert not (tmp_path / "mark").exists()
-
-
-def test_path_loses_what_means_the_working_folder() -> None:
-    assert trusted_path("/usr/bin::bin:.:/bin:") == "/usr/bin:/bin"
-    assert trusted_path(":.:bin") == DEFAULT_PATH
-    assert trusted_path("") == DEFAULT_PATH
 
 
 def test_what_people_need_is_passed_on() -> None:
@@ -526,40 +449,6 @@ def test_more_descriptors_than_one_packet_holds_arrive_in_order() -> None:
             os.close(file)
         ours.close()
         theirs.close()
-
-
-SERVER = """
-import os, sys
-from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy, Streams
-from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
-from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
-from mcp_toolserver.runtime.sandbox.broker.messages import Script
-sandbox = SandboxSpec(mode="danger-full-access", roots=(), home="/", state=sys.argv[2])
-broker = Broker.start(BrokerPolicy(sandbox=sandbox, environment=command_environment(os.environ)))
-nothing, folder = os.open(os.devnull, os.O_RDWR), os.open("/", os.O_RDONLY)
-streams = Streams(cwd=folder, stdin=nothing, stdout=nothing, stderr=nothing)
-control = broker.spawn(Script(script=sys.argv[1], timeout=None), streams)
-control.setblocking(True)
-print(control.recv(100), broker.pid, flush=True)
-control.recv(100)
-"""
-
-
-@pytest.mark.parametrize("case", [pytest.param("PROCRES04", id="PROCRES04")])
-async def test_daemons_die_with_a_server_that_is_killed(case: str, tmp_path: Path) -> None:
-    daemons = Daemons()
-    command = python(SERVER, f"{daemons.script}sleep 100", str(tmp_path))
-    server = subprocess.Popen(command, stdout=subprocess.PIPE)
-    assert server.stdout is not None
-    with server.stdout:
-        pid = int((await asyncio.to_thread(server.stdout.readline)).split()[-1])
-        await until(lambda: len(daemons.alive()) == 4)
-        server.kill()
-        server.wait()
-        await until(lambda: not daemons.alive())
-        # Nobody holds the pipe to the client open, so the client sees the end as well.
-        assert await asyncio.to_thread(server.stdout.read) == b""
-    await until(lambda: state(pid) == "")
 
 
 async def test_a_command_can_signal_only_its_own_processes() -> None:

@@ -424,24 +424,6 @@ def test_of_one_argument_sent_twice_rules_and_tool_see_the_same(
 
 
 @pytest.mark.measured
-def test_a_file_on_standard_input_is_served_like_a_client(workspace: Path, tmp_path: Path) -> None:
-    script = tmp_path / "said.jsonl"
-    script.write_text(json.dumps(HELLO) + "\n", encoding="utf-8")
-    with script.open("rb") as said:
-        ended = subprocess.run(
-            [sys.executable, "-m", "mcp_toolserver", "--root", str(workspace)],
-            stdin=said,
-            capture_output=True,
-            timeout=60,
-            cwd=ROOT,
-            env={**covered(os.environ, tmp_path / STATE), "HOME": str(tmp_path)},
-            check=False,
-        )
-    assert ended.returncode == 0
-    assert json.loads(ended.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "mcp-toolserver"
-
-
-@pytest.mark.measured
 def test_a_terminal_on_standard_input_gets_one_helpful_line(workspace: Path, tmp_path: Path) -> None:
     outer, inner = pty.openpty()
     process = subprocess.Popen(

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,6 +50,16 @@ TOO_LONG = (137, "over a limit", "more than 1 s of processor time")
 ENDED = (0, "exited", "")
 
 Wrap = Callable[[str], str]
+Pipe = tuple[int, int]
+
+
+@pytest.fixture
+def pipe() -> Generator[Pipe]:
+    """What a command reads, and where to write for it to go on."""
+    ends = os.pipe()
+    yield ends
+    for one in ends:
+        os.close(one)
 
 
 def bare(script: str) -> str:
@@ -108,10 +118,10 @@ def orphans(count: int, mark: str) -> str:
 @pytest.mark.parametrize("wrap", [bare, sandboxed])
 @pytest.mark.parametrize("make", [pytest.param(storm, id="PROCRES05"), pytest.param(orphans, id="orphans")])
 async def test_a_command_with_too_many_processes_is_killed_whole_and_others_go_on(
-    make: Callable[[int, str], str], wrap: Wrap
+    make: Callable[[int, str], str], wrap: Wrap, pipe: Pipe
 ) -> None:
     daemons = Daemons()
-    waits, goes_on = os.pipe()
+    waits, goes_on = pipe
     with broker(bounds=FEW) as at, asked(at, patient("echo on; read; echo end"), stdin=waits) as other:
         assert await asyncio.to_thread(other.line) == "on"
         with asked(at, patient(wrap(make(400, daemons.mark))), stdin=waits) as command:
@@ -121,25 +131,21 @@ async def test_a_command_with_too_many_processes_is_killed_whole_and_others_go_o
         os.write(goes_on, b"\n")
         last, output = await asyncio.to_thread(other.end)
         assert (end(last), output) == (ENDED, "end\n")
-    os.close(waits)
-    os.close(goes_on)
 
 
 @pytest.mark.parametrize("wrap", [bare, sandboxed])
 @pytest.mark.parametrize("make", [pytest.param(storm, id="PROCRES05"), pytest.param(orphans, id="orphans")])
 async def test_a_command_with_fewer_processes_runs_to_its_end(
-    make: Callable[[int, str], str], wrap: Wrap
+    make: Callable[[int, str], str], wrap: Wrap, pipe: Pipe
 ) -> None:
     daemons = Daemons()
-    waits, goes_on = os.pipe()
+    waits, goes_on = pipe
     with broker(bounds=FEW) as at, asked(at, patient(wrap(make(25, daemons.mark))), stdin=waits) as command:
         await until(lambda: len(daemons.alive()) == 25)
         os.write(goes_on, b"\n")
         last, _ = await asyncio.to_thread(command.end)
     assert end(last) == ENDED
     assert daemons.alive() == []
-    os.close(waits)
-    os.close(goes_on)
 
 
 TREE = """
@@ -177,8 +183,8 @@ os.read(0, 1)
 
 @pytest.mark.parametrize("wrap", [bare, sandboxed])
 @pytest.mark.parametrize("case", [pytest.param("PROCRES16", id="PROCRES16")])
-def test_the_dead_that_nobody_waits_for_count(case: str, wrap: Wrap) -> None:
-    waits, goes_on = os.pipe()
+def test_the_dead_that_nobody_waits_for_count(case: str, wrap: Wrap, pipe: Pipe) -> None:
+    waits, goes_on = pipe
     with broker(bounds=FEW) as at:
         with asked(at, patient(wrap(program(DEAD, "100"))), stdin=waits) as command:
             assert end(command.end()[0]) == TOO_MANY
@@ -186,8 +192,6 @@ def test_the_dead_that_nobody_waits_for_count(case: str, wrap: Wrap) -> None:
             assert command.line() == "ready"
             os.write(goes_on, b"\n")
             assert end(command.end()[0]) == ENDED
-    os.close(waits)
-    os.close(goes_on)
 
 
 THREADS = """
@@ -199,8 +203,8 @@ os.read(0, 1)
 """
 
 
-def test_threads_have_a_limit_of_their_own() -> None:
-    waits, goes_on = os.pipe()
+def test_threads_have_a_limit_of_their_own(pipe: Pipe) -> None:
+    waits, goes_on = pipe
     with broker(bounds=replace(ENOUGH, threads=60)) as at:
         with asked(at, patient(program(THREADS, "200")), stdin=waits) as command:
             assert end(command.end()[0]) == (137, "over a limit", "more than 60 threads at once")
@@ -208,8 +212,6 @@ def test_threads_have_a_limit_of_their_own() -> None:
             assert command.line() == "ready"
             os.write(goes_on, b"\n")
             assert end(command.end()[0]) == ENDED
-    os.close(waits)
-    os.close(goes_on)
 
 
 # --- memory ----------------------------------------------------------------------------------------------
@@ -270,27 +272,22 @@ MODEST = {
 
 @pytest.mark.parametrize("wrap", [bare, sandboxed])
 @pytest.mark.parametrize("script", ids(HOGS))
-def test_a_command_with_too_much_memory_is_killed_whole(script: str, wrap: Wrap) -> None:
-    waits, goes_on = os.pipe()
+def test_a_command_with_too_much_memory_is_killed_whole(script: str, wrap: Wrap, pipe: Pipe) -> None:
     with broker(bounds=LITTLE) as at:
-        with asked(at, patient(wrap(script)), stdin=waits) as command:
+        with asked(at, patient(wrap(script)), stdin=pipe[0]) as command:
             assert end(command.end()[0]) == TOO_MUCH
         assert outcome(at, "echo on")[1] == "on\n"
-    os.close(waits)
-    os.close(goes_on)
 
 
 @pytest.mark.parametrize("wrap", [bare, sandboxed])
 @pytest.mark.parametrize("script", ids(MODEST))
-def test_a_command_with_less_memory_runs_to_its_end(script: str, wrap: Wrap) -> None:
-    waits, goes_on = os.pipe()
+def test_a_command_with_less_memory_runs_to_its_end(script: str, wrap: Wrap, pipe: Pipe) -> None:
+    waits, goes_on = pipe
     with broker(bounds=LITTLE) as at, asked(at, patient(wrap(script)), stdin=waits) as command:
         for _ in range(2 if "seq 2" in script else 1):
             assert command.line() == "ready"
         os.write(goes_on, b"\n" * 3)
         assert end(command.end()[0]) == ENDED
-    os.close(waits)
-    os.close(goes_on)
 
 
 # --- processor time --------------------------------------------------------------------------------------
@@ -318,16 +315,16 @@ COUNT = "(for i in {1..2000}; do :; done) & (for i in {1..2000}; do :; done) & w
         pytest.param(apart(program(HOPPING, "300"), 1), apart(program(HOPPING, "10"), 1), id="chain"),
     ],
 )
-def test_processor_time_is_counted_over_all_processes(script: str, modest: str, wrap: Wrap) -> None:
-    waits, goes_on = os.pipe()
+def test_processor_time_is_counted_over_all_processes(
+    script: str, modest: str, wrap: Wrap, pipe: Pipe
+) -> None:
+    waits, goes_on = pipe
     with broker(bounds=SHORT) as at:
         with asked(at, patient(wrap(script)), stdin=waits) as command:
             assert end(command.end()[0]) == TOO_LONG
         os.write(goes_on, b"\n")
         with asked(at, patient(wrap(modest)), stdin=waits) as command:
             assert end(command.end()[0]) == ENDED
-    os.close(waits)
-    os.close(goes_on)
 
 
 # --- what the kernel holds for each process --------------------------------------------------------------

@@ -43,6 +43,7 @@ from tests.confinement import (
     as_user,
     put,
     scene,
+    servers_when_needed,
     serving,
     visible_folder,
 )
@@ -55,8 +56,21 @@ WORD = "the-word-that-is-hidden"
 
 @pytest.fixture(params=BY_USER)
 def place(request: pytest.FixtureRequest) -> Generator[Scene]:
+    """A scene for a server of the test's own."""
     with scene(request.param) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def servers() -> Generator[Callable[[str, str], Server]]:
+    with servers_when_needed() as server:
+        yield server
+
+
+@pytest.fixture(params=BY_USER)
+def server(request: pytest.FixtureRequest, servers: Callable[[str, str], Server]) -> Server:
+    """A shared server in workspace-write."""
+    return servers(request.param, WORKSPACE_WRITE)
 
 
 def background(server: Server, script: str) -> str:
@@ -138,7 +152,9 @@ def outside() -> Generator[Path]:
         yield Path(os.path.realpath(folder))
 
 
-def test_no_socket_outside_the_roots_is_reached(place: Scene) -> None:
+def test_no_socket_outside_the_roots_is_reached(
+    server: Server, servers: Callable[[str, str], Server]
+) -> None:
     with outside() as folder, ExitStack() as stack:
         names = ("stream", "with space", "line\nend", "forged\n0: 00000002", "ünï")
         streams = [folder / name for name in names]
@@ -147,11 +163,9 @@ def test_no_socket_outside_the_roots_is_reached(place: Scene) -> None:
         stack.enter_context(listening(datagram, kind=socket.SOCK_DGRAM))
         stack.enter_context(listening(packets, kind=socket.SOCK_SEQPACKET))
         script = connecting(*streams, datagram, packets)
-        with serving(place, FULL) as free:
-            assert free.bash(script).count("reached") == len(streams) + 2
-        with serving(place, WORKSPACE_WRITE) as server:
-            printed = {way: run(server, script) for way, run in WAYS.items()}
-        for way, said in printed.items():
+        assert servers(server.scene.user, FULL).bash(script).count("reached") == len(streams) + 2
+        for way, run in WAYS.items():
+            said = run(server, script)
             assert "reached" not in said, (way, said)
             assert said.count("failed") == 3 * (len(streams) + 2), way
 
@@ -167,19 +181,19 @@ def test_a_socket_that_was_bound_to_a_relative_name_is_not_reached() -> None:
         assert said.count("failed") == 3, said
 
 
-def test_a_socket_behind_a_link_into_a_hidden_folder_is_not_reached(place: Scene) -> None:
+def test_a_socket_behind_a_link_into_a_hidden_folder_is_not_reached(server: Server) -> None:
     # Its name lies in the private /tmp, where commands see nothing of this machine.
     with outside() as folder, tempfile.TemporaryDirectory(dir="/tmp") as hidden:
         Path(hidden).chmod(0o755)
         link = Path(hidden) / "link"
         link.symlink_to(folder)
-        with listening(link / "socket"), serving(place, WORKSPACE_WRITE) as server:
+        with listening(link / "socket"):
             said = server.bash(connecting(folder / "socket"))
     assert said.count("failed") == 3, said
 
 
-def test_a_socket_that_comes_between_two_commands_is_not_reached_by_the_second(place: Scene) -> None:
-    with outside() as folder, serving(place, WORKSPACE_WRITE) as server:
+def test_a_socket_that_comes_between_two_commands_is_not_reached_by_the_second(server: Server) -> None:
+    with outside() as folder:
         for _ in range(3):
             server.bash("true")
         with listening(folder / "late"):
@@ -197,11 +211,11 @@ def test_a_socket_that_goes_while_the_sandbox_is_set_up_stops_no_command() -> No
     assert ran.stdout.count("failed") == 3, ran.stdout
 
 
-def test_sockets_in_the_roots_and_the_private_folder_work(place: Scene) -> None:
+def test_sockets_in_the_roots_and_the_private_folder_work(server: Server) -> None:
     # A process of the root's owner; a socket's path must be short.
-    own = place.root / "s"
-    with listening(own), serving(place, WORKSPACE_WRITE) as server:
-        os.lchown(own, place.root.stat().st_uid, -1)
+    own = server.scene.root / "s"
+    with listening(own):
+        os.lchown(own, server.scene.root.stat().st_uid, -1)
         assert "reached" in server.bash(connecting(own))
         said = server.bash(
             "python3 - <<'END'\n"
@@ -232,11 +246,12 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("mode", CONFINED)
-def test_multiprocessing_works(place: Scene, mode: str) -> None:
-    put(place.root / "many.py", MULTIPROCESSING)
-    place.own()
-    with serving(place, mode) as server:
-        said = server.bash("python3 many.py")
+@pytest.mark.parametrize("user", BY_USER)
+def test_multiprocessing_works(servers: Callable[[str, str], Server], user: str, mode: str) -> None:
+    server = servers(user, mode)
+    put(server.scene.root / "many.py", MULTIPROCESSING)
+    server.scene.own()
+    said = server.bash("python3 many.py")
     assert said.count("[2, 4]") == 3, said
     assert "manager {'a': 1}" in said
 
@@ -396,14 +411,15 @@ def test_what_a_rule_hides_is_hidden_from_every_kind_of_command(
     assert "public\nreadable\ntracked\n" in said
 
 
-def test_what_comes_to_match_between_two_commands_is_hidden_from_the_second(place: Scene) -> None:
-    flags = with_rules(place)
-    with serving(place, READ_ONLY, *flags) as server:
-        for name in ("new.key", "conf/new.key", "new/folder/new.key"):
-            assert "No such file" in server.bash(f"cat {name}")
-            put(place.root / name, WORD)
-            place.own()
-            assert "Permission denied" in server.bash(f"cat {name}")
+def test_what_comes_to_match_between_two_commands_is_hidden_from_the_second(
+    in_mode: Callable[[str], Server],
+) -> None:
+    server = in_mode(READ_ONLY)
+    for name in ("new.key", "conf/new.key", "new/folder/new.key"):
+        assert "No such file" in server.bash(f"cat {name}")
+        put(server.scene.root / name, WORD)
+        server.scene.own()
+        assert "Permission denied" in server.bash(f"cat {name}")
 
 
 def test_an_absolute_rule_holds_outside_the_roots(place: Scene) -> None:
@@ -415,35 +431,30 @@ def test_an_absolute_rule_holds_outside_the_roots(place: Scene) -> None:
     assert said.count("outside") == 1 + said.count(f"{place.outside}/")
 
 
-def test_a_rule_with_too_many_matches_stops_commands_and_says_why(place: Scene) -> None:
-    flags = with_rules(place)
+def test_a_rule_with_too_many_matches_stops_commands_and_says_why(in_mode: Callable[[str], Server]) -> None:
+    server = in_mode(WORKSPACE_WRITE)
     for number in range(MOST_HIDDEN):
-        put(place.root / f"many/{number}.key", "")
-    place.own()
-    with serving(place, WORKSPACE_WRITE, *flags) as server:
-        said = server.call("bash", command="touch ran")
-        assert said.is_error
-        assert "deny rules on reading" in said.text
-        assert not (place.root / "ran").exists()
-        assert not server.call("read_file", path="conf/public").is_error
+        put(server.scene.root / f"many/{number}.key", "")
+    server.scene.own()
+    said = server.call("bash", command="touch ran")
+    assert said.is_error
+    assert "deny rules on reading" in said.text
+    assert not (server.scene.root / "ran").exists()
+    assert not server.call("read_file", path="conf/public").is_error
 
 
-def test_a_folder_that_cannot_be_listed_is_hidden(place: Scene) -> None:
-    if place.user == "root":
-        pytest.skip("root lists every folder")
-    flags = with_rules(place)
-    closed = put(place.root / "closed/c.key", WORD).parent
-    place.own()
+def test_a_folder_that_cannot_be_listed_is_hidden(ruled: Callable[[str, str], Server]) -> None:
+    """From everybody but root, who lists every folder."""
+    server = ruled("unprivileged", WORKSPACE_WRITE)
+    closed = put(server.scene.root / "closed/c.key", WORD).parent
+    server.scene.own()
     closed.chmod(0o311)
-    with serving(place, WORKSPACE_WRITE, *flags) as server:
-        assert WORD not in server.bash("cat closed/c.key; chmod 700 closed; cat closed/c.key")
+    assert WORD not in server.bash("cat closed/c.key; chmod 700 closed; cat closed/c.key")
     closed.chmod(0o755)
 
 
-def test_in_full_access_nothing_is_hidden_from_commands(place: Scene) -> None:
-    flags = with_rules(place)
-    with serving(place, FULL, *flags) as server:
-        assert WORD in server.bash("cat secrets/word")
+def test_in_full_access_nothing_is_hidden_from_commands(in_mode: Callable[[str], Server]) -> None:
+    assert WORD in in_mode(FULL).bash("cat secrets/word")
 
 
 @pytest.mark.parametrize("mode", CONFINED)
@@ -590,7 +601,7 @@ async def test_a_session_does_not_outlast_the_roots_it_was_started_with(place: S
     async with live.connected(at(place, READ_ONLY), list_roots_callback=roots) as client:
         said = await call_text(client, "REPL", language="shell", code="cat ../theirs/f", session="new")
         assert WORD in said
-        handle = re.findall(r"repl_[0-9a-f]{32}", said)[0]
+        handle = re.findall(r"repl_[0-9a-f]{6}", said)[0]
         works.pop()
         await client.session.send_roots_list_changed()
         said = await call_text(client, "REPL", language="shell", code="cat ../theirs/f", session=handle)
@@ -658,11 +669,10 @@ async def test_a_root_that_holds_the_system_cannot_be_narrowed_and_the_error_say
     assert "ran\n" not in said
 
 
-@pytest.mark.parametrize(
-    "roots", [("/etc",), ("/",), (), ("{root}/../outside",), ("{root}2",), ("{root}", "/etc")], ids=repr
-)
-def test_a_request_to_the_broker_only_narrows(tmp_path: Path, roots: Sequence[str]) -> None:
-    root = os.path.realpath(tmp_path)
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Broker, str]]:
+    """A broker for one root, and the root."""
+    root = os.path.realpath(tmp_path_factory.mktemp("narrow"))
     sandbox = SandboxSpec(
         mode=READ_ONLY,
         roots=(root,),
@@ -673,12 +683,18 @@ def test_a_request_to_the_broker_only_narrows(tmp_path: Path, roots: Sequence[st
     broker = Broker.start_standalone(
         BrokerPolicy(sandbox=sandbox, environment=command_environment(os.environ))
     )
-    try:
-        asked = tuple(one.format(root=root) for one in roots)
-        end, said = outcome(broker, Script(script="echo ran", timeout=10, roots=asked), cwd=root)
-        assert "refused" in end, end
-        assert said == ""
-        end, said = outcome(broker, Script(script="echo ran", timeout=10, roots=(root,)), cwd=root)
-        assert said == "ran\n", end
-    finally:
-        broker.close()
+    yield broker, root
+    broker.close()
+
+
+@pytest.mark.parametrize(
+    "roots", [("/etc",), ("/",), (), ("{root}/../outside",), ("{root}2",), ("{root}", "/etc")], ids=repr
+)
+def test_a_request_to_the_broker_only_narrows(narrow: tuple[Broker, str], roots: Sequence[str]) -> None:
+    broker, root = narrow
+    asked = tuple(one.format(root=root) for one in roots)
+    end, said = outcome(broker, Script(script="echo ran", timeout=10, roots=asked), cwd=root)
+    assert "refused" in end, end
+    assert said == ""
+    end, said = outcome(broker, Script(script="echo ran", timeout=10, roots=(root,)), cwd=root)
+    assert said == "ran\n", end

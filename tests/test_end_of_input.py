@@ -30,9 +30,7 @@ DISCOVER = {"jsonrpc": "2.0", "id": 0, "method": "server/discover", "params": EN
 
 @pytest.fixture
 def setup(tmp_path: Path) -> Setup:
-    (tmp_path / "root").mkdir()
-    (tmp_path / "home").mkdir()
-    return Setup(root=tmp_path / "root", home=tmp_path / "home", mode="danger-full-access")
+    return Setup.below(tmp_path, "danger-full-access")
 
 
 @dataclass

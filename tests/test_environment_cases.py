@@ -160,8 +160,9 @@ def test_a_separator_of_words_is_not_inherited(tmp_path: Path) -> None:
     assert "IFS=/" in naive("tr '\\0' '\\n' </proc/$$/environ | grep ^IFS", {"IFS": "/"}, tmp_path)
 
 
-def test_a_module_in_the_folder_searched_is_not_imported(tmp_path: Path) -> None:
-    """ENV05: a search starts no interpreter in the folder that it searches."""
+@pytest.mark.parametrize("_id", [pytest.param("", id="ENV05")])
+def test_a_module_in_the_folder_searched_is_not_imported(tmp_path: Path, _id: str) -> None:
+    """A search starts no interpreter in the folder that it searches."""
     _plant(tmp_path)
     program = start(RIPGREP)
     # What measures coverage would have imported the real one first.

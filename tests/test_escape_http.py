@@ -398,12 +398,7 @@ def _named(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def test_450_half_open_connections_keep_no_client_of_a_real_server_out(tmp_path: Path) -> None:
-    (tmp_path / "root").mkdir()
-    (tmp_path / "home").mkdir()
-    with (
-        live.serving(live.Setup(root=tmp_path / "root", home=tmp_path / "home"), "http") as url,
-        ExitStack() as held,
-    ):
+    with live.serving(live.Setup.below(tmp_path), "http") as url, ExitStack() as held:
         address = httpx.URL(url)
         for _ in range(450):
             opened = held.enter_context(

@@ -100,6 +100,7 @@ PROBES = {
     "NETIPC07-alg": Probe(body="socket.socket(38, 5, 0); return True", free=_here(ALG, 5, 0)),
     "vsock": Probe(body="socket.socket(40, 1, 0); return True", free=_here(VSOCK, STREAM, 0)),
     "NETIPC08": Probe(body="socket.socket(1).connect(at['unseen']); return True"),
+    "NETIPC08-shm": Probe(body="socket.socket(1).connect(at['shm']); return True"),
     "NETIPC08-run": Probe(body="socket.socket(1).connect(at['run']); return True", free=ROOT),
     "NETIPC08-outside": Probe(body="socket.socket(1).connect(at['outside']); return True"),
     "PERS19": Probe(
@@ -275,6 +276,7 @@ def targets() -> Generator[Targets]:
             "key": key,
             "secret": SECRET,
             "unseen": stack.enter_context(unix_listener("/tmp")),
+            "shm": stack.enter_context(unix_listener("/dev/shm")),
             "run": stack.enter_context(unix_listener("/run" if ROOT else "/tmp")),
             "outside": stack.enter_context(unix_listener(str(outside))),
         }
@@ -283,7 +285,8 @@ def targets() -> Generator[Targets]:
 
 def verdicts(said: str, targets: Targets) -> dict[str, str]:
     """How each attack ended. Only the one who should hear a datagram can tell whether it came."""
-    found = dict(line.split(" ", 1) for line in said.strip().split("\n"))
+    lines = said.strip().split("\n")
+    found = dict(line.split(" ", 1) for line in lines if not line.startswith("["))
     assert set(found) == set(PROBES), said
     return {**found, "udp": "reached" if targets.heard() else "refused"}
 

@@ -115,6 +115,7 @@ CASES = {
     "PROC-parent": Case(script="echo x > /proc/$PPID/cwd/../outside/x; echo x > $O/x", harms="$O/x"),
     "outside": Case(script="rm -rf $O/kept; mv f $O/", harms="$O/kept"),
     "outside-mode": Case(script="chmod 777 $O", harms="$O"),
+    "outside-metadata": Case(script="touch -d @0 $O/kept; truncate -s 0 $O/kept", harms="$O/kept"),
     "outside-new": Case(script="mkdir $O/new", harms="$O/new"),
     "outside-tree": Case(script="cp -a d $O/d && rm -rf $O/../home", harms="~"),
 }

@@ -3,7 +3,6 @@
 Each comes with a harmless call of the same kind that has to work.
 """
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,17 +12,11 @@ from pydantic import JsonValue
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from tests.searching import ask, search_broker, searcher
+from tests.searching import ask, searcher
 
 pytestmark = pytest.mark.uncounted
 
 SECRET = "only outside the workspace"
-
-
-@pytest.fixture(scope="module")
-def started() -> Generator[Broker]:
-    with search_broker() as found:
-        yield found
 
 
 @dataclass(frozen=True)
@@ -48,12 +41,12 @@ class Scene:
         return path
 
 
-@pytest.fixture(params=["ripgrep"])
-def scene(tmp_path: Path, started: Broker) -> Scene:
+@pytest.fixture
+def scene(tmp_path: Path, search_broker: Broker) -> Scene:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "secret").write_text(f"{SECRET}\n", encoding="utf-8")
-    hasty = searcher(tmp_path, started, deadline=1.0)
-    return Scene(tmp_path / "root", searcher(tmp_path, started), hasty)
+    hasty = searcher(tmp_path, search_broker, deadline=1.0)
+    return Scene(tmp_path / "root", searcher(tmp_path, search_broker), hasty)
 
 
 def identified(case: str) -> pytest.MarkDecorator:

@@ -35,11 +35,12 @@ MEANT = defaultdict[str, set[tuple[str, JsonValue]]](
     set,
     {
         "NotebookEdit": {("cell_number", 0), ("new_source", "")},
+        "TaskOutput": {("wait_ms", 0)},
         "edit_file": {("new_string", "")},
         "grep_search": {("head_limit", 0), ("-A", 0), ("-B", 0)},
     },
 )
-"""Where 0 or "" is a value: the first cell, no text, no limit, no context on one side."""
+"""Where 0 or "" is a value: the first cell, no text, no limit, no context on one side, no waiting."""
 
 UPDATE = "review the change, then run  python -m tests update"
 

@@ -1,6 +1,5 @@
 """A flood by one client does not starve another."""
 
-from collections.abc import Generator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,16 +16,10 @@ from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.tool_spec import Limits
 from tests.live import Setup, connected, text
-from tests.searching import search_broker, searcher
+from tests.searching import searcher
 from tests.workbench import Args, Output, Person, Runtime, dispatcher, machine, tool
 
 FLOOD = 101
-
-
-@pytest.fixture(scope="module")
-def started() -> Generator[Broker]:
-    with search_broker() as found:
-        yield found
 
 
 class Asked:
@@ -172,8 +165,8 @@ async def test_a_read_overtakes_a_flood_of_calls_that_do_not_end(tmp_path: Path)
             tasks.cancel_scope.cancel()
 
 
-async def test_a_read_waits_for_few_of_a_flood_of_searches(tmp_path: Path, started: Broker) -> None:
-    at = searcher(tmp_path, started)
+async def test_a_read_waits_for_few_of_a_flood_of_searches(tmp_path: Path, search_broker: Broker) -> None:
+    at = searcher(tmp_path, search_broker)
     for number in range(50):
         (tmp_path / "root" / f"{number}.txt").write_text("needle\n" * 200, encoding="utf-8")
     ended: list[str] = []
@@ -287,7 +280,7 @@ from mcp_toolserver.custom_tools import define_tool
 HERE = Path(__file__).parent.parent / "state"
 
 async def slow(args, context):
-    (HERE / f"started-{args['number']}").touch()
+    (HERE / f"search_broker-{args['number']}").touch()
     while not (HERE / "go").exists():
         await anyio.sleep(0.01)
     return "slow"
@@ -323,7 +316,7 @@ async def test_of_many_calls_at_a_real_server_none_loses_its_deadline_in_the_que
             async with anyio.create_task_group() as tasks:
                 for number in range(READS_OF_ONE):
                     tasks.start_soon(partial(call, "slow", number=number))
-                while len(list(state.glob("started-*"))) < READS_OF_ONE:
+                while len(list(state.glob("search_broker-*"))) < READS_OF_ONE:
                     await anyio.sleep(0.01)
                 for _ in range(5):
                     tasks.start_soon(call, "quick")

@@ -1,7 +1,7 @@
 """Where a repository may lie for its history to be shown, and what is remembered of it."""
 
 import os
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,12 +34,6 @@ TOOLS = (
 every_tool = pytest.mark.parametrize(("tool", "arguments"), TOOLS, ids=[name for name, _ in TOOLS])
 
 
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Generator[Broker]:
-    with git_broker(tmp_path_factory.mktemp("home")) as found:
-        yield found
-
-
 @pytest.fixture
 def lair(tmp_path: Path) -> Lair:
     return Lair(tmp_path)
@@ -50,45 +44,45 @@ def lair(tmp_path: Path) -> Lair:
 
 @every_tool
 async def test_a_repository_that_begins_above_the_root_is_refused(
-    lair: Lair, started: Broker, tool: str, arguments: dict[str, str]
+    lair: Lair, git_broker: Broker, tool: str, arguments: dict[str, str]
 ) -> None:
     lair.write("deep/file.txt", "x\n")
     lair.commit()
-    assert (await git_tools(lair, started).ask(tool, **arguments)).error is None
-    result = await git_tools(lair, started, roots=[lair.repository / "deep"]).ask(tool, **arguments)
+    assert (await git_tools(lair, git_broker).ask(tool, **arguments)).error is None
+    result = await git_tools(lair, git_broker, roots=[lair.repository / "deep"]).ask(tool, **arguments)
     assert result.error == "denied"
     assert f"--root {lair.repository}" in result.text
 
 
 @every_tool
 async def test_a_repository_kept_outside_is_refused(
-    lair: Lair, started: Broker, tool: str, arguments: dict[str, str]
+    lair: Lair, git_broker: Broker, tool: str, arguments: dict[str, str]
 ) -> None:
     linked = lair.folder / "linked"
     lair.git("worktree", "add", "-q", str(linked))
-    result = await git_tools(lair, started, roots=[linked]).ask(tool, **arguments)
+    result = await git_tools(lair, git_broker, roots=[linked]).ask(tool, **arguments)
     assert result.error == "denied"
     assert str(lair.repository) in result.text
-    both = git_tools(lair, started, roots=[linked, lair.repository])
+    both = git_tools(lair, git_broker, roots=[linked, lair.repository])
     assert (await both.ask(tool, **arguments)).error is None
 
 
-async def test_a_git_folder_that_is_a_link_out_of_the_root_is_refused(lair: Lair, started: Broker) -> None:
+async def test_a_git_folder_that_is_a_link_out_of_the_root_is_refused(lair: Lair, git_broker: Broker) -> None:
     (lair.repository / ".git").rename(lair.folder / "elsewhere")
     (lair.repository / ".git").symlink_to(lair.folder / "elsewhere")
     assert lair.naive("status").returncode == 0
-    assert (await git_tools(lair, started).ask("git_status")).error == "denied"
+    assert (await git_tools(lair, git_broker).ask("git_status")).error == "denied"
 
 
-async def test_a_linked_work_tree_inside_the_root_is_read(lair: Lair, started: Broker) -> None:
+async def test_a_linked_work_tree_inside_the_root_is_read(lair: Lair, git_broker: Broker) -> None:
     lair.git("worktree", "add", "-q", str(lair.repository / "trees/side"))
-    at = git_tools(lair, started)
+    at = git_tools(lair, git_broker)
     assert (await at.text("git_status", path="trees/side")).startswith("## side\n")
     lair.write("trees/side/new", "x\n")
     assert "?? trees/side/new" in await at.text("git_status", path="trees/side")
 
 
-async def test_a_submodule_is_left_alone_and_refused(lair: Lair, started: Broker) -> None:
+async def test_a_submodule_is_left_alone_and_refused(lair: Lair, git_broker: Broker) -> None:
     """GIT14: it keeps its files by core.worktree, and its configuration is its own."""
     lair.found(lair.folder / "library")
     lair.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", "../library", "module")
@@ -97,32 +91,34 @@ async def test_a_submodule_is_left_alone_and_refused(lair: Lair, started: Broker
     lair.git("config", "core.fsmonitor", str(lair.evil), cwd=lair.repository / "module")
     lair.naive("status")
     assert lair.ran()
-    at = git_tools(lair, started)
+    at = git_tools(lair, git_broker)
     assert await at.text("git_status") == "## main\n[nothing to commit]"
     assert (await at.ask("git_status", path="module")).error == "denied"
     assert not lair.ran()
 
 
-async def test_where_there_is_no_repository_the_result_says_so(lair: Lair, started: Broker) -> None:
+async def test_where_there_is_no_repository_the_result_says_so(lair: Lair, git_broker: Broker) -> None:
     assert (
-        await git_tools(lair, started, roots=[lair.folder / "home"]).ask("git_status")
+        await git_tools(lair, git_broker, roots=[lair.folder / "home"]).ask("git_status")
     ).error == "not_found"
 
 
-async def test_a_hidden_git_folder_is_not_read(lair: Lair, started: Broker) -> None:
-    assert (await git_tools(lair, started, hides=[".git/**"]).ask("git_log")).error == "denied"
-    assert (await git_tools(lair, started, hides=["other/**"]).ask("git_log")).error is None
+async def test_a_hidden_git_folder_is_not_read(lair: Lair, git_broker: Broker) -> None:
+    assert (await git_tools(lair, git_broker, hides=[".git/**"]).ask("git_log")).error == "denied"
+    assert (await git_tools(lair, git_broker, hides=["other/**"]).ask("git_log")).error is None
 
 
-async def test_a_client_s_narrower_folders_hold(lair: Lair, started: Broker) -> None:
-    at = git_tools(lair, started, roots=[lair.folder])
+async def test_a_client_s_narrower_folders_hold(lair: Lair, git_broker: Broker) -> None:
+    at = git_tools(lair, git_broker, roots=[lair.folder])
     narrow = at.at.host.restricted_to(ClientFolders(paths=(str(lair.repository / "deep"),)))
     assert (await at.ask("git_log", path="repository")).error is None
     narrowed = type(at)(lair=lair, at=type(at.at)(**{**vars(at.at), "host": narrow}))
     assert (await narrowed.ask("git_log", path=str(lair.repository / "deep"))).error == "denied"
 
 
-async def test_objects_of_another_repository_are_read_where_git_may_read(lair: Lair, started: Broker) -> None:
+async def test_objects_of_another_repository_are_read_where_git_may_read(
+    lair: Lair, git_broker: Broker
+) -> None:
     """GIT22, a declared limit: a repository may borrow objects, and who knows their ids can name them.
 
     What git may read is decided by the sandbox around it, which hide what commands must not see either.
@@ -133,19 +129,19 @@ async def test_objects_of_another_repository_are_read_where_git_may_read(lair: L
     lair.git("add", ".", cwd=other)
     lair.git("commit", "-qm", "of another", cwd=other)
     head = lair.git("rev-parse", "HEAD", cwd=other).strip()
-    at = git_tools(lair, started)
+    at = git_tools(lair, git_broker)
     assert (await at.ask("git_show", commit=head)).error == "invalid_input"
     lair.write(".git/objects/info/alternates", f"{other}/.git/objects\n")
     assert "+borrowed" in await at.text("git_show", commit=head)
 
 
 async def test_a_configuration_that_is_too_long_to_look_through_is_refused(
-    lair: Lair, started: Broker
+    lair: Lair, git_broker: Broker
 ) -> None:
     with (lair.repository / ".git/config").open("a", encoding="utf-8") as config:
         config.write("[long]\n" + f"name = {'x' * 1000}\n" * (MAX_LISTING // 1000 + 1))
     assert lair.naive("status").returncode == 0
-    assert (await git_tools(lair, started).ask("git_status")).error == "denied"
+    assert (await git_tools(lair, git_broker).ask("git_status")).error == "denied"
 
 
 async def test_git_that_uses_too_much_is_ended_and_reported(lair: Lair) -> None:
@@ -154,8 +150,8 @@ async def test_git_that_uses_too_much_is_ended_and_reported(lair: Lair) -> None:
     greedy.chmod(0o755)
     held = os.open(lair.repository, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with broker(FULL, helper(str(greedy)), bounds=CommandBounds(processes=4)) as started:
-            git = Git(Programs(started), str(greedy), str(lair.folder / "home"))
+        with broker(FULL, helper(str(greedy)), bounds=CommandBounds(processes=4)) as git_broker:
+            git = Git(Programs(git_broker), str(greedy), str(lair.folder / "home"))
             with anyio.fail_after(PATIENCE), pytest.raises(Unavailable):
                 await git.locate(cwd=held, timeout=60)
     finally:
@@ -167,7 +163,7 @@ async def test_git_that_uses_too_much_is_ended_and_reported(lair: Lair) -> None:
 
 @dataclass
 class Counting:
-    """Counts what is started."""
+    """Counts what is git_broker."""
 
     starter: ChildLauncher
     runs: list[str] = field(default_factory=list[str])
@@ -181,7 +177,7 @@ class Counting:
 
 @dataclass
 class Remembering:
-    """Our git, which may remember, and what it started."""
+    """Our git, which may remember, and what it git_broker."""
 
     git: Git
     counting: Counting

@@ -183,7 +183,7 @@ def test_a_language_is_known_by_the_name() -> None:
 
 def test_notes_say_what_was_not_shown() -> None:
     assert counted(1, "file") == "1 file"
-    assert counted(2_000, "entry", "entries") == "2,000 entries"
+    assert counted(2_000, "file") == "2,000 files"
     assert [*hidden(0, "file")] == []
     whole = GitText(text="x\n", folder=".", form="patch")
     assert [*about(whole, asked="patch")] == []

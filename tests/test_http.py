@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -142,30 +142,24 @@ async def _calling(server: Running, http: httpx.AsyncClient, era: str) -> asynci
     return writer
 
 
+@pytest.mark.parametrize(
+    "leave",
+    [
+        pytest.param(lambda writer: writer.close(), id="closes the connection"),
+        pytest.param(lambda writer: writer.write_eof(), id="closes only its own direction"),
+        pytest.param(lambda writer: writer.transport.abort(), id="vanishes"),
+    ],
+)
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_call_is_cancelled_when_its_client_closes_the_connection(era: str) -> None:
+async def test_a_call_is_cancelled_when_its_client_leaves(
+    era: str, leave: Callable[[asyncio.StreamWriter], None]
+) -> None:
     async with serving() as server, server.http() as http:
         writer = await _calling(server, http, era)
         assert server.calls.cancelled == 0
-        writer.close()
-        await server.calls.until(running=0, cancelled=1)
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_call_is_cancelled_when_its_client_closes_only_its_own_direction(era: str) -> None:
-    async with serving() as server, server.http() as http:
-        writer = await _calling(server, http, era)
-        writer.write_eof()
+        leave(writer)
         await server.calls.until(running=0, cancelled=1)
         writer.close()
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_call_is_cancelled_when_its_client_vanishes(era: str) -> None:
-    async with serving() as server, server.http() as http:
-        writer = await _calling(server, http, era)
-        writer.transport.abort()
-        await server.calls.until(running=0, cancelled=1)
 
 
 async def test_only_the_call_of_the_closed_connection_is_cancelled() -> None:

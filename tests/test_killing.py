@@ -1,6 +1,5 @@
 """Nothing that a command starts outlives its call, its client or its server."""
 
-import contextlib
 import json
 import os
 import signal
@@ -24,10 +23,7 @@ FAMILY = "setsid sh -c 'echo $$ > daemon; exec sleep 300' & (setsid sleep 300 & 
 
 @pytest.fixture
 def setup(tmp_path: Path) -> Setup:
-    root, home = tmp_path / "root", tmp_path / "home"
-    root.mkdir()
-    home.mkdir()
-    return Setup(root=root, home=home, mode="danger-full-access")
+    return Setup.below(tmp_path, "danger-full-access")
 
 
 def pids(root: Path) -> list[int]:
@@ -66,20 +62,6 @@ async def test_a_cancelled_call_takes_its_family_along(transport: str, era: str,
         await gone(pids(setup.root))
         assert "again" in str((await client.call_tool("bash", {"command": "echo again"})).content)
     assert outcomes(setup.home) == [("bash", "cancelled"), ("bash", "output")]
-
-
-async def test_a_timeout_takes_the_family_along(setup: Setup) -> None:
-    async with connected(setup) as client:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(client.call_tool, "bash", {"command": FAMILY, "timeout": 1500})
-            await started(setup.root)
-        await gone(pids(setup.root))
-
-
-async def test_the_normal_end_takes_the_family_along(setup: Setup) -> None:
-    async with connected(setup) as client:
-        await client.call_tool("bash", {"command": FAMILY.removesuffix("wait") + "sleep 0.5"})
-        await gone(pids(setup.root))
 
 
 def lines(command: str) -> bytes:
@@ -132,23 +114,6 @@ async def test_a_server_that_is_killed_takes_every_family_along(
     await gone(pids(setup.root))
 
 
-async def test_a_background_command_ends_with_the_server(setup: Setup) -> None:
-    async with connected(setup) as client:
-        await client.call_tool("bash", {"command": FAMILY, "run_in_background": True})
-        await started(setup.root)
-    await gone(pids(setup.root))
-
-
-async def test_a_modern_http_client_that_hangs_up_takes_its_family_along(setup: Setup) -> None:
-    with serving(setup, "http") as url:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(post_quietly, url, FAMILY)
-            await started(setup.root)
-            tasks.cancel_scope.cancel()
-        await gone(pids(setup.root))
-        await eventually(lambda: outcomes(setup.home) == [("bash", "cancelled")])
-
-
 async def test_a_handshake_http_client_that_hangs_up_takes_its_family_along(setup: Setup) -> None:
     with serving(setup, "http") as url:
         headers = {"authorization": f"Bearer {TOKEN}", "accept": "application/json, text/event-stream"}
@@ -166,25 +131,6 @@ async def test_a_handshake_http_client_that_hangs_up_takes_its_family_along(setu
                 tasks.cancel_scope.cancel()
             await gone(pids(setup.root))
             await eventually(lambda: outcomes(setup.home) == [("bash", "cancelled")])
-
-
-async def post_quietly(url: str, command: str) -> None:
-    """A modern call whose answer nobody waits for."""
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-    call = {
-        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-        "params": {"name": "bash", "arguments": {"command": command}, "_meta": meta},
-    }  # fmt: skip
-    headers = {
-        "authorization": f"Bearer {TOKEN}", "accept": "application/json, text/event-stream",
-        "mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "bash",
-    }  # fmt: skip
-    async with httpx.AsyncClient(headers=headers, timeout=60, trust_env=False) as http:
-        with contextlib.suppress(httpx.HTTPError):
-            await http.post(url, json=call)
 
 
 def test_the_helpers_see_a_live_process() -> None:

@@ -11,11 +11,9 @@ CORE = {"bash", "edit_file", "glob_search", "grep_search", "read_file", "write_f
 
 
 def setup(folder: Path, *flags: str) -> Setup:
-    root, home = folder / "root", folder / "home"
-    root.mkdir()
-    home.mkdir()
-    (root / "a.txt").write_text("one\ntwo\n", encoding="utf-8")
-    return Setup(root=root, home=home, mode="danger-full-access", flags=("--toolsets", "lean", *flags))
+    made = Setup.below(folder, "danger-full-access", "--toolsets", "lean", *flags)
+    (made.root / "a.txt").write_text("one\ntwo\n", encoding="utf-8")
+    return made
 
 
 @pytest.mark.parametrize("era", ["legacy", "auto"])

@@ -5,7 +5,8 @@ Tasks, which only clients of the stateless era know, are in `test_tasks_served.p
 
 import secrets
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,10 +15,11 @@ import mcp_types as mcp
 import pytest
 import pytest_asyncio
 from mcp import Client
-from mcp.shared.subscriptions import ResourcesListChanged
+from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
 
 from tests.live import ERAS, TRANSPORTS, Kept, Setup, text
-from tests.processes import PATIENCE, arguments, processes, until
+from tests.processes import arguments, processes, until
+from tests.resource_clients import background, listed, read
 
 pytestmark = [
     pytest.mark.uncounted,
@@ -27,15 +29,67 @@ pytestmark = [
 ]
 
 
+JOBS, TODOS, CONFIG = "toolserver://jobs", "toolserver://todos", "toolserver://config"
+
+
+class Ear:
+    """What a client hears of changes, in either era."""
+
+    def __init__(self) -> None:
+        self.heard: list[ServerEvent] = []
+        self._news = anyio.Event()
+
+    def take(self, event: ServerEvent) -> None:
+        self.heard.append(event)
+        self._news.set()
+        self._news = anyio.Event()
+
+    async def message(self, message: Any) -> None:
+        """Take a notification of the handshake era."""
+        if isinstance(message, mcp.ResourceListChangedNotification):
+            self.take(ResourcesListChanged())
+        elif isinstance(message, mcp.ResourceUpdatedNotification):
+            self.take(ResourceUpdated(uri=message.params.uri))
+
+    async def until(self, event: ServerEvent) -> None:
+        """Wait, bounded, until `event` was heard; then forget everything."""
+        with anyio.fail_after(20):
+            while event not in self.heard:
+                await self._news.wait()
+        self.heard.clear()
+
+
+@asynccontextmanager
+async def listening(client: Client, ear: Ear, uris: Sequence[str]) -> AsyncGenerator[None]:
+    """Hear of the list and of these resources, in the way of the era."""
+    if client.protocol_version != "2026-07-28":
+        for uri in uris:
+            await client.subscribe_resource(uri)
+        yield
+        for uri in uris:
+            await client.unsubscribe_resource(uri)
+        return
+    async with (
+        client.listen(resources_list_changed=True, resource_subscriptions=uris) as stream,
+        anyio.create_task_group() as tasks,
+    ):
+        assert stream.honored.resource_subscriptions == list(uris)
+
+        async def hear() -> None:
+            async for event in stream:
+                ear.take(event)
+
+        tasks.start_soon(hear)
+        yield
+        tasks.cancel_scope.cancel()
+
+
 @dataclass
 class User:
     """Answers whatever is asked with blue, and remembers the questions and the notifications."""
 
     asked: list[str] = field(default_factory=list[str])
-    notifications: list[object] = field(default_factory=list[object])
-
-    async def hear(self, message: object) -> None:
-        self.notifications.append(message)
+    ear: Ear = field(default_factory=Ear)
 
     async def __call__(self, _: Any, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
         self.asked.append(params.message)
@@ -84,31 +138,37 @@ async def reads_what_was_cut(client: Client, _: User) -> None:
     assert whole.text not in text(answer)
 
 
-async def tells_of_a_changed_list(client: Client, user: User) -> None:
-    async def change() -> None:
-        await client.call_tool("bash", {"command": "seq 100000"})
-
-    if client.protocol_version == "2026-07-28":
-        async with client.listen(resources_list_changed=True) as events:
-            await change()
-            with anyio.fail_after(PATIENCE):
-                assert await anext(aiter(events)) == ResourcesListChanged()
-        return
-    user.notifications.clear()
-    with anyio.fail_after(PATIENCE):
-        # Nobody gets a notification sent before the client has opened its stream.
-        while not any(
-            isinstance(message, mcp.ResourceListChangedNotification) for message in user.notifications
-        ):
-            await change()
-            await anyio.sleep(0.01)
+async def announces_changes(client: Client, user: User) -> None:
+    ear = user.ear
+    ear.heard.clear()
+    declared = client.server_capabilities
+    assert declared is not None
+    assert declared.resources == mcp.ResourcesCapability(subscribe=True, list_changed=True)
+    assert declared.tools == mcp.ToolsCapability(list_changed=False)
+    assert declared.prompts == mcp.PromptsCapability(list_changed=False)
+    async with listening(client, ear, (JOBS, TODOS, CONFIG)):
+        handle = await background(client, "read line; echo $line")
+        await ear.until(ResourcesListChanged())
+        assert f"{JOBS}/{handle}" in await listed(client)
+        await client.call_tool("TodoWrite", {"todos": [{"content": "look"}]})
+        await ear.until(ResourceUpdated(TODOS))
+        assert "look" in await read(client, TODOS)
+        await client.call_tool("Config", {"setting": "theme", "value": "dark"})
+        await ear.until(ResourceUpdated(CONFIG))
+        assert '"dark"' in await read(client, CONFIG)
+    handle = await background(client, "exec sleep 60")
+    async with listening(client, ear, (JOBS, f"{JOBS}/{handle}")):
+        ear.heard.clear()
+        await client.call_tool("TaskStop", {"task_id": handle})
+        await ear.until(ResourceUpdated(f"{JOBS}/{handle}"))
+        assert "stopped" in await read(client, f"{JOBS}/{handle}")
 
 
 PROMISES: Mapping[str, Callable[[Client, User], Awaitable[None]]] = {
     "elicit": elicits,
     "progress": reports_progress,
     "cancel": cancels,
-    "list-changed": tells_of_a_changed_list,
+    "list-changed": announces_changes,
     "resource-read-of-a-truncated-output": reads_what_was_cut,
 }
 
@@ -122,10 +182,7 @@ async def kept() -> AsyncGenerator[Kept]:
 
 @pytest.fixture(scope="module")
 def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
-    folder = tmp_path_factory.mktemp("matrix")
-    (folder / "root").mkdir()
-    (folder / "home").mkdir()
-    return Setup(root=folder / "root", home=folder / "home")
+    return Setup.below(tmp_path_factory.mktemp("matrix"), "danger-full-access")
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +203,36 @@ async def test_the_promise_is_kept(
     users: Mapping[tuple[str, str], User],
 ) -> None:
     user = users[transport, era]
-    client = await kept.client(setup, transport, era, elicitation_callback=user, message_handler=user.hear)
+    client = await kept.client(
+        setup, transport, era, elicitation_callback=user, message_handler=user.ear.message
+    )
     assert (client.protocol_version == "2026-07-28") == (era == "auto")
     await PROMISES[promise](client, user)
+
+
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+async def test_a_stream_acknowledges_only_what_can_be_announced_and_read(
+    transport: str, setup: Setup, kept: Kept, users: Mapping[tuple[str, str], User]
+) -> None:
+    user = users[transport, "auto"]
+    client = await kept.client(
+        setup, transport, "auto", elicitation_callback=user, message_handler=user.ear.message
+    )
+    asked = [
+        "file:///etc/passwd",
+        f"{JOBS}/bg_none",
+        TODOS,
+        "toolserver://nothing",
+        "toolserver://security",
+    ]
+    (setup.root / "a").write_text("a", encoding="utf-8")
+    asked.append(f"file://{setup.root}/a")
+    async with client.listen(
+        tools_list_changed=True,
+        prompts_list_changed=True,
+        resources_list_changed=True,
+        resource_subscriptions=asked,
+    ) as stream:
+        assert stream.honored == mcp.SubscriptionFilter(
+            resources_list_changed=True, resource_subscriptions=[TODOS]
+        )

@@ -30,18 +30,13 @@ ENVELOPE = {
 
 @pytest.fixture
 def setup(tmp_path: Path) -> Setup:
-    (tmp_path / "root").mkdir()
-    (tmp_path / "home").mkdir()
-    return Setup(root=tmp_path / "root", home=tmp_path / "home")
+    return Setup.below(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     """One server over HTTP that has room for a single request."""
-    folder = tmp_path_factory.mktemp("odd")
-    (folder / "root").mkdir()
-    (folder / "home").mkdir()
-    setup = Setup(root=folder / "root", home=folder / "home", flags=("--max-calls", "1"))
+    setup = Setup.below(tmp_path_factory.mktemp("odd"), "read-only", "--max-calls", "1")
     with live.serving(setup, "http") as address:
         yield address
 

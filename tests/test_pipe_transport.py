@@ -163,12 +163,11 @@ def test_only_pipes_and_sockets_are_waited_for(tmp_path: Path) -> None:
 
 
 async def test_many_calls_in_flight_are_all_answered(tmp_path: Path) -> None:
-    (tmp_path / "root").mkdir()
-    (tmp_path / "home").mkdir()
+    setup = Setup.below(tmp_path)
     for number in range(40):
         (tmp_path / f"root/{number}").write_text(f"file {number} " + "x" * 50_000, encoding="utf-8")
     answers: dict[int, str] = {}
-    async with connected(Setup(root=tmp_path / "root", home=tmp_path / "home")) as client:
+    async with connected(setup) as client:
 
         async def read(number: int) -> None:
             answers[number] = text(await client.call_tool("read_file", {"path": str(number)}))

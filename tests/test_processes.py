@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.processes import Command, JobState
-from mcp_toolserver.errors import Conflict, NotFound, ToolError, Unavailable
+from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
+from mcp_toolserver.errors import NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.processes.broker_client import Helper
 from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
@@ -143,7 +143,9 @@ async def test_much_output_does_not_stall_the_server(here: Bench) -> None:
     seen: set[int] = set()
     job = await here.run("head -c 50000000 /dev/zero; sleep 100", background=True)
     with anyio.fail_after(PATIENCE):
-        while (page := await here.commands.output(job.handle, offset=0, limit=0, wait=0)).total < 50_000_000:
+        while (
+            page := await here.commands.output(JobQuery(handle=job.handle, offset=0, limit=0))
+        ).total < 50_000_000:
             seen.add(page.total)
             await anyio.sleep(0)
     # The loop took turns with the reading: no piece was larger than one read.
@@ -220,14 +222,20 @@ async def test_a_background_command_returns_at_once_and_can_be_read_to_its_end(
         f"echo one; until [ -e {go} ]; do sleep 0.01; done; echo two; exit 3", background=True
     )
     assert (job.running, job.exit_status, job.reason) == (True, None, "running")
-    assert len(job.handle) == len("bg_") + 32
-    first = await here.commands.output(job.handle, offset=0, limit=1000, wait=PATIENCE)
+    assert len(job.handle) == len("bg_") + 6
+    first = await here.commands.output(
+        JobQuery(handle=job.handle, offset=0, limit=1000, wait=PATIENCE, until="output")
+    )
     assert (first.text, first.next_offset) == ("one\n", 4)
     go.touch()
     last = await here.ended(job)
     assert (last.text, last.exit_status, last.reason) == ("one\ntwo\n", 3, "exited")
-    assert (await here.commands.output(job.handle, offset=4, limit=2, wait=0)).text == "tw"
-    assert (await here.commands.output(job.handle, offset=99, limit=2, wait=PATIENCE)).text == ""
+    assert (await here.commands.output(JobQuery(handle=job.handle, offset=4, limit=2))).text == "tw"
+    assert (
+        await here.commands.output(
+            JobQuery(handle=job.handle, offset=99, limit=2, wait=PATIENCE, until="output")
+        )
+    ).text == ""
 
 
 async def test_a_background_command_that_cannot_start_is_an_error(tmp_path: Path) -> None:
@@ -259,7 +267,7 @@ async def test_all_output_of_a_background_command_can_be_read_in_pages(small: Be
     await small.ended(job)
     text, offset = "", 0
     while True:
-        page = await small.commands.output(job.handle, offset=offset, limit=101, wait=0)
+        page = await small.commands.output(JobQuery(handle=job.handle, offset=offset, limit=101))
         assert page.start == offset
         text, offset = text + page.text, page.next_offset
         if offset == page.total:
@@ -270,7 +278,7 @@ async def test_all_output_of_a_background_command_can_be_read_in_pages(small: Be
 async def test_output_past_the_limit_of_its_file_is_skipped_with_its_place(small: Bench) -> None:
     job = await small.run("head -c 2000000 /dev/zero; echo end", background=True)
     await small.ended(job)
-    page = await small.commands.output(job.handle, offset=1 << 20, limit=1000, wait=0)
+    page = await small.commands.output(JobQuery(handle=job.handle, offset=1 << 20, limit=1000))
     assert (page.start, page.text[-4:], page.next_offset) == (2_000_004 - 50, "end\n", 2_000_004)
 
 
@@ -286,22 +294,21 @@ async def test_nothing_of_a_stopped_background_command_is_left(here: Bench, endi
     assert daemons.alive() == []
 
 
-async def test_a_command_that_has_ended_cannot_be_stopped(here: Bench) -> None:
+async def test_stopping_a_command_that_has_ended_changes_nothing(here: Bench) -> None:
     job = await here.run("echo bye", background=True)
     await here.ended(job)
-    with pytest.raises(Conflict):
-        await here.commands.stop(job.handle)
-    assert (await here.commands.output(job.handle, offset=0, limit=100, wait=0)).text == "bye\n"
+    assert (await here.commands.stop(job.handle)).reason == "exited"
+    assert (await here.commands.output(JobQuery(handle=job.handle, offset=0, limit=100))).text == "bye\n"
 
 
 @pytest.mark.parametrize("handle", ["", "bg_", "bg_" + "0" * 32, "../../etc/passwd"])
 async def test_a_handle_that_was_never_given_finds_nothing(here: Bench, handle: str) -> None:
     job = await here.run("sleep 100", background=True)
     with pytest.raises(NotFound):
-        await here.commands.output(handle, offset=0, limit=100, wait=0)
+        await here.commands.output(JobQuery(handle=handle, offset=0, limit=100))
     with pytest.raises(NotFound):
         await here.commands.stop(handle)
-    assert (await here.commands.output(job.handle, offset=0, limit=100, wait=0)).running
+    assert (await here.commands.output(JobQuery(handle=job.handle, offset=0, limit=100))).running
 
 
 async def test_only_so_many_commands_run_at_once(tmp_path: Path) -> None:
@@ -320,8 +327,10 @@ async def test_old_output_is_forgotten_for_newer(tmp_path: Path) -> None:
             jobs.append(await made.run(f"echo {number}", background=True))
             await made.ended(jobs[-1])
         with pytest.raises(NotFound):
-            await made.commands.output(jobs[0].handle, offset=0, limit=100, wait=0)
-        kept = [await made.commands.output(job.handle, offset=0, limit=100, wait=0) for job in jobs[1:]]
+            await made.commands.output(JobQuery(handle=jobs[0].handle, offset=0, limit=100))
+        kept = [
+            await made.commands.output(JobQuery(handle=job.handle, offset=0, limit=100)) for job in jobs[1:]
+        ]
         assert [page.text for page in kept] == ["1\n", "2\n"]
 
 

@@ -267,42 +267,6 @@ def test_a_look_holds_what_it_saw_until_it_is_closed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "script"),
-    [
-        pytest.param(".mcp.json", "echo > .mcp.json", id="PERS03"),
-        pytest.param(".mcp.json", "rm .mcp.json; echo x > n; mv n .mcp.json", id="PERS03-replace"),
-        pytest.param(".vscode/tasks.json", "echo x > .vscode/tasks.json", id="PERS04"),
-        pytest.param(
-            ".vscode/tasks.json", "mv .vscode v; mkdir .vscode; echo x > .vscode/tasks.json", id="PERS04-move"
-        ),
-        pytest.param(".git/hooks/x", "echo x > .git/hooks/x; rm -rf .git/hooks", id="hook"),
-        pytest.param(".git/config", "mv .git g; mkdir .git; echo x > .git/config", id="ancestor-rename"),
-        pytest.param(
-            "sub/.git/config", "mv sub s; mkdir -p sub/.git; echo x > sub/.git/config", id="nested-rename"
-        ),
-        pytest.param(
-            "a/b/c/.envrc",
-            "mv a z; mv a/b a/z; mv a/b/c a/b/z; mkdir -p a/b/c; echo x > a/b/c/.envrc",
-            id="deep",
-        ),
-        pytest.param("wt/.git", "echo 'gitdir: ../evil' > wt/.git; mv wt w; rm -rf wt", id="PERS16"),
-        pytest.param(
-            ".bashrc", "chmod 777 .bashrc; ln .bashrc b; echo x > b; truncate -s 0 .bashrc", id="link-to-it"
-        ),
-    ],
-)
-def test_a_protected_path_is_neither_changed_nor_moved(here: Ground, path: str, script: str) -> None:
-    file = here.put(f"root/{path}")
-    mode = file.stat().st_mode
-    seen = here.run(f"{script}; echo ended > free")
-    assert (here.root / "free").read_text(encoding="utf-8") == "ended\n"
-    assert file.read_text(encoding="utf-8") == "before\n"
-    assert (file.stat().st_mode, seen.notes) == (mode, ())
-    here.run_free(script)
-    assert not file.exists() or file.read_text(encoding="utf-8") != "before\n" or file.stat().st_mode != mode
-
-
-@pytest.mark.parametrize(
     "where", [pytest.param("other", id="PERS17"), pytest.param("root", id="PERS17-same-root")]
 )
 def test_the_folder_that_a_git_file_points_to_is_protected(here: Ground, where: str) -> None:
@@ -445,13 +409,6 @@ def test_what_is_too_large_for_another_file_system_hides_nothing_for_the_next_co
         shutil.rmtree(folder)
 
 
-def test_a_link_that_a_command_creates_is_set_aside_itself(here: Ground) -> None:
-    seen = here.run(f"ln -s {here.outside} .vscode")
-    assert not (here.root / ".vscode").is_symlink()
-    assert (here.outside / "target").exists()
-    assert len(seen.notes) == 1
-
-
 def test_a_repository_cannot_be_moved_however_deep_it_lies(here: Ground) -> None:
     config = here.put("root/a/b/c/d/repo/.git/config")
     here.run("mv a/b/c/d/repo repo; mv a/b/c z")
@@ -459,13 +416,6 @@ def test_a_repository_cannot_be_moved_however_deep_it_lies(here: Ground) -> None
     assert config.read_text(encoding="utf-8") == "before\n"
     assert not (here.root / "repo/.git").exists()
     assert not (here.root / "z/d/repo/.git").exists()
-
-
-def test_work_product_is_left_alone(here: Ground) -> None:
-    paths = (".github/workflows/x.yml", "Makefile", "conftest.py", ".npmrc", ".gitignore", "Dockerfile")
-    seen = here.run("mkdir -p .github/workflows; touch " + " ".join(paths))
-    assert all((here.root / path).exists() for path in paths)
-    assert seen.notes == ()
 
 
 def test_a_state_folder_within_the_root_keeps_its_quarantine(here: Ground) -> None:
@@ -498,22 +448,6 @@ def test_a_file_that_somebody_replaces_meanwhile_is_reported(here: Ground) -> No
     seen = here.run(f"{WAIT} echo evil > .mcp.json", meanwhile="echo host > n; mv n .mcp.json; touch go")
     assert (here.root / ".mcp.json").read_text(encoding="utf-8") == "evil\n"
     assert ".mcp.json" in seen.notes[0]
-
-
-@pytest.mark.parametrize("case", [pytest.param("git config", id="PERS08")])
-def test_a_folder_stays_read_only_when_somebody_replaces_a_file_in_it(here: Ground, case: str) -> None:
-    git(here.root, "init", "-q")
-    here.own()
-    seen = here.run(
-        f"{WAIT} echo evil >> .git/config; echo evil > .git/hooks/x; echo ended",
-        meanwhile=f"git -c safe.directory='*' -C . {case.split()[1]} a.b c; touch go",
-    )
-    config = (here.root / ".git/config").read_text(encoding="utf-8")
-    assert seen.output.endswith("ended\n")
-    assert "b = c" in config
-    assert "evil" not in config
-    assert not (here.root / ".git/hooks/x").exists()
-    assert seen.notes == ()
 
 
 def test_a_folder_that_somebody_replaces_meanwhile_is_reported(here: Ground) -> None:

@@ -141,7 +141,7 @@ def session(server: Server, code: str, handle: str = "new") -> tuple[str, str]:
     """What an evaluation gave, and the handle of its session."""
     said = server.call("REPL", language="shell", code=code, session=handle)
     assert not said.is_error, said.text
-    found = re.findall(r"repl_[0-9a-f]{32}", said.text)
+    found = re.findall(r"repl_[0-9a-f]{6}", said.text)
     return said.text, found[0] if found else handle
 
 
@@ -177,7 +177,7 @@ def test_a_session_is_stopped_when_the_user_makes_what_it_is_not_kept_from(serve
 @by_user
 def test_what_a_background_job_plants_is_moved_away_while_it_runs(server: Server) -> None:
     started = server.call("bash", command="mkdir .idea; touch done; exec sleep 300", run_in_background=True)
-    handle = re.findall(r"bg_[0-9a-f]{32}", started.text)[0]
+    handle = re.findall(r"bg_[0-9a-f]{6}", started.text)[0]
     until((server.scene.root / "done").exists)
     until(lambda: not (server.scene.root / ".idea").exists())
     until(lambda: ".idea appeared" in server.call("TaskOutput", task_id=handle).text)
@@ -191,7 +191,7 @@ def test_what_a_background_job_plants_is_moved_away_while_it_runs(server: Server
 @by_user
 def test_what_the_user_makes_while_a_command_sleeps_stays_and_the_command_is_stopped(server: Server) -> None:
     started = server.call("bash", command="touch ready; exec sleep 300", run_in_background=True)
-    handle = re.findall(r"bg_[0-9a-f]{32}", started.text)[0]
+    handle = re.findall(r"bg_[0-9a-f]{6}", started.text)[0]
     until((server.scene.root / "ready").exists)
     until(lambda: sleeps(server, 300))
     quarantined = set((server.scene.state / "quarantine").rglob("*"))

@@ -119,14 +119,11 @@ class Raw:
 
 @pytest.fixture(scope="module", params=REVISIONS)
 def raw(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Generator[Raw]:
-    folder = tmp_path_factory.mktemp("age")
-    root, home = folder / "root", folder / "home"
-    root.mkdir()
-    home.mkdir()
-    (root / "a.txt").write_text("content\n", encoding="utf-8")
+    setup = Setup.below(tmp_path_factory.mktemp("revision"), "danger-full-access")
+    (setup.root / "a.txt").write_text("content\n", encoding="utf-8")
     for words in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "--message=first")):
-        git(root, *words)
-    client = Raw(Setup(root=root, home=home, mode="danger-full-access"), request.param)
+        git(setup.root, *words)
+    client = Raw(setup, request.param)
     yield client
     client.close()
 

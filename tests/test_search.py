@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,27 +24,20 @@ from tests.searching import (
     LedAway,
     Unprivileged,
     programs,
-    search_broker,
 )
 
 pytestmark = pytest.mark.uncounted
 
 
-@pytest.fixture(scope="module")
-def started() -> Generator[Broker]:
-    with search_broker() as found:
-        yield found
-
-
 @pytest.fixture
-def grounds(tmp_path: Path, started: Broker) -> Grounds:
+def grounds(tmp_path: Path, search_broker: Broker) -> Grounds:
     (tmp_path / "root").mkdir()
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "secret").write_text("needle outside\n", encoding="utf-8")
     return Grounds(
         root=tmp_path / "root",
         outside=tmp_path / "outside",
-        launcher=programs(started),
+        launcher=programs(search_broker),
     )
 
 
@@ -418,15 +410,6 @@ async def test_a_line_that_speaks_of_binary_files_is_a_line(grounds: Grounds) ->
     assert found.errors == ()
 
 
-async def test_links_are_not_followed(grounds: Grounds) -> None:
-    grounds.write(a="needle", sub__b="needle")
-    (grounds.root / "file").symlink_to(grounds.outside / "secret")
-    (grounds.root / "folder").symlink_to(grounds.outside)
-    (grounds.root / "inner").symlink_to("sub")
-    assert await grounds.shown("needle", "files_with_matches") == ["a", "sub/b"]
-    assert await grounds.names("**") == ["a", "sub/b"]
-
-
 async def test_special_files_are_passed_by(grounds: Grounds) -> None:
     grounds.write(a="needle")
     os.mkfifo(grounds.root / "fifo")
@@ -536,25 +519,6 @@ async def test_a_bad_pattern_is_explained(grounds: Grounds, pattern: str) -> Non
     assert len(text) < 600
     assert "rg:" not in text
     assert str(grounds.root) not in text
-
-
-@pytest.mark.parametrize(
-    ("pattern", "line"),
-    [
-        pytest.param(r"\bfn_\w+\(", "fn_one(x)", id="words"),
-        pytest.param("(?P<a>fn)_(?<b>one)", "fn_one(x)", id="named groups"),
-        pytest.param("[[:digit:]]{3}", "abc 123", id="named class"),
-        pytest.param(r"\x{e9}t\x{e9}", "été", id="a code point"),
-        pytest.param("(?i)ABC", "abc 123", id="a flag in front"),
-        pytest.param(r"^\s*$", "   ", id="blank"),
-        pytest.param("[]x]\\)", "fn_one(x)", id="a bracket in a class"),
-        pytest.param("é", "été", id="beyond ASCII"),
-        pytest.param(r"\.\*", "a.*b", id="escapes"),
-    ],
-)
-async def test_patterns_mean_the_same_to_both(grounds: Grounds, pattern: str, line: str) -> None:
-    grounds.write(a="fn_one(x)\nabc 123\nété\n   \na.*b\n")
-    assert [shown.split(":", 2)[2] for shown in await grounds.shown(pattern)] == [line]
 
 
 # --- files ------------------------------------------------------------------------------------------------

@@ -151,11 +151,9 @@ def fill(root: Path) -> None:
 
 
 def new(folder: Path) -> Setup:
-    root, home = folder / "root", folder / "home"
-    root.mkdir()
-    home.mkdir()
-    fill(root)
-    return Setup(root=root, home=home)
+    made = Setup.below(folder)
+    fill(made.root)
+    return made
 
 
 @pytest.fixture
@@ -562,6 +560,19 @@ async def test_a_clients_roots_narrow_the_servers(setup: Setup) -> None:
         assert "c.py" not in text(await client.call_tool("glob_search", {"pattern": "*.py"}))
 
 
+async def test_a_client_that_declares_roots_and_names_none_has_none_until_it_does(setup: Setup) -> None:
+    answers = [mcp.ListRootsResult(roots=[]), await works_in(setup.root / "src")(None)]
+
+    async def roots(_: Any) -> mcp.ListRootsResult:
+        return answers.pop(0)
+
+    async with connected(setup, list_roots_callback=roots) as client:
+        refused = await client.call_tool("read_file", {"path": "src/a.py"})
+        assert refused.is_error
+        assert "the client declares roots" in text(refused)
+        assert "hello" in text(await client.call_tool("read_file", {"path": "a.py"}))
+
+
 async def test_a_folder_of_the_client_that_comes_into_being_is_worked_in(setup: Setup) -> None:
     folders = works_in(setup.root / "src", setup.root / "made")
     async with connected(setup, list_roots_callback=folders) as client:
@@ -585,7 +596,7 @@ async def test_a_background_command_is_followed_and_stopped(place: Place, kept: 
     output = await client.call_tool("TaskOutput", {"task_id": handle, "wait_ms": 5000})
     assert "one" in text(output)
     assert not (await client.call_tool("TaskStop", {"task_id": handle})).is_error
-    assert (await client.call_tool("TaskStop", {"task_id": handle})).is_error
+    assert "stopped after" in text(await client.call_tool("TaskStop", {"task_id": handle}))
 
 
 async def test_nothing_but_the_state_folder_is_written(setup: Setup) -> None:

@@ -21,6 +21,7 @@ from mcp_toolserver.pipeline.call_record import CallRecord
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.protocol.build_server import build
+from mcp_toolserver.protocol.client_timeouts import seconds_to_answer
 from mcp_toolserver.protocol.elicitation import elicit
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.http.server import HttpOptions, bind, serve_http
@@ -652,6 +653,44 @@ async def test_a_header_that_names_another_task_is_refused(tmp_path: Path, name:
 
 
 # --- commands --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("client", "is_answered"),
+    [
+        pytest.param("someone 1.0", False, id="unknown"),
+        pytest.param("claude-code 2.1.153", False, id="too-old"),
+        pytest.param("claude-code 2.1.154", True, id="known-version"),
+        pytest.param("gemini-cli-mcp-client 0.0.1", True, id="known"),
+        pytest.param("gemini-cli-mcp-client-toolserver 1", True, id="known-with-the-name-of-the-server"),
+    ],
+)
+async def test_a_command_is_handed_over_when_its_client_would_give_up(
+    client: str, is_answered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp_toolserver.runtime.processes.commands._SECONDS_TO_ANSWER", 0.2)
+    name, version = client.split()
+    named = mcp.Implementation(name=name, version=version)
+    async with processes.served(tmp_path) as served:
+        made = stand(tmp_path, served=served)
+        for era in ("legacy", "auto"):
+            async with Client(made.server, mode=era, client_info=named, read_timeout_seconds=10) as talk:
+                answer = await talk.call_tool("bash", {"command": "sleep 1.5; echo at the end"})
+                assert ("bg_" not in str(answer.content)) is is_answered, era
+
+
+async def test_the_operator_decides_when_a_command_is_handed_over(tmp_path: Path) -> None:
+    named = mcp.Implementation(name="goose", version="1.0")
+    async with processes.served(tmp_path, CommandLimits(foreground_seconds=0.1)) as served:
+        made = stand(tmp_path, served=served)
+        async with Client(made.server, mode="legacy", client_info=named, read_timeout_seconds=10) as client:
+            answer = await client.call_tool("bash", {"command": "sleep 100"})
+    assert "bg_" in str(answer.content)
+
+
+@pytest.mark.parametrize("version", ["", "x", "2.1", "2.x.1", "9" * 5000, "2.1.²"])
+def test_a_version_that_cannot_be_compared_is_an_unknown_client(version: str) -> None:
+    assert seconds_to_answer(mcp.Implementation(name="claude-code", version=version)) is None
 
 
 async def test_a_command_that_is_a_task_is_not_handed_over(tmp_path: Path) -> None:

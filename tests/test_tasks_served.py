@@ -131,10 +131,12 @@ async def test_the_next_server_finds_the_tasks_of_one_that_was_killed(setup: Set
 async def test_another_connection_over_http_follows_a_task(setup: Setup) -> None:
     with serving(setup, "http") as url:
         async with connected_to(url, "http", **options()) as connection:
-            task = await Follower(connection).begun("bash", command=LONG)
+            command = "echo begun; until [ -e go ]; do sleep 0.05; done; echo at the end"
+            task = await Follower(connection).begun("bash", command=command)
         async with connected_to(url, "http", **options()) as connection:
             client = Follower(connection)
             assert (await client.get(task))["status"] == "working"
+            (setup.root / "go").touch()
             assert "begun\nat the end" in said((await client.ended(task))["result"])
 
 

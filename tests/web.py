@@ -18,8 +18,7 @@ from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.web.options import Provider, WebOptions, host_patterns, private_places
-from mcp_toolserver.runtime.web.provider import provided_by
-from mcp_toolserver.runtime.web.web import Transport, Web
+from mcp_toolserver.runtime.web.provider import web_provider
 from tests.workbench import FILES, Person, dispatcher, machine, required, with_services
 
 WEB = (Capability.FETCH, Capability.SEND)
@@ -274,10 +273,10 @@ def bench(
     options = WebOptions(hosts=host_patterns(hosts), private=private_places(private), robots=robots)
     if providers:
         options = replace(options, providers=tuple(providers))
-    underlay = Transport(trusted=trusted)
-    if internet is not None:
-        underlay = Transport(resolve=internet.resolve, network=internet, trusted=trusted)
-    provide = provided_by(Web(options, underlay)).provide
+    if internet is None:
+        provide = web_provider(options, trusted=trusted).provide
+    else:
+        provide = web_provider(options, resolve=internet.resolve, network=internet, trusted=trusted).provide
     permissions = {**FILES, **required(*WEB)}
     host = with_services(machine(folder), permissions, dict.fromkeys(WEB, provide))
     host = replace(host, open_world=frozenset(WEB))

@@ -172,6 +172,7 @@ def build_application(
     changes.when_forgotten(providers.forget)
     changes.when_forgotten(outputs.forget)
     todos = StoredTodos(database, changed=partial(changes.changed, "todos"))
+    changes.when_forgotten(todos.forget)
     preferences = StoredPreferences(
         database, _decided(settings), changed=partial(changes.changed, "preferences")
     )

@@ -48,7 +48,8 @@ class Scope:
     """Who may use the handles that the call makes, and whose handles it may use; see `Caller.owner`."""
     refuses: Callable[[str], str | None]
     """Why the call may not touch this subject too, such as where a redirect leads; None when it may."""
-    wait_until_done: bool = False
-    """Whether the caller waits for the end of all work, so that nothing moves to the background."""
+    seconds_to_answer: float | None = None
+    """How long the client waits for the answer; infinite if it waits for the end of all work, so that nothing
+    moves to the background; None if that is unknown."""
     catalogue: Catalogue = tuple
     """What else could be called."""

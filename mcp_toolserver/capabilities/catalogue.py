@@ -1,4 +1,4 @@
-"""What a tool may know of the other tools."""
+"""Information on the other tools, for the tools that find them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,21 +8,21 @@ from mcp_toolserver.capabilities.permissions import Permission
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCard:
-    """A tool that can be called here, as another tool sees it."""
+    """The description of a tool that can be called here."""
 
     name: str
     description: str
     aliases: tuple[str, ...]
     toolset: str
     permission: Permission
-    """What a call of it needs on this host."""
+    """The permission that a call requires on this host."""
     schema: str
     """The JSON Schema of its arguments."""
     arguments: tuple[str, ...]
-    """Their names."""
+    """Names of the arguments."""
     core: bool
-    """One of the few that every selection lists."""
+    """Whether every selection lists the tool."""
 
 
 Catalogue = Callable[[], Sequence[ToolCard]]
-"""Every tool that can be called here, by name, whether it is listed or not."""
+"""Returns every tool that can be called here, listed or not, sorted by name."""

@@ -67,7 +67,7 @@ class ChangeEvents:
         self._announce(ref, owners, True)
 
     def of(self, caller: str, kind: Kind, start: str = "") -> tuple[str, ...]:
-        """The handles listed to `caller` that begin with `start`, newest first."""
+        """Return the handles listed to `caller` that begin with `start`, newest first."""
         refs = reversed(self._given.get(caller, {}))
         return tuple(handle for other, handle in refs if other == kind and handle.startswith(start))
 
@@ -90,7 +90,7 @@ class ChangeEvents:
         return frozenset(owner for owner, refs in self._given.items() if ref in refs)
 
     def _list_for_caller(self, ref: ResourceRef) -> bool:
-        """List `ref` to the current caller; returns whether it is new there."""
+        """List `ref` to the current caller; return whether it is new there."""
         caller = self._caller.get()
         if caller is None:
             return False

@@ -1,14 +1,14 @@
-"""Time."""
+"""The clock."""
 
 from datetime import datetime
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time, as this machine has it."""
+    """The clock of this machine."""
 
     async def now(self, zone: str = "") -> datetime:
-        """The time in an IANA zone; without one, in that of the machine.
+        """Return the time in an IANA zone; without one, in the machine's zone.
 
         Raises:
             InvalidInput: no such zone.

@@ -1,4 +1,4 @@
-"""Questions about code: where a name is defined, what uses it, what is wrong."""
+"""Queries about code: definitions, references, symbols and problems."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -21,60 +21,60 @@ CodeOperation = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class CodeQuery:
-    """What to ask."""
+    """A query about code."""
 
     operation: CodeOperation
     path: CanonicalPath
-    """A file; for `workspaceSymbol` a folder will do."""
+    """A file; for `workspaceSymbol` also a folder."""
     line: int | None = None
-    """From 1."""
+    """Line number, from 1."""
     character: int | None = None
-    """From 1, in characters of the line."""
+    """Character in the line, from 1."""
     symbol: str = ""
-    """What to find; or what stands at the place that was not given as numbers."""
+    """The symbol to find, or the symbol at the position if that is not given as numbers."""
     limit: int
-    """Places to give."""
+    """Maximum number of places."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodePlace:
-    """A place in a file that may be seen."""
+    """A visible place in a file."""
 
     path: str
     line: int
     character: int
     text: str
-    """The line, as it is now; or what is to be said of the place."""
+    """The current text of the line, or a message about the place."""
     label: str = ""
-    """What is there, such as `function main`."""
+    """Kind and name of the symbol, such as `function main`."""
     depth: int = 0
-    """How many symbols it lies in."""
+    """Nesting depth in the outline."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodeAnswer:
-    """What is known."""
+    """The answer to a query."""
 
     places: tuple[CodePlace, ...] = ()
     total: int = 0
-    """How many there are, given or not."""
+    """Number of places found, including those not returned."""
     withheld: int = 0
-    """Of those looked at, how many lie outside the roots, or are hidden by a rule."""
+    """Number of examined places that are outside the roots or hidden by a rule."""
     text: str = ""
-    """Of a hover."""
+    """Hover text."""
     source: str
-    """Who says so: the program's name, or the search that stands in for it."""
+    """The program that answered, or the search that replaces it."""
     fallback: str = ""
-    """Why a search stands in for a language server: a sentence."""
+    """Why a search replaces a language server, as a sentence."""
     unfinished: bool = False
-    """The language server has not yet read all of the project."""
+    """Whether the language server is still indexing the project."""
 
 
 class Languages(Protocol):
-    """What language servers know of the code inside the roots; a search of symbols where there is none."""
+    """Queries language servers about code inside the roots; searches for symbols where none is installed."""
 
     async def ask(self, query: CodeQuery) -> CodeAnswer:
-        """Answer, with a server that is started when it is first needed.
+        """Answer a query; starts the language server on first use.
 
         Raises:
             InvalidInput: the position is not in the file, or something is missing in the question.

@@ -1,4 +1,4 @@
-"""Commands in containers."""
+"""Running commands in containers."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,15 +9,15 @@ from mcp_toolserver.capabilities.processes import JobState
 
 @dataclass(frozen=True, kw_only=True)
 class Contained:
-    """A command that was to run in a container."""
+    """The result of a command in a container."""
 
     state: JobState
     on_host: str = ""
-    """Why it ran on this machine instead, which only the operator allows; empty when it did not."""
+    """Why the command ran on this machine instead, if the operator allows that; empty if it did not."""
 
 
 class Containers(Protocol):
-    """Starting commands in containers. Each gets a new one, which goes with it."""
+    """Runs commands in containers. Each gets a new container, which is removed afterwards."""
 
     async def run(self, script: str, timeout: float, report: Report) -> Contained:
         """Run to the end, or hand over to the background, as `Processes.run` does; `timeout` is in seconds.

@@ -1,13 +1,13 @@
 """The context in which the server calls a user's own code."""
 
-from dataclasses import dataclass
+from pydantic import BaseModel, ConfigDict
 
 
-@dataclass(frozen=True, kw_only=True)
-class CustomToolContext:
-    """The facts of a call that custom tools may read."""
+class ToolContext(BaseModel):
+    """The context of a call. Immutable."""
 
-    folder: str
-    """The first root, absolute; empty where the client left none."""
-    session: str
-    """Whose call it is."""
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    working_directory: str
+    """Absolute path; in the server the first root, empty where the client left none."""
+    session_id: str

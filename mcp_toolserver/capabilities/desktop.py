@@ -1,4 +1,4 @@
-"""The user's desktop: what they see, hear and have copied."""
+"""The user's desktop: programs, windows, speech, clipboard and file index."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,18 +9,18 @@ from mcp_toolserver.capabilities.notes import Notes
 
 @dataclass(frozen=True, kw_only=True)
 class Indexed:
-    """What an index of this machine's files found."""
+    """The result of a search in the machine's file index."""
 
     files: tuple[str, ...]
     withheld: int
-    """How many more it found that must not be shown: hidden, or outside the roots."""
+    """Number of results that must not be shown: hidden, or outside the roots."""
     more: bool
-    """Whether there is more than was asked for."""
+    """Whether there are more results."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowPicture:
-    """One window that is on the screen."""
+    """A picture of one window on the screen."""
 
     title: str
     data: bytes
@@ -29,45 +29,45 @@ class WindowPicture:
 
 @dataclass(frozen=True, kw_only=True)
 class WindowPictures:
-    """Some of them."""
+    """Pictures of windows."""
 
     windows: tuple[WindowPicture, ...]
     others: int
-    """How many more there are, whose pictures would be too many, too large, or could not be taken."""
+    """Number of windows without a picture: too many, too large, or not capturable."""
 
 
 class Desktop(Protocol):
-    """What a program can do on it. Each method needs a capability of its own.
+    """Access to the user's desktop. Each method needs a capability of its own.
 
     All raise `Unavailable` where the helper program fails, and `TimedOut` where it takes too long.
     """
 
     async def open(self, target: str) -> None:
-        """Show an address with the program that the user has for it. Needs desktop_open."""
+        """Open an address in the user's default program. Needs desktop_open."""
         ...
 
     async def open_path(self, path: CanonicalPath) -> None:
-        """The same for a file or folder of the workspace. Needs desktop_open."""
+        """Open a file or folder of the workspace in the user's default program. Needs desktop_open."""
         ...
 
     async def launch(self, app: str, target: str) -> None:
-        """Start a program that has windows, with an address or with nothing. Needs desktop_app."""
+        """Start a desktop program, optionally with an address. Needs desktop_app."""
         ...
 
     async def launch_path(self, app: str, path: CanonicalPath) -> None:
-        """The same with a file or folder of the workspace. Needs desktop_app."""
+        """Start a desktop program with a file or folder of the workspace. Needs desktop_app."""
         ...
 
     async def notify(self, title: str, message: str) -> None:
-        """Show a notice. Needs desktop_notify."""
+        """Show a notification. Needs desktop_notify."""
         ...
 
     async def say(self, text: str, voice: str) -> None:
-        """Read aloud, to the end; an empty voice is the usual one. Needs desktop_say."""
+        """Read a text aloud and wait for its end; an empty voice is the default. Needs desktop_say."""
         ...
 
     async def copied(self, most: int) -> tuple[str, bool]:
-        """The text on the clipboard, at most so many bytes, and whether that is all. Needs clipboard_read."""
+        """Return at most `most` bytes of the clipboard, and whether that is all. Needs clipboard_read."""
         ...
 
     async def copy(self, text: str) -> None:
@@ -75,18 +75,18 @@ class Desktop(Protocol):
         ...
 
     async def picture(self, *, window: bool) -> bytes:
-        """The screen, or the window in front, as PNG. Needs screen."""
+        """Capture the screen, or the active window, as PNG. Needs screen."""
         ...
 
     async def windows(self, most: int) -> WindowPictures:
-        """Every window on the screen by itself, at most so many. Needs windows."""
+        """Capture each window on the screen, at most `most`. Needs windows."""
         ...
 
     async def find(self, query: str, path: CanonicalPath, most: int) -> Indexed:
-        """Files and folders in a folder, by the machine's own index. Needs desktop_find."""
+        """Search a folder with the machine's file index. Needs desktop_find."""
         ...
 
     @property
     def notes(self) -> Notes:
-        """The notes of the user. Each of its methods needs a capability of its own."""
+        """The user's notes. Each of its methods needs a capability of its own."""
         ...

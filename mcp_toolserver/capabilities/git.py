@@ -8,20 +8,20 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 
 @dataclass(frozen=True, kw_only=True)
 class GitChange:
-    """A path that is not as the last commit has it."""
+    """A path that differs from the last commit."""
 
     path: str
     staged: str
-    """A letter as `git status --short` has it: what the index holds; `.` for no change, `?` for untracked."""
+    """The change in the index, a letter of `git status --short`; `.` for none, `?` for an untracked file."""
     unstaged: str
-    """The same for the file itself."""
+    """The same for the file in the work tree."""
     origin: str = ""
-    """What it was called before, when it was renamed or copied."""
+    """The previous path of a renamed or copied file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GitState:
-    """The branch, and what is not committed."""
+    """The current branch and the uncommitted changes."""
 
     branch: str
     """Empty when no branch is checked out."""
@@ -34,7 +34,7 @@ class GitState:
     left_out: int = 0
     """Changes that a rule of the operator hides."""
     complete: bool = True
-    """False when there is more than could be read."""
+    """Whether all changes were read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class GitCommit:
     author: str
     email: str
     date: str
-    """When it was written, in ISO 8601."""
+    """The author date in ISO 8601."""
     subject: str
     body: str = ""
 
@@ -55,7 +55,7 @@ class HistoryQuery:
     """Which commits to list."""
 
     path: CanonicalPath
-    """In the repository; less than all of it lists only commits that touch it."""
+    """A path in the repository; only commits that change it are listed."""
     revision: str = ""
     """A commit or a range; empty for HEAD."""
     author: str = ""
@@ -102,13 +102,13 @@ class ShowQuery:
 
 @dataclass(frozen=True, kw_only=True)
 class GitText:
-    """What git prints for people."""
+    """Output of git in its own format."""
 
     text: str
     folder: str
-    """What the names in it are relative to."""
+    """The folder that the paths in `text` are relative to."""
     form: Literal["patch", "stat", "metadata", "file", "folder"]
-    """What it is: `stat` also in the place of a patch that was too long."""
+    """The form of `text`; `stat` also replaces a patch that was too long."""
     left_out: int = 0
     """Files that a rule of the operator hides."""
     complete: bool = True
@@ -116,23 +116,23 @@ class GitText:
 
 @dataclass(frozen=True, kw_only=True)
 class BlameQuery:
-    """Which lines to ask about."""
+    """Which lines of a file to attribute."""
 
     path: CanonicalPath
     revision: str = ""
-    """Empty for the file as it is now."""
+    """A commit; empty for the file in the work tree."""
     first: int
     last: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class GitLine:
-    """A line of a file, and who wrote it."""
+    """A line of a file, with the commit that last changed it."""
 
     number: int
     text: str
     commit: str
-    """All zeros for what is not committed."""
+    """The commit id; all zeros for an uncommitted line."""
     author: str
     date: str
     """The day, in ISO 8601."""
@@ -140,7 +140,7 @@ class GitLine:
 
 @dataclass(frozen=True, kw_only=True)
 class GitBranch:
-    """A branch, here or of a remote."""
+    """A local or remote branch."""
 
     name: str
     commit: str
@@ -151,22 +151,22 @@ class GitBranch:
 
 @dataclass(frozen=True, kw_only=True)
 class GitOverview:
-    """A repository at a glance."""
+    """An overview of a repository."""
 
     folder: str
     branches: tuple[GitBranch, ...]
-    """Those with the newest commits first."""
+    """Branches, those with the newest commits first."""
     all_branches: int
     tags: int
     remotes: tuple[tuple[str, str], ...]
-    """Names and addresses, credentials blanked."""
+    """Names and addresses, without credentials."""
     commits: tuple[GitCommit, ...]
-    """The last ones."""
+    """The newest commits."""
     all_commits: int
     files: tuple[str, ...]
-    """What git follows, relative to `folder`."""
+    """Tracked files, relative to `folder`."""
     complete: bool = True
-    """False when there are more files than could be read."""
+    """Whether `files` has all tracked files."""
 
 
 class Git(Protocol):
@@ -182,7 +182,7 @@ class Git(Protocol):
     async def diff(self, query: DiffQuery) -> GitText: ...
     async def show(self, query: ShowQuery) -> GitText: ...
     async def blame(self, query: BlameQuery) -> tuple[GitLine, ...]:
-        """At most the lines asked for; fewer where the file ends."""
+        """Return the requested lines; fewer if the file ends before."""
         ...
 
     async def overview(self, path: CanonicalPath) -> GitOverview: ...

@@ -1,4 +1,4 @@
-"""Copies of whole repositories."""
+"""Cloning repositories."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,37 +12,37 @@ class CloneQuery:
     """What to clone, and to where."""
 
     url: str = ""
-    """Canonical and https; empty where `folder` is cloned."""
+    """Canonical https URL; empty if `folder` is cloned."""
     folder: CanonicalPath | None = None
     """A repository in the workspace."""
     path: CanonicalPath
     """The new folder."""
     branch: str = ""
-    """Empty is the one that the repository itself names."""
+    """The branch to check out; empty for the default branch of the repository."""
     depth: int = 0
-    """The last so many commits; 0 is all."""
+    """Number of newest commits to fetch; 0 for all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cloned:
-    """What came of it."""
+    """The result of a clone."""
 
     commit: str = ""
-    """Empty for a repository without any."""
+    """The checked-out commit; empty for a repository without commits."""
     branch: str = ""
-    """Empty for a commit on no branch."""
+    """The checked-out branch; empty if HEAD is detached."""
     files: int = 0
     size: int = 0
     """Bytes of the files."""
     notes: tuple[str, ...] = ()
-    """What its reader should know as well: sentences."""
+    """Additional information for the caller, as sentences."""
 
 
 class Clones(Protocol):
     """Cloning. Nothing that the repository names is run, and nothing is left of a clone that failed."""
 
     async def clone(self, query: CloneQuery, report: Report) -> Cloned:
-        """Make a new folder with the repository in it.
+        """Clone a repository into a new folder.
 
         Raises:
             Conflict: there is something at the path.

@@ -1,4 +1,4 @@
-"""The notes that the user keeps."""
+"""The user's notes in Apple Notes."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,18 +11,18 @@ class NoteCard:
     id: str
     title: str
     folder: str
-    """With the account in front."""
+    """Folder name, with the account in front."""
     changed: str
-    """ISO 8601."""
+    """Time of the last change in ISO 8601."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoteCards:
-    """Notes, the one changed last first."""
+    """Notes, the last changed first."""
 
     notes: tuple[NoteCard, ...]
     total: int
-    """How many there are, given or not."""
+    """Number of matching notes, including those not returned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Note:
 
     card: NoteCard
     text: str
-    """Plain, without the title."""
+    """Plain text without the title."""
     whole: bool
 
 
@@ -42,29 +42,29 @@ class NoteQuery:
     title: str = ""
     folder: str = ""
     index: int = 0
-    """Which of several with one title, from 1; 0: there must be only one."""
+    """Number of the note among those with this title, from 1; 0 requires that there is only one."""
     id: str = ""
 
 
 class Notes(Protocol):
-    """What a program can do with them.
+    """Access to the user's notes.
 
     All raise `NotFound` for what is not there, `InvalidInput` where several could be meant, and
     `Unavailable` where the user's program does not answer.
     """
 
     async def listed(self, query: str, folder: str, most: int) -> NoteCards:
-        """Those whose title has `query` in it, in a folder or in all. Needs notes_read."""
+        """Return notes whose title contains `query`, in one folder or in all. Needs notes_read."""
         ...
 
     async def read(self, which: NoteQuery, most: int) -> Note:
-        """One, at most so many characters of it. Needs notes_read."""
+        """Return a note, with at most `most` characters of its text. Needs notes_read."""
         ...
 
     async def create(self, title: str, body: str, folder: str) -> NoteCard:
-        """Put a new one in a folder, or in the usual one. Needs notes_write."""
+        """Create a note in a folder, or in the default folder. Needs notes_write."""
         ...
 
     async def update(self, which: NoteQuery, body: str, *, append: bool) -> NoteCard:
-        """Change the text below the title. It has to be found and read first: needs notes_read too."""
+        """Change the text below the title. Needs notes_write, and notes_read to find the note."""
         ...

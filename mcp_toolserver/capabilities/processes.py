@@ -19,11 +19,26 @@ class Command:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobQuery:
+    """What to read of a command, and how long to wait for it."""
+
+    handle: str
+    offset: int = 0
+    """Byte of the output to start from."""
+    limit: int
+    """Bytes to read at most."""
+    wait: float = 0.0
+    """Seconds to wait at most; never longer than the client waits for an answer."""
+    until: Literal["end", "output"] = "end"
+    """What to wait for: the end of the command, or output after `offset`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobState:
     """A command, running or ended, and what it has printed so far."""
 
     handle: str
-    """Unguessable; empty for a command that ended in the foreground."""
+    """For its owner only; empty for a command that ended in the foreground."""
     text: str
     """The output asked for, stdout and stderr in the order written, decoded."""
     start: int
@@ -76,8 +91,8 @@ class Processes(Protocol):
 class Jobs(Protocol):
     """Commands that run in the background, by handle."""
 
-    async def output(self, handle: str, *, offset: int, limit: int, wait: float) -> JobState:
-        """Output from byte `offset`; waits up to `wait` seconds for more or for the end.
+    async def output(self, query: JobQuery) -> JobState:
+        """The output that `query` asks for, once what it waits for has come.
 
         Raises:
             NotFound: the caller has no such handle, its record has expired, or its output was removed.
@@ -85,10 +100,9 @@ class Jobs(Protocol):
         ...
 
     async def stop(self, handle: str) -> JobState:
-        """Kill the command with all it started.
+        """Kill the command with all it started; nothing if it has ended.
 
         Raises:
             NotFound: as for `output`.
-            Conflict: it has already ended.
         """
         ...

@@ -1,4 +1,4 @@
-"""Code in an interpreter that may stay."""
+"""Running code in interpreter sessions."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -11,37 +11,37 @@ Language = Literal["python", "javascript", "shell"]
 
 @dataclass(frozen=True, kw_only=True)
 class Snippet:
-    """Code to run in an interpreter of its own, or in a session that goes on."""
+    """Code to run in a new interpreter or in a session."""
 
     language: Language
     code: str
     timeout: float
-    """Seconds until it is interrupted."""
+    """Seconds until the code is interrupted."""
     session: str = ""
-    """The handle of a session; `new` starts one; empty is an interpreter for this code alone."""
+    """Handle of a session; `new` starts one; empty runs the code in an interpreter of its own."""
     last: bool = False
-    """End the session afterwards."""
+    """Whether to end the session afterwards."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What came of a snippet."""
+    """The result of a snippet."""
 
     state: JobState
-    """What it printed; the status is 0 when it ran to its end without an error."""
+    """The output; the exit status is 0 if the code ended without an error."""
     session: str = ""
-    """The handle to go on with; empty when there is nothing to go on with."""
+    """Handle of the session; empty if it has ended."""
     pictures: tuple[bytes, ...] = ()
-    """What it displayed. Nobody has looked whether they are what they should be."""
+    """Displayed pictures; their format is not verified."""
     dropped: int = 0
-    """Pictures more, which were too many or too large."""
+    """Number of omitted pictures: too many or too large."""
     timed_out: bool = False
     gone: str = ""
-    """Why the session ended although more might have come, in words that go on from "the session"."""
+    """Why the session ended unexpectedly; the words continue "the session"."""
 
 
 class Sessions(Protocol):
-    """Interpreters. Nothing that a session starts outlives it; unused for long, it ends."""
+    """Interpreter sessions. Processes that a session starts end with it; an idle session ends."""
 
     @property
     def has_kernel(self) -> bool:
@@ -49,7 +49,7 @@ class Sessions(Protocol):
         ...
 
     async def run(self, snippet: Snippet, report: Report) -> Evaluation:
-        """Run it to its end. When its time is up it is interrupted, and the session goes on if it can.
+        """Run a snippet. At the timeout it is interrupted, and the session continues if it can.
 
         Raises:
             NotFound: there is no such session (any more).

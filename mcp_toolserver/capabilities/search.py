@@ -1,4 +1,4 @@
-"""Finding files and lines inside the roots."""
+"""Searching files and lines inside the roots."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -14,19 +14,19 @@ class FileQuery:
     path: CanonicalPath
     hidden: bool = False
     ignored: bool = False
-    """Also list what .gitignore and its kin exclude."""
+    """Whether to include files that .gitignore and similar files exclude."""
     limit: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoundFiles:
-    """Files by time of change, newest first; equal times by path."""
+    """Files sorted by modification time, newest first; equal times by path."""
 
     files: tuple[str, ...]
     total: int
-    """How many matched, listed or not."""
+    """Number of matches, including those not listed."""
     errors: tuple[str, ...] = ()
-    """Places that could not be read, each with the reason."""
+    """Paths that could not be read, each with the reason."""
 
 
 SearchMode = Literal["files_with_matches", "content", "count"]
@@ -49,21 +49,21 @@ class LineQuery:
     hidden: bool = False
     ignored: bool = False
     limit: int
-    """Entries to give: files, matching lines or counts, by `mode`; 0 is no limit."""
+    """Maximum entries: files, matching lines or counts, by `mode`; 0 for no limit."""
     offset: int = 0
-    """Entries to skip first."""
+    """Number of entries to skip."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoundLines:
-    """What a line query found, ready to show, in path order."""
+    """The formatted result of a line query, in path order."""
 
     text: str
-    """One entry a line; in content mode `path:line:text`, context as `path-line-text`."""
+    """One entry per line; in content mode `path:line:text`, context as `path-line-text`."""
     shown: int
     """Entries in `text`."""
     total: int
-    """Entries that matched in all."""
+    """Number of all matching entries."""
     complete: bool
     """Whether `total` is exact; false when the search ended early."""
     files: int
@@ -74,7 +74,7 @@ class FoundLines:
 
 
 class Search(Protocol):
-    """Searching inside the roots; links are not followed."""
+    """Searches inside the roots; links are not followed."""
 
     async def files(self, query: FileQuery) -> FoundFiles:
         """Raises: InvalidInput: a pattern that leaves the folder or explodes."""

@@ -1,4 +1,4 @@
-"""What the server keeps for its callers."""
+"""State that the server stores for its callers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ TodoPriority = Literal["medium", "high", "low"]
 
 @dataclass(frozen=True, kw_only=True)
 class Todo:
-    """One thing to do."""
+    """An item of a todo list."""
 
     id: int
     content: str
     active_form: str = ""
-    """What it is called while it is being done; empty is as `content`."""
+    """The text while the item is in progress; empty for `content`."""
     status: TodoStatus = "pending"
     priority: TodoPriority = "medium"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TodoList:
-    """Things to do, in order. The number of one that is gone is not given to another."""
+    """Items in order. Ids of removed items are not reused."""
 
     todos: tuple[Todo, ...] = ()
     next_id: int = 1
@@ -38,10 +38,12 @@ class TodoChange:
 
 
 class Todos(Protocol):
-    """Lists of things to do, by handle; they outlive the server."""
+    """Todo lists by handle; they outlive the server."""
 
     async def change(self, handle: str, change: Callable[[TodoList], TodoList]) -> TodoChange:
-        """Replace a list by `change` of it, serially with all other changes; no handle makes a new list.
+        """Replace a list by the result of `change`, one change at a time.
+
+        An empty handle means the list that the caller used last, or a new one.
 
         Raises:
             NotFound: the caller has no such list.
@@ -55,17 +57,17 @@ Preference = str | bool | int | float
 
 
 class Preferences(Protocol):
-    """What is remembered for those who work here, and what the operator decided."""
+    """The stored preferences of a workspace, and the settings of the operator."""
 
     @property
     def decided(self) -> Mapping[str, Preference]:
-        """What the operator decided; no call changes it."""
+        """Settings of the operator; no call changes them."""
         ...
 
     async def kept(self) -> Mapping[str, Preference]:
-        """Everything that was put. Raises: Conflict, Unavailable: as for `Todos.change`."""
+        """Return the stored preferences. Raises: Conflict, Unavailable: as for `Todos.change`."""
         ...
 
     async def put(self, key: str, value: Preference) -> Preference | None:
-        """Remember `value`; what was there before. Raises: Conflict, Unavailable: as for `Todos.change`."""
+        """Store `value`; return the previous value. Raises: Conflict, Unavailable: as for `Todos.change`."""
         ...

@@ -7,7 +7,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """One of the answers that a question offers."""
+    """A choice that a question offers."""
 
     label: str
     description: str = ""
@@ -19,16 +19,16 @@ class Question:
 
     text: str
     header: str = ""
-    """A few words above it."""
+    """A short heading."""
     choices: tuple[Choice, ...] = ()
-    """The answers to choose from; none is an answer in words."""
+    """The choices; without any, the user answers with text."""
     several: bool = False
-    """Any number of the choices may be chosen, none included."""
+    """Whether any number of choices can be selected, including none."""
     required: bool = True
 
 
 Answers = tuple[tuple[str, ...], ...]
-"""For each question its answers: one, any number of choices, or none where it was left open."""
+"""The answers to each question: one, several selected choices, or none if it was left open."""
 
 
 class Ask(Protocol):
@@ -36,7 +36,7 @@ class Ask(Protocol):
     call."""
 
     async def __call__(self, questions: Sequence[Question]) -> Answers:
-        """All questions at once.
+        """Ask all questions at once and return the answers.
 
         Raises:
             NobodyToAsk: the client cannot ask.

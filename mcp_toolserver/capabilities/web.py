@@ -1,4 +1,4 @@
-"""Reading from the web, and sending to it."""
+"""Requests to the web."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,20 +7,20 @@ from typing import Protocol
 
 @dataclass(frozen=True, kw_only=True)
 class WebRead:
-    """What to read from the web."""
+    """A GET request."""
 
     url: str
     """In canonical spelling."""
     headers: Mapping[str, str]
     most: int
-    """Bytes of the body to take at most, unpacked."""
+    """Maximum bytes of the decompressed body."""
     seconds: float
-    """For all of it, redirects included."""
+    """Timeout in seconds for everything, including redirects."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WebSend(WebRead):
-    """What to send to the web."""
+    """A request of any method."""
 
     method: str
     body: bytes | None = None
@@ -28,37 +28,37 @@ class WebSend(WebRead):
 
 @dataclass(frozen=True, kw_only=True)
 class WebAnswer:
-    """What a server of the web said. Nothing in it is to be trusted."""
+    """A response. Its content is untrusted."""
 
     url: str
-    """Where it came from in the end."""
+    """The URL after redirects."""
     status: int
     reason: str
-    """The usual words for the status; never the server's."""
+    """The standard reason phrase of the status; never the server's own."""
     headers: Mapping[str, str]
     """Names in lower case."""
     body: bytes
     complete: bool
-    """Whether `body` is all there was."""
+    """Whether `body` is the whole body."""
     mark: str
-    """Random, so that nothing on a page can pass for the end of it."""
+    """A random marker, so that no page can imitate the end of its own text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WebQuery:
-    """What to look for on the web."""
+    """A web search."""
 
     text: str
     most: int
-    """Results."""
+    """Maximum number of results."""
     allowed_domains: tuple[str, ...] = ()
-    """Only these and what is below them; empty is all."""
+    """Only these domains and their subdomains; empty for all."""
     blocked_domains: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class WebHit:
-    """One result of a search."""
+    """A search result."""
 
     title: str
     url: str
@@ -67,34 +67,34 @@ class WebHit:
 
 @dataclass(frozen=True, kw_only=True)
 class WebHits:
-    """What a search found."""
+    """Search results."""
 
     hits: tuple[WebHit, ...]
     provider: str
     left: int
-    """Searches that the session has left."""
+    """Number of searches left for the session."""
     mark: str
     """As in `WebAnswer`."""
 
 
 class Fetch(Protocol):
-    """Reading from the web: GET alone, and no address but public ones and those the operator named.
+    """Reads from the web with GET, from public addresses and those that the operator allows.
 
     All methods raise `Denied` (an address, a port, a rule, robots.txt), `Unavailable` (no such host, no
     answer, one that breaks the protocol) and `TimedOut`.
     """
 
     async def get(self, request: WebRead) -> WebAnswer:
-        """Read one address, through redirects, each of which is checked like the first."""
+        """Read an address and follow redirects, each checked like the first address."""
         ...
 
     async def search(self, query: WebQuery) -> WebHits:
-        """Ask the search engine of this session."""
+        """Search with the engine of this session."""
         ...
 
 
 class Send(Protocol):
-    """Any request to the web, under the same guard as `Fetch`."""
+    """Sends requests of any method, under the same guard as `Fetch`."""
 
     async def send(self, request: WebSend) -> WebAnswer:
         """Raises: as for `Fetch`; robots.txt is not asked."""

@@ -104,10 +104,9 @@ def _build(
 
 
 def _context(name: str, rt: Runtime) -> ToolContext:
-    origin = rt.origin
-    if not origin.folder:
+    if not rt.origin.working_directory:
         raise Denied(f"{name} has no folder to work in: the client left none of the server's roots.")
-    return ToolContext(working_directory=origin.folder, session_id=origin.session)
+    return rt.origin
 
 
 def _output(found: object) -> Output:

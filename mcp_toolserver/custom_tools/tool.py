@@ -5,18 +5,10 @@ from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
+from mcp_toolserver.capabilities.custom_tools import ToolContext
+
 Payload = dict[str, JsonValue]
 """The arguments of a call as JSON."""
-
-
-class ToolContext(BaseModel):
-    """The context of a call. Immutable."""
-
-    model_config = ConfigDict(frozen=True)
-
-    working_directory: str
-    """Absolute path; in the server the first root."""
-    session_id: str
 
 
 class ToolResult(BaseModel):

@@ -1,14 +1,16 @@
 """A call as its client sees it: the caller, the options and the result."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.call_scope import SavedOutput
+from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
+from mcp_toolserver.text.lines.escape_invisible import visible
 from mcp_toolserver.tool_spec import Image, Output, Runtime
 
 
@@ -85,16 +87,20 @@ class Result:
     """Whether the client has to answer a question first."""
     truncated: bool = False
     saved_output: SavedOutput | None = None
+    sha256: Mapping[CanonicalPath, str] = field(default_factory=dict[CanonicalPath, str])
+    """Of each file that was written, in hexadecimal, by its path."""
     duration_ms: float = 0.0
     call_id: str = ""
 
     def metadata(self) -> dict[str, JsonValue]:
-        """Duration and id; truncation and the path of the saved output only if they apply."""
+        """Duration and id; truncation, the path of the saved output and hashes only if they apply."""
         found: dict[str, JsonValue] = {"duration_ms": round(self.duration_ms, 3), "call_id": self.call_id}
         if self.truncated:
             found["truncated"] = True
         if self.saved_output is not None:
             found["output_path"] = self.saved_output.path
+        if self.sha256:
+            found["sha256"] = {visible(path): digest for path, digest in self.sha256.items()}
         return found
 
     def envelope(self) -> dict[str, JsonValue]:
@@ -121,8 +127,8 @@ class CallOptions:
     """Options of one call."""
 
     output_override: OutputOverride | None = None
-    wait_until_done: bool = False
-    """Whether the caller waits for the end of all work."""
+    seconds_to_answer: float | None = None
+    """See `Scope.seconds_to_answer`."""
     call_id: str = ""
     """The dispatcher makes one if this is empty."""
 

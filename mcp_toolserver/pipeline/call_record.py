@@ -47,8 +47,8 @@ class CallRecord:
     """The arguments as the caller sent them."""
     id: str = field(default_factory=new_id)
     """The id of the call in the log, the audit log, the span and the result."""
-    wait_until_done: bool = False
-    """See `Scope.wait_until_done`."""
+    seconds_to_answer: float | None = None
+    """See `Scope.seconds_to_answer`."""
     tool: str = ""
     """The canonical name."""
     needs: frozenset[Capability] = field(default_factory=frozenset[Capability])

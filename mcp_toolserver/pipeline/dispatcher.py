@@ -174,7 +174,7 @@ class Dispatcher:
             name=name,
             session=caller.name,
             arguments=arguments or {},
-            wait_until_done=options.wait_until_done,
+            seconds_to_answer=options.seconds_to_answer,
             id=options.call_id or new_id(),
         )
         if (why := await begin(self.recorder, call)) is not None:
@@ -349,7 +349,7 @@ class Dispatcher:
             session=call.session,
             owner=owner,
             refuses=refuses,
-            wait_until_done=call.wait_until_done,
+            seconds_to_answer=call.seconds_to_answer,
             catalogue=self._catalogue,
         )
 
@@ -367,6 +367,7 @@ class Dispatcher:
             images=output.images,
             truncated=fitted.truncated,
             saved_output=fitted.saved_output,
+            sha256=output.sha256,
         )
 
     async def _permit(self, request: Request, terms: _CallContext, call: CallRecord, caller: Caller) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pydantic import JsonValue
 
 from mcp_toolserver import tools
+from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import InvalidInput, RegistrationError, SettingsError, UnknownTool
 from mcp_toolserver.text.lines.unwrap import unwrapped
 from mcp_toolserver.tool_spec import Alias, Profile, ToolSpec
@@ -123,13 +124,19 @@ class Registry:
             choices = ", ".join((*profiles, *self.toolsets))
             raise SettingsError(f"unknown toolset {toolset!r}; choose from {choices}")
         for name, entry in self.entries.items():
-            if entry.toolset == toolset or (toolset in profiles and entry.spec.profile <= profiles[toolset]):
+            if entry.toolset == toolset or (toolset in profiles and _is_in(entry.spec, profiles[toolset])):
                 yield name
 
     def _operator_named(self, name: str) -> str:
         if name not in self._spellings:
             raise SettingsError(f"unknown tool {name!r}; choose from {', '.join(self.entries)}")
         return self.find(name).spec.name
+
+
+def _is_in(spec: ToolSpec, profile: Profile) -> bool:
+    # With `default` nothing is unlisted, so there is nothing to find.
+    finds_nothing = profile is Profile.DEFAULT and Capability.CATALOGUE in spec.needs
+    return spec.profile <= profile and not finds_nothing
 
 
 def _alias(spec: ToolSpec, name: str) -> Alias:

@@ -1,5 +1,6 @@
 """The request handlers of tools."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +20,7 @@ from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.protocol.call_id import correlation
 from mcp_toolserver.protocol.client_roots import ClientRoots
+from mcp_toolserver.protocol.client_timeouts import seconds_to_answer
 from mcp_toolserver.protocol.codex_sandbox_state import restrictions
 from mcp_toolserver.protocol.elicitation.elicit import Asker, Questions
 from mcp_toolserver.protocol.log_messages import Messages
@@ -87,7 +89,11 @@ class Handlers:
         caller, asker = self.caller(context, params)
         with self.changes.on_behalf_of(self.client_ids.id_for(context)):
             try:
-                options = CallOptions(call_id=correlation(context.meta))
+                client = context.session.client_params
+                options = CallOptions(
+                    seconds_to_answer=seconds_to_answer(client and client.client_info),
+                    call_id=correlation(context.meta),
+                )
                 answer = self._listing(
                     await self.dispatcher.call(params.name, params.arguments, caller, options)
                 )
@@ -103,7 +109,7 @@ class Handlers:
         """Run a call of an existing tool as a task."""
         asker = Asker(context, params, self.questions, self.ask_seconds, elicit=task.ask)
         caller = _Client(context, asker, self, task)
-        options = CallOptions(wait_until_done=True, call_id=correlation(context.meta))
+        options = CallOptions(seconds_to_answer=math.inf, call_id=correlation(context.meta))
         with self.changes.on_behalf_of(self.client_ids.id_for(context)):
             answer = self._listing(await self.dispatcher.call(params.name, params.arguments, caller, options))
         return translate.result(answer, context.protocol_version)

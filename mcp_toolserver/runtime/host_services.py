@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from anyio import to_thread
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
-from mcp_toolserver.capabilities.custom_tools import CustomToolContext
+from mcp_toolserver.capabilities.custom_tools import ToolContext
 from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
 from mcp_toolserver.pipeline.call import ClientFolders
 from mcp_toolserver.pipeline.user import User
@@ -59,8 +59,10 @@ def _files(request: ServiceRequest) -> Files:
     return request.workspace.files(write=Capability.FS_WRITE in request.needs)
 
 
-def _custom_tool_context(request: ServiceRequest) -> CustomToolContext:
-    return CustomToolContext(folder=next(iter(request.workspace.roots), ""), session=request.scope.session)
+def _tool_context(request: ServiceRequest) -> ToolContext:
+    return ToolContext(
+        working_directory=next(iter(request.workspace.roots), ""), session_id=request.scope.session
+    )
 
 
 _CLOCK = SystemClock()
@@ -72,7 +74,7 @@ BUILT_IN: Mapping[Capability, Provide] = {
     Capability.ASK: lambda request: request.user.ask,
     Capability.TELL: lambda request: request.user.tell,
     Capability.CATALOGUE: lambda request: request.scope.catalogue,
-    Capability.OWN_CODE: _custom_tool_context,
+    Capability.OWN_CODE: _tool_context,
 }
 """What needs nothing beyond the call itself."""
 

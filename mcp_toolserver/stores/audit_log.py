@@ -237,7 +237,7 @@ class AuditLog:
         return ChainHead(file=head.file, size=size + len(data), lines=head.lines + 1, hash=digest(text))
 
     def _check_free_space(self) -> None:
-        """ses: OSError: the disk is too full for the next entries."""
+        """Raises: OSError: the disk is too full for the next entries."""
         if _is_full(self._folder) and preallocated_bytes(self._file) < _MIN_FREE_BYTES:
             raise OSError(None, "the disk is full")
 

@@ -1,14 +1,19 @@
 """Provides locks between processes, held on an open file."""
 
 import errno
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 LOCK_TIMEOUT_SECONDS = 2.0
 """Timeout for acquiring the lock."""
 
 LOCK_RETRY_SECONDS = 0.001
 """Interval between attempts."""
+
+_MAKE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOOK = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class FileLock:
@@ -68,3 +73,33 @@ def try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def is_locked(path: str, *, dir_fd: int | None = None) -> bool:
+    """Whether a process holds the lock on the file at `path`; False if there is no file."""
+    try:
+        file = os.open(path, _LOOK, dir_fd=dir_fd)
+    except FileNotFoundError:
+        return False
+    try:
+        return not try_lock(file)
+    finally:
+        os.close(file)
+
+
+class LivenessLock:
+    """A file that is locked while this process lives; the kernel releases the lock when it ends.
+
+    Raises:
+        OSError: the file already exists or cannot be created.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._file = os.open(path, _MAKE, 0o600)
+        try_lock(self._file)
+
+    def release(self) -> None:
+        """Remove the file and release the lock."""
+        self._path.unlink(missing_ok=True)
+        os.close(self._file)

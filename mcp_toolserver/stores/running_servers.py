@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from threading import Lock
 
-from mcp_toolserver.stores.file_lock import try_lock
+from mcp_toolserver.stores.file_lock import is_locked, try_lock
 from mcp_toolserver.stores.state_dir import private_folder
 
 FOLDER = "running"
@@ -92,7 +92,7 @@ def oldest_start(folder: str) -> float:
     starts = [
         float(found[1])
         for name in os.listdir(folder)
-        if (found := _RECORD.fullmatch(name)) and not _is_dead(f"{folder}/{name}")
+        if (found := _RECORD.fullmatch(name)) and is_locked(f"{folder}/{name}")
     ]
     return min(starts, default=float("inf"))
 
@@ -193,17 +193,6 @@ def _create_record(folder: str, started: int) -> tuple[str, int]:
         file = os.open(path, _MAKE, 0o600)
         if try_lock(file) and os.fstat(file).st_nlink:
             return path, file
-        os.close(file)
-
-
-def _is_dead(path: str) -> bool:
-    try:
-        file = os.open(path, _LOOK)
-    except FileNotFoundError:
-        return True
-    try:
-        return try_lock(file)
-    finally:
         os.close(file)
 
 

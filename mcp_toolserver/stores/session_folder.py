@@ -14,7 +14,7 @@ import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from mcp_toolserver.stores.file_lock import try_lock
+from mcp_toolserver.stores.file_lock import is_locked, try_lock
 
 _NAME = re.compile(r"[0-9a-f]{32}")
 _NEW = ".new-"
@@ -114,19 +114,5 @@ def _is_abandoned(sessions: int, name: str) -> bool:
         return False
     if name.startswith(_NEW):
         return time.time() - status.st_mtime > _ABANDONED_SECONDS
-    return _NAME.fullmatch(name) is not None and not _is_locked(sessions, name)
-
-
-def _is_locked(sessions: int, name: str) -> bool:
-    """Whether the folder's server runs. A folder without a lock file was being removed when its server was
-    killed."""
-    try:
-        lock = os.open(
-            f"{name}/lock", os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=sessions
-        )
-    except FileNotFoundError:
-        return False
-    try:
-        return not try_lock(lock)
-    finally:
-        os.close(lock)
+    # A folder without a lock file was being removed when its server was killed.
+    return _NAME.fullmatch(name) is not None and not is_locked(f"{name}/lock", dir_fd=sessions)

@@ -4,14 +4,17 @@ import os
 import stat
 from contextlib import suppress
 
-import platformdirs
-
 from mcp_toolserver.errors import SettingsError
 
 
 def state_folder(chosen: str | None) -> str:
     """Return the absolute path of the state folder, with links resolved; nothing is created."""
-    return os.path.realpath(chosen or platformdirs.user_state_dir("mcp-toolserver", appauthor=False))
+    if chosen is None:
+        # A server with `--state-dir` skips this import.
+        import platformdirs
+
+        chosen = platformdirs.user_state_dir("mcp-toolserver", appauthor=False)
+    return os.path.realpath(chosen)
 
 
 def make_state_folder(path: str) -> str:

@@ -10,11 +10,12 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from mcp_toolserver.errors import ToolError, Unavailable
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.liveness_lock import LivenessLock, is_alive, remove_lock_file
+from mcp_toolserver.stores.file_lock import LivenessLock, is_locked
 
 if TYPE_CHECKING:
     import sqlite3
@@ -62,16 +63,9 @@ class TaskRecord:
 class StoredTasks:
     """The tasks of a workspace. Opens nothing before the first use."""
 
-    def __init__(
-        self,
-        database: Database,
-        retention: TaskRetention | None = None,
-        *,
-        now: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, database: Database, retention: TaskRetention | None = None) -> None:
         self._database = database
         self.retention = retention or TaskRetention()
-        self._now = now
         self._owner = secrets.token_hex(8)
         self._liveness_lock: LivenessLock | None = None
         self._closed = False
@@ -153,7 +147,7 @@ class StoredTasks:
             "SELECT DISTINCT owner FROM tasks WHERE status = 'working' AND owner != ?", (self._owner,)
         ).fetchall():
             self._fail_tasks_of(database, owner)
-        expired = self._now() - self.retention.seconds
+        expired = time.time() - self.retention.seconds
         database.execute("DELETE FROM tasks WHERE status != 'working' AND updated < ?", (expired,))
 
     def _take_liveness_lock(self, database: "sqlite3.Connection") -> None:
@@ -185,15 +179,15 @@ class StoredTasks:
 
     def _fail_tasks_of(self, database: "sqlite3.Connection", owner: str) -> None:
         """Fail the tasks of a server if it is dead. This and taking the lock are transactions."""
-        if is_alive(self._lock_path(owner)):
+        if is_locked(self._lock_path(owner)):
             return
         self._set_status(database, owner, "failed", DIED)
-        remove_lock_file(self._lock_path(owner))
+        Path(self._lock_path(owner)).unlink(missing_ok=True)
 
     def _set_status(self, database: "sqlite3.Connection", owner: str, status: Status, message: str) -> None:
         database.execute(
             "UPDATE tasks SET status = ?, message = ?, updated = ? WHERE owner = ? AND status = 'working'",
-            (status, message, self._now(), owner),
+            (status, message, time.time(), owner),
         )
 
 

@@ -43,6 +43,12 @@ class StoredTodos:
         self._database = database
         self._kept = kept
         self._changed = changed
+        self._current: dict[str, str] = {}
+        """The list that each owner used last."""
+
+    def forget(self, owner: str) -> None:
+        """Forget which list `owner`, who will not return, used last."""
+        self._current.pop(owner, None)
 
     def owned_by(self, owner: str) -> "OwnerTodos":
         """Return the lists of `owner`."""
@@ -52,18 +58,21 @@ class StoredTodos:
         self, handle: str, change: Callable[[TodoList], TodoList], *, owner: str = LOCAL
     ) -> TodoChange:
         """See `Todos.change`; `owner` is who asks."""
+        current = self._current.get(owner, "")
 
         def work(database: "sqlite3.Connection") -> TodoChange:
             for table in _TABLES:
                 database.execute(table)
-            before = _read(database, handle, owner) if handle else TodoList()
+            name = handle or (current if _exists(database, current) else "")
+            before = _read(database, name, owner) if name else TodoList()
             after = change(before)
-            changed = TodoChange(handle=handle or PREFIX + secrets.token_hex(16), before=before, after=after)
+            changed = TodoChange(handle=name or PREFIX + secrets.token_hex(16), before=before, after=after)
             _write(database, changed, owner)
             _forget(database, self._kept)
             return changed
 
         changed = await self._database.run(work)
+        self._current[owner] = changed.handle
         if changed.after != changed.before and self._changed is not None:
             self._changed(changed.handle)
         return changed
@@ -81,6 +90,10 @@ class OwnerTodos:
         return await self.stored.change(handle, change, owner=self.owner)
 
 
+def _exists(database: "sqlite3.Connection", handle: str) -> bool:
+    return database.execute("SELECT 1 FROM todo_lists WHERE handle = ?", (handle,)).fetchone() is not None
+
+
 def _read(database: "sqlite3.Connection", handle: str, owner: str) -> TodoList:
     found = database.execute(
         "SELECT next_id FROM todo_lists LEFT JOIN todo_owners ON list = handle "
@@ -89,8 +102,8 @@ def _read(database: "sqlite3.Connection", handle: str, owner: str) -> TodoList:
     ).fetchone()
     if found is None:
         raise NotFound(
-            "There is no such todo list. Use the list_id that an earlier call returned, or send todos "
-            "without one to start a new list."
+            "There is no such todo list. Use the list_id that an earlier call returned, or leave it out to "
+            "use the list of this session."
         )
     rows = database.execute(
         "SELECT id, content, active_form, status, priority FROM todos WHERE list = ? ORDER BY position",

@@ -15,7 +15,7 @@ MAX_DEPTH = 32
 
 
 def refusal(value: JsonValue, depth: int = 0) -> str | None:
-    """Why no tool may see `value`, or None.
+    """Return why no tool may see `value`, or None.
 
     Refused everywhere: numbers that are not finite or not exact, text that is no valid Unicode or holds NUL,
     and nesting deeper than 32.
@@ -67,7 +67,7 @@ def lenient(arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonValue])
 
 
 def _mended(value: JsonValue, schema: Mapping[str, JsonValue]) -> JsonValue:
-    """The same for what lies inside an argument."""
+    """Mend what lies inside an argument in the same way."""
     match _parsed(value, schema.get("type")):
         case dict() as parts if "properties" in schema:
             return lenient(parts, schema)
@@ -78,7 +78,7 @@ def _mended(value: JsonValue, schema: Mapping[str, JsonValue]) -> JsonValue:
 
 
 def placeholders(arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonValue]) -> frozenset[str]:
-    """The optional arguments sent as 0 or "", by the tool's JSON Schema.
+    """Return the optional arguments sent as 0 or "", by the tool's JSON Schema.
 
     Clients in strict mode must send every argument. For one they have no value for they send the zero of its
     type, which may also be meant: the caller decides whether it can be.
@@ -90,7 +90,7 @@ def placeholders(arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonVa
 
 
 def _optional(schema: Mapping[str, JsonValue]) -> Mapping[str, Mapping[str, JsonValue]]:
-    """The schema of each optional argument."""
+    """Return the schema of each optional argument."""
     properties = _mapping(schema.get("properties"))
     required = schema.get("required")
     names = set(properties) - set(required if isinstance(required, list) else ())

@@ -15,7 +15,7 @@ Weights = Mapping[str, float]
 
 
 def words(text: str) -> list[str]:
-    """The words of `text` in lower case and singular; `NotebookEdit` and `git_log` are two each."""
+    """Return the words of `text` in lower case and singular; `NotebookEdit` and `git_log` are two each."""
     return [_singular(found[0].lower()) for found in _WORD.finditer(text)]
 
 
@@ -24,7 +24,7 @@ def _singular(word: str) -> str:
 
 
 def weights(parts: Iterable[tuple[str, float]]) -> Weights:
-    """The words of a text whose parts are worth more or less."""
+    """Add up, for each word of a text, the worth of the parts that contain it."""
     found: dict[str, float] = {}
     for part, worth in parts:
         for word in words(part):
@@ -33,7 +33,7 @@ def weights(parts: Iterable[tuple[str, float]]) -> Weights:
 
 
 def scores(query: Sequence[str], texts: Sequence[Weights]) -> list[float]:
-    """The relevance of each text for `query`; 0 means none."""
+    """Return the relevance of each text for `query`; 0 means none."""
     usual = sum(sum(text.values()) for text in texts) / (len(texts) or 1)
     totals = [0.0] * len(texts)
     for word in dict.fromkeys(query):

@@ -27,7 +27,7 @@ class Enforcement:
 
 
 def summary(facts: Enforcement) -> str:
-    """Such as "read-only, enforced by openat2, Landlock 7 + seccomp (server), ..."; at most `LONGEST`."""
+    """Describe the mode and what enforces it in one line of at most `LONGEST` characters."""
     paths = "openat2" if facts.openat2 else "a path walk"
     if facts.mode == FULL:
         return f"{facts.mode}: commands run unconfined; file tools are kept in the roots by {paths}"

@@ -10,7 +10,7 @@ _UNSEEN = " …"
 
 
 def named(entry: FolderEntry) -> str:
-    """The name of an entry, with what it is."""
+    """Return the name of an entry, with what it is."""
     match entry.kind:
         case "file":
             return entry.name
@@ -21,7 +21,7 @@ def named(entry: FolderEntry) -> str:
 
 
 def detailed(entry: FolderEntry) -> str:
-    """Size in bytes, time of change and name."""
+    """Format an entry with its size in bytes, time of change and name."""
     size = "" if entry.size is None or entry.kind == "folder" else f"{entry.size}"
     changed = "" if entry.changed is None else _time(entry.changed)
     return f"{size:>12}  {changed:<17}  {named(entry)}"
@@ -35,7 +35,7 @@ def _time(seconds: float) -> str:
 
 
 def branches(folders: Mapping[str, FolderContent], folder: str = ".") -> Iterator[str]:
-    """The lines of a tree, each indented by its depth."""
+    """Yield the lines of a tree, each indented by its depth."""
     indent = "" if folder == "." else "  " * (folder.count("/") + 1)
     content = folders[folder]
     for entry in content.entries:

@@ -43,7 +43,7 @@ _OBVIOUS = (
 
 
 def plain_schema(model: type[BaseModel]) -> Schema:
-    """The JSON Schema of `model`: root `type: object`, no references, no titles, no repetitions."""
+    """Return the JSON Schema of `model`: root `type: object`, no references, no titles, no repetitions."""
     generated = _SCHEMA.validate_python(model.model_json_schema(schema_generator=_Plain))
     generated.pop("description", None)
     properties = generated.setdefault("properties", {})
@@ -68,7 +68,7 @@ class _Simplifier:
     definitions: Schema
 
     def plain(self, node: Schema) -> Schema:
-        """`node` without omitted and obvious keywords."""
+        """Return `node` without omitted and obvious keywords."""
         simplified: Schema = {
             key: self._parts(value) if key == "properties" else self.node(value)
             for key, value in node.items()
@@ -80,7 +80,7 @@ class _Simplifier:
         return simplified
 
     def node(self, node: JsonValue) -> JsonValue:
-        """Any part of a schema."""
+        """Simplify any part of a schema."""
         if isinstance(node, list):
             return [self.node(item) for item in node]
         if not isinstance(node, dict):
@@ -89,13 +89,13 @@ class _Simplifier:
         return self._part(reference) if isinstance(reference, str) else self.plain(node)
 
     def _part(self, reference: str) -> Schema:
-        """The model that `reference` names, inlined; some clients reject references."""
+        """Return the model that `reference` names, inlined; some clients reject references."""
         target = self.definitions[reference.removeprefix("#/$defs/")]
         assert isinstance(target, dict)
         return self.plain({key: value for key, value in target.items() if key not in _OF_A_MODEL})
 
     def _parts(self, properties: JsonValue) -> JsonValue:
-        """A nested field with the name of an argument has the same meaning, so its description is dropped."""
+        """Simplify fields. A nested one named like an argument means the same and loses its description."""
         assert isinstance(properties, dict)
         return {name: self._field(name, self.node(value)) for name, value in properties.items()}
 

@@ -10,7 +10,7 @@ def lies_in(folder: str, path: str) -> bool:
 
 
 def check_spelling(path: str) -> str:
-    """Give `path` back, or say why no file can have that name.
+    """Check that a file can have this name; return `path` unchanged.
 
     A path is taken as written: no URL decoding, no `~`, no Unicode folding.
 
@@ -20,12 +20,12 @@ def check_spelling(path: str) -> str:
     if not path.isprintable():
         _refuse_unprintable(path)
     if len(path) * 4 > MAX_COMPONENT and any(len(part.encode()) > MAX_COMPONENT for part in path.split("/")):
-        raise ValueError(f"no part of a path may be over {MAX_COMPONENT} bytes")
+        raise ValueError(f"no part of a path may be over {MAX_COMPONENT} bytes; shorten the name")
     return path
 
 
 def _refuse_unprintable(path: str) -> None:
-    """Of what is not printable, rare spaces for one may stay."""
+    """Refuse unprintable characters, except those that names may contain, such as rare spaces."""
     if any(ord(c) < 32 or ord(c) == 127 for c in path):
         raise ValueError("a path cannot hold control characters; send the plain path")
     if any(0xD800 <= ord(c) <= 0xDFFF for c in path):

@@ -65,13 +65,13 @@ PREFERENCES: Mapping[str, TextPreference | BooleanPreference] = {
 
 
 def unknown(key: str, decided: Sequence[str]) -> InvalidInput:
-    """The error for an unknown key."""
+    """Return the error for an unknown key."""
     known = ", ".join((*sorted(PREFERENCES), *decided))
     return InvalidInput(f"Unknown setting: {key!r}. There are {known}.")
 
 
 def accepted(key: str, value: object) -> Preference:
-    """`value` as it is kept under `key`, a known one. Raises: InvalidInput."""
+    """Check `value` and return it as it is stored under `key`, a known one. Raises: InvalidInput."""
     return PREFERENCES[key].accepted(key, value)
 
 

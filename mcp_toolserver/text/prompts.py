@@ -22,14 +22,14 @@ class Argument:
 
 @dataclass(frozen=True, kw_only=True)
 class Prompt:
-    """One of them."""
+    """A prompt of the server."""
 
     name: str
     title: str
     description: str
     arguments: tuple[Argument, ...]
     words: Callable[[Mapping[str, str], Offered], str]
-    """The text, from the arguments that were given."""
+    """Builds the text from the given arguments."""
 
 
 def _review(given: Mapping[str, str], offered: Offered) -> str:

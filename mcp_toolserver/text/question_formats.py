@@ -10,7 +10,7 @@ _RENAMED = {"choices": "options", "multiSelect": _SEVERAL}
 
 
 def folded(given: Given) -> Given:
-    """One question given by itself becomes a list of one; everything else is left for validation."""
+    """Turn one question given by itself into a list of one; leave everything else for validation."""
     if "question" in given and "questions" not in given:
         alone = {name: value for name, value in given.items() if value is not None}
         return {"questions": [_question(alone)]}

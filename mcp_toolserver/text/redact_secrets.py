@@ -40,11 +40,11 @@ _MARKS = (
     rf"((?i:(?:{_NAMES})[\"']?[ \t]{{0,8}}[:=][ \t]{{0,8}}(?:bearer |basic )?[\"']?))[^\s\"'&;,]+",
     rf"((?i:--?(?:[a-z0-9]{{1,20}}-){{0,3}}(?:{_NAMES})[ \t]{{1,8}}[\"']?))[^\s\"'&;,]+",
 )
-"""What stands before a secret, as the group, and the secret."""
+"""A secret after a mark, which is the group."""
 
 
 def redacted(value: JsonValue) -> JsonValue:
-    """`value` with what looks like a secret blanked, and long texts cut."""
+    """Blank what looks like a secret in `value`, and cut long texts."""
     match value:
         case str():
             text = _without_secrets(value)

@@ -4,6 +4,6 @@ import time
 
 
 def utc(milliseconds: int) -> str:
-    """Milliseconds since 1970 as ISO 8601 has them, in UTC."""
+    """Format milliseconds since 1970 as ISO 8601, in UTC."""
     seconds, fraction = divmod(milliseconds, 1000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{fraction:03}Z"

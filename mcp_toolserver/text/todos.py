@@ -7,21 +7,21 @@ from mcp_toolserver.capabilities.stored import Todo, TodoList, TodoPriority
 from mcp_toolserver.errors import InvalidInput, NotFound
 
 MOST = 200
-"""Things on one list."""
+"""Maximum items of a list."""
 
 _ENOUGH_TO_VERIFY = 3
 _MARKS = {"pending": " ", "in_progress": "~", "completed": "x"}
 
 
 def replaced(before: TodoList, todos: Sequence[Todo]) -> TodoList:
-    """The list with `todos` alone; empty when they are all done, for then there is nothing left to do."""
+    """Replace the list by `todos`; a list of completed items alone becomes empty."""
     if all(todo.status == "completed" for todo in todos):
         return TodoList(next_id=before.next_id)
     return TodoList(todos=tuple(todos), next_id=max(todo.id for todo in todos) + 1)
 
 
 def added(before: TodoList, text: str, priority: TodoPriority) -> TodoList:
-    """The list with one more at the end. Raises: InvalidInput: it is full."""
+    """Add an item at the end. Raises: InvalidInput: the list is full."""
     if len(before.todos) >= MOST:
         raise InvalidInput(f"The list holds {MOST} things already; remove some, or start a new list.")
     new = Todo(id=before.next_id, content=text, priority=priority)
@@ -29,20 +29,20 @@ def added(before: TodoList, text: str, priority: TodoPriority) -> TodoList:
 
 
 def toggled(before: TodoList, number: int) -> TodoList:
-    """The list with one done, or to be done again when it was. Raises: NotFound."""
+    """Complete an item, or reopen a completed one. Raises: NotFound."""
     found = _found(before, number)
     other = replace(found, status="pending" if found.status == "completed" else "completed")
     return replace(before, todos=tuple(other if todo is found else todo for todo in before.todos))
 
 
 def removed(before: TodoList, number: int) -> TodoList:
-    """The list without one. Raises: NotFound."""
+    """Remove an item. Raises: NotFound."""
     found = _found(before, number)
     return replace(before, todos=tuple(todo for todo in before.todos if todo is not found))
 
 
 def cleared(before: TodoList) -> TodoList:
-    """The list with nothing on it."""
+    """Remove all items."""
     return replace(before, todos=())
 
 
@@ -55,7 +55,7 @@ def wants_verification(todos: Sequence[Todo]) -> bool:
 
 
 def shown(todos: Iterable[Todo]) -> str:
-    """One line each: number, mark, what it is."""
+    """Format each item as a line: id, mark, text."""
     return "\n".join(map(_line, todos))
 
 

@@ -10,7 +10,7 @@ from mcp_toolserver.capabilities.catalogue import ToolCard
 from mcp_toolserver.text.bm25 import Weights, scores, weights, words
 
 PROXY = "CallTool"
-"""Calls what a client does not list."""
+"""The tool that calls tools which are not in the client's list."""
 
 _SELECT = re.compile(r"\s*select\s*:", re.IGNORECASE)
 _SEPARATOR = re.compile(r"[\s,]+")
@@ -24,7 +24,7 @@ class Found:
     total: int = 0
     """Number of matches, including omitted ones."""
     unknown: tuple[str, ...] = ()
-    """Names that were asked for and are none."""
+    """Requested names of tools that do not exist."""
 
 
 def find(query: str, cards: Sequence[ToolCard], most: int, selected: int) -> Found:
@@ -52,7 +52,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    """A name as people spell it: letters and digits, in lower case."""
+    """Reduce a name to its letters and digits, in lower case."""
     return "".join(filter(str.isalnum, name)).lower()
 
 
@@ -72,12 +72,12 @@ def _weights(card: ToolCard) -> Weights:
 
 
 def _exact(wanted: str, card: ToolCard) -> float:
-    """A score that ranks an exact name first."""
+    """Return a score that ranks an exact name first."""
     return 1_000.0 if _plain(wanted) in map(_plain, (card.name, *card.aliases)) else 0.0
 
 
 def _holds(card: ToolCard, term: str) -> bool:
-    """In a name anywhere, elsewhere as the beginning of a word: a digit is nothing of git."""
+    """Find a term anywhere in a name; elsewhere only at the start of a word: `git` does not match `digit`."""
     names = " ".join((card.name, *card.aliases))
     text = words(" ".join((names, card.toolset, card.description, *card.arguments)))
     is_said = bool(words(term)) and all(any(w.startswith(part) for w in text) for part in words(term))
@@ -85,7 +85,7 @@ def _holds(card: ToolCard, term: str) -> bool:
 
 
 def names(cards: Sequence[ToolCard]) -> str:
-    """Every tool that is not core, by toolset."""
+    """List every tool that is not core, by toolset."""
     others = sorted((card for card in cards if not card.core), key=lambda card: (card.toolset, card.name))
     lines = [
         f"{toolset}: {', '.join(card.name for card in group)}"
@@ -95,7 +95,7 @@ def names(cards: Sequence[ToolCard]) -> str:
 
 
 def answer(found: Found, cards: Sequence[ToolCard]) -> str:
-    """The matching tools, each as one line of JSON with its schema."""
+    """Return the matching tools, each as one line of JSON with its schema."""
     return "\n".join((*_head(found), *map(_line, found.cards), *(_how(cards) if found.cards else ())))
 
 

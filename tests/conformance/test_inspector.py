@@ -39,9 +39,7 @@ async def inspected(setup: Setup, command: Sequence[str]) -> tuple[int | None, s
 
 @pytest.fixture
 def setup(tmp_path: Path) -> Setup:
-    (tmp_path / "root").mkdir()
-    (tmp_path / "home").mkdir()
-    return Setup(root=tmp_path / "root", home=tmp_path / "home", mode="danger-full-access")
+    return Setup.below(tmp_path, "danger-full-access")
 
 
 async def test_the_inspector_has_nothing_to_say_of_the_tools_that_are_served(setup: Setup) -> None:

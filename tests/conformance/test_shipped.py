@@ -53,11 +53,9 @@ PASSING = {
 @asynccontextmanager
 async def shipped(folder: Path) -> AsyncGenerator[str]:
     """The server's own process; gives an address at which no token is needed."""
-    (folder / "root").mkdir()
-    (folder / "home").mkdir()
     with socket.create_server(("127.0.0.1", 0)) as outside:
         address = f"127.0.0.1:{outside.getsockname()[1]}"
-        setup = Setup(root=folder / "root", home=folder / "home", flags=("--allowed-host", address))
+        setup = Setup.below(folder, "read-only", "--allowed-host", address)
         with live.serving(setup, "http") as url:
             async with doorman(outside, httpx.URL(url).port or 80, TOKEN):
                 yield f"http://{address}/mcp"

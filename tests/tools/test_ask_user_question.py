@@ -15,7 +15,7 @@ from mcp_toolserver.capabilities.user import Answers, Choice, Question
 from mcp_toolserver.errors import NobodyToAsk
 from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.handlers import Handlers
-from tests.live import ERAS, TRANSPORTS, Setup, connected, text
+from tests.live import ERAS, Setup, text
 from tests.planning import call, host, planner
 from tests.workbench import Person, dispatcher
 
@@ -271,19 +271,6 @@ async def test_an_answer_counts_for_one_call_only(tmp_path: Path) -> None:
         assert text(answered) == "Q: why?\nA: so"
         replayed = await session.call_tool("AskUserQuestion", WHY, allow_input_required=True, **options)
         assert isinstance(replayed, mcp.InputRequiredResult)
-
-
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_real_server_asks_over_every_transport(tmp_path: Path, transport: str, era: str) -> None:
-    root, home = tmp_path / "root", tmp_path / "home"
-    root.mkdir()
-    home.mkdir()
-    human = Human({"answer_1": ["red"], "answer_2": "so"})
-    setup = Setup(root=root, home=home)
-    async with connected(setup, transport, era, elicitation_callback=human) as live:
-        result = await live.call_tool("AskUserQuestion", TWO)
-        assert result.structured_content == {"answers": [["red"], ["so"]]}
 
 
 def test_nobody_reads_standard_input(tmp_path: Path) -> None:

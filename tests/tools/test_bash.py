@@ -4,20 +4,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.capabilities.processes import JobState
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.policy.rules import RuleContext, parse
 from mcp_toolserver.runtime.processes.commands import CommandLimits
 from mcp_toolserver.runtime.processes.output_capture import CaptureLimits
-from mcp_toolserver.text.shell.command_output import ending
 from mcp_toolserver.text.shell.words import simple_parts
-from tests.processes import Daemons, call, served, until
+from tests.processes import call, served
 from tests.workbench import Person
 
 
@@ -110,7 +107,7 @@ async def test_a_file_that_does_not_hold_all_is_named_as_such(tmp_path: Path) ->
 async def test_a_background_command_says_how_to_go_on(server: Dispatcher) -> None:
     result = await call(server, "bash", command="sleep 100", run_in_background=True)
     assert result.error is None
-    assert re.search(r"bg_[0-9a-f]{32}", result.text)
+    assert re.search(r"bg_[0-9a-f]{6}", result.text)
     assert "TaskOutput" in result.text
     assert "TaskStop" in result.text
 
@@ -119,17 +116,17 @@ async def test_a_long_call_moves_to_the_background_with_what_was_printed(tmp_pat
     async with served(tmp_path, CommandLimits(foreground_seconds=0.3)) as server:
         result = await call(server, "bash", command="echo begun; sleep 100")
         assert result.text.startswith("begun\n[running for ")
-        assert re.search(r"bg_[0-9a-f]{32}", result.text)
+        assert re.search(r"bg_[0-9a-f]{6}", result.text)
         assert "offset 6" in result.text
 
 
 async def test_only_a_background_command_has_no_limit_of_time(server: Dispatcher) -> None:
     bounded = await call(server, "bash", command="sleep 100", run_in_background=True, timeout=200)
     free = await call(server, "bash", command="sleep 100", run_in_background=True)
-    handles = [re.findall(r"bg_[0-9a-f]{32}", result.text)[0] for result in (bounded, free)]
+    handles = [re.findall(r"bg_[0-9a-f]{6}", result.text)[0] for result in (bounded, free)]
     ended = await call(server, "TaskOutput", task_id=handles[0], wait_ms=10_000)
     assert "timeout" in ended.text
-    assert "running" in (await call(server, "TaskOutput", task_id=handles[1])).text
+    assert "running" in (await call(server, "TaskOutput", task_id=handles[1], until="now")).text
 
 
 async def test_progress_names_what_the_command_does(tmp_path: Path) -> None:
@@ -139,19 +136,6 @@ async def test_progress_names_what_the_command_does(tmp_path: Path) -> None:
         await call(server, "bash", person, command="sleep 0.5")
     assert person.heard[0].startswith("Waiting for the build: running for ")
     assert person.heard[-1].startswith("running for ")
-
-
-async def test_cancelling_a_call_leaves_nothing(server: Dispatcher) -> None:
-    daemons = Daemons()
-    async with anyio.create_task_group() as tasks:
-
-        async def run() -> None:
-            await call(server, "bash", command=f"{daemons.script}sleep 100")
-
-        tasks.start_soon(run)
-        await until(lambda: len(daemons.alive()) == 4)
-        tasks.cancel_scope.cancel()
-    assert daemons.alive() == []
 
 
 @pytest.mark.parametrize(
@@ -247,19 +231,3 @@ async def test_a_deny_rule_sees_a_chained_command(tmp_path: Path) -> None:
         assert result.error == "denied"
         assert not (tmp_path / "root" / "mark").exists()
         assert (await call(ruled, "bash", command="echo ok")).text == "ok\n"
-
-
-def test_the_limit_that_a_command_was_over_is_named() -> None:
-    state = JobState(
-        handle="",
-        text="",
-        start=0,
-        next_offset=0,
-        total=0,
-        running=False,
-        exit_status=137,
-        reason="over a limit",
-        seconds=1.0,
-        detail="more than 4 processes at once",
-    )
-    assert ending(state).startswith("killed after 1.0 s: it used more than 4 processes at once, which only")

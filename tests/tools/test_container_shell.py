@@ -175,7 +175,7 @@ async def test_cancelling_a_call_removes_the_container(stand: Stand) -> None:
 async def test_stopping_it_in_the_background_removes_the_container(tmp_path: Path) -> None:
     async with standing(tmp_path, foreground_seconds=0.5) as stand:
         result = await stand.run("echo begun; sleep 100")
-        task = re.findall(r"bg_[0-9a-f]{32}", result.text)[0]
+        task = re.findall(r"bg_[0-9a-f]{6}", result.text)[0]
         assert len(stand.left) == 1
         assert (await call(stand.server, "TaskStop", task_id=task)).error is None
         await until(lambda: not stand.left)

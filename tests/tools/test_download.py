@@ -20,11 +20,13 @@ async def test_a_download_is_the_file_byte_for_byte(tmp_path: Path) -> None:
         made = bench(
             tmp_path, internet=Internet.of(outside, "good.example"), ceiling=Permission.WORKSPACE_WRITE
         )
-        text = await made.text("download", url="http://good.example/a.bin", path="new/folder/a.bin")
+        result = await made.call("download", url="http://good.example/a.bin", path="new/folder/a.bin")
         again = await made.text("download", url="http://good.example/a.bin", path="new/folder/a.bin")
     assert (tmp_path / "root/new/folder/a.bin").read_bytes() == CONTENT
-    assert text.startswith(f"Created new/folder/a.bin: {len(CONTENT)} bytes from http://good.example/b.bin")
-    assert hashlib.sha256(CONTENT).hexdigest() in text
+    assert result.text.startswith(
+        f"Created new/folder/a.bin: {len(CONTENT)} bytes from http://good.example/b.bin"
+    )
+    assert result.metadata()["sha256"] == {"new/folder/a.bin": hashlib.sha256(CONTENT).hexdigest()}
     assert again.startswith("Replaced ")
     assert made.person.heard[0] == "downloading http://good.example/a.bin"
 

@@ -41,43 +41,10 @@ async def test_a_text_is_replaced_and_the_diff_shown(server: Dispatcher, root: P
     assert result.error is None
     assert (root / "a.py").read_bytes() == b"one\n2\nthree\n"
     assert result.text == (
-        f"Edited a.py: 1 replacement at line 2 (12 bytes, sha256 {digest}).\n"
+        "Edited a.py: 1 replacement at line 2 (12 bytes).\n"
         "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three"
     )
-
-
-async def test_every_occurrence_is_replaced_when_asked_for(server: Dispatcher, root: Path) -> None:
-    (root / "a").write_bytes(b"x\ny\nx x\n")
-
-    result = await edit(server, path="a", old_string="x", new_string="z", replace_all=True)
-
-    assert (root / "a").read_bytes() == b"z\ny\nz z\n"
-    assert result.text.startswith("Edited a: 3 replacements at lines 1 and 3")
-
-
-async def test_many_lines_are_named_up_to_the_tenth(server: Dispatcher, root: Path) -> None:
-    (root / "a").write_bytes(b"x\n" * 30)
-
-    result = await edit(server, path="a", old_string="x", new_string="z", replace_all=True)
-
-    assert "30 replacements at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and further ones" in result.text
-
-
-async def test_very_many_replacements_are_counted_only(server: Dispatcher, root: Path) -> None:
-    (root / "a").write_bytes(b"x\n" * 20_000)
-
-    result = await edit(server, path="a", old_string="x", new_string="z", replace_all=True)
-
-    assert result.text.startswith("Edited a: 20000 replacements (40000 bytes")
-
-
-async def test_an_empty_new_text_deletes(server: Dispatcher, root: Path) -> None:
-    (root / "a").write_bytes(b"keep drop keep")
-
-    result = await edit(server, path="a", old_string=" drop", new_string="")
-
-    assert result.error is None
-    assert (root / "a").read_bytes() == b"keep keep"
+    assert result.metadata()["sha256"] == {"a.py": digest}
 
 
 async def test_several_edits_are_made_in_order(server: Dispatcher, root: Path) -> None:
@@ -143,6 +110,37 @@ def test_a_refused_call_leaves_every_byte_and_a_made_one_the_encoding(
         assert after == raw
 
 
+ALL_X = {"old_string": "x", "new_string": "z", "replace_all": True}
+TEN_LINES = "lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and further ones"
+
+
+@pytest.mark.parametrize(
+    ("before", "arguments", "after", "says"),
+    [
+        pytest.param(b"x\ny\nx x\n", ALL_X, b"z\ny\nz z\n", "3 replacements at lines 1 and 3", id="every"),
+        pytest.param(b"x\n" * 30, ALL_X, b"z\n" * 30, f"30 replacements at {TEN_LINES}", id="ten"),
+        pytest.param(b"x\n" * 20_000, ALL_X, b"z\n" * 20_000, "20000 replacements (40000", id="counted"),
+        pytest.param(
+            b"keep drop keep", {"old_string": " drop", "new_string": ""}, b"keep keep", "1 rep", id="deleted"
+        ),
+        pytest.param(
+            b"one\r\ntwo\r\n", {"old_string": "one\ntwo\n", "new_string": "1\n2\n"}, b"1\r\n2\r\n",
+            "line endings", id="other-line-endings",
+        ),
+    ],
+)  # fmt: skip
+async def test_an_edit_is_made_and_reported(
+    server: Dispatcher, root: Path, before: bytes, arguments: dict[str, Any], after: bytes, says: str
+) -> None:
+    (root / "a").write_bytes(before)
+
+    result = await edit(server, path="a", **arguments)
+
+    assert (root / "a").read_bytes() == after
+    assert result.text.startswith("Edited a: ")
+    assert says in result.text
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -168,15 +166,6 @@ async def test_bytes_outside_the_match_stay(
 
     assert result.error is None
     assert (root / "a").read_bytes() == after
-
-
-async def test_a_match_with_other_line_endings_is_said(server: Dispatcher, root: Path) -> None:
-    (root / "a").write_bytes(b"one\r\ntwo\r\n")
-
-    result = await edit(server, path="a", old_string="one\ntwo\n", new_string="1\n2\n")
-
-    assert (root / "a").read_bytes() == b"1\r\n2\r\n"
-    assert "line endings" in result.text
 
 
 async def test_an_edit_that_comes_to_nothing_is_said(server: Dispatcher, root: Path) -> None:
@@ -243,45 +232,25 @@ async def test_either_form_alone_is_accepted(server: Dispatcher, root: Path) -> 
     assert (root / "a").read_bytes() == b"three"
 
 
-async def test_an_ambiguous_text_leaves_the_file(server: Dispatcher, root: Path) -> None:
-    (root / "a").write_bytes(b"x\r\nx\r\n")
+@pytest.mark.parametrize(
+    ("content", "old", "new", "error", "says"),
+    [
+        pytest.param(b"x\r\nx\r\n", "x", "y", "conflict", "lines 1 and 2", id="ambiguous"),
+        pytest.param(b"\tif x:\n", "    if x:", "y", "conflict", "indentation", id="missing"),
+        pytest.param(b"one\0two", "one", "1", "invalid_input", "not a text file", id="NB13"),
+        pytest.param(b"caf\xe9", "caf", "漢", "invalid_input", "U+6F22", id="not-in-the-encoding"),
+    ],
+)
+async def test_an_edit_that_is_refused_is_explained_and_leaves_the_file(
+    server: Dispatcher, root: Path, content: bytes, old: str, new: str, error: str, says: str
+) -> None:
+    (root / "a").write_bytes(content)
 
-    result = await edit(server, path="a", old_string="x", new_string="y")
+    result = await edit(server, path="a", old_string=old, new_string=new)
 
-    assert result.error == "conflict"
-    assert "lines 1 and 2" in result.text
-    assert (root / "a").read_bytes() == b"x\r\nx\r\n"
-
-
-async def test_a_missing_text_is_explained_and_leaves_the_file(server: Dispatcher, root: Path) -> None:
-    (root / "a").write_bytes(b"\tif x:\n")
-
-    result = await edit(server, path="a", old_string="    if x:", new_string="y")
-
-    assert result.error == "conflict"
-    assert "indentation" in result.text
-    assert (root / "a").read_bytes() == b"\tif x:\n"
-
-
-async def test_a_binary_file_is_refused(server: Dispatcher, root: Path) -> None:
-    """NB13"""
-    (root / "a").write_bytes(b"one\0two")
-
-    result = await edit(server, path="a", old_string="one", new_string="1")
-
-    assert result.error == "invalid_input"
-    assert (root / "a").read_bytes() == b"one\0two"
-
-
-async def test_a_character_that_the_encoding_lacks_is_named(server: Dispatcher, root: Path) -> None:
-    (root / "a").write_bytes(b"caf\xe9")
-
-    result = await edit(server, path="a", old_string="caf", new_string="漢")
-
-    assert result.error == "invalid_input"
-    assert "U+6F22" in result.text
-    assert "windows-1252" in result.text
-    assert (root / "a").read_bytes() == b"caf\xe9"
+    assert result.error == error
+    assert says in result.text
+    assert (root / "a").read_bytes() == content
 
 
 async def test_a_missing_file_is_not_made(server: Dispatcher, root: Path) -> None:

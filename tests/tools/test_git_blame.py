@@ -1,29 +1,22 @@
 """What git_blame answers."""
 
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.hostile_git import Lair
-from tests.repositories import GitTools, git_broker, git_tools, without_ids
-
-
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Generator[Broker]:
-    with git_broker(tmp_path_factory.mktemp("home")) as found:
-        yield found
+from tests.repositories import GitTools, git_tools, without_ids
 
 
 @pytest.fixture
-def at(tmp_path: Path, started: Broker) -> GitTools:
+def at(tmp_path: Path, git_broker: Broker) -> GitTools:
     """Of two lines in file.txt the second is Ann's."""
     lair = Lair(tmp_path)
     date = {"GIT_AUTHOR_DATE": "2026-01-02T03:04:05Z"}
     lair.environ = {**lair.environ, **date}
     lair.git("commit", "-qam", "second", "--author=Ann Other <ann@example.org>")
-    return git_tools(lair, started)
+    return git_tools(lair, git_broker)
 
 
 async def test_each_line_has_its_author(at: GitTools) -> None:
@@ -86,7 +79,7 @@ async def test_a_wrong_argument_is_explained(
     assert (await at.ask("git_blame", **arguments)).error == error
 
 
-async def test_a_hidden_file_is_not_shown(at: GitTools, started: Broker) -> None:
-    hiding = git_tools(at.lair, started, hides=["file.txt"])
+async def test_a_hidden_file_is_not_shown(at: GitTools, git_broker: Broker) -> None:
+    hiding = git_tools(at.lair, git_broker, hides=["file.txt"])
     assert (await hiding.ask("git_blame", path="file.txt")).error == "denied"
     assert (await hiding.ask("git_blame", path="deep/inner.txt")).error is None

@@ -1,19 +1,12 @@
 """What git_diff answers."""
 
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.hostile_git import Lair
-from tests.repositories import GitTools, git_broker, git_tools
-
-
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Generator[Broker]:
-    with git_broker(tmp_path_factory.mktemp("home")) as found:
-        yield found
+from tests.repositories import GitTools, git_tools
 
 
 @pytest.fixture
@@ -23,8 +16,8 @@ def lair(tmp_path: Path) -> Lair:
 
 
 @pytest.fixture
-def at(lair: Lair, started: Broker) -> GitTools:
-    return git_tools(lair, started)
+def at(lair: Lair, git_broker: Broker) -> GitTools:
+    return git_tools(lair, git_broker)
 
 
 def changed(text: str) -> list[str]:
@@ -80,8 +73,8 @@ async def test_lines_are_counted_by_file(at: GitTools) -> None:
     assert text.splitlines() == [" file.txt | 1 +", " 1 file changed, 1 insertion(+)"]
 
 
-async def test_names_in_a_repository_below_the_root_are_explained(lair: Lair, started: Broker) -> None:
-    text = await git_tools(lair, started, roots=[lair.folder]).text("git_diff", path="repository")
+async def test_names_in_a_repository_below_the_root_are_explained(lair: Lair, git_broker: Broker) -> None:
+    text = await git_tools(lair, git_broker, roots=[lair.folder]).text("git_diff", path="repository")
     assert changed(text) == ["+two"]
     assert text.endswith("\n[names are relative to repository]")
 
@@ -143,41 +136,41 @@ async def test_files_by_their_id_are_no_commits(at: GitTools) -> None:
 # --- what is hidden --------------------------------------------------------------------------------------
 
 
-async def test_hidden_files_are_left_out_and_counted(lair: Lair, started: Broker) -> None:
+async def test_hidden_files_are_left_out_and_counted(lair: Lair, git_broker: Broker) -> None:
     lair.write("secret/key", "hunter2\n")
     lair.git("add", ".")
     for arguments in ({"staged": True}, {"commit": "HEAD"}, {"staged": True, "stat": True}):
-        assert "secret" in await git_tools(lair, started).text("git_diff", **arguments)
-        text = await git_tools(lair, started, hides=["secret/**"]).text("git_diff", **arguments)
+        assert "secret" in await git_tools(lair, git_broker).text("git_diff", **arguments)
+        text = await git_tools(lair, git_broker, hides=["secret/**"]).text("git_diff", **arguments)
         assert "file.txt" in text
         assert "[1 file left out, hidden by a rule of the operator]" in text
         assert "secret" not in text
         assert "hunter2" not in text
 
 
-async def test_where_nothing_hidden_changed_nothing_is_said(lair: Lair, started: Broker) -> None:
-    text = await git_tools(lair, started, hides=["secret/**"]).text("git_diff")
+async def test_where_nothing_hidden_changed_nothing_is_said(lair: Lair, git_broker: Broker) -> None:
+    text = await git_tools(lair, git_broker, hides=["secret/**"]).text("git_diff")
     assert changed(text) == ["+two"]
     assert "left out" not in text
 
 
-async def test_where_all_is_hidden_only_that_is_said(lair: Lair, started: Broker) -> None:
-    text = await git_tools(lair, started, hides=["file.txt"]).text("git_diff")
+async def test_where_all_is_hidden_only_that_is_said(lair: Lair, git_broker: Broker) -> None:
+    text = await git_tools(lair, git_broker, hides=["file.txt"]).text("git_diff")
     assert text == "[1 file left out, hidden by a rule of the operator]"
 
 
-async def test_a_hidden_file_that_was_renamed_does_not_lend_its_name(lair: Lair, started: Broker) -> None:
+async def test_a_hidden_file_that_was_renamed_does_not_lend_its_name(lair: Lair, git_broker: Broker) -> None:
     lair.write("secret.txt", "a line\n" * 20)
     lair.commit()
     lair.git("mv", "secret.txt", "shown.txt")
-    assert "rename from secret.txt" in await git_tools(lair, started).text("git_diff", staged=True)
-    text = await git_tools(lair, started, hides=["secret.txt"]).text("git_diff", staged=True)
+    assert "rename from secret.txt" in await git_tools(lair, git_broker).text("git_diff", staged=True)
+    text = await git_tools(lair, git_broker, hides=["secret.txt"]).text("git_diff", staged=True)
     assert "+a line" in text
     assert "secret" not in text
 
 
 async def test_what_was_a_file_and_is_a_folder_shows_nothing_hidden_in_it(
-    lair: Lair, started: Broker
+    lair: Lair, git_broker: Broker
 ) -> None:
     lair.write("place", "a file\n")
     lair.commit()
@@ -186,16 +179,16 @@ async def test_what_was_a_file_and_is_a_folder_shows_nothing_hidden_in_it(
     lair.git("add", ".")
     lair.git("commit", "-qm", "folder")
     assert "hunter2" in lair.git("diff", "HEAD~1", "HEAD", "--", "place")
-    text = await git_tools(lair, started, hides=["place/**"]).text("git_diff", commit="HEAD~1..HEAD")
+    text = await git_tools(lair, git_broker, hides=["place/**"]).text("git_diff", commit="HEAD~1..HEAD")
     assert "hunter2" not in text
     assert "key" not in text
 
 
-async def test_too_many_files_with_a_hidden_one_need_a_path(lair: Lair, started: Broker) -> None:
+async def test_too_many_files_with_a_hidden_one_need_a_path(lair: Lair, git_broker: Broker) -> None:
     lair.write("secret", "x\n")
     for number in range(600):
         lair.write(f"many/{'long' * 30}{number}", "x\n")
     lair.git("add", ".")
-    at = git_tools(lair, started, hides=["secret"])
+    at = git_tools(lair, git_broker, hides=["secret"])
     assert (await at.ask("git_diff", staged=True)).error == "invalid_input"
     assert "600 files changed" in await at.text("git_diff", staged=True, stat=True, path="many")

@@ -1,30 +1,23 @@
 """What git_log answers."""
 
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.hostile_git import Lair
-from tests.repositories import GitTools, git_broker, git_tools, without_ids
-
-
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Generator[Broker]:
-    with git_broker(tmp_path_factory.mktemp("home")) as found:
-        yield found
+from tests.repositories import GitTools, git_tools, without_ids
 
 
 @pytest.fixture
-def at(tmp_path: Path, started: Broker) -> GitTools:
+def at(tmp_path: Path, git_broker: Broker) -> GitTools:
     """Three commits: first, second (of file.txt, by somebody else), third (of deep)."""
     lair = Lair(tmp_path)
     lair.git("add", ".")
     lair.git("commit", "-qm", "second\n\nWhy it was done.", "--author=Ann <ann@example.org>")
     lair.write("deep/inner.txt", "changed\n")
     lair.git("commit", "-qam", "third")
-    return git_tools(lair, started)
+    return git_tools(lair, git_broker)
 
 
 async def subjects(at: GitTools, **arguments: str | int) -> list[str]:
@@ -70,9 +63,9 @@ async def test_it_can_be_narrowed(at: GitTools) -> None:
     assert await subjects(at, commit="HEAD~2..HEAD~1") == ["second"]
 
 
-async def test_before_the_first_commit_there_is_none(at: GitTools, started: Broker) -> None:
+async def test_before_the_first_commit_there_is_none(at: GitTools, git_broker: Broker) -> None:
     at.lair.git("init", "-q", "empty", cwd=at.lair.folder)
-    empty = git_tools(at.lair, started, roots=[at.lair.folder / "empty"])
+    empty = git_tools(at.lair, git_broker, roots=[at.lair.folder / "empty"])
     assert await empty.text("git_log") == "[0 commits]"
     assert (await empty.ask("git_log", commit="HEAD")).error == "invalid_input"
 
@@ -94,8 +87,8 @@ async def test_a_wrong_argument_is_explained(at: GitTools, arguments: dict[str, 
     assert (await at.ask("git_log", **arguments)).error == "invalid_input"
 
 
-async def test_the_history_of_a_hidden_file_is_hidden(at: GitTools, started: Broker) -> None:
-    hiding = git_tools(at.lair, started, hides=["deep/**"])
+async def test_the_history_of_a_hidden_file_is_hidden(at: GitTools, git_broker: Broker) -> None:
+    hiding = git_tools(at.lair, git_broker, hides=["deep/**"])
     assert (await hiding.ask("git_log", path="deep/inner.txt")).error == "denied"
     assert (await at.ask("git_log", path="deep/inner.txt")).error is None
 

@@ -1,28 +1,21 @@
 """What git_show answers."""
 
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.hostile_git import Lair
-from tests.repositories import GitTools, git_broker, git_tools, without_ids
-
-
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Generator[Broker]:
-    with git_broker(tmp_path_factory.mktemp("home")) as found:
-        yield found
+from tests.repositories import GitTools, git_tools, without_ids
 
 
 @pytest.fixture
-def at(tmp_path: Path, started: Broker) -> GitTools:
+def at(tmp_path: Path, git_broker: Broker) -> GitTools:
     """The second commit, `more`, adds a line to file.txt and changes deep/inner.txt."""
     lair = Lair(tmp_path)
     lair.write("deep/inner.txt", "changed\n")
     lair.commit()
-    return git_tools(lair, started)
+    return git_tools(lair, git_broker)
 
 
 async def test_a_commit_has_a_message_and_a_patch(at: GitTools) -> None:
@@ -75,14 +68,14 @@ async def test_what_is_no_text_is_named(at: GitTools) -> None:
     assert without_ids(await at.text("git_show", path="module")) == "[a submodule, at its commit <id>]"
 
 
-async def test_a_folder_that_is_gone_is_listed_as_it_was(at: GitTools, started: Broker) -> None:
+async def test_a_folder_that_is_gone_is_listed_as_it_was(at: GitTools, git_broker: Broker) -> None:
     lair = at.lair
     lair.write("old/key", "x\n")
     lair.write("old/other", "x\n")
     lair.commit()
     lair.git("rm", "-qr", "old")
     assert await at.text("git_show", path="old") == "old/key\nold/other"
-    hiding = git_tools(lair, started, hides=["old/key"])
+    hiding = git_tools(lair, git_broker, hides=["old/key"])
     assert await hiding.text("git_show", path="old") == (
         "old/other\n[1 file left out, hidden by a rule of the operator]"
     )
@@ -126,11 +119,11 @@ async def test_a_tag_stands_for_its_commit(at: GitTools) -> None:
     assert "first" in await at.text("git_show", commit="v1")
 
 
-async def test_hidden_files_are_left_out_and_counted(at: GitTools, started: Broker) -> None:
+async def test_hidden_files_are_left_out_and_counted(at: GitTools, git_broker: Broker) -> None:
     at.lair.write("secret", "hunter2\n")
     at.lair.write("file.txt", "shown\n")
     at.lair.commit()
-    hiding = git_tools(at.lair, started, hides=["secret"])
+    hiding = git_tools(at.lair, git_broker, hides=["secret"])
     for arguments in ({}, {"stat": True}, {"path": "."}):
         assert "secret" in await at.text("git_show", **arguments)
         text = await hiding.text("git_show", **arguments)
@@ -141,15 +134,15 @@ async def test_hidden_files_are_left_out_and_counted(at: GitTools, started: Brok
     assert (await hiding.ask("git_show", path="secret")).error == "denied"
 
 
-async def test_of_a_commit_with_nothing_else_the_message_is_left(at: GitTools, started: Broker) -> None:
+async def test_of_a_commit_with_nothing_else_the_message_is_left(at: GitTools, git_broker: Broker) -> None:
     at.lair.write("secret", "hunter2\n")
     at.lair.commit()
-    text = await git_tools(at.lair, started, hides=["secret"]).text("git_show", stat=True)
+    text = await git_tools(at.lair, git_broker, hides=["secret"]).text("git_show", stat=True)
     assert text.endswith("\n\nmore\n[1 file left out, hidden by a rule of the operator]")
     assert "secret" not in text
 
 
-async def test_a_merge_names_no_hidden_file_either(at: GitTools, started: Broker) -> None:
+async def test_a_merge_names_no_hidden_file_either(at: GitTools, git_broker: Broker) -> None:
     """Its patch shows less than its count, which is taken against the first parent."""
     lair = at.lair
     lair.git("checkout", "-qb", "side")
@@ -160,7 +153,7 @@ async def test_a_merge_names_no_hidden_file_either(at: GitTools, started: Broker
     lair.commit()
     lair.git("merge", "-q", "-m", "merged", "side")
     assert "secret" in await at.text("git_show", stat=True)
-    hiding = git_tools(lair, started, hides=["secret"])
+    hiding = git_tools(lair, git_broker, hides=["secret"])
     for arguments in ({}, {"stat": True}):
         text = await hiding.text("git_show", **arguments)
         assert "merged" in text
@@ -168,9 +161,9 @@ async def test_a_merge_names_no_hidden_file_either(at: GitTools, started: Broker
 
 
 async def test_an_unknown_commit_is_reported_where_something_is_hidden_too(
-    at: GitTools, started: Broker
+    at: GitTools, git_broker: Broker
 ) -> None:
-    hiding = git_tools(at.lair, started, hides=["secret"])
+    hiding = git_tools(at.lair, git_broker, hides=["secret"])
     assert (await hiding.ask("git_show", commit="nowhere")).error == "invalid_input"
 
 

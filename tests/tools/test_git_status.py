@@ -1,6 +1,5 @@
 """What git_status answers."""
 
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import pytest
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.hostile_git import Lair
-from tests.repositories import GitTools, git_broker, git_tools
+from tests.repositories import GitTools, git_tools
 
 
 @pytest.fixture
@@ -19,14 +18,8 @@ def lair(tmp_path: Path) -> Lair:
 
 
 @pytest.fixture
-def at(lair: Lair, started: Broker) -> GitTools:
-    return git_tools(lair, started)
-
-
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Generator[Broker]:
-    with git_broker(tmp_path_factory.mktemp("home")) as found:
-        yield found
+def at(lair: Lair, git_broker: Broker) -> GitTools:
+    return git_tools(lair, git_broker)
 
 
 def changes(data: dict[str, Any]) -> list[tuple[str, str]]:
@@ -120,9 +113,9 @@ async def test_without_a_branch_the_commit_is_named(at: GitTools) -> None:
     assert (await at.data("git_status"))["branch"] == ""
 
 
-async def test_before_the_first_commit_it_says_so(lair: Lair, started: Broker) -> None:
+async def test_before_the_first_commit_it_says_so(lair: Lair, git_broker: Broker) -> None:
     lair.git("init", "-q", "empty", cwd=lair.folder)
-    at = git_tools(lair, started, roots=[lair.folder / "empty"])
+    at = git_tools(lair, git_broker, roots=[lair.folder / "empty"])
     assert await at.text("git_status") == "## main (no commits yet)\n[nothing to commit]"
     assert (await at.data("git_status"))["head"] == ""
 
@@ -156,16 +149,16 @@ async def test_very_many_changes_are_counted_and_the_first_listed(at: GitTools) 
     assert len((await at.data("git_status"))["changes"]) == 1_000
 
 
-async def test_hidden_changes_are_counted_and_not_named(lair: Lair, started: Broker) -> None:
+async def test_hidden_changes_are_counted_and_not_named(lair: Lair, git_broker: Broker) -> None:
     lair.write("secret/key", "x\n")
     lair.write("deep/inner.txt", "changed\n")
     lair.commit()
     lair.write("secret/key", "y\n")
     lair.git("mv", "deep/inner.txt", "moved.txt")
-    seen = await git_tools(lair, started).text("git_status")
+    seen = await git_tools(lair, git_broker).text("git_status")
     assert "secret/key" in seen
     assert "deep/inner.txt -> moved.txt" in seen
-    at = git_tools(lair, started, hides=["secret/**", "inner.txt"])
+    at = git_tools(lair, git_broker, hides=["secret/**", "inner.txt"])
     result = await at.ask("git_status")
     assert result.text == (
         "## main\nR  moved.txt\n[1 change left out, hidden by a rule of the operator]\n[1 change]"

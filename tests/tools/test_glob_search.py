@@ -1,25 +1,18 @@
 """What glob_search answers."""
 
 import os
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from tests.searching import ask, search_broker, searcher
-
-
-@pytest.fixture(scope="module")
-def started() -> Generator[Broker]:
-    with search_broker() as found:
-        yield found
+from tests.searching import ask, searcher
 
 
 @pytest.fixture
-def at(tmp_path: Path, started: Broker) -> Dispatcher:
-    return searcher(tmp_path, started)
+def at(tmp_path: Path, search_broker: Broker) -> Dispatcher:
+    return searcher(tmp_path, search_broker)
 
 
 def put(folder: Path, *names: str) -> None:

@@ -1,6 +1,5 @@
 """What grep_search answers."""
 
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -11,20 +10,14 @@ from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.text.search.notes import unsearched
 from mcp_toolserver.tools.search.grep_search import TOOL
-from tests.searching import ask, search_broker, searcher
+from tests.searching import ask, searcher
 from tests.workbench import Person
 from tests.workshop import names, workshop
 
 
-@pytest.fixture(scope="module")
-def started() -> Generator[Broker]:
-    with search_broker() as found:
-        yield found
-
-
 @pytest.fixture
-def at(tmp_path: Path, started: Broker) -> Dispatcher:
-    found = searcher(tmp_path, started)
+def at(tmp_path: Path, search_broker: Broker) -> Dispatcher:
+    found = searcher(tmp_path, search_broker)
     root = tmp_path / "root"
     (root / "src").mkdir()
     (root / "a.py").write_text("import os\n\ndef find():\n    pass\n", encoding="utf-8")

@@ -73,11 +73,12 @@ async def test_the_answer_shows_the_change_of_the_cell(server: Dispatcher, root:
     after = (root / "n.ipynb").read_bytes()
     digest = hashlib.sha256(after).hexdigest()
     assert result.text == (
-        f"Replaced cell 0 (code id=a) of n.ipynb, which has 3 cells ({len(after)} bytes, sha256 {digest}).\n"
+        f"Replaced cell 0 (code id=a) of n.ipynb, which has 3 cells ({len(after)} bytes).\n"
         "Its outputs (2) are cleared.\n"
         "--- a/n.ipynb#0\n+++ b/n.ipynb#0\n@@ -1,2 +1,2 @@\n print('ä')\n"
         "-1 / 2\n\\ No newline at end of file\n+1 / 3\n\\ No newline at end of file"
     )
+    assert result.metadata()["sha256"] == {"n.ipynb": digest}
 
 
 async def test_markdown_keeps_its_attachments(server: Dispatcher, root: Path) -> None:

@@ -65,7 +65,7 @@ async def kernel(server: Dispatcher) -> str:
 
 def handle(result: Result) -> str:
     assert result.error is None, result.text
-    return re.findall(r"\[session (repl_[0-9a-f]{32})\]", result.text)[0]
+    return re.findall(r"\[session (repl_[0-9a-f]{6})\]", result.text)[0]
 
 
 async def repl(
@@ -393,7 +393,7 @@ async def test_cancelling_a_call_interrupts_and_the_session_goes_on(
     assert (await repl(server, language, again, session=session)).text == "1\n"
 
 
-KEPT = re.compile(r"\[session (repl_[0-9a-f]{32}) .*cancelled.*\]")
+KEPT = re.compile(r"\[session (repl_[0-9a-f]{6}) .*cancelled.*\]")
 """What tells of a session whose first call was cancelled."""
 
 
@@ -447,20 +447,17 @@ async def test_sessions_whose_first_calls_were_cancelled_make_room_for_others(im
 
 
 async def test_a_client_that_cancels_the_first_call_goes_on_in_the_session(tmp_path: Path) -> None:
-    root, home = tmp_path / "root", tmp_path / "home"
-    root.mkdir()
-    home.mkdir()
-    setup = Setup(root=root, home=home, mode="danger-full-access")
+    setup = Setup.below(tmp_path, "danger-full-access")
     async with connected(setup) as client:
 
         async def shell(code: str, session: str) -> str:
             arguments = {"language": "shell", "code": code, "session": session}
             return text(await client.call_tool("REPL", arguments))
 
-        (mine,) = re.findall(r"\[session (repl_[0-9a-f]{32})\]", await shell("echo", "new"))
+        (mine,) = re.findall(r"\[session (repl_[0-9a-f]{6})\]", await shell("echo", "new"))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(shell, "x=1; touch begun; sleep 100", "new")
-            await until(lambda: (root / "begun").exists())
+            await until(lambda: (setup.root / "begun").exists())
             tasks.cancel_scope.cancel()
         with anyio.fail_after(PATIENCE):
             # The client does not hear when the interrupt of what it cancelled is over.

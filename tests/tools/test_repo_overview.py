@@ -1,28 +1,21 @@
 """What repo_overview answers."""
 
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.hostile_git import Lair
-from tests.repositories import GitTools, git_broker, git_tools
-
-
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Generator[Broker]:
-    with git_broker(tmp_path_factory.mktemp("home")) as found:
-        yield found
+from tests.repositories import GitTools, git_tools
 
 
 @pytest.fixture
-def at(tmp_path: Path, started: Broker) -> GitTools:
+def at(tmp_path: Path, git_broker: Broker) -> GitTools:
     lair = Lair(tmp_path)
     for name in ("src/a.py", "src/b.py", "web/c.ts", "Makefile", "LICENSE"):
         lair.write(name, "x\n")
     lair.commit()
-    return git_tools(lair, started)
+    return git_tools(lair, git_broker)
 
 
 async def test_it_tells_what_there_is(at: GitTools) -> None:
@@ -54,9 +47,9 @@ async def test_it_tells_what_there_is(at: GitTools) -> None:
     assert "hunter2" not in text
 
 
-async def test_before_the_first_commit_there_is_little_to_tell(at: GitTools, started: Broker) -> None:
+async def test_before_the_first_commit_there_is_little_to_tell(at: GitTools, git_broker: Broker) -> None:
     at.lair.git("init", "-q", "empty", cwd=at.lair.folder)
-    empty = git_tools(at.lair, started, roots=[at.lair.folder / "empty"])
+    empty = git_tools(at.lair, git_broker, roots=[at.lair.folder / "empty"])
     assert await empty.text("repo_overview") == "Repository .: 0 files, 0 commits, 0 tags"
 
 
@@ -70,8 +63,8 @@ async def test_very_many_are_counted_and_the_first_named(at: GitTools) -> None:
     assert "Top folders by files (20 of 44):" in text
 
 
-async def test_hidden_files_do_not_count(at: GitTools, started: Broker) -> None:
-    text = await git_tools(at.lair, started, hides=["web/**"]).text("repo_overview")
+async def test_hidden_files_do_not_count(at: GitTools, git_broker: Broker) -> None:
+    text = await git_tools(at.lair, git_broker, hides=["web/**"]).text("repo_overview")
     assert "6 files" in text
     assert "web" not in text
     assert "TypeScript" not in text

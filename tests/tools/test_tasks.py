@@ -24,7 +24,7 @@ async def server(tmp_path: Path) -> AsyncGenerator[Dispatcher]:
 async def started(server: Dispatcher, command: str) -> str:
     """The id of a background command."""
     result = await call(server, "bash", command=command, run_in_background=True)
-    return re.findall(r"bg_[0-9a-f]{32}", result.text)[0]
+    return re.findall(r"bg_[0-9a-f]{6}", result.text)[0]
 
 
 async def finished(server: Dispatcher, task: str) -> None:
@@ -39,13 +39,37 @@ async def finished(server: Dispatcher, task: str) -> None:
 
 async def test_output_is_read_on_from_the_next_offset(server: Dispatcher, tmp_path: Path) -> None:
     task = await started(server, "echo one; until [ -e go ]; do sleep 0.01; done; echo two; exit 3")
-    first = await call(server, "TaskOutput", task_id=task, wait_ms=10_000)
+    first = await call(server, "TaskOutput", task_id=task, until="output", wait_ms=10_000)
     assert re.fullmatch(r"one\n\[running for \d+\.\d s; next offset 4\]", first.text)
     (tmp_path / "root" / "go").touch()
     await finished(server, task)
     assert (
         await call(server, "TaskOutput", task_id=task, offset=4)
     ).text == "two\n[exit status 3; next offset 8]"
+
+
+async def test_one_call_waits_for_the_end(server: Dispatcher) -> None:
+    task = await started(server, "for i in {1..10}; do echo $i; sleep 0.05; done")
+    said = await call(server, "TaskOutput", task_id=task)
+    assert said.text.endswith("10\n[exit status 0; next offset 21]")
+
+
+@pytest.mark.parametrize(
+    "waiting", [{"until": "now"}, {"block": False}, {"block": "false"}, {"wait_ms": 0}, {"timeout": 0}]
+)
+async def test_one_that_does_not_wait_is_answered_while_the_command_runs(
+    server: Dispatcher, waiting: dict[str, Any]
+) -> None:
+    task = await started(server, "sleep 100")
+    assert "[running" in (await call(server, "TaskOutput", task_id=task, **waiting)).text
+
+
+async def test_waiting_ends_in_time_for_the_client(tmp_path: Path) -> None:
+    async with served(tmp_path, CommandLimits(foreground_seconds=0.1)) as server:
+        task = await started(server, "sleep 100")
+        for until in ("end", "output"):
+            said = await call(server, "TaskOutput", task_id=task, until=until, wait_ms=600_000)
+            assert said.text.startswith("[running")
 
 
 async def test_hints_come_whatever_the_exit_status_also_in_the_background(server: Dispatcher) -> None:
@@ -105,11 +129,12 @@ async def test_stopping_kills_all_that_was_started(server: Dispatcher) -> None:
     assert (await call(server, "TaskOutput", task_id=task)).text.startswith("ready\n[stopped after ")
 
 
-async def test_what_has_ended_cannot_be_stopped_but_read(server: Dispatcher) -> None:
-    task = await started(server, "echo bye")
+async def test_stopping_what_has_ended_says_how_it_ended(server: Dispatcher) -> None:
+    task = await started(server, "echo bye; exit 3")
     await finished(server, task)
-    assert (await call(server, "TaskStop", task_id=task)).error == "conflict"
-    assert (await call(server, "TaskOutput", task_id=task)).text.startswith("bye\n[exit status 0")
+    stopped = await call(server, "TaskStop", task_id=task)
+    assert (stopped.error, stopped.text) == (None, f"{task}: exit status 3; 4 bytes of output.")
+    assert (await call(server, "TaskOutput", task_id=task)).text.startswith("bye\n[exit status 3")
 
 
 @pytest.mark.parametrize("name", ["TaskOutput", "TaskStop"])
@@ -134,6 +159,8 @@ async def test_an_unknown_id_finds_nothing(server: Dispatcher, name: str) -> Non
 async def test_other_names_mean_the_same(server: Dispatcher, name: str, argument: str) -> None:
     task = await started(server, "sleep 100")
     arguments: dict[str, Any] = {argument: task}
+    if name != "TaskStop" and not name.startswith("Kill"):
+        arguments["wait_ms"] = 0
     assert (await call(server, name, **arguments)).error is None
 
 
@@ -142,7 +169,7 @@ async def test_other_names_mean_the_same(server: Dispatcher, name: str, argument
     [
         pytest.param({}, id="no id"),
         pytest.param({"task_id": "x", "offset": -1}, id="offset"),
-        pytest.param({"task_id": "x", "wait_ms": 30_001}, id="wait"),
+        pytest.param({"task_id": "x", "wait_ms": 600_001}, id="wait"),
     ],
 )
 async def test_what_makes_no_sense_is_refused(server: Dispatcher, arguments: dict[str, Any]) -> None:

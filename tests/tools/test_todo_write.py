@@ -11,7 +11,7 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from tests.live import Setup, connected, text
 from tests.planning import call, database, host, planner
-from tests.workbench import dispatcher
+from tests.workbench import Person, dispatcher
 
 HANDLE = re.compile(r"todos_[0-9a-f]{32}")
 
@@ -155,10 +155,8 @@ async def test_a_full_list_takes_no_more(at: Dispatcher) -> None:
         pytest.param({"todos": [todo("a")], "text": "b"}, "does not take text", id="list and text"),
         pytest.param({"action": "add"}, "add needs text", id="add nothing"),
         pytest.param({"action": "add", "text": "a", "id": 1}, "does not take id", id="add with id"),
-        pytest.param({"action": "toggle", "id": 1}, "toggle needs list_id", id="toggle of no list"),
+        pytest.param({"action": "toggle"}, "toggle needs id", id="toggle nothing"),
         pytest.param({"action": "remove", "list_id": "x"}, "remove needs id", id="remove nothing"),
-        pytest.param({"action": "list"}, "list needs list_id", id="list of no list"),
-        pytest.param({"action": "clear"}, "clear needs list_id", id="clear no list"),
         pytest.param({"action": "explode", "list_id": "x"}, "action", id="unknown action"),
     ],
 )
@@ -171,9 +169,19 @@ async def test_what_makes_no_sense_is_named(at: Dispatcher, arguments: dict[str,
 # --- whose list ------------------------------------------------------------------------------------------
 
 
-async def test_every_list_has_a_handle_that_nobody_guesses(at: Dispatcher) -> None:
-    names = {handle(await call(at, "TodoWrite", todos=[todo("a")])) for _ in range(3)}
-    assert len(names) == 3
+async def test_without_a_list_id_a_session_works_on_its_own_list(at: Dispatcher) -> None:
+    empty = await call(at, "TodoWrite", action="list")
+    assert "0 of 0 done" in empty.text
+    await call(at, "TodoWrite", action="add", text="first")
+    await call(at, "TodoWrite", action="toggle", id=1)
+    mine = await call(at, "TodoWrite", action="list")
+    theirs = await call(at, "TodoWrite", Person(owner="another"), action="list")
+    assert "1 of 1 done" in mine.text
+    assert "0 of 0 done" in theirs.text
+    assert handle(mine) == handle(empty) != handle(theirs)
+
+
+async def test_a_handle_that_was_never_given_finds_nothing(at: Dispatcher) -> None:
     for wrong in ("todos_" + "0" * 32, "1", "%", "todos_' OR 1=1 --"):
         result = await call(at, "TodoWrite", action="list", list_id=wrong)
         assert result.error == "not_found"
@@ -199,17 +207,16 @@ async def test_a_list_outlives_the_server(tmp_path: Path) -> None:
 async def test_a_list_that_is_used_is_kept_longest(tmp_path: Path) -> None:
     at = planner(tmp_path, kept=2)
     first = handle(await call(at, "TodoWrite", todos=[todo("first")]))
-    second = handle(await call(at, "TodoWrite", todos=[todo("second")]))
+    second = handle(await call(at, "TodoWrite", Person(owner="another"), todos=[todo("second")]))
     assert (await call(at, "TodoWrite", action="list", list_id=first)).error is None
-    await call(at, "TodoWrite", todos=[todo("third")])
-    assert (await call(at, "TodoWrite", action="list", list_id=second)).error == "not_found"
+    await call(at, "TodoWrite", Person(owner="third"), todos=[todo("third")])
+    gone = await call(at, "TodoWrite", Person(owner="another"), action="list", list_id=second)
+    assert gone.error == "not_found"
     assert "first" in (await call(at, "TodoWrite", action="list", list_id=first)).text
 
 
 async def test_a_list_outlives_a_real_server_and_belongs_to_its_owner(tmp_path: Path) -> None:
-    (tmp_path / "root").mkdir()
-    (tmp_path / "home").mkdir()
-    setup = Setup(root=tmp_path / "root", home=tmp_path / "home", mode="workspace-write")
+    setup = Setup.below(tmp_path, "workspace-write")
     async with connected(setup) as client:
         first = text(await client.call_tool("TodoWrite", {"todos": [todo("mine")]}))
         mode = await client.call_tool("Config", {"setting": "permissions.defaultMode"})

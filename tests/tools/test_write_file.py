@@ -43,22 +43,23 @@ async def refusal(root: Path, path: str, content: str, *, kind: str, **arguments
 
 
 async def test_a_new_file_is_reported_with_size_and_hash(root: Path) -> None:
-    text = await call(root, "new/f", "é\n")
+    result = await write(root, "new/f", "é\n")
     content = "é\n".encode()
     assert (root / "new/f").read_bytes() == content
-    assert text == f"Created new/f (3 bytes, sha256 {hashlib.sha256(content).hexdigest()})."
+    assert result.text == "Created new/f (3 bytes)."
+    assert result.metadata()["sha256"] == {"new/f": hashlib.sha256(content).hexdigest()}
 
 
 async def test_a_change_is_reported_with_a_diff(root: Path) -> None:
     (root / "f").write_bytes(b"one\ntwo\n")
     text = await call(root, "f", "one\n2\n")
-    assert text.startswith("Updated f (6 bytes, sha256 ")
+    assert text.startswith("Updated f (6 bytes)")
     assert text.endswith("--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n one\n-two\n+2")
 
 
 async def test_the_same_content_is_reported_as_unchanged(root: Path) -> None:
     (root / "f").write_bytes(b"one\n")
-    assert (await call(root, "f", "one\n")).startswith("Unchanged: f (4 bytes, sha256 ")
+    assert (await call(root, "f", "one\n")).startswith("Unchanged: f (4 bytes)")
 
 
 async def test_content_is_written_exactly_as_given(root: Path) -> None:

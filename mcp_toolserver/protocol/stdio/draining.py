@@ -86,14 +86,11 @@ class Draining:
         writer: LineWriter,
         reads: Callable[[JSONRPCRequest], bool],
         ended: Callable[[], None],
-        *,
-        seconds: float = READ_SECONDS,
     ) -> None:
         self._stats = stats
         self._writer = writer
         self._reads = reads
         self._ended = ended
-        self._seconds = seconds
         self._cancelled: set[RequestId] = set()
 
     async def next_cancellation(self) -> SessionMessage | None:
@@ -122,7 +119,7 @@ class Draining:
         return any(self._reads(request) for request in self._stats.in_progress)
 
     async def _finish_reading(self) -> None:
-        with anyio.move_on_after(self._seconds):
+        with anyio.move_on_after(READ_SECONDS):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._give_up_unread, tasks.cancel_scope)
                 while self._is_reading():

@@ -56,13 +56,11 @@ class Containers:
         """Names of containers that may have to be removed."""
         self._removing: set[asyncio.Task[None]] = set()
 
-    def for_call(self, folders: Folders, roots: Sequence[str], scope: Scope | None = None) -> ContainersHere:
+    def for_call(self, folders: Folders, roots: Sequence[str], scope: Scope) -> ContainersHere:
         """Return the capability of one call; the first of `roots`, which is the first of `folders`, is
         mounted."""
-        if scope is None:
-            return _CallContainers(self, ContainerContext(folders=folders, roots=roots))
         target = ContainerContext(
-            folders=folders, owner=scope.owner, wait_until_done=scope.wait_until_done, roots=roots
+            folders=folders, owner=scope.owner, seconds_to_answer=scope.seconds_to_answer, roots=roots
         )
         return _CallContainers(self, target)
 

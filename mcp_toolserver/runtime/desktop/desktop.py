@@ -1,9 +1,8 @@
 """The desktop capability of one call, limited to what its tool declared."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from mcp_toolserver.capabilities.desktop import Desktop, Indexed, WindowPictures
+from mcp_toolserver.capabilities.desktop import Indexed, WindowPictures
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.notes import Notes
 from mcp_toolserver.capabilities.permissions import Capability
@@ -19,13 +18,8 @@ MAX_PICTURE = 5 << 20
 """Bytes."""
 
 
-def desktop_for_call(helpers: DesktopHelpers) -> Callable[[Workspace, frozenset[Capability]], Desktop]:
-    """Return a factory for the desktop capability of a call with its needs."""
-    return lambda workspace, needs: _CallDesktop(helpers=helpers, workspace=workspace, needs=needs)
-
-
 @dataclass(frozen=True, kw_only=True)
-class _CallDesktop:
+class CallDesktop:
     """Implements `capabilities.Desktop`."""
 
     helpers: DesktopHelpers

@@ -10,7 +10,7 @@ from mcp_toolserver.runtime.providers import Provider, ProviderContext
 
 
 def git(context: ProviderContext) -> Git:
-    """The git of this host."""
+    """Build git for this host."""
     assert context.programs.git is not None
     return Git(Programs(context.broker), context.programs.git, os.path.expanduser("~"))
 

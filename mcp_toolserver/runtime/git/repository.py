@@ -141,7 +141,7 @@ def _parent(path: CanonicalPath) -> CanonicalPath:
 
 
 def _check_inside(location: RepositoryPaths, roots: Sequence[str]) -> None:
-    """ses: Denied: part of the repository is outside the roots."""
+    """Raises: Denied: part of the repository is outside the roots."""
     if not _is_inside(location.top, roots):
         raise Denied(
             f"The repository here begins above the root of this server, in {location.top}. Its history shows "

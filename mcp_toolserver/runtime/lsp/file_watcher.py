@@ -88,7 +88,7 @@ class FileWatcher:
                 yield folder, listing
 
     def _listing(self, folder: str, most: int) -> _Listing:
-        """ses: OSError: the folder is missing or unreadable."""
+        """List `folder`, or reuse its previous listing. Raises: OSError: it is missing or unreadable."""
         now = time.time_ns()
         status = os.stat(folder)
         stamp = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)

@@ -1,23 +1,42 @@
 """Provides `Languages` by language servers; where no command may run, by a search."""
 
+from collections.abc import Sequence
+
 from mcp_toolserver.capabilities.permissions import Capability
-from mcp_toolserver.runtime.lsp.service import LanguageServers
+from mcp_toolserver.runtime.host_services import ServiceRequest
+from mcp_toolserver.runtime.lsp.code_queries import CodeQueries
+from mcp_toolserver.runtime.lsp.executables import search_folders
+from mcp_toolserver.runtime.lsp.pool import Pool, Project
+from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
 from mcp_toolserver.runtime.providers import Provider, ProviderContext
 from mcp_toolserver.runtime.search.provider import search_in
 
 
 def provider(context: ProviderContext) -> Provider:
     """See `providers`."""
-    runs_commands = Capability.PROCESS.unavailable(context.facts) is None
-    servers = LanguageServers(
-        context.broker if runs_commands else None,
-        context.programs.path,
-        context.roots,
-        search_in(context),
-        may_hide=context.may_hide,
+    search = search_in(context)
+    pool = _pool(context) if Capability.PROCESS.unavailable(context.facts) is None else None
+
+    def provide(request: ServiceRequest) -> CodeQueries:
+        return CodeQueries(
+            pool=pool,
+            workspace=request.workspace,
+            owner=request.scope.owner,
+            search=None if search is None else search(request.workspace),
+            may_hide=context.may_hide,
+        )
+
+    return (
+        Provider(provide=provide)
+        if pool is None
+        else Provider(provide=provide, forget=pool.forget, aclose=pool.aclose)
     )
-    return Provider(
-        provide=lambda request: servers.for_call(request.workspace, request.scope),
-        forget=servers.forget,
-        aclose=servers.aclose,
-    )
+
+
+def _pool(context: ProviderContext) -> Pool:
+    async def start(argv: Sequence[str], cwd: int, project: Project) -> InteractiveProcess:
+        return await start_interactive(
+            context.broker, argv, cwd=cwd, roots=project.roots, owner=project.owner
+        )
+
+    return Pool(start, search_folders(context.programs.path), context.roots)

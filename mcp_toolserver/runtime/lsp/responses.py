@@ -91,7 +91,7 @@ def location_at(uri: str, place: types.Range, label: str = "", text: str | None 
 
 
 def _kind(kind: types.SymbolKind) -> str:
-    """`type parameter` rather than `TypeParameter`."""
+    """Name a kind in words: `type parameter` rather than `TypeParameter`."""
     return "".join(f" {c.lower()}" if c.isupper() else c for c in kind.name).strip()
 
 

@@ -7,7 +7,6 @@ wait, the job gets a handle and the call returns.
 import asyncio
 import math
 import os
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,15 +16,19 @@ import anyio
 
 from mcp_toolserver.capabilities.call_scope import LOCAL, Report, Scope
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.processes import Command, JobState
-from mcp_toolserver.errors import Conflict, NotFound, SandboxUnavailable, Unavailable
+from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
+from mcp_toolserver.errors import NotFound, SandboxUnavailable, Unavailable
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.child import Child, PipeReader
 from mcp_toolserver.runtime.processes.launcher import NOT_VERIFIED, UNVERIFIED
 from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits, Sink
 from mcp_toolserver.runtime.processes.spawn import Spawned, spawn
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
+from mcp_toolserver.runtime.short_handle import short_handle
 from mcp_toolserver.text.lines.utf8_stream import decode_page
+
+_SECONDS_TO_ANSWER = 45.0
+"""Where the client's timeout is unknown: many give up after a minute."""
 
 END_SECONDS = 8.0
 """How long to wait for a kill, which is longer than the supervisor's own limit."""
@@ -52,8 +55,8 @@ class Folders(Protocol):
 class CommandLimits:
     """Bounds of all commands together and of one."""
 
-    foreground_seconds: float = 45.0
-    """A call that takes longer moves to the background: many clients give up after a minute."""
+    foreground_seconds: float | None = None
+    """A call that takes longer moves to the background; None: what the client waits, or 45 s if unknown."""
     progress_seconds: float = 2.0
     """Time between two progress reports of a call."""
     running: int = 32
@@ -85,7 +88,6 @@ class Commands:
         self._folders = folders
         self._sink = sink
         self._limits = limits or CommandLimits()
-        self._until_done_limits = replace(self._limits, foreground_seconds=math.inf)
         self._running: set[Job] = set()
         self._handles: dict[str, Job] = {}
         self._closed = False
@@ -103,28 +105,26 @@ class Commands:
         if scope is None:
             return CallCommands(self, CommandContext(folders=folders))
         return CallCommands(
-            self, CommandContext(folders=folders, owner=scope.owner, wait_until_done=scope.wait_until_done)
+            self,
+            CommandContext(folders=folders, owner=scope.owner, seconds_to_answer=scope.seconds_to_answer),
         )
 
     async def run(self, command: Command, report: Report) -> JobState:
         """See `Processes.run`."""
         return await self.run_in(CommandContext(folders=self._folders), command, report)
 
-    async def output(
-        self, handle: str, *, offset: int, limit: int, wait: float, owner: str = LOCAL
-    ) -> JobState:
-        """See `Jobs.output`; `owner` is the owner of the call."""
-        job = self._find(handle, owner)
-        await job.more(offset, wait)
-        state = job.page(offset, limit)
+    async def output(self, query: JobQuery, context: "CommandContext | None" = None) -> JobState:
+        """See `Jobs.output`."""
+        context = context or CommandContext(folders=self._folders)
+        job = self._find(query.handle, context.owner)
+        await job.wait(query, min(query.wait, self._seconds_to_answer(context)))
+        state = job.page(query.offset, query.limit)
         _refuse_unverified(state)
         return self._explained(state)
 
     async def stop(self, handle: str, owner: str = LOCAL) -> JobState:
         """See `Jobs.stop`; `owner` is the owner of the call."""
         job = self._find(handle, owner)
-        if job.child.exit is not None:
-            raise Conflict(f"{handle} has already ended. Its output can still be read.")
         await job.child.end(END_SECONDS)
         state = job.page(job.capture.total, 0)
         _refuse_unverified(state)
@@ -163,7 +163,7 @@ class Commands:
         try:
             await job.child.started()
             if not command.background:
-                await job.watch(report, self._until_done_limits if context.wait_until_done else self._limits)
+                await job.watch(report, self._seconds_to_answer(context), every=self._limits.progress_seconds)
         except BaseException:
             await job.child.end(END_SECONDS)
             job.capture.close()
@@ -182,6 +182,14 @@ class Commands:
         status = state.exit_status if state.reason == "exited" else None
         why = self._explain(f"{state.text}\n{state.tail}", status)
         return replace(state, notes=(*state.notes, *why))
+
+    def _seconds_to_answer(self, context: "CommandContext") -> float:
+        """How long the call of this context may wait for a command."""
+        if context.seconds_to_answer == math.inf:
+            return math.inf
+        if self._limits.foreground_seconds is not None:
+            return self._limits.foreground_seconds
+        return _SECONDS_TO_ANSWER if context.seconds_to_answer is None else context.seconds_to_answer
 
     def _start(self, context: "CommandContext", command: Command, ended: Callable[[], None]) -> "Job":
         if self._closed:
@@ -212,7 +220,7 @@ class Commands:
 
     def _publish(self, job: "Job") -> JobState:
         """Give the job a handle, and the first page of its output with it."""
-        job.handle = f"bg_{secrets.token_hex(16)}"
+        job.handle = short_handle("bg_", self._handles)
         job.capture.keep()
         self._handles[job.handle] = job
         state = job.whole()
@@ -282,8 +290,8 @@ class CommandContext:
     owner: str = LOCAL
     """Who may use its handle once it runs in the background. Commands of the same owner share a loopback
     interface, if they are confined and have no other network."""
-    wait_until_done: bool = False
-    """See `Scope.wait_until_done`."""
+    seconds_to_answer: float | None = None
+    """See `Scope.seconds_to_answer`."""
 
 
 @dataclass(frozen=True)
@@ -301,11 +309,9 @@ class CallCommands:
         except _SetupFailed:
             return await self.commands.run_in(self.context, command, report)
 
-    async def output(self, handle: str, *, offset: int, limit: int, wait: float) -> JobState:
+    async def output(self, query: JobQuery) -> JobState:
         """See `Jobs.output`."""
-        return await self.commands.output(
-            handle, offset=offset, limit=limit, wait=wait, owner=self.context.owner
-        )
+        return await self.commands.output(query, self.context)
 
     async def stop(self, handle: str) -> JobState:
         """See `Jobs.stop`."""
@@ -337,19 +343,21 @@ class Job:
         self._drain = PipeReader(spawned.output, self._take)
         self.child = Child(spawned.control, self._conclude)
 
-    async def watch(self, report: Report, limits: CommandLimits) -> None:
-        """Report progress until the command ends or its time in the foreground is over."""
-        with anyio.move_on_after(limits.foreground_seconds):
+    async def watch(self, report: Report, seconds: float, *, every: float) -> None:
+        """Report progress each `every` seconds until the command ends or `seconds` are over."""
+        with anyio.move_on_after(seconds):
             while self.child.exit is None:
-                with anyio.move_on_after(limits.progress_seconds):
+                with anyio.move_on_after(every):
                     await self.child.wait()
                 if self.child.exit is None:
                     await report(f"running for {self.seconds():.0f} s, {self.capture.total} bytes of output")
 
-    async def more(self, offset: int, seconds: float) -> None:
-        """Wait for output after `offset`, for the end of the command, or for `seconds`."""
-        if self.capture.total <= offset and self.child.exit is None:
-            with anyio.move_on_after(seconds):
+    async def wait(self, query: JobQuery, seconds: float) -> None:
+        """Wait for the end of the command or for the output that `query` asks for, at most `seconds`."""
+        if not seconds:
+            return
+        with anyio.move_on_after(seconds):
+            while self.child.exit is None and (query.until == "end" or self.capture.total <= query.offset):
                 await self._news.wait()
 
     def seconds(self) -> float:

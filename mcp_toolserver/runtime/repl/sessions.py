@@ -6,7 +6,6 @@ code. Only the owner can use a session, by its handle, and one evaluation runs i
 
 import asyncio
 import os
-import secrets
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -26,6 +25,7 @@ from mcp_toolserver.runtime.processes.commands import Folders
 from mcp_toolserver.runtime.processes.interactive import start_interactive
 from mcp_toolserver.runtime.processes.output_capture import Sink
 from mcp_toolserver.runtime.repl.session import Session, SessionLimits
+from mcp_toolserver.runtime.short_handle import short_handle
 from mcp_toolserver.runtime.which import KERNEL
 
 NEW = "new"
@@ -170,7 +170,7 @@ class Interpreters:
             session = await self._launch(folders, owner, language)
         finally:
             self._starting -= 1
-        handle = f"repl_{secrets.token_hex(16)}"
+        handle = short_handle("repl_", self._entries)
         entry = _Entry(handle=handle, owner=owner, language=language, session=session, roots=_roots(folders))
         self._entries[handle] = entry
         return entry

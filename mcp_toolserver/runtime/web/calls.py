@@ -1,16 +1,12 @@
 """The web capabilities of one call."""
 
 import secrets
-import ssl
 from dataclasses import dataclass
-
-import httpcore
 
 from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.web import WebAnswer, WebHits, WebQuery, WebRead, WebSend
 from mcp_toolserver.runtime.web.client import FetchOptions, HttpClient, Request, Response
 from mcp_toolserver.runtime.web.guard import Guard
-from mcp_toolserver.runtime.web.options import WebOptions
 from mcp_toolserver.runtime.web.search_client import SearchClient
 from mcp_toolserver.text.web.urls import parse_url
 
@@ -23,28 +19,6 @@ class WebServices:
     http: HttpClient
     search_client: SearchClient
     obeys_robots: bool
-
-    @classmethod
-    def build(
-        cls,
-        options: WebOptions,
-        guard: Guard,
-        *,
-        network: httpcore.AsyncNetworkBackend | None,
-        trusted: ssl.SSLContext | None,
-    ) -> "WebServices":
-        """Create the services."""
-        http = HttpClient(guard, network, trusted)
-        search_client = SearchClient(http=http, guard=guard, providers=options.providers)
-        return cls(guard=guard, http=http, search_client=search_client, obeys_robots=options.robots)
-
-    def fetching(self, scope: Scope) -> "WebFetcher":
-        """For one call."""
-        return WebFetcher(self, scope)
-
-    def sending(self, scope: Scope) -> "WebSender":
-        """For one call."""
-        return WebSender(self, scope)
 
 
 @dataclass(frozen=True)

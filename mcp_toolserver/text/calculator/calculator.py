@@ -54,14 +54,14 @@ class _Token:
     kind: str
     text: str
     place: int
-    """Counted from one."""
+    """Position in the expression, from 1."""
 
 
 _END = ""
 
 
 def calculate(expression: str) -> Number:
-    """The value of `expression`.
+    """Calculate the value of `expression`.
 
     Raises:
         InvalidInput: it is no expression, has no real value, or one too large; the text says where.
@@ -82,7 +82,9 @@ def _tokens(text: str) -> list[_Token]:
     while place < len(text):
         found = _TOKEN.match(text, place)
         if found is None:
-            raise InvalidInput(f"{text[place]!r} at character {place + 1} has no meaning in an expression.")
+            raise InvalidInput(
+                f"{text[place]!r} at character {place + 1} has no meaning in an expression; remove it."
+            )
         tokens.append(_Token(found.lastgroup or "", found[0], place + 1))
         place = _after_space(text, found.end())
     return [*tokens, _Token(_END, _END, place + 1)]
@@ -189,12 +191,14 @@ def _applied(token: _Token, apply: Callable[..., Number], values: tuple[Number, 
     try:
         value = _plain(apply(*values))
     except ZeroDivisionError:
-        raise InvalidInput(f"{token.text!r} at character {token.place} divides by zero.") from None
+        raise InvalidInput(
+            f"{token.text!r} at character {token.place} divides by zero; change the divisor."
+        ) from None
     except OverflowError:
         raise _too_large(token) from None
     except ValueError:
         raise InvalidInput(
-            f"{token.text!r} at character {token.place} has no real value for what it is given."
+            f"{token.text!r} at character {token.place} has no real value for its arguments; change them."
         ) from None
     if _is_too_large(value):
         raise _too_large(token)

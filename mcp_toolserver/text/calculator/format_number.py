@@ -10,7 +10,7 @@ _LONG = 40
 
 
 def numeral(value: int | Fraction | float) -> str:
-    """`value` as a person would write it."""
+    """Write `value` as a person would."""
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float):

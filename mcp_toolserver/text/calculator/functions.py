@@ -8,7 +8,7 @@ from fractions import Fraction
 Number = int | Fraction | float
 
 MAX_BITS = 10_000
-"""For an integer, or the numerator or denominator of a fraction."""
+"""Maximum bits of an integer, or of the numerator or denominator of a fraction."""
 
 MAX_FACTORIAL = 1_000
 _MAX_PLACES = 1_000
@@ -31,7 +31,7 @@ class Function:
 
 
 def power(base: Number, exponent: Number) -> Number:
-    """`base ** exponent`, its size known before it is made."""
+    """Compute `base ** exponent`, after a check that the result is not too large."""
     if isinstance(exponent, int) and not isinstance(base, float):
         bits = max(base.numerator.bit_length(), base.denominator.bit_length())
         if abs(exponent) * (bits - 1) > MAX_BITS:
@@ -41,7 +41,7 @@ def power(base: Number, exponent: Number) -> Number:
 
 
 def factorial(value: Number) -> Number:
-    """`value!`"""
+    """Compute `value!`."""
     number = _whole(value)
     if number > MAX_FACTORIAL:
         raise OverflowError
@@ -55,7 +55,7 @@ def _whole(value: Number) -> int:
 
 
 def _square_root(value: Number) -> Number:
-    """Exact where there is an exact one."""
+    """Compute the square root: exactly if it is rational, otherwise as a float."""
     if isinstance(value, float) or value < 0:
         return math.sqrt(value)
     root = Fraction(math.isqrt(value.numerator), math.isqrt(value.denominator))

@@ -19,7 +19,7 @@ _NOUNS: dict[CodeOperation, tuple[str, str]] = {
 
 
 def code_answer(operation: CodeOperation, answer: CodeAnswer) -> str:
-    """The whole answer."""
+    """Format an answer with its notes."""
     return "\n".join(_parts(operation, answer))
 
 

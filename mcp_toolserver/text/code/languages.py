@@ -22,17 +22,17 @@ _NO_NAMES = frozenset(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Language:
-    """A language, and what serves it."""
+    """A language, with its servers and the files that belong to it."""
 
     name: str
     ids: Mapping[str, str]
-    """By the end of a file's name, what the Language Server Protocol calls its language."""
+    """File name extension → language id of the Language Server Protocol."""
     servers: tuple[tuple[str, ...], ...] = ()
-    """Programs with their arguments, the best first."""
+    """Commands that start a server: program and arguments, best first."""
     markers: tuple[str, ...] = ()
-    """Files that lie where a project begins."""
+    """Names of files in the top folder of a project."""
     definitions: tuple[str, ...] = field(default=_GENERIC)
-    """Patterns with the name in them once each."""
+    """Patterns of definitions; each contains `SYMBOL` once."""
 
     @property
     def glob(self) -> str:
@@ -199,23 +199,23 @@ _BY_ENDING = {ending: language for language in LANGUAGES for ending in language.
 
 
 def code_language(path: str) -> Language | None:
-    """The language of a file whose server is known."""
+    """Return the language of a file; None if no language server is known for it."""
     return _BY_ENDING.get(ending(path))
 
 
 def searched_language(path: str) -> Language:
-    """The same, or for any other file one that can only be searched."""
+    """Return the language of a file; for a file without a known server, one that can only be searched."""
     known = code_language(path)
     return known or Language(name=f".{ending(path)} files", ids={ending(path): "plaintext"})
 
 
 def ending(path: str) -> str:
-    """The end of a file's name behind the last dot, in lower case; empty for none."""
+    """Return the file name extension without its dot, in lower case; empty if there is none."""
     return path.rpartition("/")[2].rpartition(".")[2].lower() if "." in path.rpartition("/")[2] else ""
 
 
 def definition_pattern(language: Language, name: str) -> str:
-    """Finds lines that define what the pattern `name` matches."""
+    """Return a regex that finds lines that define what the pattern `name` matches."""
     return "|".join(f"(?:{pattern.replace(SYMBOL, name)})" for pattern in language.definitions)
 
 
@@ -225,13 +225,13 @@ class Outlined:
 
     name: str
     line: int
-    """From 0."""
+    """Line number, from 0."""
     index: int
-    """Of the name in it, from 0."""
+    """Index of the name in the line, from 0."""
 
 
 def outline(lines: list[str], language: Language) -> list[Outlined]:
-    """The definitions in a file, found by regexes."""
+    """Find the definitions in a file with regexes."""
     patterns = [
         re.compile(given.replace(SYMBOL, r"(?P<name>[A-Za-z_$][\w$]*)")) for given in language.definitions
     ]
@@ -244,4 +244,4 @@ def outline(lines: list[str], language: Language) -> list[Outlined]:
 
 
 _LINE = 1_000
-"""Characters of a line that are looked at: what follows defines nothing that anybody would look for."""
+"""Characters of a line that are searched for a definition."""

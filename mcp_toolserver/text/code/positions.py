@@ -11,20 +11,20 @@ _WORD = re.compile(r"[^\W\d][\w$]*|\$[\w$]+")
 
 
 def code_lines(text: str) -> list[str]:
-    """The lines of a document, as the Language Server Protocol breaks them."""
+    """Return the lines of a document, as the Language Server Protocol breaks them."""
     # The common case is worth a look: it takes a twentieth of the time.
     return _BREAK.split(text) if "\r" in text else text.split("\n")
 
 
 def to_units(line: str, index: int, encoding: Encoding) -> int:
-    """The number of units before character `index` (from 0) of `line`."""
+    """Return the number of units before character `index` (from 0) of `line`."""
     if encoding == "utf-32" or line.isascii():
         return index
     return len(_encoded(line[:index], encoding)) // _WIDTH[encoding]
 
 
 def to_index(line: str, units: int, encoding: Encoding) -> int:
-    """The character (from 0) that lies behind `units`; at most the end of `line`."""
+    """Return the index (from 0) of the character after `units`; at most the end of `line`."""
     if encoding == "utf-32" or line.isascii():
         return max(0, min(units, len(line)))
     before = _encoded(line, encoding)[: max(0, units) * _WIDTH[encoding]]
@@ -32,13 +32,13 @@ def to_index(line: str, units: int, encoding: Encoding) -> int:
 
 
 def symbol_at(line: str, index: int) -> str:
-    """The name that character `index` (from 0) of `line` belongs to, or that ends there; empty for none."""
+    """Return the name that contains or ends at character `index` (from 0) of `line`; empty if none does."""
     found = (match[0] for match in _WORD.finditer(line) if match.start() <= index <= match.end())
     return next(found, "")
 
 
 def symbol_start(line: str, symbol: str) -> int | None:
-    """Index of the first occurrence of `symbol` in `line`, preferring whole words."""
+    """Return the index of the first occurrence of `symbol` in `line`, preferring whole words."""
     whole = re.search(rf"(?<![\w$]){re.escape(symbol)}(?![\w$])", line)
     if whole is not None:
         return whole.start()

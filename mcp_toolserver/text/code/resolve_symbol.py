@@ -10,7 +10,7 @@ Position = tuple[int, int]
 
 
 def asked_place(query: CodeQuery, lines: list[str]) -> Position:
-    """The place that `query` means in the lines of its file.
+    """Return the position, in the lines of its file, that `query` asks about.
 
     Raises:
         InvalidInput: it is not in the file, or not given.
@@ -41,13 +41,14 @@ def _on_line(query: CodeQuery, line: str) -> int:
         )
     if (start := symbol_start(line, query.symbol)) is None:
         raise InvalidInput(
-            f"'{query.symbol}' is not on line {query.line} of '{query.path}'. Lines count from 1."
+            f"'{query.symbol}' is not on line {query.line} of '{query.path}'. Lines count from 1; "
+            "without `line`, it is looked for in the whole file."
         )
     return start
 
 
 def _named(query: CodeQuery, lines: list[str]) -> Position:
-    """The position of the symbol's definition, or else of its first occurrence."""
+    """Return the position of the symbol's definition, or else of its first occurrence."""
     if not query.symbol:
         raise InvalidInput(
             f"{query.operation} needs a place: `line` and `character`, or `query`, the name of a symbol in "

@@ -13,13 +13,13 @@ _FRONT = (
     "get {position, size} of front window"
 )
 KEPT = "f=$(mktemp) || exit 1; trap 'rm -f \"$f\"' EXIT; "
-"""The beginning of a script that needs a file of its own."""
+"""Start of a script that needs a temporary file."""
 _MAC_SCREEN = f'{KEPT}"$0" -x -t png "$f" && cat "$f"'
 _MAC_WINDOW = f'{KEPT}r=$(osascript -e \'{_FRONT}\' | tr -d \' \') && "$0" -x -t png -R "$r" "$f" && cat "$f"'
 
 
 def name(program: str) -> str:
-    """The base name of a program."""
+    """Return the base name of a program."""
     return program.rpartition("/")[2]
 
 
@@ -42,7 +42,7 @@ def notice(program: str, title: str, message: str) -> Argv:
 
 
 def applescript(*lines: str) -> Argv:
-    """A script that takes its values from the words that follow."""
+    """Build the arguments of an AppleScript that takes its values from the arguments after it."""
     return tuple(word for line in ("on run argv", *lines, "end run") for word in ("-e", line))
 
 
@@ -65,7 +65,7 @@ _COPY: Mapping[str, Argv] = {
     "wl-copy": ("--foreground", "--type", "text/plain;charset=utf-8"),
     "xclip": ("-quiet", "-selection", "clipboard", "-in"),
 }
-"""Each stays as long as it holds the text, but for the one of macOS."""
+"""Each program runs as long as it owns the clipboard, except that of macOS."""
 
 _PASTE: Mapping[str, Argv] = {
     "pbpaste": (),
@@ -88,7 +88,7 @@ _READERS = {"pbcopy": "pbpaste", "wl-copy": "wl-paste"}
 
 
 def reader(program: str) -> str:
-    """The program that reads what `program` copied: a companion program, or itself."""
+    """Return the program that reads what `program` copied: a companion program, or itself."""
     return program.removesuffix(name(program)) + _READERS.get(name(program), name(program))
 
 

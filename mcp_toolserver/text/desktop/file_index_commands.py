@@ -5,7 +5,7 @@ import re
 from mcp_toolserver.text.desktop.commands import Argv, name
 
 MOST_NAMED = 1_000
-"""Files that an index is asked for: some of them may be left out."""
+"""Maximum files requested from an index; some may be hidden from the caller."""
 
 _GLOB = re.compile(r"[*?\[\]\\]")
 _LOCAL = re.compile(r"file://(/[^\s\x1b]*)")
@@ -28,12 +28,12 @@ def lookup(program: str, query: str, folder: str) -> Argv:
 
 
 def status_of_nothing(program: str) -> int:
-    """With which status the program says that nothing matches."""
+    """Return the exit status by which the program reports that nothing matches."""
     return 1 if name(program) in ("plocate", "locate") else 0
 
 
 def named(program: str, printed: bytes, *, whole: bool) -> list[str]:
-    """Absolute paths, in the order of the program, each once."""
+    """Parse the printed paths: absolute, in the order of the program, each once."""
     text = printed.decode("utf-8", "surrogateescape")
     if name(program) in ("mdfind", "plocate", "locate"):
         paths = text.split("\0")[: None if whole else -1]
@@ -45,7 +45,7 @@ def named(program: str, printed: bytes, *, whole: bool) -> list[str]:
 
 
 def _unescaped(path: str) -> str:
-    """A path as it was before it became part of an address."""
+    """Decode the percent escapes of a path in a file URL."""
     data = path.encode("utf-8", "surrogateescape")
     whole = _ESCAPE.sub(lambda found: bytes((int(found[1], 16),)), data)
     return whole.decode("utf-8", "surrogateescape")

@@ -84,7 +84,7 @@ function run(argv) {
 class CardReply(BaseModel):
     """A note without its text."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     id: str
     title: str
@@ -95,7 +95,7 @@ class CardReply(BaseModel):
 class NotesReply(BaseModel):
     """The reply of the script."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     problem: str = ""
     notes: tuple[CardReply, ...] = ()
@@ -121,6 +121,6 @@ def parse_reply(printed: bytes) -> NotesReply:
 
 
 def below_title(title: str, text: str) -> str:
-    """The text of a note without its first line, when that is the title."""
+    """Return the text of a note without its first line, when that is the title."""
     first, _, rest = text.partition("\n")
     return rest if first.strip() == title.strip() else text

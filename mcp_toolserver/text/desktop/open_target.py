@@ -17,7 +17,7 @@ _MAIL = re.compile(r"mailto:[\w.+-]+@[\w.-]+", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True)
 class OpenTarget:
-    """One of them."""
+    """A web or mail address, or a path; empty without either."""
 
     address: str = ""
     path: str = ""
@@ -31,7 +31,7 @@ class OpenTarget:
         return (self.path,) if self.path else ()
 
     def respelt(self, canonical: Callable[[str], CanonicalPath]) -> "OpenTarget":
-        """The same with the canonical path. Raises: ToolError: it cannot be used."""
+        """Return this target with its canonical path. Raises: ToolError: the path cannot be used."""
         return replace(self, path=canonical(self.path)) if self.path else self
 
 
@@ -55,4 +55,4 @@ def _parsed(value: object) -> object:
 
 
 Target = Annotated[InstanceOf[OpenTarget], BeforeValidator(_parsed), WithJsonSchema({"type": "string"})]
-"""One that is given as text in the arguments of a tool."""
+"""The argument type: a target written as text."""

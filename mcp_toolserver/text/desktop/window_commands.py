@@ -54,7 +54,7 @@ class Area:
     height: int
 
     def clipped_to(self, screen: "Area") -> "Area | None":
-        """The visible part."""
+        """Return the part within `screen`; None if there is none."""
         left, top = max(self.x, 0), max(self.y, 0)
         right = min(self.x + self.width, screen.width)
         bottom = min(self.y + self.height, screen.height)
@@ -65,12 +65,12 @@ class Area:
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """One that there is."""
+    """A window on the screen."""
 
     id: str
     title: str
     area: Area | None = None
-    """Where; None where that does not matter."""
+    """Its position; None where the program captures a window by its id."""
 
 
 def managed(xprop: str) -> Argv:
@@ -79,7 +79,7 @@ def managed(xprop: str) -> Argv:
 
 
 def managed_ids(printed: str) -> list[str] | None:
-    """The ids of managed windows; None without a window manager."""
+    """Return the ids of managed windows; None without a window manager."""
     _, is_told, ids = printed.partition("window id #")
     return _ID.findall(ids) if is_told else None
 
@@ -90,7 +90,7 @@ def children(xwininfo: str) -> Argv:
 
 
 def child_ids(printed: str) -> list[str]:
-    """The ids of child windows."""
+    """Return the ids of child windows."""
     _, _, below = printed.partition("\n  Parent window id:")
     _, _, listed = below.partition("\n")
     return list(dict.fromkeys(_CHILD.findall(listed)))
@@ -102,7 +102,7 @@ def particulars(xwininfo: str, window: str) -> Argv:
 
 
 def described(window: str, printed: str) -> Window | None:
-    """The window if it can be seen. The title may imitate the rest, but stands in front of it."""
+    """Parse the description of a window; None if it is not visible. No title can imitate later fields."""
     found = _SHOWN.match(printed)
     if found is None or (found["kind"], found["state"]) != ("InputOutput", "IsViewable"):
         return None
@@ -116,7 +116,7 @@ def shown_on_macos(osascript: str) -> Argv:
 
 
 def windows_on_macos(printed: str) -> list[Window]:
-    """The windows. Raises: ValueError: the output is not a list of windows."""
+    """Parse a list of windows. Raises: ValueError: the output is not one."""
     reply: Sequence[Mapping[str, object]] = json.loads(printed)
     try:
         return [Window(id=str(int(str(each["id"]))), title=str(each["title"])) for each in reply]

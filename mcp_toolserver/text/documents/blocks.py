@@ -16,7 +16,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Block:
-    """One part, ready to show."""
+    """A rendered part of a document."""
 
     text: str
     pictures: Sequence[Picture] = ()
@@ -24,7 +24,7 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """Parts of a document, as an answer has them."""
+    """The rendered result: text and pictures."""
 
     text: str
     pictures: tuple[Picture, ...] = ()
@@ -38,9 +38,9 @@ class Wanted:
 
     skip: int
     take: int | None
-    """None is as many as fit."""
+    """Maximum number of blocks; None for as many as fit."""
     room: int
-    """UTF-8 bytes of text."""
+    """Maximum UTF-8 bytes of text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +50,11 @@ class Kind:
     document: str
     part: str
     first: int
-    """The number that people give the first of them."""
+    """The number of the first block: 0 or 1."""
 
 
 def blocks(kind: Kind, total: int, wanted: Wanted, make: Callable[[int], Block | None]) -> Shown:
-    """The wanted parts, with a last line that says which they are and how to go on.
+    """Return the wanted parts, with a last line that says which they are and how to go on.
 
     `make` gets the place of a part, from 0, and gives None where it is time to stop. A first part that is
     too long alone is cut.
@@ -82,12 +82,12 @@ def blocks(kind: Kind, total: int, wanted: Wanted, make: Callable[[int], Block |
 
 
 def numbered(text: str) -> str:
-    """The lines of `text` with their numbers, as read_file shows lines. What is not numbered is ours."""
+    """Return the lines of `text`, numbered as read_file numbers them; lines of the server have no number."""
     return "\n".join(f"{number}\t{line}" for number, line in enumerate(text.split("\n"), 1))
 
 
 def indented(text: str) -> str:
-    """The lines of `text`, each after a tab, so that none looks like one of ours."""
+    """Return the lines of `text`, each after a tab, so that none looks like one of ours."""
     return "\t" + text.replace("\n", "\n\t")
 
 

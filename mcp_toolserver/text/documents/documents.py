@@ -16,7 +16,7 @@ class Lines:
 
 
 def shown(kind: DocumentKind, content: bytes, wanted: Wanted) -> Shown | Lines:
-    """The content of the file: the requested blocks, or its whole text as lines.
+    """Return the content of the file: the requested blocks, or its whole text as lines.
 
     Raises:
         Unavailable: what it takes is not installed.

@@ -16,14 +16,14 @@ _STYLE, _NUMBERED, _VALUE = (f"{_WORD}{name}" for name in ("pStyle", "numPr", "v
 _TEXT = f"{_WORD}t"
 _SIGNS = {f"{_WORD}tab": "\t", f"{_WORD}br": "\n", f"{_WORD}cr": "\n", f"{_WORD}noBreakHyphen": "-"}
 _SECOND_COPY = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
-"""Of what its neighbour has in a newer form."""
+"""The old form of a drawing, beside the same drawing in the new form."""
 _PROPERTIES = f"{_WORD}pPr"
 _HEADING = "Heading"
 _LEVELS = 9
 
 
 class _Element(Protocol):
-    """An element of XML, as lxml has it."""
+    """The part of lxml's element interface that is used."""
 
     @property
     def tag(self) -> object: ...
@@ -45,7 +45,7 @@ class _Document(Protocol):
 
 
 def word(content: bytes) -> str:
-    """The text of a Word document, a paragraph or a row of a table a line.
+    """Return the text of a Word document, a paragraph or a row of a table a line.
 
     Raises:
         Unavailable: the extra is not installed.
@@ -69,7 +69,7 @@ def _lines(parent: _Element) -> Iterator[str]:
 
 
 def _mark(paragraph: _Element) -> str:
-    """The Markdown prefix of such a paragraph."""
+    """Return the Markdown prefix of a heading or list item; empty for other paragraphs."""
     properties = paragraph.find(_PROPERTIES)
     if properties is None:
         return ""
@@ -87,7 +87,7 @@ def _cells(row: _Element) -> Iterator[str]:
 
 
 def _inner(parent: _Element, tag: str) -> Iterator[_Element]:
-    """The elements with `tag`, also those that are wrapped in others."""
+    """Yield the elements with `tag`, also those nested in other elements."""
     for element in parent:
         if element.tag == tag:
             yield element
@@ -96,7 +96,7 @@ def _inner(parent: _Element, tag: str) -> Iterator[_Element]:
 
 
 def _text(parent: _Element) -> str:
-    """The text of a paragraph, including text boxes."""
+    """Return the text of a paragraph, including text boxes."""
     return "".join(_pieces(parent))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 HEAD_BYTES = 12
-"""Bytes that tell."""
+"""Number of first bytes that determine the type."""
 
 DocumentKind = Literal["notebook", "PDF", "docx", "xlsx"]
 
@@ -19,18 +19,18 @@ _ZIP = b"PK\x03\x04"
 _PACKAGES: Mapping[str, DocumentKind] = {".docx": "docx", ".docm": "docx", ".xlsx": "xlsx", ".xlsm": "xlsx"}
 _NOTEBOOK = ".ipynb"
 _ENDING = 6
-"""Characters that a name may end with to mean one of these."""
+"""Maximum length of a file name extension."""
 
 
 def image_type(head: bytes) -> str | None:
-    """The MIME type of a picture that starts with `head`; None for anything else."""
+    """Return the MIME type of a picture that starts with `head`; None for anything else."""
     if head.startswith(b"RIFF") and head[8:HEAD_BYTES] == b"WEBP":
         return "image/webp"
     return next((mime_type for start, mime_type in _PICTURES.items() if head.startswith(start)), None)
 
 
 def document_kind(path: str, head: bytes) -> DocumentKind | None:
-    """The type of a document, by its first bytes and its name; None for other files."""
+    """Return the type of a document, by its first bytes and its name; None for other files."""
     if head.startswith(_PDF):
         return "PDF"
     ending = path[-_ENDING:].lower()

@@ -18,32 +18,32 @@ Size = tuple[int, int]
 
 _FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 _BARE = frozenset({0x01, *range(0xD0, 0xD9)})
-"""Marks of JPEG that no length follows."""
+"""JPEG markers without a length."""
 
 
 MOST_BYTES = 5 * 1024 * 1024
-"""Of a picture that is shown."""
+"""Maximum bytes of a picture that is shown."""
 
 MOST_PIXELS = 8_000
-"""Width or height that services refuse, and with it the whole conversation that the picture is in."""
+"""Maximum width or height: model services refuse a whole conversation with a larger picture."""
 
 
 def viewable(data: bytes) -> str | None:
-    """The MIME type of a picture that a model can look at; None for anything else."""
+    """Return the MIME type of a picture that a model can look at; None for anything else."""
     mime_type = image_type(data[:HEAD_BYTES])
     found = pixels(data, mime_type) if mime_type and len(data) <= MOST_BYTES else None
     return mime_type if found and min(found) > 0 and max(found) <= MOST_PIXELS else None
 
 
 def other_type(head: bytes) -> str | None:
-    """The name of an image type that models cannot read, if known."""
+    """Return the name of an image type that models cannot read, if known."""
     if head[4:8] == b"ftyp" and head[8:12] in (b"avif", b"heic", b"heix", b"mif1"):
         return "an AVIF or HEIC image"
     return next((name for start, name in _OTHERS.items() if head.startswith(start)), None)
 
 
 def pixels(data: bytes, mime_type: str) -> Size | None:
-    """Width and height of the image; None if the header lacks them."""
+    """Return the width and height of the image; None if the header lacks them."""
     try:
         return _READERS[mime_type](data)
     except (struct.error, IndexError):

@@ -38,11 +38,13 @@ def parser_errors(what: str, *own: type[Exception]) -> Generator[None]:
     try:
         yield
     except (*_FAILURES, *own):
-        raise InvalidInput(f"cannot be read as {what}: it is damaged, or something else") from None
+        raise InvalidInput(
+            f"cannot be read as {what}: it is damaged, or something else; use another copy"
+        ) from None
 
 
 def extra(module: str) -> ModuleType:
-    """A module of the extra `documents`.
+    """Return a module of the extra `documents`.
 
     Raises:
         Unavailable: it is not installed.

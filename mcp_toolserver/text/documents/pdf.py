@@ -11,9 +11,9 @@ from mcp_toolserver.text.documents.blocks import Block, Kind, Shown, Wanted, blo
 from mcp_toolserver.text.documents.optional_parser import extra, parser_errors
 
 _STREAM_BYTES = 20_000_000
-"""Of one stream, unpacked."""
+"""Maximum unpacked bytes of one stream."""
 _STREAM_PARTS = 200_000
-"""Operators and operands in one stream."""
+"""Maximum operators and operands in one stream."""
 _WORK = 1_000_000
 """Operators in the pages of one answer; what follows counts for several."""
 _WORK_OF_PAGE = 2_000
@@ -31,7 +31,7 @@ _LIMITS = {
     "zlib_maximum_recovery_input_length": 100_000,
     "jbig2dec_binary": None,
 }
-"""Of pypdf. The last one is a program that it would start."""
+"""Limits of pypdf. The last one is a program that it would start."""
 
 
 class _Page(Protocol):
@@ -67,7 +67,7 @@ class _Work:
 
 
 def pages(content: bytes, wanted: Wanted) -> Shown:
-    """The wanted pages of a PDF.
+    """Return the wanted pages of a PDF.
 
     Raises:
         Unavailable: the extra is not installed.

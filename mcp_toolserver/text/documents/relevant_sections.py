@@ -10,7 +10,7 @@ _HEADING = re.compile(r"^#{1,6} ", re.MULTILINE)
 _BREAK = re.compile(r"\n\s*\n")
 _WORD = re.compile(r"\w+")
 _LONGEST = 3_000
-"""Characters of a part; longer sections are taken apart between paragraphs."""
+"""Maximum characters of a part; longer sections are split between paragraphs."""
 
 _COMMON = frozenset(
     re.findall(
@@ -26,14 +26,14 @@ _K1, _B = 1.2, 0.75
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Some characters of a text, by position."""
+    """A range of characters in a text."""
 
     start: int
     end: int
 
 
 def relevant(text: str, question: str, most: int) -> tuple[Part, ...]:
-    """Parts that share words with `question`, the best of them up to `most` characters, in their order."""
+    """Return the parts most relevant to `question`, up to `most` characters, in the order of the text."""
     wanted = set(_words(question)) - _COMMON
     parts = _parts(text)
     scores = _scores([_words(text[part.start : part.end]) for part in parts], wanted)
@@ -48,7 +48,7 @@ def relevant(text: str, question: str, most: int) -> tuple[Part, ...]:
 
 
 def joined_parts(text: str, parts: Sequence[Part]) -> str:
-    """The parts with a line before each that says where it is from."""
+    """Return the parts with a line before each that says where it is from."""
     shown = (f"[characters {part.start}-{part.end}]\n{text[part.start : part.end].strip()}" for part in parts)
     return "\n\n".join(shown)
 
@@ -58,7 +58,7 @@ def _words(text: str) -> list[str]:
 
 
 def _parts(text: str) -> list[Part]:
-    """Sections, and pieces of those that are long."""
+    """Split into sections, and long sections into pieces."""
     starts = [0, *(found.start() for found in _HEADING.finditer(text) if found.start())]
     ends = [*starts[1:], len(text)]
     return [piece for start, end in zip(starts, ends, strict=True) for piece in _pieces(text, start, end)]
@@ -77,7 +77,7 @@ def _pieces(text: str, start: int, end: int) -> list[Part]:
 
 
 def _scores(documents: Sequence[Sequence[str]], wanted: set[str]) -> list[float]:
-    """The BM25 score of each document."""
+    """Return the BM25 score of each document."""
     counts = [Counter(word for word in document if word in wanted) for document in documents]
     holding = Counter(word for count in counts for word in count)
     mean = sum(map(len, documents)) / max(len(documents), 1)

@@ -38,7 +38,7 @@ class Readable:
 
 
 def readable(content: bytes, content_type: str, url: Url) -> Readable:
-    """The text of `content`, links in HTML made absolute.
+    """Return the text of `content`, links in HTML made absolute.
 
     Raises:
         InvalidInput: it is not text.
@@ -61,7 +61,7 @@ def readable(content: bytes, content_type: str, url: Url) -> Readable:
 
 
 def visible_type(media: str) -> str:
-    """A media type fit for an error."""
+    """Return `media` if an error can show it, or a phrase in its place."""
     return media if re.fullmatch(r"[\w.+-]{1,64}/[\w.+-]{1,64}", media) else "of an unknown type"
 
 
@@ -98,7 +98,7 @@ def _markdown(html: str, url: Url) -> str:
 
 
 def decoded(content: bytes, content_type: str) -> str:
-    """The text of bytes: as the server says, else as the page says, else as it looks."""
+    """Decode bytes with the charset of the server, else of the page, else the detected one."""
     named = _CHARSET.search(content_type)
     within = _META_CHARSET.search(content[:1024])
     for name in (named[1] if named else "", within[1].decode("ascii", "replace") if within else ""):
@@ -109,7 +109,7 @@ def decoded(content: bytes, content_type: str) -> str:
 
 
 def _codec(name: str) -> str | None:
-    """The codec for text of that name; what else Python can decode is not for strangers to choose."""
+    """Return the text codec with this name; None for codecs that a page must not choose."""
     try:
         found = codecs.lookup(name)
         "".encode(found.name)

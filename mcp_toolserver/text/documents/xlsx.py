@@ -10,10 +10,10 @@ from mcp_toolserver.text.documents.optional_parser import extra, parser_errors
 from mcp_toolserver.text.documents.zip_check import check_package
 
 _CELLS = 300_000
-"""Cells and rows of a workbook that are looked at."""
+"""Maximum cells and rows read from a workbook."""
 _CHARACTERS = 8 * 1024 * 1024
 _CELL_CHARACTERS = 32_767
-"""Excel has no longer ones."""
+"""Maximum characters of a cell, as in Excel."""
 
 
 class _Sheet(Protocol):
@@ -31,7 +31,7 @@ class _Workbook(Protocol):
 
 
 def sheets(content: bytes) -> str:
-    """The text of a workbook: its sheets one after the other, each row with its number.
+    """Return the text of a workbook: its sheets one after the other, each row with its number.
 
     Raises:
         Unavailable: the extra is not installed.
@@ -49,7 +49,7 @@ def sheets(content: bytes) -> str:
 
 
 def _truncated(pairs: Iterator[tuple[_Sheet, _Sheet]]) -> Iterator[str]:
-    """The lines of all sheets, until there are too many."""
+    """Yield the lines of all sheets, up to the limit."""
     cells = characters = 0
     for computed, written in pairs:
         hidden = ", hidden" if computed.sheet_state != "visible" else ""
@@ -66,7 +66,7 @@ def _truncated(pairs: Iterator[tuple[_Sheet, _Sheet]]) -> Iterator[str]:
 
 
 def _rows(computed: _Sheet, written: _Sheet) -> Iterator[list[str]]:
-    """The rows as text. Where nothing was computed yet, a cell shows its formula."""
+    """Yield the rows as text. Where nothing was computed yet, a cell shows its formula."""
     for sheet in (computed, written):
         # What a sheet says about its own size would be filled with empty cells.
         sheet.reset_dimensions()

@@ -8,7 +8,7 @@ from mcp_toolserver.errors import InvalidInput
 _PARTS = 5_000
 _PART_BYTES = 32 * 1024 * 1024
 _TOTAL_BYTES = 200 * 1024 * 1024
-"""Unpacked. Parsers need several times as much memory."""
+"""Maximum unpacked bytes. Parsers need several times as much memory."""
 
 _ENTRY = b"PK\x01\x02"
 """Signature of an entry in the central directory."""
@@ -26,17 +26,18 @@ def check_package(content: bytes) -> None:
     """
     # The archive is counted by a search, because reading its list would already cost memory for each entry.
     if content.count(_ENTRY) > _PARTS:
-        raise InvalidInput(f"has more than {_PARTS} parts, which is more than is read")
+        raise InvalidInput(
+            f"has more than {_PARTS} parts, which is more than is read. Ask the user for a smaller one"
+        )
     with ZipFile(BytesIO(content)) as archive:
         parts = archive.infolist()
         sizes = [part.file_size for part in parts]
         if sum(sizes) > _TOTAL_BYTES or max(sizes, default=0) > _PART_BYTES:
             raise InvalidInput(
-                f"is too large unpacked: it may have {_TOTAL_BYTES} bytes, and each part {_PART_BYTES}"
+                f"is too large unpacked: it may have {_TOTAL_BYTES} bytes, and each part {_PART_BYTES}. "
+                "Ask the user for a smaller one"
             )
         for part in parts:
             data = archive.read(part)
             if any(declaration in data for declaration in _DECLARATIONS):
-                raise InvalidInput(
-                    "declares a document type, which no office document may, so it is not read"
-                )
+                raise InvalidInput("declares a document type, which no office document may; use another copy")

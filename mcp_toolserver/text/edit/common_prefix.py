@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 
 def common_start(one: str, other: str) -> int:
-    """Length of the common prefix of two texts."""
+    """Return the length of the common prefix of two texts."""
     return _longest(min(len(one), len(other)), lambda start, end: one[start:end] == other[start:end])
 
 
 def common_end(one: str, other: str, *, limit: int) -> int:
-    """Length of the common suffix of two texts, at most `limit`."""
+    """Return the length of the common suffix of two texts, at most `limit`."""
 
     def same(start: int, end: int) -> bool:
         return one[len(one) - end : len(one) - start] == other[len(other) - end : len(other) - start]
@@ -18,7 +18,7 @@ def common_end(one: str, other: str, *, limit: int) -> int:
 
 
 def _longest(limit: int, same: Callable[[int, int], bool]) -> int:
-    """By halving: each round compares half of what is left, `limit` characters in all."""
+    """Find the length by bisection; it compares at most `limit` characters in all."""
     known, end = 0, limit + 1
     while end - known > 1:
         middle = (known + end) // 2

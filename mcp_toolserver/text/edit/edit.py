@@ -47,9 +47,9 @@ class Edited:
     lines: tuple[int, ...]
     """The first lines of `content` on which a replacement begins; none where there are very many."""
     more: bool
-    """There are replacements on which `lines` is silent."""
+    """Whether `lines` omits some replacements."""
     flexible: bool
-    """Some match differs from its `old_string` in line endings."""
+    """Whether a match differs from its `old_string` in line endings."""
 
     @property
     def named_lines(self) -> str:
@@ -113,7 +113,8 @@ def _found(name: str, edit: Edit, text: str, original: str) -> Occurrences:
     size = len(text) + found.count * (len(edit.new_string) - len(found.wanted))
     if size > MAX_CHARACTERS:
         raise InvalidInput(
-            f"{name}new_string would make the file {size:,} characters long; {MAX_CHARACTERS:,} is the most."
+            f"{name}new_string would make the file {size:,} characters long; {MAX_CHARACTERS:,} is the most. "
+            "Use a shorter one."
         )
     return found
 
@@ -131,7 +132,7 @@ def _differs(found: Occurrences, edit: Edit) -> bool:
 
 
 def _new(found: Occurrences, edit: Edit) -> tuple[str, bool]:
-    """The new text, and whether its line breaks are to be those of the file."""
+    """Return the new text, and whether its line breaks take the form of those in the file."""
     sent_by_windows = not found.by_bytes and "\r\n" in edit.old_string
     new = folded(edit.new_string) if sent_by_windows else edit.new_string
     meant = "\r" in new or (found.by_bytes and "\r" in edit.old_string)
@@ -139,7 +140,7 @@ def _new(found: Occurrences, edit: Edit) -> tuple[str, bool]:
 
 
 def _replaced(name: str, found: Occurrences, edit: Edit) -> str:
-    """The text with all of many occurrences replaced.
+    """Replace all of many occurrences at once.
 
     Raises:
         InvalidInput: line endings are mixed, so that every place has to be looked at.
@@ -163,7 +164,7 @@ def _splices(found: Occurrences, edit: Edit) -> Iterator[_Splice]:
 
 
 def _endings(content: str, spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, str]]:
-    """Each span with the ending of the line on which it ends, or of the line before a last one without.
+    """Yield each span with the ending of the line on which it ends; of the line before, if that one has none.
 
     The search for the next line break never goes over the same text twice.
     """
@@ -177,7 +178,7 @@ def _endings(content: str, spans: Iterable[tuple[int, int]]) -> Iterator[tuple[i
 
 
 def _with_breaks(new: str, replaced: str, ending: str) -> str:
-    """`new` with the line breaks of the text it replaces, in order; the last serves for all that follow."""
+    """Return `new` with the line breaks of the text it replaces, in order; the last one is repeated."""
     breaks: list[str] = re.findall("\r?\n", replaced) or [ending]
     first, *rest = new.split("\n")
     last = len(breaks) - 1
@@ -185,7 +186,7 @@ def _with_breaks(new: str, replaced: str, ending: str) -> str:
 
 
 def _rewritten(text: str, splices: Iterable[_Splice], marks: Iterable[int]) -> tuple[str, list[int]]:
-    """`text` with all splices made, and where its marks and the first new pieces have come to lie."""
+    """Return `text` with all splices applied, and the new positions of its marks and first new pieces."""
     result, last = StringIO(newline=""), 0
     waiting, moved = deque(marks), list[int]()
     for splice in splices:

@@ -48,7 +48,7 @@ class _Fold:
 
 
 Names = tuple[str, str]
-"""What the reader calls the old and the new text; the latter begins a sentence."""
+"""Names of the old and the new text in messages; the second one starts a sentence."""
 
 _OF_AN_EDIT: Names = ("old_string", "new_string")
 
@@ -132,7 +132,7 @@ _SLIPS = (
 
 
 def _shown_escapes(text: str, wanted: str) -> str | None:
-    """The form in which results show characters that cannot be seen; the file has the characters."""
+    """Explain that `wanted` has the escapes of results where the file has the characters; None otherwise."""
     meant = unescape(wanted)
     if meant == wanted or meant not in text:
         return None
@@ -194,7 +194,7 @@ def _line_start(text: str, number: int) -> int:
 
 
 def _needed(folds: Sequence[_Fold], part: str, wanted: str) -> str:
-    """The names of those folds without which the part and the wanted text stay different."""
+    """Return the names of the folds that are needed to make the part and the wanted text equal."""
 
     def alike_without(fold: _Fold) -> bool:
         others = [other.fold for other in folds if other is not fold]

@@ -34,7 +34,7 @@ class _Run:
 
 
 def changes(old: Sequence[str], new: Sequence[str]) -> list[Change]:
-    """The ranges in which two lists of lines differ, in order; as few lines as a bounded search finds.
+    """Return the ranges in which two lists of lines differ, in order; as small as a bounded search finds.
 
     Where the search would take too long, everything between the first and the last difference is one change.
     """
@@ -61,7 +61,7 @@ def _between(runs: Iterator[_Run], start: int) -> Iterator[Change]:
 
 
 def _common_runs(old: Sequence[str], new: Sequence[str]) -> list[_Run]:
-    """Equal lines of both, in order. Lines that only one side has are set aside first: they cannot match."""
+    """Return the runs of equal lines, in order. Lines of only one side are removed before the search."""
     numbers = {line: number for number, line in enumerate(set(old) & set(new))}
     old_places = [place for place, line in enumerate(old) if line in numbers]
     new_places = [place for place, line in enumerate(new) if line in numbers]
@@ -76,7 +76,7 @@ def _common_runs(old: Sequence[str], new: Sequence[str]) -> list[_Run]:
 
 
 def _furthest_paths(old: Sequence[int], new: Sequence[int]) -> "list[array[int]]":
-    """Myers' greedy search; empty when it takes too long.
+    """Run Myers' greedy search; empty if it takes too long.
 
     Entry `i` of row `d` is how far `d` insertions and deletions reach in `old` on the diagonal `2 * i - d`.
     """
@@ -97,7 +97,7 @@ def _furthest_paths(old: Sequence[int], new: Sequence[int]) -> "list[array[int]]
 
 
 def _step(row: Sequence[int], index: int, distance: int) -> int:
-    """Start of a path on a diagonal, from the ends of the paths on its neighbours."""
+    """Return the start of a path on a diagonal, from the ends of the paths on its neighbours."""
     return row[index] if _comes_by_insertion(row, index, distance) else row[index - 1] + 1
 
 

@@ -28,7 +28,7 @@ _MAX_SHOWN = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Fragment:
-    """Lines of a file that lie where the lines of a wanted text would."""
+    """The lines of a file at the position of a wanted text."""
 
     first: int
     """Lines of the file before them; negative when the wanted text would begin before the file."""
@@ -36,7 +36,7 @@ class Fragment:
     """None where the file has no line."""
 
     def differences(self, wanted: Sequence[str], name: str) -> str:
-        """A sentence for each of the first lines that differ, showing both; `name` is what has `wanted`."""
+        """Describe each of the first lines that differ in a sentence; `name` is what contains `wanted`."""
         last = len(wanted) - 1
         return " ".join(
             islice(
@@ -50,19 +50,19 @@ class Fragment:
         )
 
     def alike(self, wanted: Sequence[str]) -> int:
-        """Number of lines that are equal except for surrounding white space."""
+        """Count the lines that are equal except for surrounding white space."""
         pairs = zip(self.lines, wanted, strict=True)
         return sum(there is not None and there.strip() == here.strip() for there, here in pairs)
 
 
 def nearest(text: str, wanted: str, name: str) -> str | None:
-    """The position of the text most similar to `wanted` and its differences; None if nothing is similar."""
+    """Describe where the text most similar to `wanted` is, and how it differs; None if nothing is similar."""
     lines = wanted.split("\n")
     return _by_lines(text, lines, name) or _by_words(text, lines, wanted[:_WORDS_READ], name)
 
 
 def fragment(text: str, place: int, above: int, count: int) -> Fragment:
-    """`count` lines, of which the one that holds `place` has `above` before it."""
+    """Return `count` lines: `above` lines, the line that contains `place`, and those after it."""
     start = text.rfind("\n", 0, place) + 1
     number = text.count("\n", 0, start) - above
     while above and start:
@@ -141,13 +141,13 @@ def _places(text: str, wanted: str) -> Iterator[int]:
 
 
 def _likeness(one: str, one_place: int, other: str, other_place: int) -> float:
-    """Similarity of the lines around a word in two texts."""
+    """Return the similarity of the lines around a word in two texts."""
     before, after = _around(one, one_place, _WINDOW, _WINDOW)
     other_sides = _around(other, other_place, len(before) + _MARGIN, len(after) + _MARGIN)
     return SequenceMatcher(None, before + after, "".join(other_sides), autojunk=False).ratio()
 
 
 def _around(text: str, place: int, before: int, after: int) -> tuple[str, str]:
-    """The text before and after `place` on the same line, up to a number of characters."""
+    """Return the text before and after `place` on the same line, up to a number of characters."""
     start, end = text[max(0, place - before) : place], text[place : place + after]
     return start[start.rfind("\n") + 1 :], end.split("\n", 1)[0]

@@ -13,7 +13,7 @@ class Occurrences:
 
     content: str
     text: str
-    """What is searched: `content`, or `content` with every "\\r\\n" as "\\n"."""
+    """The searched text: `content`, or `content` with every "\\r\\n" as "\\n"."""
     wanted: str
     by_bytes: bool
     """Matches are exactly what was asked for, line endings included."""
@@ -24,11 +24,11 @@ class Occurrences:
         return self.text.count(self.wanted)
 
     def first(self, limit: int) -> list[int]:
-        """The first places in `text`, also those that overlap."""
+        """Return the first places in `text`, including overlapping ones."""
         return list(islice(self._places(step=1), limit))
 
     def lines(self, limit: int) -> tuple[int, ...]:
-        """The lines on which the first ones begin, each line once."""
+        """Return the lines on which the first ones begin, each line once."""
         return distinct_lines(self.text, self.first(limit))
 
     def spans(self) -> Iterator[tuple[int, int]]:
@@ -48,7 +48,7 @@ class Occurrences:
 
 
 def occurrences(content: str, wanted: str) -> Occurrences:
-    """Every occurrence of `wanted`, which is not empty.
+    """Find every occurrence of `wanted`, which is not empty.
 
     "\\n" in `wanted` also stands for "\\r\\n" in the content. "\\r\\n" in `wanted` stands for itself, and for
     "\\n" where that occurs nowhere.
@@ -59,12 +59,12 @@ def occurrences(content: str, wanted: str) -> Occurrences:
 
 
 def folded(text: str) -> str:
-    """`text` with "\\n" for every "\\r\\n"."""
+    """Return `text` with "\\n" for every "\\r\\n"."""
     return text.replace("\r\n", "\n")
 
 
 def distinct_lines(text: str, places: Iterable[int]) -> tuple[int, ...]:
-    """The 1-based numbers of the lines that hold these places (in ascending order), each once."""
+    """Return the 1-based numbers of the lines that contain these ascending places, each once."""
     numbers: dict[int, None] = {}
     line, last = 1, 0
     for place in places:
@@ -75,13 +75,13 @@ def distinct_lines(text: str, places: Iterable[int]) -> tuple[int, ...]:
 
 
 def named_lines(lines: tuple[int, ...], more: bool) -> str:
-    """`line 4`, `lines 4 and 9`, or `lines 4, 9, 12 and further ones`."""
+    """Name lines: `line 4`, `lines 4 and 9`, or `lines 4, 9, 12 and further ones`."""
     *start, last = (*map(str, lines), "further ones") if more else map(str, lines)
     return f"lines {', '.join(start)} and {last}" if start else f"line {last}"
 
 
 def _unfolded(content: str, plain: str, places: Iterable[int]) -> Iterator[int]:
-    """Ascending places in `plain`, the folded `content`, as places in `content`.
+    """Convert ascending places in `plain`, the folded `content`, to places in `content`.
 
     Both have the same lines, and a line differs only in whether a carriage return ends it.
     """

@@ -24,7 +24,7 @@ _LEAD = 80
 
 
 def quoted(line: str, place: int) -> str:
-    """`line` as JSON, at most 200 characters of it around `place`."""
+    """Quote at most 200 characters of `line` around `place`, as JSON."""
     start = max(0, min(place - _LEAD, len(line) - _CHARACTERS))
     end = start + _CHARACTERS
     text = json.dumps(line[start:end], ensure_ascii=False).translate(_SPELT_OUT)

@@ -46,7 +46,7 @@ class _Row:
 
 
 def unified(before: str, after: str, path: str, *, to: str | None = None, limit: int = 20_000) -> str:
-    """A unified diff as `git diff` and `patch` know it, at most `limit` UTF-8 bytes; "" for equal texts.
+    """Return a unified diff, as of `git diff`, of at most `limit` UTF-8 bytes; "" for equal texts.
 
     `to` is where the new text lies, if elsewhere. Lines end at "\\n" only. Lines over 1,000 characters are
     shortened around the place where they differ. A diff that is shortened or cut says so in its last lines,
@@ -66,7 +66,7 @@ def unified(before: str, after: str, path: str, *, to: str | None = None, limit:
 
 
 def _part(before: str, after: str) -> _Part:
-    """The lines around all that differs; the rest of a large file is never split into lines."""
+    """Return the lines from the first to the last difference; the rest of a file is not split into lines."""
     start = common_start(before, after)
     tail = common_end(before, after, limit=min(len(before), len(after)) - start)
     start = _context_start(before, start)
@@ -81,7 +81,7 @@ def _part(before: str, after: str) -> _Part:
 
 
 def _context_start(text: str, place: int) -> int:
-    """The start of the line at `place`, and of the lines of context before it."""
+    """Return the start of the line at `place`, and of the lines of context before it."""
     for _ in range(_CONTEXT + 1):
         place = text.rfind("\n", 0, place)
         if place < 0:
@@ -90,7 +90,7 @@ def _context_start(text: str, place: int) -> int:
 
 
 def _context_end(text: str, place: int) -> int:
-    """The end of the line at `place`, and of the lines of context after it."""
+    """Return the end of the line at `place`, and of the lines of context after it."""
     for _ in range(_CONTEXT + 1):
         place = text.find("\n", place) + 1
         if place == 0:
@@ -103,13 +103,13 @@ def _count(text: str) -> int:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines with their "\n"; a carriage return belongs to its line, as in every diff."""
+    """Split into lines with their "\n"; a carriage return belongs to its line, as in every diff."""
     *whole, last = text.split("\n")
     return [f"{line}\n" for line in whole] + ([last] if last else [])
 
 
 def _fitting(rows: Iterable[_Row], limit: int) -> tuple[list[_Row], bool]:
-    """The first rows of at most `limit` bytes, and whether that is all of them."""
+    """Return the first rows of at most `limit` bytes, and whether that is all of them."""
     shown: list[_Row] = []
     for row in rows:
         limit -= row.size
@@ -127,7 +127,7 @@ def _rows(part: _Part, path: str, to: str) -> Iterator[_Row]:
 
 
 def _hunks(found: Sequence[Change]) -> Iterator[list[Change]]:
-    """Changes whose context would touch, together."""
+    """Group changes whose context would touch."""
     hunk: list[Change] = []
     for change in found:
         if hunk and change.old_start - hunk[-1].old_end > 2 * _CONTEXT:
@@ -153,7 +153,7 @@ def _hunk_rows(part: _Part, hunk: Sequence[Change]) -> Iterator[_Row]:
 
 
 def _range(start: int, end: int) -> str:
-    """Lines as a hunk header counts them; an empty range is named by the line before it."""
+    """Format a range of lines for a hunk header; an empty one is named by the line before it."""
     match end - start:
         case 0:
             return f"{start},0"
@@ -186,5 +186,5 @@ def _row(sign: str, line: str, place: int) -> _Row:
 
 
 def _first_difference(line: str, other: str | None) -> int:
-    """Index of the first difference between a long line and its counterpart."""
+    """Return the index of the first difference between a long line and its counterpart."""
     return 0 if other is None or len(line) <= _LINE_CHARACTERS else common_start(line, other)

@@ -30,7 +30,7 @@ class CloneSource:
         return (self.folder,) if self.folder else ()
 
     def respelt(self, canonical: Callable[[str], CanonicalPath]) -> "CloneSource":
-        """The same with the canonical path. Raises: ToolError: it cannot be used."""
+        """Return this source with its canonical path. Raises: ToolError: the path cannot be used."""
         return replace(self, folder=canonical(self.folder)) if self.folder else self
 
 
@@ -43,7 +43,7 @@ def clone_source(text: str) -> CloneSource:
     if text.lower().startswith("https://"):
         url = parse_url(text)
         if "?" in url.target:
-            raise ValueError("the address of a repository has no query")
+            raise ValueError("the address of a repository has no query; leave out `?` and what follows")
         return CloneSource(url=str(url))
     path = text.removeprefix(_FILE) if text.startswith(f"{_FILE}/") else text
     if not path or (path is text and _REMOTE.match(path)):

@@ -18,7 +18,7 @@ _BRANCH_FIELDS = 5
 
 
 def commits(answer: bytes) -> tuple[GitCommit, ...]:
-    """Commits in the order printed; one that was cut is left out."""
+    """Parse commits, in the order printed, without one that was cut."""
     fields = answer.decode("utf-8", "replace").split("\0")
     return tuple(
         GitCommit(id=id_, author=author, email=email, date=date, subject=subject, body=body.strip())
@@ -37,7 +37,7 @@ class References:
 
 
 def references(answer: bytes) -> References:
-    """Branches in the order printed, and how many tags there are; a remote's HEAD is no branch of its own."""
+    """Parse branches, in the order printed, and count tags; the HEAD of a remote is not a branch."""
     fields = answer.decode("utf-8", "replace").split("\0")
     names = [field.removeprefix("\n") for field in fields[:-1:_BRANCH_FIELDS]]
     rest = zip(*(fields[number:-1:_BRANCH_FIELDS] for number in range(1, _BRANCH_FIELDS)), strict=False)
@@ -50,7 +50,7 @@ def references(answer: bytes) -> References:
 
 
 def _branch_name(reference: str) -> str:
-    """Empty for what is no branch."""
+    """Return the name of a branch; empty for other references."""
     for start in ("refs/heads/", "refs/remotes/"):
         if reference.startswith(start) and not reference.endswith("/HEAD"):
             return reference.removeprefix(start)
@@ -58,7 +58,7 @@ def _branch_name(reference: str) -> str:
 
 
 def blamed(answer: bytes) -> Iterator[GitLine]:
-    """The lines that `git blame --porcelain` prints."""
+    """Parse the lines that `git blame --porcelain` prints."""
     known: dict[str, _Author] = {}
     id_, number = "", 0
     # Lines end with a line feed and with nothing else: other separators belong to the text.

@@ -6,18 +6,18 @@ from mcp_toolserver.capabilities.git import GitText
 
 
 def hidden(count: int, what: str) -> Iterator[str]:
-    """That a rule hides something."""
+    """Yield a note that a rule hides something, if it does."""
     if count:
         yield f"[{counted(count, what)} left out, hidden by a rule of the operator]"
 
 
-def counted(count: int, what: str, plural: str = "") -> str:
-    """`1 file`, `2 files`."""
-    return f"{count:,} {what if count == 1 else plural or f'{what}s'}"
+def counted(count: int, what: str) -> str:
+    """Count in words: `1 file`, `2 files`."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def about(found: GitText, *, asked: str) -> Iterator[str]:
-    """The notes on what git printed, when `asked` was wanted."""
+    """Yield notes on what git printed, given the form that was `asked` for."""
     yield from hidden(found.left_out, "file")
     if found.folder != "." and found.form in ("patch", "stat"):
         yield f"[names are relative to {found.folder}]"
@@ -28,5 +28,5 @@ def about(found: GitText, *, asked: str) -> Iterator[str]:
 
 
 def joined(text: str, notes: Iterable[str]) -> str:
-    """The output of git, followed by the notes, one per line."""
+    """Return the output of git, followed by the notes, one per line."""
     return "\n".join((*([text.removesuffix("\n")] if text else []), *notes))

@@ -11,7 +11,7 @@ _SSH = "ssh://"
 
 
 def blanked(address: str) -> str:
-    """`address` without a password, token or query; the user of ssh, who is no secret, stays."""
+    """Remove password, token and query from `address`; the user of ssh, which is not secret, stays."""
     found = _ADDRESS.fullmatch(address)
     if found is None:
         return address
@@ -24,7 +24,7 @@ def blanked(address: str) -> str:
 
 
 def remotes(settings: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Names and addresses of the remotes in a configuration, credentials blanked, in its order."""
+    """Return the names and addresses of the remotes in a configuration, in its order, without credentials."""
     found: dict[str, str] = {}
     for setting, value in settings:
         section, _, rest = setting.partition(".")

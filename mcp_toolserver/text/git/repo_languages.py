@@ -61,19 +61,19 @@ Counts = Sequence[tuple[str, int]]
 
 
 def language(path: str) -> str:
-    """The language of a file, by its name alone."""
+    """Return the language of a file, by its name alone."""
     name = path.rpartition("/")[2].lower()
     _, dot, ending = name.rpartition(".")
     return _NAMES.get(name) or (_BY_ENDING.get(ending, OTHER) if dot else OTHER)
 
 
 def languages(paths: Iterable[str]) -> Counts:
-    """Number of files per language."""
+    """Count the files per language."""
     return _ordered(Counter(map(language, paths)))
 
 
 def top_folders(paths: Iterable[str]) -> Counts:
-    """Number of files per top-level folder; `.` for files in none."""
+    """Count the files per top-level folder; `.` for files in none."""
     return _ordered(Counter(path.partition("/")[0] if "/" in path else "." for path in paths))
 
 

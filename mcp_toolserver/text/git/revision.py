@@ -11,7 +11,7 @@ _COMMIT = "^{commit}"
 
 
 def peeled(text: str) -> str:
-    """`text`, a commit or a range of two, as git is to be given it.
+    """Rewrite `text`, a commit or a range of two, so that git takes it for commits only.
 
     Raises:
         ValueError: it names something else than commits; the message says what to give instead.
@@ -28,11 +28,11 @@ def peeled(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """One end of a `peeled` text as the caller gave it."""
+    """Return one end of a `peeled` text as the caller gave it."""
     return text.removesuffix(_COMMIT)
 
 
 def ends(text: str) -> tuple[str, ...]:
-    """The one or two commits that `peeled` text names."""
+    """Return the one or two commits that `peeled` text names."""
     found = _RANGE.fullmatch(text)
     return (text,) if found is None else (found[1], found[3])

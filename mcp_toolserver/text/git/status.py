@@ -14,7 +14,7 @@ _RENAMED = "2"
 
 
 def parsed(answer: bytes, *, complete: bool = True) -> GitState:
-    """The status; without the last entry when it is not `complete`, because that one may be cut."""
+    """Parse a status. If it is not `complete`, the last entry is dropped, because it may be cut."""
     items = answer.decode("utf-8", "surrogateescape").split("\0")
     reading = _Reading()
     # A cut in the name before a rename would leave its other half missing, so the last two are dropped.
@@ -74,7 +74,7 @@ _UNMERGED = frozenset({"DD", "AU", "UD", "UA", "DU", "AA", "UU"})
 
 
 def short(status: GitState, changes: Iterable[GitChange]) -> Iterator[str]:
-    """Lines as `git status --short --branch` prints them."""
+    """Yield lines as `git status --short --branch` prints them."""
     yield f"## {_branch(status)}"
     for change in changes:
         letters = f"{change.staged}{change.unstaged}".replace(".", " ")
@@ -82,7 +82,7 @@ def short(status: GitState, changes: Iterable[GitChange]) -> Iterator[str]:
 
 
 def long(status: GitState, changes: Iterable[GitChange]) -> Iterator[str]:
-    """The same in words, by what would become of it."""
+    """Yield the status in words, grouped into unmerged, staged, not staged and untracked files."""
     yield f"On {_branch(status)}"
     listed = tuple(changes)
     for title, lines in (
@@ -101,7 +101,7 @@ def _is_unmerged(change: GitChange) -> bool:
 
 
 def _word(change: GitChange, letter: str) -> str:
-    """Empty where there is no change of this kind."""
+    """Describe a staged or unstaged change; empty if `letter` stands for none."""
     if letter not in _WORDS or _is_unmerged(change):
         return ""
     moved = letter in "RC"

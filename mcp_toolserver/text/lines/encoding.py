@@ -10,10 +10,10 @@ _CONTROLS = bytes(set(range(32)) - _TEXT_CONTROLS)
 _ASCII_TEXT = bytes({*_TEXT_CONTROLS, *range(32, 127)})
 
 _CONTROLS_PER_100 = 10
-"""More of these among valid UTF-8 is not something a person wrote."""
+"""Valid UTF-8 with a higher share of these is taken for binary data."""
 
 _CONTROLS_PER_100_IN_BYTES = 2
-"""The same where every byte means some character, so that validity proves nothing."""
+"""The same for encodings in which every byte is a character, so that decoding proves nothing."""
 
 _ASCII_PER_100_IN_LATIN_1 = 70
 
@@ -29,7 +29,7 @@ class Encoding:
     bom: bytes
 
     def decode(self, raw: bytes) -> str:
-        """The text without the byte order mark.
+        """Return the text without the byte order mark.
 
         Raises:
             UnicodeDecodeError: `raw` is not what this encoding was detected on.
@@ -37,7 +37,7 @@ class Encoding:
         return raw.removeprefix(self.bom).decode(self.codec)
 
     def encode(self, text: str) -> bytes:
-        """The bytes with the byte order mark.
+        """Return the bytes with the byte order mark.
 
         Raises:
             UnicodeEncodeError: a character that this encoding does not have.
@@ -56,7 +56,7 @@ _LATIN_1 = Encoding(name="latin-1", codec="latin-1", bom=b"")
 
 
 def detect(raw: bytes, *, complete: bool = True) -> Encoding | None:
-    """The encoding of a text file, or None for anything else.
+    """Return the encoding of a text file, or None for anything else.
 
     With `complete` false, `raw` is the start of a file and may end within a character.
     """

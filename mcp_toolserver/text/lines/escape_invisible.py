@@ -78,7 +78,7 @@ _SPELLING = {
 """Invisible characters with what must be true where one ends if it is to be kept."""
 
 _FEW = 32
-"""So many different characters are replaced one after the other, each at the speed of a search in memory."""
+"""Up to this many different characters are replaced one after the other with `str.replace`."""
 
 _SAMPLE = 4_096
 _MOSTLY_ASCII = 1.5
@@ -86,7 +86,7 @@ _MOSTLY_ASCII = 1.5
 
 
 def visible(text: str) -> str:
-    """`text` with escapes for what cannot be seen."""
+    """Return `text` with escapes for what cannot be seen."""
     # Most of the many texts in structured answers are short and plain, and then this is all.
     if text.isascii() and text.isprintable():
         return text
@@ -102,7 +102,7 @@ def visible(text: str) -> str:
 
 
 def visible_values(data: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """`data` with every text in it made visible."""
+    """Return `data` with every text in it made visible."""
     return {visible(name): _visible_value(value) for name, value in data.items()}
 
 
@@ -119,22 +119,22 @@ def _visible_value(value: JsonValue) -> JsonValue:
 
 
 def escape(character: str) -> str:
-    """The escape of an invisible character."""
+    """Return the escape of an invisible character."""
     return f"\\u{{{ord(character):x}}}"
 
 
 def unescape(text: str) -> str:
-    """`text` with the characters that the escapes in it stand for, as far as they are ours."""
+    """Replace the escapes that `visible` makes by their characters."""
     return _pattern(_ESCAPE).sub(lambda match: _meant(match) or match[0], text)
 
 
 def escapes(text: str) -> dict[str, str]:
-    """The different escapes in `text`, each with its character."""
+    """Return the different escapes in `text`, each with its character."""
     return {match[0]: character for match in _pattern(_ESCAPE).finditer(text) if (character := _meant(match))}
 
 
 def _meant(match: re.Match[str]) -> str:
-    """The character of an escape; empty when it is not one that `visible` makes."""
+    """Return the character of an escape; empty when it is not one that `visible` makes."""
     number = int(match[1], 16)
     character = chr(number) if number <= sys.maxunicode else ""
     return character if is_hidden(character) else ""
@@ -157,13 +157,13 @@ _ALWAYS = f"(?:(?![{''.join(_SPELLING)}])[{_class(_HIDDEN)}])+"
 
 @cache
 def _pattern(source: str) -> re.Pattern[str]:
-    """Compiled on first need: ASCII needs none of them."""
+    """Compile a pattern on first use, because ASCII text needs none."""
     return re.compile(source, re.DOTALL)
 
 
 @cache
 def _hidden() -> re.Pattern[str]:
-    """One hidden character: whatever is in no gap between the ranges, which is twice as fast to look for."""
+    """Compile a pattern of the hidden characters, as those in no gap: twice as fast as their ranges."""
     starts = (0, *(last + 1 for _, last in _HIDDEN))
     ends = (*(first - 1 for first, _ in _HIDDEN), sys.maxunicode)
     gaps = [(start, end) for start, end in zip(starts, ends, strict=True) if start <= end]
@@ -172,7 +172,7 @@ def _hidden() -> re.Pattern[str]:
 
 @cache
 def _harmless() -> bytes:
-    """The bytes of UTF-8 that begin no hidden character."""
+    """Return the bytes of UTF-8 that begin no hidden character."""
     ends = {last for _, last in _HIDDEN}
     starts = {number for first, last in _HIDDEN for number in range(first, last, 64)} | ends
     begin = {chr(number).encode(errors="surrogatepass")[0] for number in starts}
@@ -184,7 +184,7 @@ def _is_harmless(text: str) -> bool:
 
 
 def _found(text: str) -> set[str]:
-    """The different characters in `text` that may have to be escaped, but for carriage returns."""
+    """Return the different characters in `text` that may have to be escaped, but for carriage returns."""
     if text.isascii():
         return set(text.encode().translate(None, _PLAIN).decode())
     sample = text[:_SAMPLE]

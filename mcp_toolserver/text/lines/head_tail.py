@@ -9,7 +9,7 @@ from mcp_toolserver.text.lines.encoding import Encoding, detect
 from mcp_toolserver.text.lines.truncate import head_bytes, tail_bytes
 
 _WINDOW = 256 * 1024
-"""Bytes of the file that are looked at."""
+"""Maximum bytes of the file that are read."""
 
 _SAMPLE = 64 * 1024
 """Bytes at its start that tell its encoding."""
@@ -22,16 +22,16 @@ class End:
     lines: tuple[str, ...]
     """Without their line endings."""
     whole: bool
-    """They are all that the file has."""
+    """Whether they are the whole file."""
     cut: bool
     """There are fewer than were asked for, or a part of one: more did not fit."""
     encoding: str
     crlf: bool
-    """Some of them end in carriage return and line feed."""
+    """Whether some of them end in carriage return and line feed."""
 
 
 def first_lines(file: BinaryIO, size: int, *, count: int, max_bytes: int) -> End:
-    """The first `count` lines, in at most `max_bytes` of UTF-8.
+    """Return the first `count` lines, in at most `max_bytes` of UTF-8.
 
     Raises:
         InvalidInput: the file is not text.
@@ -48,7 +48,7 @@ def first_lines(file: BinaryIO, size: int, *, count: int, max_bytes: int) -> End
 
 
 def last_lines(file: BinaryIO, size: int, *, count: int, max_bytes: int) -> End:
-    """The last `count` lines, in at most `max_bytes` of UTF-8.
+    """Return the last `count` lines, in at most `max_bytes` of UTF-8.
 
     Raises:
         InvalidInput: the file is not text.
@@ -88,7 +88,7 @@ def _end(encoding: Encoding, lines: Sequence[str], *, whole: bool, cut: bool) ->
 
 
 def notes(end: End, which: str, size: int, more: str) -> list[str]:
-    """Notes about the lines; `more` says how to get others."""
+    """Describe which lines are shown; `more` says how to get others."""
     found_notes: list[str] = []
     about = [end.encoding] * (end.encoding != "utf-8") + ["CRLF line endings"] * end.crlf
     if about:

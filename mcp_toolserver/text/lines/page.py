@@ -48,7 +48,7 @@ class Page:
 
 
 def page(file: BinaryIO, size: int, *, skip: int, take: int, max_bytes: int) -> Page:
-    """The `take` lines after the first `skip`, or as many as fit `max_bytes` when numbered.
+    """Return the `take` lines after the first `skip`, or as many as fit `max_bytes` when numbered.
 
     A line counts with its UTF-8 bytes, its number, a tab and a line feed. A first line that is too long alone
     is cut.
@@ -89,13 +89,13 @@ def _chunks(first: bytes, file: BinaryIO) -> Iterator[bytes]:
 
 
 def _whole(encoding: Encoding, content: bytes) -> bytes:
-    """What `_utf_8` makes of a file that is one chunk."""
+    """Convert the only chunk of a file to UTF-8, as `_utf_8` does."""
     body = content.removeprefix(encoding.bom)
     return body if encoding.codec == UTF_8.codec else body.decode(encoding.codec, errors="replace").encode()
 
 
 def _utf_8(encoding: Encoding, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The same text in UTF-8, where a line feed is one byte and no other character holds it."""
+    """Convert chunks to UTF-8, in which no other character contains the byte of a line feed."""
     rest = encoding.bom
     decoder = codecs.getincrementaldecoder(encoding.codec)(errors="replace")
     for chunk in chunks:
@@ -105,7 +105,7 @@ def _utf_8(encoding: Encoding, chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _decoded(raw: bytes, encoding: Encoding) -> tuple[Encoding, str]:
-    """The lines as text. What looked like UTF-8 at the start of the file may be something else further on."""
+    """Decode lines; a file whose start looked like UTF-8 may turn out to have another encoding."""
     try:
         return encoding, raw.decode()
     except UnicodeDecodeError:
@@ -183,7 +183,7 @@ class _Taken:
         return len(self.lines) < self._take and not self.is_full
 
     def _skipped(self, chunk: bytes) -> int:
-        """Offset in `chunk` at which the requested lines begin or continue."""
+        """Return the offset in `chunk` at which the requested lines begin or continue."""
         missing = self._skip - self._line_feeds
         if missing <= 0:
             return 0
@@ -221,7 +221,7 @@ class _Taken:
 
 
 def _head(line: bytes, limit: int) -> bytes:
-    """At most `limit` bytes, and no part of a character at the end."""
+    """Return at most `limit` bytes that do not end within a character."""
     end = limit
     while end > max(0, limit - 3) and line[end] & 0xC0 == 0x80:
         end -= 1

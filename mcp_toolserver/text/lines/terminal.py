@@ -8,7 +8,7 @@ written again from its start. Anything else may move text, so it stays and is es
 
 
 def as_on_terminal(text: str) -> str:
-    """`text` without colours; of a line that was written again and again, only what was written last."""
+    """Remove colours from `text`; of a line that was written several times, keep what was written last."""
     if "\x1b" in text:
         text = _STYLE.sub("", text)
     if text.count("\r") == text.count("\r\n"):

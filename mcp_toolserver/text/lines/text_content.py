@@ -19,7 +19,7 @@ def encoding_of(path: str, raw: bytes) -> Encoding:
 
 
 def encoded(path: str, text: str, encoding: Encoding) -> bytes:
-    """The bytes of `text`.
+    """Encode `text`.
 
     Raises:
         InvalidInput: a character that the encoding does not have.

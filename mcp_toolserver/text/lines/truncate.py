@@ -2,7 +2,7 @@
 
 
 def head_bytes(text: str, limit: int) -> str:
-    """The longest start of `text` of at most `limit` UTF-8 bytes."""
+    """Return the longest start of `text` of at most `limit` UTF-8 bytes."""
     if len(text) * 4 <= limit:
         return text
     encoded = text.encode(errors="surrogatepass")
@@ -10,6 +10,6 @@ def head_bytes(text: str, limit: int) -> str:
 
 
 def tail_bytes(text: str, limit: int) -> str:
-    """The longest end of `text` of at most `limit` UTF-8 bytes."""
+    """Return the longest end of `text` of at most `limit` UTF-8 bytes."""
     encoded = text.encode(errors="surrogatepass")
     return text if len(encoded) <= limit else encoded[len(encoded) - limit :].decode(errors="ignore")

@@ -8,7 +8,7 @@ _CODE = "    "
 
 
 def unwrapped(text: str) -> str:
-    """`text` with each paragraph and each list item on one line.
+    """Put each paragraph and each list item of `text` on one line.
 
     Paragraphs, list items, fenced code and indented code keep their breaks.
     """

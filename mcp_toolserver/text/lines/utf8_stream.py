@@ -7,7 +7,7 @@ _LONGEST = 4
 
 
 def decode_page(data: bytes, *, last: bool) -> tuple[str, int]:
-    """`data` as text, and how many of its bytes that is.
+    """Decode `data`; return the text, and how many bytes it was decoded from.
 
     A character whose end is missing is left for the next page, unless this is the `last`.
     """
@@ -18,6 +18,6 @@ def decode_page(data: bytes, *, last: bool) -> tuple[str, int]:
 
 
 def without_cut_start(data: bytes) -> bytes:
-    """`data` without the end of a character whose start is missing."""
+    """Return `data` without the end of a character whose start is missing."""
     start = next((index for index, byte in enumerate(data[:_LONGEST]) if byte & 0xC0 != 0x80), 0)
     return data[start:]

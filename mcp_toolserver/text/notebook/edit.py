@@ -16,7 +16,7 @@ CellType = Literal["code", "markdown", "raw"]
 Mode = Literal["replace", "insert", "delete"]
 
 _CELL_LEVEL = 2
-"""How deep in the file a cell stands."""
+"""Nesting level of a cell in the file."""
 
 _ONLY_IN_CODE: Mapping[str, str] = {"execution_count": "null", "outputs": "[]"}
 _NOT_IN_CODE = frozenset({"attachments"})
@@ -62,7 +62,7 @@ class EditedNotebook:
 
 @dataclass(frozen=True, kw_only=True)
 class _Change:
-    """The same before the text is put together."""
+    """The edit before the text is written."""
 
     splices: Sequence[Splice]
     number: int
@@ -73,7 +73,7 @@ class _Change:
 
 
 def edit(text: str, change: CellEdit) -> EditedNotebook:
-    """The notebook in `text` after `change`.
+    """Apply `change` to the notebook in `text`.
 
     Raises:
         InvalidInput: it is no valid notebook, or would be none, or the cell is not named rightly.
@@ -105,14 +105,16 @@ def edit(text: str, change: CellEdit) -> EditedNotebook:
 
 
 def _place(notebook: Notebook, change: CellEdit) -> int:
-    """The number of the cell, or the number that a new one gets."""
+    """Return the number of the cell, or the number that a new one gets."""
     is_new = change.mode == "insert"
     count = len(notebook.cells)
     if change.id is not None:
         return _numbered(notebook, change.id) + is_new
     number = count if change.number is None else change.number
     if number >= count + is_new:
-        raise NotFound(f"has {count} cells, counted from 0, and so no place for number {number}")
+        raise NotFound(
+            f"has {count} cells, counted from 0, and so no place for number {number}; give a lower one"
+        )
     return number
 
 
@@ -205,13 +207,13 @@ _ACTIONS: Mapping[Mode, Callable[[Notebook, CellEdit, int], _Change]] = {
 
 
 def _source(style: Layout, source: str, *, like: Mapping[str, JsonValue]) -> str:
-    """The source as JSON: one text, or one a line, as the other cell has it."""
+    """Write the source as JSON: one string, or one per line, as the other cell has it."""
     lines: list[JsonValue] = [*source.splitlines(keepends=True)]
     return style.written(source if isinstance(like["source"], str) else lines, _CELL_LEVEL + 1)
 
 
 def _converted(notebook: Notebook, cell: Part, style: Layout, new_type: str, source: str) -> str:
-    """The cell as one of another type; what both types have stays as it is."""
+    """Convert a cell to another type; fields that both types have stay."""
     found, _ = members(notebook.text, cell.start)
     kept = {member.key: notebook.text[member.part.start : member.part.end] for member in found}
     new = {"cell_type": style.written(new_type, 0), "source": source}
@@ -224,14 +226,14 @@ def _converted(notebook: Notebook, cell: Part, style: Layout, new_type: str, sou
 
 
 def _order(known: Sequence[str], keys: Mapping[str, str]) -> list[str]:
-    """`keys` in the order of `known`; those it has not come last, or in their places if it is sorted."""
+    """Order `keys` as in `known`; new ones come last, or in their places if `known` is sorted."""
     if list(known) == sorted(known):
         return sorted(keys)
     return [*(key for key in known if key in keys), *sorted(keys.keys() - set(known))]
 
 
 def _model(cells: Sequence[Part], number: int, kind: str) -> Part | None:
-    """The cell that a new one should look like: the nearest of its type, or else the nearest."""
+    """Return the cell whose form a new one takes: the nearest of its type, or else the nearest."""
     nearest = sorted(range(len(cells)), key=lambda other: abs(other - number))
     same = (other for other in nearest if fields(cells[other])["cell_type"] == kind)
     chosen = next(same, nearest[0] if nearest else None)
@@ -239,7 +241,7 @@ def _model(cells: Sequence[Part], number: int, kind: str) -> Part | None:
 
 
 def _made(notebook: Notebook, kind: str) -> Mapping[str, JsonValue]:
-    """An empty cell, with an id that no other has."""
+    """Make an empty cell with a unique id."""
     new: Callable[[], Mapping[str, JsonValue]] = getattr(import_module("nbformat.v4"), f"new_{kind}_cell")
     taken = set(notebook.ids())
     cell = dict(next(cell for cell in iter(new, None) if cell["id"] not in taken))

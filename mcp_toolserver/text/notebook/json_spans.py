@@ -22,11 +22,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Member:
-    """A name in an object, with what it stands for."""
+    """A member of an object: its name and its value."""
 
     key: str
     start: int
-    """Of the key."""
+    """Position of the key."""
     part: Part
 
 
@@ -40,14 +40,14 @@ class Splice:
 
 
 def after_space(text: str, at: int) -> int:
-    """The first place from `at` on that is not white space."""
+    """Return the first position from `at` on that is not white space."""
     found = _SPACE.match(text, at)
     assert found is not None
     return found.end()
 
 
 def decoded(text: str, at: int) -> Part:
-    """The value that starts at `at`.
+    """Decode the value that starts at `at`.
 
     Raises:
         ValueError, RecursionError: it is not JSON, or nested too deeply.
@@ -57,13 +57,13 @@ def decoded(text: str, at: int) -> Part:
 
 
 def elements(text: str, at: int) -> tuple[list[Part], int]:
-    """The elements of the array that starts at `at`, and its end. Raises: as `decoded`."""
+    """Return the elements of the array that starts at `at`, and its end. Raises: as `decoded`."""
     parts: list[Part] = []
     return parts, _listed(text, at, "[]", lambda place: _appended(parts, decoded(text, place)))
 
 
 def members(text: str, at: int, read: Callable[[str, int], Part] | None = None) -> tuple[list[Member], int]:
-    """The members of the object that starts at `at`, and its end.
+    """Return the members of the object that starts at `at`, and its end.
 
     `read` decodes the value of a key that begins at a place, where `decoded` is not what is wanted.
 
@@ -88,7 +88,7 @@ def members(text: str, at: int, read: Callable[[str, int], Part] | None = None) 
 
 
 def spliced(text: str, splices: Iterable[Splice]) -> str:
-    """`text` with `splices`, which do not overlap."""
+    """Apply `splices`, which do not overlap, to `text`."""
     pieces: list[str] = []
     place = 0
     for splice in sorted(splices, key=lambda splice: splice.start):

@@ -28,25 +28,25 @@ class Layout:
     """Whether characters beyond ASCII are escaped."""
 
     def written(self, value: JsonValue, level: int) -> str:
-        """`value` as it stands at `level`, which the whole text has as 0."""
+        """Write `value` at nesting `level`; the whole text has level 0."""
         separators = (",", self.colon) if self.newline else (self.comma, self.colon)
         indent = self.unit if self.newline else None
         text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=self.ascii)
         return text.replace("\n", self._line(level))
 
     def composed(self, members: Iterable[tuple[str, str]], level: int) -> str:
-        """An object of keys and values that are JSON already."""
+        """Write an object from keys and values that are JSON already."""
         line = self._line(level + 1)
         comma = f",{line}" if self.newline else self.comma
         inside = comma.join(f"{self.written(key, 0)}{self.colon}{value}" for key, value in members)
         return f"{{{line}{inside}{self._line(level)}}}"
 
     def enclosed(self, item: str, level: int) -> str:
-        """An array at `level` with one item that is JSON already."""
+        """Write an array at `level` with one item that is JSON already."""
         return f"[{self._line(level + 1)}{item}{self._line(level)}]"
 
     def between(self, level: int) -> str:
-        """The separator between two items of an array at `level`."""
+        """Return the separator between two items of an array at `level`."""
         return f",{self._line(level + 1)}" if self.newline else self.comma
 
     def _line(self, level: int) -> str:
@@ -54,7 +54,7 @@ class Layout:
 
 
 def layout(text: str, at: int, level: int) -> Layout:
-    """The formatting of the non-empty object at `at`, at nesting `level` of `text`."""
+    """Detect the formatting of the non-empty object at `at`, at nesting `level` of `text`."""
     first = after_space(text, at + 1)
     key = decoded(text, first)
     colon = text[key.end : after_space(text, after_space(text, key.end) + 1)]

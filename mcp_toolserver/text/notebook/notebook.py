@@ -42,7 +42,7 @@ class Notebook:
 
     text: str
     start: int
-    """Of its outermost object."""
+    """Position of the outermost object."""
     minor: int
     array: Part
     """The list of cells; its value is empty here."""
@@ -54,18 +54,18 @@ class Notebook:
         return self.minor >= _IDS_SINCE
 
     def ids(self) -> list[str]:
-        """The ids of the cells, in order; empty where the format has none."""
+        """Return the ids of the cells, in order; empty where the format has none."""
         return [str(cell["id"]) for cell in map(fields, self.cells)] if self.has_ids else []
 
 
 def fields(cell: Part) -> Mapping[str, JsonValue]:
-    """The fields of a cell."""
+    """Return the fields of a cell."""
     assert isinstance(cell.value, dict)
     return cell.value
 
 
 def source_of(cell: Mapping[str, JsonValue]) -> str:
-    """The source of a cell, which may be written as one text or as many."""
+    """Return the source of a cell, which is stored as one string or as a list of them."""
     source = cell.get("source")
     if isinstance(source, list):
         return "".join(map(str, source))
@@ -73,7 +73,7 @@ def source_of(cell: Mapping[str, JsonValue]) -> str:
 
 
 def parsed(text: str) -> Notebook:
-    """The notebook in `text`.
+    """Parse the notebook in `text`.
 
     Raises:
         InvalidInput: it is none, or not a valid one; the text goes on from the name of the file.
@@ -94,9 +94,9 @@ def parsed(text: str) -> Notebook:
     except RecursionError:
         raise InvalidInput("is nested too deeply to be a notebook") from None
     except ValueError:
-        raise InvalidInput("is not a notebook: it is not valid JSON") from None
+        raise InvalidInput("is not a notebook: it is not valid JSON; repair it with edit_file") from None
     if after_space(text, end) != len(text):
-        raise InvalidInput("is not a notebook: something follows its JSON")
+        raise InvalidInput("is not a notebook: something follows its JSON; remove it with edit_file")
     notebook = {member.key: member.part.value for member in found}
     minor = _minor(notebook)
     if why := violation(notebook):
@@ -109,7 +109,9 @@ def _minor(notebook: Mapping[str, JsonValue]) -> int:
     newest: object = import_module("nbformat").current_nbformat_minor
     assert isinstance(newest, int)
     if major.__class__ is not int or minor.__class__ is not int:
-        raise InvalidInput("is not a notebook: it does not say which nbformat it has")
+        raise InvalidInput(
+            "is not a notebook: it does not say which nbformat it has; add that with edit_file"
+        )
     assert isinstance(minor, int)
     if major != _MAJOR or not 0 <= minor <= newest:
         raise InvalidInput(
@@ -120,7 +122,7 @@ def _minor(notebook: Mapping[str, JsonValue]) -> int:
 
 
 def violation(notebook: Mapping[str, JsonValue]) -> str | None:
-    """The first violation of the notebook format, with its position; None if valid."""
+    """Return the first violation of the notebook format, with its position; None if valid."""
     iter_validate: Callable[[object], Iterator[_Violation]] = import_module(
         "nbformat.validator"
     ).iter_validate

@@ -49,7 +49,7 @@ Fields = Mapping[str, JsonValue]
 
 
 def view(content: bytes, wanted: Wanted) -> Shown:
-    """The wanted cells of a notebook.
+    """Render the wanted cells of a notebook.
 
     Raises:
         InvalidInput: it cannot be shown as one; the text goes on from "it".
@@ -171,7 +171,7 @@ def _failure(output: Fields) -> str:
 
 
 def _rich(data: Fields, album: _Album) -> list[str]:
-    """An output that is there in several forms; shown are its picture, or else the plainest text."""
+    """Render an output with several forms: its picture, or else the plainest text."""
     for mime_type, value in data.items():
         picture = _picture(mime_type, value)
         if picture is not None:
@@ -199,14 +199,14 @@ def _picture(mime_type: str, value: JsonValue) -> Picture | None:
 
 
 def _joined(value: JsonValue) -> str:
-    """Text that may be written as one or as many; anything else as JSON."""
+    """Return text that is stored as one string or as a list of them; anything else as JSON."""
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         return "".join(map(str, value))
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _truncated(text: str) -> list[str]:
-    """The lines of an output, without colours and without what is too long."""
+    """Return the lines of an output, without colour codes and up to the limit."""
     plain = _COLOURS.sub("", text).removesuffix("\n")
     head = head_bytes(plain, _HEAD_BYTES + _TAIL_BYTES)
     if not plain or len(head) == len(plain):

@@ -16,7 +16,7 @@ class Applied:
     notes: tuple[str, ...]
     """A sentence for each hunk that was not found exactly where and as it says."""
     loose: bool
-    """Some hunk may have come to a place that was not meant."""
+    """Whether a hunk may be in the wrong place."""
 
 
 def apply_hunks(content: str, hunks: Sequence[Hunk]) -> Applied:
@@ -58,7 +58,7 @@ def _rewritten(lines: Sequence[str], placed: Sequence[Placed]) -> Iterator[str]:
 
 
 def _made(lines: Sequence[str], placed: Placed) -> list[str]:
-    """The lines that stand there afterwards."""
+    """Return the lines that replace those of the hunk."""
     made: list[str] = []
     place = placed.start
     for line in placed.lines:
@@ -72,7 +72,7 @@ def _made(lines: Sequence[str], placed: Placed) -> list[str]:
 
 
 def _like(text: str, lines: Sequence[str], place: int) -> str:
-    """`text` with the line ending that the file has before `place`, or else after it."""
+    """Return `text` with the line ending that the file has before `place`, or else after it."""
     near = lines[place - 1 : place] or lines[place : place + 1]
     is_crlf = near[0].endswith("\r\n") if near else False
     if near and not near[0].endswith("\n"):
@@ -83,7 +83,7 @@ def _like(text: str, lines: Sequence[str], place: int) -> str:
 
 
 def _with_last_ending(made: list[str], lines: Sequence[str], last: int, placed: Placed) -> list[str]:
-    """At the end of the file, a line feed or none: as the hunk says, or else as before."""
+    """End the file with a line feed or without: as the hunk says, or else as before."""
     if last < len(lines) or not made:
         return made
     says = any(not line.text.endswith("\n") for line in placed.lines)
@@ -97,6 +97,6 @@ def _with_last_ending(made: list[str], lines: Sequence[str], last: int, placed: 
 
 
 def _ended(lines: list[str]) -> list[str]:
-    """Every line but the last with a line feed, which a line that was the last may lack."""
+    """Add the line feed that a line lacks if it was the last of the file and no longer is."""
     ending = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
     return [*(line if line.endswith("\n") else f"{line}{ending}" for line in lines[:-1]), *lines[-1:]]

@@ -47,7 +47,7 @@ def parse_envelope(text: str) -> Patch:
     source.skip()
     sections = tuple(_sections(source))
     if not sections:
-        raise ValueError(f"there is nothing between {BEGIN!r} and {_END!r}")
+        raise ValueError(f"there is nothing between {BEGIN!r} and {_END!r}; add a section for each file")
     refuse_size(sections)
     return Patch(sections=sections)
 
@@ -77,7 +77,7 @@ def _sections(source: Source) -> Iterator[Section]:
 def _path(name: str, where: int) -> str:
     path = name.strip()
     if not path:
-        raise ValueError(f"line {where} of the patch names no file")
+        raise ValueError(f"line {where} of the patch names no file; put a path after the colon")
     return path
 
 
@@ -88,7 +88,9 @@ def _added(source: Source, name: str) -> Section:
     blank = 0
     while (raw := source.raw()) is not None and not raw.startswith(_MARK):
         if raw.strip() and not raw.startswith("+"):
-            raise ValueError(f"line {source.number} of the patch, in a new file, does not begin with '+'")
+            raise ValueError(
+                f"line {source.number} of the patch, in a new file, does not begin with '+'; put one in front"
+            )
         lines.append(Line("+", f"{raw[1:]}\n"))
         blank = 0 if raw.strip() else blank + 1
         source.skip()
@@ -108,7 +110,9 @@ def _updated(source: Source, name: str) -> Section:
     while (hunk := _hunk(source, len(hunks) + 1)) is not None:
         hunks.append(hunk)
     if not hunks and to is None:
-        raise ValueError(f"line {where} of the patch updates a file, but no hunk follows")
+        raise ValueError(
+            f"line {where} of the patch updates a file, but no hunk follows; add one or leave it out"
+        )
     return Section(action="update", path=_path(name, where), to=to, hunks=tuple(hunks), where=where)
 
 

@@ -12,7 +12,7 @@ _MEANINGS = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
 
 
 def name(text: str) -> str:
-    """A name, without the time stamp that may follow and the quotes around unusual ones.
+    """Parse a name: without the time stamp that may follow, and without the quotes around unusual ones.
 
     Raises:
         ValueError: its bytes are no UTF-8.
@@ -24,7 +24,7 @@ def name(text: str) -> str:
 
 
 def git_names(text: str) -> tuple[str, str] | None:
-    """The two names after `diff --git`; None when one cannot tell where the first ends."""
+    """Parse the two names after `diff --git`; None if the end of the first is ambiguous."""
     if text.startswith('"'):
         end = _end_of_quotes(text)
         return (name(text[: end + 1]), name(text[end + 1 :])) if end > 0 else None
@@ -53,7 +53,7 @@ def _is_one_file(old: str, new: str) -> bool:
 
 
 def without_prefixes(old: str, new: str) -> tuple[str, str]:
-    """Both names without what git puts in front of them, if it is there."""
+    """Remove the prefixes of git, such as `a/` and `b/`, from both names, if they are there."""
     if not has_prefixes(old, new):
         return old, new
     return _cut(old), _cut(new)
@@ -64,7 +64,7 @@ def _cut(path: str) -> str:
 
 
 def _end_of_quotes(text: str) -> int:
-    """Index of the closing quote of `text`; -1 if there is none."""
+    """Return the index of the closing quote of `text`; -1 if there is none."""
     place = 1
     while place < len(text) and text[place] != '"':
         place += 2 if text[place] == "\\" else 1
@@ -85,4 +85,6 @@ def _unquoted(text: str) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise ValueError(f"the file name {text!r} in the patch is no valid UTF-8") from None
+        raise ValueError(
+            f"the file name {text!r} in the patch is not valid UTF-8; leave that file out"
+        ) from None

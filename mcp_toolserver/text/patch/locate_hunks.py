@@ -36,21 +36,21 @@ class Placed:
     start: int
     """Lines of the file before it."""
     lines: tuple[Line, ...]
-    """Those of the hunk that were looked for and are to be put there."""
+    """The lines of the hunk that were located, and those to insert."""
     exact: bool
-    """The lines are there as they are in the patch."""
+    """Whether the lines of the file equal those of the patch."""
     notes: tuple[str, ...]
     """How it was found, if not by an exact match at its position."""
 
     @property
     def loose(self) -> bool:
-        """Whether it may have come to a place that was not meant."""
+        """Whether the hunk may be in the wrong place."""
         return any(note != _OTHER_ENDINGS for note in self.notes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Fold:
-    """A way in which lines may differ."""
+    """A kind of difference between lines that is ignored."""
 
     of: Callable[[str], str]
     note: str
@@ -68,7 +68,7 @@ _FOLDS = (
 
 
 class _Folded:
-    """The lines of a file made alike, in one text that can be searched at the speed of memory."""
+    """The lines of a file without a kind of difference, joined into one text for fast search."""
 
     def __init__(self, lines: Sequence[str], fold: _Fold) -> None:
         self._fold = fold
@@ -85,7 +85,7 @@ class _Folded:
         return self._text.startswith(wanted, start) and self._is_whole(start, wanted)
 
     def places(self, old: Sequence[str], floor: int) -> Iterator[int]:
-        """The lines, from `floor` on, where `old` begins."""
+        """Yield the indexes of the lines, from `floor` on, where `old` begins."""
         wanted = self._wanted(old)
         start = self._text.find(wanted, self._starts[floor])
         while start >= 0:
@@ -98,12 +98,12 @@ class _Folded:
         return "".join(map(self._fold.of, old))
 
     def _is_whole(self, start: int, wanted: str) -> bool:
-        """A last line without a line feed must be the last of the file."""
+        """Check that a match without a final line feed ends with the file."""
         return wanted.endswith("\n") or start + len(wanted) == len(self._text)
 
 
 class Target:
-    """The lines of a file, and what of it has been placed."""
+    """The lines of a file, and the position after the last placed hunk."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines = lines
@@ -132,7 +132,7 @@ class Target:
         return self._folded[fold.note]
 
     def _after_anchors(self, hunk: Hunk) -> tuple[int, bool]:
-        """The first line after those that come before the hunk, and whether these say clearly where."""
+        """Return the first line after the anchors of the hunk, and whether each anchor is unambiguous."""
         floor, is_clear = self._floor, True
         for anchor in hunk.anchors:
             places = list(islice(self._anchored(anchor, floor), 2))
@@ -153,7 +153,7 @@ class Target:
         )
 
     def _inserted(self, hunk: Hunk, floor: int) -> Placed:
-        """A hunk that only adds lines: where it says, else after its anchors, else at the end."""
+        """Place a hunk that only adds lines: where it says, else after its anchors, else at the end."""
         start = len(self.lines)
         if hunk.start is not None:
             start = hunk.start + self._drift
@@ -239,7 +239,7 @@ def _near(text: str, old: str, new: str) -> str:
 
 
 def _part_of_lines(text: str, old: str) -> str | None:
-    """What is said of old lines that are in the file, but not as whole ones; None when they are not."""
+    """Explain that the old lines are in the file only as parts of lines; None if they are not."""
     place = text.find(old)
     if place < 0:
         return None
@@ -260,7 +260,7 @@ def _header_notes(hunk: Hunk) -> tuple[str, ...]:
 
 
 def _shorter_and_shorter(hunk: Hunk) -> Iterator[Sequence[Line]]:
-    """The lines of the hunk, then with less and less context."""
+    """Yield the lines of the hunk, first whole, then with less and less context."""
     lead, trail = _leading(hunk.lines), _leading(hunk.lines[::-1])
     seen = 0
     for fuzz in range(_FUZZ + 1):
@@ -273,7 +273,7 @@ def _shorter_and_shorter(hunk: Hunk) -> Iterator[Sequence[Line]]:
 
 
 def _leading(lines: Sequence[Line]) -> int:
-    """Lines of context at the start."""
+    """Count the lines of context at the start."""
     return next((index for index, line in enumerate(lines) if line.sign != " "), len(lines))
 
 

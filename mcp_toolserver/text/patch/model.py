@@ -13,7 +13,7 @@ from mcp_toolserver.errors import InvalidInput
 Sign = Literal[" ", "-", "+"]
 
 UNFINISHED = "\\ "
-"""How the line begins that says that the file has no line feed there; the rest is in the user's language."""
+"""Start of the line `\\ No newline at end of file`; git translates the rest."""
 
 MAX_FILES = 100
 """Files of one patch; all are held open at the same time."""
@@ -44,9 +44,9 @@ class Hunk:
     anchors: tuple[str, ...] = ()
     """Lines of the file that come somewhere before it, in order."""
     at_end: bool = False
-    """Its last line is to be the last of the file."""
+    """Whether its last line must be the last of the file."""
     miscounted: bool = False
-    """Its header names other numbers of lines than follow it."""
+    """Whether its header counts other numbers of lines than follow it."""
 
     @property
     def old(self) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ class Section:
     """Target of a move or copy."""
     hunks: tuple[Hunk, ...] = ()
     executable: bool | None = None
-    """Whether it may be run from now on; None: as before."""
+    """Whether the file becomes executable; None: unchanged."""
     where: int
     """The line of the patch on which it begins."""
 
@@ -83,7 +83,7 @@ class Section:
 
     @property
     def takes_away(self) -> bool:
-        """Whether the file has gone from `path` afterwards."""
+        """Whether it removes the file at `path`."""
         return self.action == "delete" or (self.action == "update" and self.to not in (None, self.path))
 
 
@@ -99,7 +99,7 @@ class Patch:
         return tuple(dict.fromkeys(path for section in self.sections for path in section.paths))
 
     def respelt(self, canonical: Callable[[str], str]) -> "Patch":
-        """The same patch with every path as `canonical` spells it.
+        """Return this patch with every path in canonical spelling.
 
         Raises:
             InvalidInput: a file that is to go away is named by a link, so that either may be meant.
@@ -124,7 +124,7 @@ def _refuse_link(path: str, real: str, canonical: Callable[[str], str]) -> None:
 
 
 def lines_of(text: str) -> list[str]:
-    """Lines with their line feeds; a carriage return belongs to its line."""
+    """Split into lines with their line feeds; a carriage return belongs to its line."""
     *whole, last = text.split("\n")
     return [f"{line}\n" for line in whole] + ([last] if last else [])
 
@@ -151,22 +151,22 @@ class Source:
         return self._place + 1
 
     def peek(self, offset: int = 0) -> str | None:
-        """A line to come, without a carriage return at its end; None after the last one."""
+        """Return the line `offset` lines ahead, without a final carriage return; None after the last line."""
         raw = self.raw(offset)
         return None if raw is None else raw.removesuffix("\r")
 
     def raw(self, offset: int = 0) -> str | None:
-        """A line to come as it is."""
+        """Return the line `offset` lines ahead unchanged; None after the last line."""
         place = self._place + offset
         return self._lines[place] if place < len(self._lines) else None
 
     def skip(self, count: int = 1) -> None:
-        """Go on."""
+        """Skip `count` lines."""
         self._place += count
 
 
 def body_line(raw: str) -> Line | None:
-    """A line of a hunk; an empty one is context whose space an editor took away. None for other lines."""
+    """Parse a line of a hunk; None for other lines. An empty one is context whose space an editor removed."""
     if not raw.strip("\r"):
         return Line(" ", f"{raw}\n")
     sign = raw[0]

@@ -48,7 +48,7 @@ class _File:
 
     content: bytes
     like: CanonicalPath | None = None
-    """Whose metadata it has; None for a new one."""
+    """The file whose metadata it gets; None for a new one."""
     executable: bool | None = None
 
 
@@ -72,7 +72,7 @@ class _Files:
 
 
 def plan(patch: Patch, contents: Contents) -> Plan:
-    """Carry out all sections on `contents`, which has every file that they name.
+    """Apply all sections to `contents`, which has every file that they name.
 
     Raises:
         ToolError: some cannot be carried out; the text says why, each with its file.

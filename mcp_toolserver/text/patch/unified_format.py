@@ -84,7 +84,7 @@ def _plain_section(source: Source) -> Section:
 
 def _section(old: str, new: str, hunks: tuple[Hunk, ...], where: int) -> Section:
     if old == NOWHERE == new or not old or not new:
-        raise ValueError(f"line {where} of the patch names no file")
+        raise ValueError(f"line {where} of the patch names no file; put a path there")
     if old == NOWHERE:
         return Section(action="create", path=new, hunks=hunks, where=where)
     if new == NOWHERE:
@@ -105,7 +105,7 @@ class _Git:
     """Extended headers, by their first words."""
 
     def get(self, words: str) -> str | None:
-        """The rest of the line after the keyword."""
+        """Return the rest of the line after the keyword."""
         return self.said.get(f"{words} ")
 
     @property
@@ -139,7 +139,7 @@ def _git_section(source: Source) -> Section:
         return replace(moved, executable=executable)
     names = _git_paths(pair, named, git)
     if not hunks and executable is None and NOWHERE not in names:
-        raise ValueError(f"line {where} of the patch names a file, but says nothing about it")
+        raise ValueError(f"line {where} of the patch names a file, but says nothing about it; leave it out")
     section = _section(*names, hunks, where)
     return section if section.action == "delete" else replace(section, executable=executable)
 
@@ -169,10 +169,13 @@ def _moved(git: _Git, hunks: tuple[Hunk, ...]) -> Section | None:
 
 
 def _git_paths(pair: tuple[str, str] | None, named: tuple[str, str] | None, git: _Git) -> tuple[str, str]:
-    """The old and the new path; the first line of the section tells whether they have prefixes."""
+    """Return the old and the new path; the first line of the section tells whether they have prefixes."""
     if named is None:
         if pair is None:
-            raise ValueError(f"line {git.where} of the patch does not say clearly which file it is about")
+            raise ValueError(
+                f"line {git.where} of the patch does not say clearly which file it is about; "
+                "add '--- a/path' and '+++ b/path'"
+            )
         old, new = without_prefixes(*pair)
         is_new, is_gone = git.get("new file mode") is not None, git.get("deleted file mode") is not None
         return (NOWHERE if is_new else old), (NOWHERE if is_gone else new)
@@ -205,7 +208,7 @@ def _hunks(source: Source) -> Iterator[Hunk]:
 
 
 def _counted(source: Source, wanted: Header) -> list[Line] | None:
-    """As many lines as the header says, read; None, with nothing read, when they are not what follows."""
+    """Read as many lines as the header says; None, with nothing read, if other lines follow."""
     if wanted.old is None or wanted.new is None:
         return None
     old, new, lines, offset = wanted.old, wanted.new, list[Line](), 0
@@ -245,7 +248,7 @@ def _is_boundary(source: Source, offset: int) -> bool:
 
 
 def _until_next(source: Source) -> list[Line]:
-    """Lines up to the next header, without the empty ones before it."""
+    """Read the lines up to the next header, without the empty ones before it."""
     lines: list[Line] = []
     blank = 0
     while (raw := source.raw()) is not None and not _is_boundary(source, 0):

@@ -49,16 +49,16 @@ def matcher(pattern: str) -> Matches:
 
 
 def expand(pattern: str) -> tuple[str, ...]:
-    """The alternatives that the braces of `pattern` stand for.
+    """Expand the braces of `pattern` into its alternatives.
 
     Raises:
         ValueError: as for `matcher`.
     """
     if len(pattern) > MAX_LENGTH:
-        raise ValueError(f"a pattern may have at most {MAX_LENGTH:,} characters")
+        raise ValueError(f"a pattern may have at most {MAX_LENGTH:,} characters; send a shorter one")
     alternatives = tuple(filter(None, _braces(pattern) if "{" in pattern else (pattern,)))
     if not alternatives:
-        raise ValueError("the pattern is empty")
+        raise ValueError("the pattern is empty; `**` matches everything")
     if sum(map(len, alternatives)) > MAX_EXPANDED:
         raise ValueError("the braces of the pattern stand for too much text; use fewer or a `*`")
     if any(".." in alternative.split("/") for alternative in alternatives):
@@ -74,7 +74,7 @@ def _braces(pattern: str) -> Sequence[str]:
         return bracex.expand(pattern, keep_escapes=True, limit=MAX_ALTERNATIVES)
     except (bracex.ExpansionLimitException, RecursionError):
         raise ValueError(
-            f"the braces of the pattern stand for more than {MAX_ALTERNATIVES:,} alternatives"
+            f"the braces of the pattern stand for more than {MAX_ALTERNATIVES:,} alternatives; use fewer"
         ) from None
 
 
@@ -101,7 +101,7 @@ def wildcard(pattern: str) -> Matches:
 
 
 def literal_prefix(pattern: str) -> str:
-    """The folder that `pattern` starts from: its components before the first one that is not plain text.
+    """Return the folder that `pattern` starts from: the components before the first one with a wildcard.
 
     The whole pattern when all of it is plain; "" when nothing is; "/" for an absolute pattern at the top.
     """
@@ -113,8 +113,8 @@ def literal_prefix(pattern: str) -> str:
 
 
 def starts(pattern: str) -> tuple[str, ...]:
-    """What a search for `pattern` has to start from, for each of its alternatives: a path from the root, an
-    absolute one, or "" for the root itself, as for what matches at any depth.
+    """Return where a search for each alternative of `pattern` has to start: a path from the root, an absolute
+    path, or "" for the root itself, as for a pattern that matches at any depth.
 
     Raises:
         ValueError: as for `matcher`.
@@ -130,7 +130,7 @@ def _start(alternative: str) -> str:
 
 
 def rooted(pattern: str) -> tuple[str, str]:
-    """The folder that an absolute `pattern` starts from, and the pattern below it."""
+    """Return the folder that an absolute `pattern` starts from, and the pattern below it."""
     start = literal_prefix(pattern)
     if start == pattern:
         start = pattern.rpartition("/")[0]

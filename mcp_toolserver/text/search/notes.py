@@ -6,13 +6,13 @@ _ERRORS = 5
 
 
 def nothing(what: str, switches: Mapping[str, bool], adds: Mapping[str, str]) -> str:
-    """A note that nothing was found, and what the `switches` that are off would add to the search."""
+    """Say that nothing was found, and what the `switches` that are off would add to the search."""
     notes = [f"Set `{name}` to search {adds[name]} too." for name, is_on in switches.items() if not is_on]
     return " ".join((f"No {what}.", *notes))
 
 
 def unsearched(errors: Sequence[str]) -> list[str]:
-    """One line on the files that could not be searched, if any."""
+    """Name the first files that could not be searched, and count the others, in one line."""
     if not errors:
         return []
     more = f"; and {len(errors) - _ERRORS} more" if len(errors) > _ERRORS else ""

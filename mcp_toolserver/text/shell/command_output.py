@@ -19,7 +19,7 @@ _WORDS = {
 
 
 def ending(state: JobState) -> str:
-    """How the command ended, or how long it has run."""
+    """Say how the command ended, or how long it has run."""
     if state.reason == "exited":
         return f"exit status {state.exit_status}{_limit(state.detail)}"
     said = _WORDS[state.reason].format(f"{state.seconds:.1f} s")
@@ -37,7 +37,7 @@ def _limit(detail: str) -> str:
 
 
 def printed(state: JobState) -> str:
-    """The output as on a terminal, with a note about omitted parts."""
+    """Return the output as on a terminal, with a note about omitted parts."""
     text = as_on_terminal(state.text)
     if not state.omitted:
         return text
@@ -56,12 +56,12 @@ def _saved(state: JobState) -> str:
 
 
 def lines(text: str) -> str:
-    """`text` such that what follows starts a new line."""
+    """End `text` with a line feed, so that what follows starts a new line."""
     return text if not text or text.endswith("\n") else f"{text}\n"
 
 
 def describing(report: Report, description: str) -> Report:
-    """`report` with the purpose of the command, if given, in front of each message."""
+    """Wrap `report` to put the purpose of the command, if given, in front of each message."""
 
     async def described(message: str) -> None:
         await report(f"{description}: {message}" if description else message)
@@ -70,13 +70,13 @@ def describing(report: Report, description: str) -> Report:
 
 
 def command_text(state: JobState) -> str:
-    """The output, followed by notes, one per line."""
+    """Return the output, followed by notes, one per line."""
     text = printed(state) or ("" if state.running else "(no output)")
     return noted(text, _notes(state))
 
 
 def noted(text: str, notes: Sequence[str]) -> str:
-    """`text`, then each note on a line of its own."""
+    """Return `text`, then each note on a line of its own."""
     return lines(text) + "\n".join(f"[{note}]" for note in notes) if notes else text
 
 

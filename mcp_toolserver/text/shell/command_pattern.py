@@ -16,7 +16,7 @@ from functools import lru_cache
 from mcp_toolserver.text.search.glob import wildcard
 
 _BETWEEN = "\0"
-"""Between words while they are compared: no word of a command holds it."""
+"""Separator of words in comparisons; no word of a command contains it."""
 
 _ANY_END = ":*"
 
@@ -25,7 +25,7 @@ _RUNS_OTHERS = re.compile(
     r"nohup|nsenter|parallel|runuser|script|setsid|ssh|stdbuf|strace|su|sudo|taskset|time|timeout|unbuffer|"
     r"unshare|watch|xargs|zsh"
 )
-"""Programs and commands of the shell that run what their arguments name."""
+"""Programs and shell commands that run the command in their arguments."""
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 _QUOTES = re.compile(r"\$(?=['\"])|['\"\\]")
@@ -70,7 +70,7 @@ class CommandPattern:
         return self._alone(text) or (self._is_open and self._followed(text))
 
     def _places(self, words: Words, *, anywhere: bool) -> Iterator[int]:
-        """Where the pattern may begin: at a word that is its first one."""
+        """Yield the positions at which the pattern may begin: words that equal its first word."""
         for place, word in enumerate(words):
             if self._first(word) or self._first(_name(word)):
                 yield place
@@ -90,7 +90,7 @@ class CommandPattern:
 
 
 def _after_options(words: Words) -> Iterator[int]:
-    """The places that may hold the second word: each option may have one word as its value."""
+    """Yield the positions that may have the second word: each option may have one word as its value."""
     may_be_value = False
     for place, word in enumerate(words[1:], 1):
         is_option = word.startswith("-")
@@ -103,7 +103,7 @@ def _after_options(words: Words) -> Iterator[int]:
 
 @lru_cache(maxsize=256)
 def _command_words(command: str) -> tuple[Words, bool]:
-    """The words of a command as far as they can be parsed, and whether any of them may name a program."""
+    """Split a command into words, as far as possible; also return whether any word may name a program."""
     command = command.replace("\\\n", "")
     words = _words(re.sub(r"\$(?=['\"])", "", command))
     if words is None:
@@ -113,7 +113,7 @@ def _command_words(command: str) -> tuple[Words, bool]:
 
 
 def _words(text: str) -> Words | None:
-    """The words of a simple command as a shell has them, quotes taken off; None where it has none."""
+    """Split a simple command as a shell does, quotes removed; None if it cannot be split."""
     try:
         return tuple(shlex.split(text))
     except ValueError:
@@ -121,16 +121,16 @@ def _words(text: str) -> Words | None:
 
 
 def _loose_words(text: str) -> Words:
-    """What could be words, however it is quoted."""
+    """Split at white space and drop quotes, for commands that cannot be parsed."""
     return tuple(_QUOTES.sub("", text).split())
 
 
 def _name(word: str) -> str:
-    """A program without its folder."""
+    """Return the name of a program without its folder."""
     return word.rpartition("/")[2]
 
 
 def command_tests(pattern: str) -> tuple[Callable[[str], bool], Callable[[str], bool]]:
-    """The tests of a pattern: the liberal one, for rules that deny or ask, and the strict one."""
+    """Return two tests of a pattern: a liberal one for rules that deny or ask, and a strict one to allow."""
     made = CommandPattern(pattern)
     return made.matches, made.permits

@@ -21,7 +21,7 @@ _PROGRAMS: Mapping[Language, tuple[str, str]] = {"python": ("python3", "-c"), "j
 
 
 def named_language(name: object) -> Language:
-    """The language that goes by `name`.
+    """Return the language that goes by `name`.
 
     Raises:
         ValueError: there is none.
@@ -33,7 +33,7 @@ def named_language(name: object) -> Language:
 
 
 def one_shot(spoken: Language, code: str) -> str:
-    """A script that runs the code in a process of its own."""
+    """Return a script that runs the code in a process of its own."""
     if spoken == "shell":
         return code
     name, option = _PROGRAMS[spoken]
@@ -45,7 +45,7 @@ def one_shot(spoken: Language, code: str) -> str:
 
 
 def evaluated(came: Evaluation, spoken: Language, *, asked: str, hidden: int) -> str:
-    """The output, followed by notes, one per line.
+    """Return the output, followed by notes, one per line.
 
     `asked` is the session that was asked for, `hidden` how many pictures could not be shown.
     """

@@ -1,5 +1,5 @@
-"""Detects in the output of a command what probably went wrong: a refused write, no network, a missing program,
-a killed process. A hint for the reader, never a decision.
+"""Detects in the output of a command what probably went wrong, such as a refused write or a missing program.
+A hint for the reader, never a decision.
 """
 
 import re
@@ -38,7 +38,7 @@ class Confined:
 
 
 def explain(output: str, status: int | None, confined: Confined | None) -> tuple[str, ...]:
-    """Sentences on why parts of a command failed, as far as its output and exit status tell.
+    """Explain in sentences why parts of a command failed, as far as its output and exit status tell.
 
     The whole command need not have failed: a pipeline hides the failure of its first part. `status` is None
     while it runs, and `confined` None where nothing confines commands.

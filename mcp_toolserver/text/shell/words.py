@@ -19,7 +19,7 @@ LONGEST_ARGUMENT = (128 << 10) - 1
 
 
 def simple_parts(command: str) -> tuple[str, ...]:
-    """The command, then each simple command that it may hold, without keywords and assignments before it.
+    """Return the command, then each simple command within it, without keywords and assignments before it.
 
     A rule that denies looks at all of them and so sees every part of a chain; a rule that allows must match
     all of them and so cannot be widened by chaining. Neither is a boundary: a shell has more ways to name a
@@ -33,12 +33,12 @@ def simple_parts(command: str) -> tuple[str, ...]:
 
 
 def program(argv: Sequence[str]) -> str:
-    """A script that becomes the program of an argument list, whatever its arguments hold."""
+    """Return a script that replaces itself by the program of an argument list with any arguments."""
     return f"exec {shlex.join(argv)}"
 
 
 def argument(text: str) -> str:
-    """`text`, if it can be one argument of a program.
+    """Check that `text` can be one argument of a program, and return it.
 
     Raises:
         ValueError: it is too long.

@@ -18,22 +18,24 @@ _OWN = frozenset(
 
 
 def sendable(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers with their names in lower case.
+    """Check headers and return them with their names in lower case.
 
     Raises:
         ValueError: one cannot be sent, or is not for a caller to decide; the text never repeats a value.
     """
     if len(headers) > _MOST:
-        raise ValueError(f"at most {_MOST} headers can be sent")
+        raise ValueError(f"at most {_MOST} headers can be sent; leave some out")
     found: dict[str, str] = {}
     for given, value in headers.items():
         name = given.lower()
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{given[:128]!r} is not the name of a header")
+            raise ValueError(
+                f"{given[:128]!r} is not the name of a header; use ASCII letters, digits and hyphens"
+            )
         if name in _OWN or name.startswith("proxy-"):
             raise ValueError(f"the header {name} is set by the server itself; leave it out")
         if name in found:
-            raise ValueError(f"the header {name} is given twice")
+            raise ValueError(f"the header {name} is given twice; send it once")
         if len(value) > _VALUE_LIMIT or not _VALUE.fullmatch(value):
             raise ValueError(
                 f"the value of {name} is too long, or holds what a header cannot: send plain ASCII"
@@ -43,7 +45,7 @@ def sendable(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def readable_with(headers: Mapping[str, str]) -> dict[str, str]:
-    """The same for a request that only reads.
+    """Check headers as `sendable` does, for a request that only reads.
 
     Raises:
         ValueError: as for `sendable`, or a header would turn reading into something else.
@@ -51,5 +53,5 @@ def readable_with(headers: Mapping[str, str]) -> dict[str, str]:
     found = sendable(headers)
     for name in found:
         if "method" in name:
-            raise ValueError(f"the header {name} could change what the request does; this tool only reads")
+            raise ValueError(f"the header {name} could change what the request does; leave it out")
     return found

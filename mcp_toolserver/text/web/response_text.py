@@ -10,7 +10,7 @@ _HEADER_LIMIT = 500
 
 
 def answered(method: str, answer: WebAnswer, *, headers: bool) -> str:
-    """The request, its status, and the framed response."""
+    """Format the request, its status, and the framed response."""
     outcome = "success" if 200 <= answer.status < 300 else "no success"
     said = f"{method} {answer.url}: {answer.status} {answer.reason} ({outcome})"
     header_lines = [

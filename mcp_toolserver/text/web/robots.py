@@ -13,7 +13,7 @@ _LINE = re.compile(r"\s*(?P<key>[A-Za-z-]+)\s*:\s*(?P<value>[^#]*?)\s*(?:#.*)?")
 
 @dataclass(frozen=True, kw_only=True)
 class Robots:
-    """The rules of a site for one reader."""
+    """The rules of a site for one user agent."""
 
     rules: tuple[tuple[int, bool, Callable[[str], bool]], ...]
     """Of each how specific it is, whether it allows, and what it matches; the first that matches wins."""
@@ -24,7 +24,7 @@ class Robots:
 
 
 def parse_robots(text: str, agent: str) -> Robots:
-    """The rules for `agent`, or those for everybody where none are for it by name."""
+    """Parse the rules for `agent`, or those for everybody if none name it."""
     own = agent.lower()
     groups: dict[str, list[tuple[int, bool, Callable[[str], bool]]]] = {own: [], "*": []}
     names: set[str] = set()
@@ -51,14 +51,14 @@ def _lines(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
-    """A rule holds for all that starts with it, unless it ends with `$`."""
+    """Compile a rule: it matches every path that starts with it; with a final `$`, only that path."""
     ends = pattern.endswith("$")
     spelt = _canonical(pattern.removesuffix("$"))
     return wildcard(spelt if ends else f"{spelt}*")
 
 
 def _canonical(path: str) -> str:
-    """The path in the spelling that addresses have here."""
+    """Return the path in canonical spelling; see `canonical_url`."""
     try:
         return canonical_url(f"http://host{path if path.startswith('/') else '/' + path}").removeprefix(
             "http://host"

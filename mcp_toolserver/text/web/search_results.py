@@ -49,7 +49,7 @@ class _Flat(BaseModel):
 
 
 def plain(text: str) -> str:
-    """Without tags, entities and line ends."""
+    """Remove tags and line ends, and decode entities."""
     return _SPACE.sub(" ", unescape(_TAG.sub("", text))).strip()[:_TEXT_LIMIT]
 
 
@@ -118,7 +118,7 @@ class _Page(HTMLParser):
 
 
 def _target(link: str) -> str:
-    """The target URL behind the search engine's redirect; none for advertisements."""
+    """Return the target URL behind the search engine's redirect; none for advertisements."""
     found = _TARGET.search(link)
     if found is None:
         return "" if "duckduckgo.com/" in link else link
@@ -129,14 +129,14 @@ def _target(link: str) -> str:
 
 
 def with_sites(query: WebQuery) -> str:
-    """The query with its domains in the words that search engines know."""
+    """Return the query with its domains as `site:` operators."""
     wanted = " OR ".join(f"site:{domain}" for domain in query.allowed_domains)
     unwanted = " ".join(f"-site:{domain}" for domain in query.blocked_domains)
     return " ".join(filter(None, (query.text, f"({wanted})" if wanted else "", unwanted)))
 
 
 def chosen(hits: Iterable[WebHit], query: WebQuery) -> tuple[WebHit, ...]:
-    """Of the results those that may be shown, each address once, as many as were asked for."""
+    """Return the results within the domains of the query, each address once, up to the number asked for."""
     kept = {hit.url: hit for hit in reversed([*_within(hits, query)])}
     return tuple(reversed(kept.values()))[: query.most]
 

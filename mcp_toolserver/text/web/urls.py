@@ -52,17 +52,17 @@ class Url:
 
     @property
     def path(self) -> str:
-        """Without the query."""
+        """The target without its query."""
         return self.target.partition("?")[0]
 
 
 def bracketed(host: str) -> str:
-    """A host as it stands in an address."""
+    """Return a host as it is written in an address: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def canonical_url(text: str) -> str:
-    """`text` in its one spelling.
+    """Return the canonical spelling of an address.
 
     Raises:
         ValueError: as for `parse_url`.
@@ -77,16 +77,18 @@ def parse_url(text: str) -> Url:
         ValueError: it is none of the web, or could be read in two ways.
     """
     if len(text) > MAX_LENGTH:
-        raise ValueError(f"an address may have at most {MAX_LENGTH:,} characters")
+        raise ValueError(f"an address may have at most {MAX_LENGTH:,} characters; use a shorter one")
     if _UNSENDABLE.search(text) or visible(text) != text:
-        raise ValueError("an address cannot hold white space, a backslash or characters that do not show")
+        raise ValueError(
+            "an address cannot hold white space, a backslash or invisible characters; percent-encode them"
+        )
     found = _FORM.fullmatch(text)
     scheme = found["scheme"].lower() if found else ""
     if found is None or scheme not in USUAL_PORTS:
         raise ValueError("only http:// and https:// addresses can be fetched")
     place = found["place"] or ""
     if "@" in place:
-        raise ValueError("an address cannot hold a user name or a password")
+        raise ValueError("an address cannot hold a user name or a password; leave them out")
     parts = _PLACE.fullmatch(place)
     if parts is None or parts["port"] == "":
         raise ValueError("the host and port of the address are not of the form host:port")
@@ -108,7 +110,7 @@ def joined(base: Url, reference: str) -> Url:
 
 
 def absolute(base: Url, reference: str) -> str:
-    """`reference` with what it leaves out taken from `base`; not checked."""
+    """Resolve `reference` against `base`, without checking the result."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", reference):
         return reference
     if reference.startswith("//"):
@@ -133,7 +135,7 @@ def _port(text: str) -> int:
 
 
 def canonical_host(host: str) -> str:
-    """A name or an IP address in its one spelling.
+    """Return the canonical spelling of a host name or an IP address.
 
     Raises:
         ValueError: it is neither, or an IP address in a spelling that programs read differently.
@@ -145,7 +147,9 @@ def canonical_host(host: str) -> str:
     if _NUMBER.fullmatch(labels[-1]):
         return _version_4(name)
     if len(name) > MAX_HOST or any(len(label) > MAX_LABEL for label in labels):
-        raise ValueError("the name of the host is too long")
+        raise ValueError(
+            f"the name of the host is too long: at most {MAX_HOST} characters, {MAX_LABEL} between dots"
+        )
     if not all(_LABEL.fullmatch(label) for label in labels):
         raise ValueError("the host of the address is not a valid name")
     return name
@@ -155,7 +159,7 @@ def _ascii(host: str) -> str:
     if host.isascii():
         return host
     if _FOREIGN_DOTS & set(host):
-        raise ValueError("the name of the host holds a character that only looks like a dot")
+        raise ValueError("the name of the host holds a character that only looks like a dot; write `.`")
     # Few addresses need it.
     import idna
 
@@ -176,7 +180,7 @@ def _version_4(text: str) -> str:
 
 def _version_6(text: str) -> str:
     if "%" in text:
-        raise ValueError("an address cannot name a network interface (%zone)")
+        raise ValueError("an address cannot name a network interface; leave out %zone")
     try:
         return str(IPv6Address(text))
     except AddressValueError:
@@ -193,7 +197,7 @@ def _target(text: str) -> str:
 
 
 def _escaped(found: re.Match[str]) -> str:
-    """What needs no escape has none, and everything else has one, in capitals."""
+    """Escape what needs an escape, in capitals; decode other escapes."""
     if found[1]:
         character = chr(int(found[1], 16))
         return character if _UNRESERVED.fullmatch(character) else found[0].upper()
@@ -201,7 +205,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def _without_dots(path: str) -> str:
-    """Without `.` and `..`; a path cannot climb above its host."""
+    """Remove `.` and `..`; a path cannot climb above its host."""
     if "/." not in path:
         return path
     kept: list[str] = []
@@ -278,7 +282,7 @@ def url_pattern(text: str) -> UrlPattern:
 
 
 def url_matcher(text: str) -> Callable[[str], bool]:
-    """A test of canonical addresses against a pattern; what is no address matches nothing.
+    """Compile a pattern into a test of canonical addresses; other text matches nothing.
 
     Raises:
         ValueError: as for `url_pattern`.

@@ -56,8 +56,10 @@ async def run(args: ApplyPatch, rt: Runtime) -> Output:
     paths = tuple(map(CanonicalPath, args.patch.paths))
     written = await rt.fs.update_all(paths, change)
     outcomes = plans[-1].outcomes
+    kept = [change.path for change in plans[-1].changes if change.content is not None]
+    digests = {path: written[path].sha256 for path in kept}
     summary = (_headline(outcomes, written), *_lines(outcomes, written))
-    return Output("\n".join((*summary, "".join(_diffs(outcomes)))).rstrip("\n"))
+    return Output("\n".join((*summary, "".join(_diffs(outcomes)))).rstrip("\n"), sha256=digests)
 
 
 def _headline(outcomes: "tuple[Outcome, ...]", written: Mapping[CanonicalPath, Written]) -> str:
@@ -81,7 +83,7 @@ def _about(outcome: "Outcome", written: Written | None) -> str:
     if written is None:
         return " (unchanged)"
     links = f", {written.links} hard links: the other names keep the old content" * (written.links > 1)
-    return f" ({len(written.after)} bytes, sha256 {written.sha256}{links})"
+    return f" ({len(written.after)} bytes{links})"
 
 
 def _diffs(outcomes: "tuple[Outcome, ...]") -> Iterator[str]:

@@ -93,14 +93,15 @@ async def run(args: EditFile, rt: Runtime) -> Output:
     written = await rt.fs.update(args.path, change)
     edited, diff = done[-1]
     return Output(
-        "\n".join((_summary(args.path, edited, written), *_notes(edited, written), diff)).rstrip("\n")
+        "\n".join((_summary(args.path, edited, written), *_notes(edited, written), diff)).rstrip("\n"),
+        sha256={args.path: written.sha256},
     )
 
 
 def _summary(path: str, edited: "Edited", written: Written) -> str:
     count = f"{edited.count} replacement{'s' * (edited.count != 1)}"
     where = f" at {edited.named_lines}" if edited.lines else ""
-    return f"Edited {path}: {count}{where} ({len(written.after)} bytes, sha256 {written.sha256})."
+    return f"Edited {path}: {count}{where} ({len(written.after)} bytes)."
 
 
 def _notes(edited: "Edited", written: Written) -> list[str]:

@@ -15,6 +15,7 @@ from mcp_toolserver.tool import (
     FolderQuery,
     Output,
     Permission,
+    Profile,
     Runtime,
     ToolSpec,
     WorkspacePath,
@@ -72,4 +73,5 @@ TOOL = ToolSpec(
     subjects=lambda args: (args.path,),
     idempotent=True,
     aliases=(Alias("list_dir"),),
+    profile=Profile.DEFAULT,
 )

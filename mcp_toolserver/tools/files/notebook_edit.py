@@ -83,7 +83,10 @@ async def run(args: NotebookEdit, rt: Runtime) -> Output:
 
     written = await rt.fs.update(args.path, change, expected_sha256=args.expected_sha256)
     edited, diff = done[-1]
-    return Output("\n".join((_summary(args, edited, written), *_notes(edited, written), diff)).rstrip("\n"))
+    return Output(
+        "\n".join((_summary(args, edited, written), *_notes(edited, written), diff)).rstrip("\n"),
+        sha256={args.path: written.sha256},
+    )
 
 
 def _encoding(path: str, raw: bytes) -> Encoding:
@@ -111,7 +114,7 @@ def _summary(args: NotebookEdit, edited: "EditedNotebook", written: Written) -> 
     done = {"replace": "Replaced", "insert": "Inserted", "delete": "Deleted"}[args.edit_mode]
     return (
         f"{done} cell {edited.number} ({edited.type}{named}) of {args.path}, which has {edited.cells} cells "
-        f"({len(written.after)} bytes, sha256 {written.sha256})."
+        f"({len(written.after)} bytes)."
     )
 
 

@@ -30,13 +30,14 @@ class WriteFile(Args):
 
 async def run(args: WriteFile, rt: Runtime) -> Output:
     written = await rt.fs.write(args.path, args.content.encode(), expected_sha256=args.expected_sha256)
-    about = f"{args.path} ({len(written.after)} bytes, sha256 {written.sha256})"
+    digest = {args.path: written.sha256}
+    about = f"{args.path} ({len(written.after)} bytes)"
     if written.created:
-        return Output(f"Created {about}.")
+        return Output(f"Created {about}.", sha256=digest)
     if written.after == written.before:
-        return Output(f"Unchanged: {about} has this content already.")
+        return Output(f"Unchanged: {about} has this content already.", sha256=digest)
     diff = await rt.compute(lambda: _diff(args, written))
-    return Output("\n".join((f"Updated {about}.", *_notes(written), diff)).rstrip("\n"))
+    return Output("\n".join((f"Updated {about}.", *_notes(written), diff)).rstrip("\n"), sha256=digest)
 
 
 def _diff(args: WriteFile, written: Written) -> str:

@@ -1,5 +1,5 @@
-"""Write a todo list: `todos` replaces the whole list, `action` makes one change. Pass the returned list_id in
-later calls; a call without it starts a new list.
+"""Write the todo list of this session: `todos` replaces the whole list, `action` makes one change. Returns
+the list. A list_id from an earlier call selects another list, also one of an earlier session.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,11 +48,11 @@ Action = Literal["list", "add", "toggle", "remove", "clear"]
 
 _TAKES: dict[Action | None, tuple[set[str], set[str]]] = {
     None: ({"todos"}, set()),
-    "list": ({"list_id"}, set()),
+    "list": (set(), set()),
     "add": ({"text"}, {"priority"}),
-    "toggle": ({"list_id", "id"}, set()),
-    "remove": ({"list_id", "id"}, set()),
-    "clear": ({"list_id"}, set()),
+    "toggle": ({"id"}, set()),
+    "remove": ({"id"}, set()),
+    "clear": (set(), set()),
 }
 """Required and optional arguments of each action."""
 
@@ -75,7 +75,7 @@ class TodoWrite(Args):
     text: Words | None = Field(default=None, description="Text of the todo to add")
     id: int | None = Field(default=None, description="Id of the todo to toggle or remove")
     priority: TodoPriority = Field(default="medium", description="Priority of the todo to add")
-    list_id: str = Field(default="", max_length=100, description="List to change; default: a new one")
+    list_id: str = Field(default="", max_length=100, description="List to change; default: the session's")
 
     @model_validator(mode="after")
     def _one_form(self) -> "TodoWrite":

@@ -1,7 +1,12 @@
-"""Read the output of a background command, running or finished. Start at offset 0 and continue at the next
-offset, which the last line names. Set wait_ms to wait for more output or the end. The output stays readable
-for about an hour after the end.
+"""Wait for a background command to end, and read its output. Returns at most 29,000 bytes of output from
+`offset` on, the state or exit status, and the next offset. One call waits no longer than the client waits
+for an answer: 45 s unless more is known. The output stays readable for about an hour after the end.
 """
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
 
 from mcp_toolserver.text.lines.escape_invisible import visible
 from mcp_toolserver.text.lines.terminal import as_on_terminal
@@ -11,6 +16,7 @@ from mcp_toolserver.tool import (
     Args,
     Capability,
     Field,
+    JobQuery,
     JobState,
     Limits,
     Output,
@@ -27,21 +33,37 @@ _WIDEST = 6
 """Bytes of the escape of a control character, the longest that a byte of output is shown with."""
 
 
+def _until(blocks: Any) -> Any:
+    """`block` of other servers, true or false; anything else is left to validation."""
+    return {"true": "end", "false": "now"}.get(str(blocks).lower(), blocks)
+
+
 class TaskOutput(Args):
     task_id: str = Field(min_length=1, max_length=200, description="Task id that bash returned")
-    offset: int = Field(default=0, ge=0, description="Bytes of output to skip")
+    offset: int = Field(default=0, ge=0, description="Bytes of output to skip; default: 0")
+    until: Annotated[Literal["end", "output", "now"], BeforeValidator(_until)] = Field(
+        default="end",
+        description="What to wait for: the end (default), output after offset, or nothing",
+    )
     wait_ms: int = Field(
-        default=0,
+        default=30_000,
         ge=0,
-        le=30_000,
-        description="Milliseconds to wait for new output or the end; at most 30000",
+        le=600_000,
+        description="Milliseconds to wait at most (30000); at most 600000",
     )
 
 
 async def run(args: TaskOutput, rt: Runtime) -> Output:
-    state = await rt.jobs.output(args.task_id, offset=args.offset, limit=_PAGE, wait=args.wait_ms / 1000)
+    query = JobQuery(
+        handle=args.task_id,
+        offset=args.offset,
+        limit=_PAGE,
+        wait=0.0 if args.until == "now" else args.wait_ms / 1000,
+        until="end" if args.until == "end" else "output",
+    )
+    state = await rt.jobs.output(query)
     if len(visible(state.text).encode()) > _PAGE:
-        state = await rt.jobs.output(args.task_id, offset=args.offset, limit=_PAGE // _WIDEST, wait=0)
+        state = await rt.jobs.output(replace(query, limit=_PAGE // _WIDEST, wait=0.0))
     more = state.next_offset < state.total
     notes = "".join(f"[{note}]\n" for note in state.notes)
     text = f"{_gap(args.offset, state)}{lines(as_on_terminal(state.text))}{notes}[{_status(state, more)}]"
@@ -68,9 +90,13 @@ TOOL = ToolSpec(
     kind="other",
     subjects=lambda args: (args.task_id,),
     idempotent=True,
-    limits=Limits(output_bytes=30_000),
+    limits=Limits(deadline=660.0, output_bytes=30_000),
+    may_be_long=True,
     aliases=(
-        Alias("TaskOutput", {"id": "task_id", "handle": "task_id"}),
+        Alias(
+            "TaskOutput",
+            {"id": "task_id", "handle": "task_id", "block": "until", "timeout": "wait_ms"},
+        ),
         Alias("BashOutput", {"bash_id": "task_id"}),
     ),
     profile=Profile.DEFAULT,

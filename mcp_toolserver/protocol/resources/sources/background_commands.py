@@ -8,7 +8,7 @@ from typing import Any
 import mcp_types as mcp
 
 from mcp_toolserver.capabilities.change_events import ChangeEvents
-from mcp_toolserver.capabilities.processes import JobState
+from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.pipeline.call import OutputOverride
 from mcp_toolserver.protocol.resources.source import LARGEST, Visitor, text
@@ -100,7 +100,7 @@ async def _states(handles: Sequence[str], rt: Runtime) -> Output:
     states: list[JobState] = []
     for handle in handles:
         try:
-            states.append(await rt.jobs.output(handle, offset=0, limit=0, wait=0))
+            states.append(await rt.jobs.output(JobQuery(handle=handle, limit=0)))
         except NotFound:
             # Its record has expired since.
             continue
@@ -117,9 +117,9 @@ def _summary(state: JobState) -> dict[str, object]:
 
 
 async def _tail(args: Any, rt: Runtime) -> Output:
-    state = await rt.jobs.output(args.task_id, offset=0, limit=0, wait=0)
+    state = await rt.jobs.output(JobQuery(handle=args.task_id, limit=0))
     start = max(0, state.total - _TAIL)
-    return _shown(await rt.jobs.output(args.task_id, offset=start, limit=_TAIL, wait=0))
+    return _shown(await rt.jobs.output(JobQuery(handle=args.task_id, offset=start, limit=_TAIL)))
 
 
 def _shown(state: JobState) -> Output:
