@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import MOST_AT_ONCE, receive, send
-from mcp_toolserver.runtime.sandbox.broker.messages import Program, Script, decode, encode
+from mcp_toolserver.runtime.sandbox.broker.messages import REQUEST, Program, Script, decode, encode
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, command_environment
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
@@ -228,7 +228,7 @@ def test_what_is_no_request_is_refused_and_the_next_one_served(body: bytes, tmp_
 
 def raw(at: Broker, *descriptors: int) -> None:
     """Send descriptors past all that the server's side does."""
-    socket.send_fds(at._requests, [b"."], descriptors)
+    socket.send_fds(at._requests, [REQUEST], descriptors)
 
 
 def test_a_packet_with_too_few_descriptors_does_no_harm() -> None:

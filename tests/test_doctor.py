@@ -215,8 +215,8 @@ LINUX = Host(
     root=False,
     namespaces_forbidden=(),
 )
-SANDBOXED = Proof(commands="bubblewrap", helpers="landlock", program="/usr/bin/bwrap", shares_network=True)
-ALONE = replace(SANDBOXED, shares_network=False, reasons=("commands share no loopback interface",))
+SANDBOXED = Proof(commands="bubblewrap", helpers="landlock", program="/usr/bin/bwrap", shares_session=True)
+ALONE = replace(SANDBOXED, shares_session=False, reasons=("the commands of a session share nothing",))
 LOCKED = LockTestResult(landlock=7, checks=(Check(name="opens no socket", held=True),))
 
 GOOD = Facts(
@@ -300,6 +300,15 @@ CASES = [
     pytest.param(replace(GOOD, raw_output=True), 0, "output", "note", id="raw output"),
     pytest.param(replace(GOOD, host=replace(LINUX, root=True)), 0, "superuser", "note", id="root"),
     pytest.param(replace(GOOD, host=replace(LINUX, wsl=True)), 0, "WSL", "note", id="WSL"),
+    pytest.param(GOOD, 0, "temporary files of commands", "holds", id="temporary folder shared"),
+    pytest.param(
+        replace(GOOD, roots=(RootFacts(path="/tmp/work", file_system="ext4", ignores_case=False),)),
+        0, "temporary files of commands", "note", id="a root in the temporary folder",
+    ),
+    pytest.param(
+        replace(GOOD, proofs=dict.fromkeys(CONFINED, ALONE)), 0, "temporary files of commands", "note",
+        id="temporary folder of each command",
+    ),
     pytest.param(GOOD, 0, "network of commands", "holds", id="loopback shared"),
     pytest.param(
         replace(GOOD, proofs=dict.fromkeys(CONFINED, ALONE)), 0, "network of commands", "holds",

@@ -425,23 +425,28 @@ def test_without_a_shared_one_each_command_has_its_own(mode: str) -> None:
 
 
 SESSIONS = """
-import os, resource, sys
+import os, resource, sys, tempfile
 sys.path.insert(0, sys.argv[1])
-from mcp_toolserver.runtime.sandbox.broker.session_networks import MOST, SessionNetworks
-networks = SessionNetworks()
-def of(session, in_use=()):
-    network = networks.of(session.encode(), in_use)
-    return network and os.fstat(network.network).st_ino
-first, second = of("first"), of("second")
-print(first != second, of("first") == first)
-for number in range(MOST):
-    of(str(number), (b"first",))
-print(of("first", (b"first",)) == first, len(os.listdir("/proc/self/fd")) < 2 * MOST + 10)
-networks.close()
-resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))
-print(of("third"))
+from mcp_toolserver.runtime.sandbox.broker import sessions as module
+module.MOST = 3
+with tempfile.TemporaryDirectory() as state:
+    sessions = module.Sessions(state, network=False, devices=-1)
+    def of(name):
+        session = sessions.of(name.encode())
+        return session and os.fstat(session.namespaces.network).st_ino
+    first, second, third = map(of, ("first", "second", "third"))
+    print(len({first, second, third}) == 3, of("first") == first, of("fourth"))
+    sessions.end(b"first")
+    sessions.end(b"unknown")
+    print(of("fourth") not in (None, second, third))
+    sessions.end(b"third")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4, before[1]))
+    print(of("fifth"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    sessions.close()
 """
 
 
-def test_only_networks_in_use_are_kept_and_without_room_there_is_none() -> None:
-    assert python(SESSIONS).split() == ["True", "True", "True", "True", "None"]
+def test_without_room_for_a_session_its_commands_share_nothing() -> None:
+    assert python(SESSIONS).split() == ["True", "True", "None", "True", "None"]

@@ -65,7 +65,7 @@ def test_bubblewrap_is_proven(user: str, mode: str, base: Path) -> None:
     proven = proof(wanted, as_user(scene))
     assert (proven.commands, proven.helpers) == ("bubblewrap", "landlock"), proven.reasons
     assert proven.program in candidates(os.environ["PATH"], ())
-    assert proven.shares_network
+    assert proven.shares_session
     names = held(proven)
     assert names >= EVERYWHERE | {OUTSIDE, SEEN, POWERS, FILTERED, SCRATCH}
     assert names >= ({ROOT} if mode == READ_ONLY else {WRITABLE, HOOKS})
@@ -100,7 +100,7 @@ def test_a_granted_network_is_no_problem_of_the_sandbox(mode: str, base: Path) -
     proven = proof(Wanted(base=base, mode=mode, options={"network": True}))
     assert proven.commands == "bubblewrap", proven.reasons
     assert REACHED not in held(proven)
-    assert not proven.shares_network
+    assert proven.shares_session
 
 
 def test_commands_without_a_sandbox_are_not_proven_to_have_one(base: Path) -> None:
@@ -164,14 +164,14 @@ def test_a_layer_that_does_not_work_is_found_out(
 @pytest.mark.parametrize(
     ("weakness", "says"), [("joins the machine's network", REACHED), ("cannot share", "no namespace")]
 )
-def test_a_shared_network_that_does_not_hold_is_not_used(
+def test_what_a_session_shares_is_not_used_unless_it_holds(
     weakness: str, says: str, mode: str, base: Path
 ) -> None:
     proven = proof(Wanted(base=base, mode=mode, weakness=weakness))
-    assert (proven.commands, proven.shares_network) == ("bubblewrap", False), proven.reasons
+    assert (proven.commands, proven.shares_session) == ("bubblewrap", False), proven.reasons
     assert REACHED in held(proven)
     (reason,) = proven.reasons
-    assert "share no loopback" in reason
+    assert "share nothing" in reason
     assert says in reason
 
 

@@ -17,7 +17,7 @@ from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shel
 from mcp_toolserver.runtime.sandbox.layers import bubblewrap, confinement, kernel
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
-from mcp_toolserver.runtime.sandbox.layers.shared_network import SharedNetwork
+from mcp_toolserver.runtime.sandbox.layers.session_namespaces import NewSession, SessionNamespaces
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec, decode_proof, encode_proof
 from mcp_toolserver.runtime.sandbox.selftest.probe import Probe
 from mcp_toolserver.runtime.sandbox.selftest.selftest import Run, prove
@@ -105,17 +105,17 @@ def _without_arguments(run: Run, *words: str) -> Run:
 
 def _joining_nothing(run: Run) -> Run:
     """Commands stay in the network of the machine instead of joining a shared one."""
-    SharedNetwork.join = lambda self: None
+    SessionNamespaces.join = lambda self: None
     return run
 
 
 def _unshared(run: Run) -> Run:
     """No shared network can be made."""
 
-    def refuse() -> SharedNetwork:
-        raise OSError("no namespace")
+    def refuse(_state: str, *, network: bool, devices: int) -> NewSession:
+        raise OSError(f"no namespace, {network=} {devices=}")
 
-    SharedNetwork.create = refuse
+    confinement.create_session = refuse
     return run
 
 

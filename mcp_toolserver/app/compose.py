@@ -34,6 +34,7 @@ from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.host_services import HostServices, Provide, ServiceRequest
 from mcp_toolserver.runtime.processes.broker_client import Broker, Proof
 from mcp_toolserver.runtime.processes.commands import CallCommands, CommandLimits, Commands
+from mcp_toolserver.runtime.processes.sessions import Sessions
 from mcp_toolserver.runtime.providers import LazyProviders, ProviderContext
 from mcp_toolserver.runtime.web.keys import key_files, read_key
 from mcp_toolserver.runtime.web.options import WebOptions, host_patterns, private_places
@@ -70,6 +71,8 @@ class Application:
     status: EnforcementStatus
     roots: tuple[str, ...]
     outputs: OutputStore
+    sessions: Sessions | None
+    """None if commands share nothing."""
     changes: ChangeEvents
     database: Database
     tasks: LazyCloseable[StoredTasks]
@@ -148,6 +151,9 @@ def build_application(
     if commands is not None:
         commands.on_change(partial(changes.changed, "job"), partial(changes.removed, "job"))
         changes.when_forgotten(commands.forget)
+    sessions = Sessions(broker, workspace.roots) if broker and broker.proof.shares_session else None
+    if sessions is not None:
+        changes.when_forgotten(sessions.forget)
     providers = LazyProviders(
         ProviderContext(
             facts=facts,
@@ -182,6 +188,7 @@ def build_application(
             open_world=frozenset(need for need in Capability if need.is_open_world(facts)),
             workspace=workspace,
             outputs=outputs,
+            temporary=(lambda _: None) if sessions is None else sessions.temporary,
             providers={
                 **{need: providers.provide(need) for need in Capability if need.provider},
                 **_command_services(commands, found),
@@ -205,6 +212,7 @@ def build_application(
         audit=audit,
         roots=workspace.roots,
         outputs=outputs,
+        sessions=sessions,
         changes=changes,
         database=database,
         tasks=_tasks(database),

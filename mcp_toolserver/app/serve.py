@@ -127,11 +127,13 @@ async def _transport(app: Application, binding: HttpBinding | None, ended: Calla
 
 
 async def _upkeep(app: Application) -> None:
-    """Clean up after earlier servers, then remove saved outputs as they expire."""
+    """Clean up after earlier servers, then end idle sessions and remove saved outputs as they expire."""
     await anyio.to_thread.run_sync(app.upkeep, abandon_on_cancel=True)
     while True:
         await anyio.sleep(_EXPIRY_SECONDS)
         app.outputs.expire()
+        if app.sessions is not None:
+            app.sessions.expire()
 
 
 async def _served(

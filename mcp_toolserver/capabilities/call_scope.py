@@ -11,6 +11,9 @@ LOCAL = "local"
 same in every server, so what outlives a server is found again by the next."""
 
 
+UNCONNECTED = "client"
+"""How the owner of a client without a connection begins; its session ends when it is idle."""
+
 REMOVED = (
     "Saved outputs are removed when they grow too old, the oldest first when they need too much room, and "
     "all of them when their client or the server ends. Run the call again to have it anew."

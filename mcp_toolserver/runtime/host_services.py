@@ -17,7 +17,7 @@ from mcp_toolserver.pipeline.user import User
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.runtime.clock import SystemClock
 from mcp_toolserver.runtime.files.lookups import PathLookups
-from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.files.workspace import Temporary, Workspace
 from mcp_toolserver.tool_spec import Runtime
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ class HostServices:
     """Capabilities that reach beyond this machine's files."""
     workspace: Workspace
     outputs: SavedOutputs
+    temporary: Callable[[str], Temporary | None] = lambda _: None
+    """Returns the temporary folder of an owner's session."""
     owner: str = LOCAL
     """The owner of the calls it serves."""
     providers: Mapping[Capability, Provide] = field(default_factory=dict[Capability, Provide])
@@ -102,7 +104,7 @@ class HostServices:
 
     def owned_by(self, owner: str) -> HostServices:
         """See `Host.owned_by`."""
-        workspace = self.workspace.reading(self.outputs.folder(owner))
+        workspace = self.workspace.reading(self.outputs.folder(owner), self.temporary(owner))
         return replace(self, owner=owner, workspace=workspace)
 
     def restricted_to(self, folders: ClientFolders) -> HostServices:

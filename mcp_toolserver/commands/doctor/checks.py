@@ -7,7 +7,9 @@ from mcp_toolserver.commands.doctor import install_hints
 from mcp_toolserver.commands.doctor.facts import FULL, WORKSPACE_WRITE, Facts
 from mcp_toolserver.commands.doctor.host import RootFacts
 from mcp_toolserver.commands.doctor.layers import FIRST_ABI_WITH_SCOPES, Standing, layers, server_problem
+from mcp_toolserver.runtime.sandbox.broker.limit_settings import session_size
 from mcp_toolserver.runtime.sandbox.layers.landlock import FIRST_ABI_WITH_SOCKETS, LEAST_ABI
+from mcp_toolserver.runtime.sandbox.mounts.temporary import TEMPORARY, may_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +31,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
     yield _commands(facts)
     yield from _protection(facts)
     yield from _network(facts)
+    yield from _temporary(facts)
     yield from _sockets(facts)
     yield from _rules(facts)
     yield _ending(facts)
@@ -99,7 +102,7 @@ def _network(facts: Facts) -> Iterator[Finding]:
         yield Finding(what=what, standing="note", detail="that of this machine")
         return
     proof = facts.proofs[facts.mode]
-    if proof.commands == "bubblewrap" and proof.shares_network:
+    if proof.commands == "bubblewrap" and proof.shares_session:
         detail = "loopback only, shared by the commands of a session; no route to anywhere else"
         yield Finding(what=what, standing="holds", detail=detail)
     elif proof.commands == "bubblewrap":
@@ -110,6 +113,21 @@ def _network(facts: Facts) -> Iterator[Finding]:
         detail = "none, not even loopback: a server started for a test answers nobody"
         remedy = install_hints.sandbox(facts.host, facts.programs)
         yield Finding(what=what, standing="degraded", detail=detail, remedy=remedy)
+
+
+def _temporary(facts: Facts) -> Iterator[Finding]:
+    what = "temporary files of commands"
+    if facts.mode == FULL:
+        yield Finding(what=what, standing="note", detail="in the temporary folder of this machine")
+        return
+    proof = facts.proofs[facts.mode]
+    if proof.shares_session and may_share(place.path for place in facts.roots):
+        detail = f"in a {TEMPORARY} of the session, in memory, at most {session_size() >> 20} MiB"
+        yield Finding(what=what, standing="holds", detail=detail)
+    elif proof.commands != "none":
+        why = f", because a root lies in or above {TEMPORARY}" if proof.shares_session else ""
+        detail = f"in a folder of each command, removed with it{why}"
+        yield Finding(what=what, standing="note", detail=detail)
 
 
 def _sockets(facts: Facts) -> Iterator[Finding]:

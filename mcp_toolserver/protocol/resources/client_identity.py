@@ -13,6 +13,7 @@ from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp_types.version import is_version_at_least
 
+from mcp_toolserver.capabilities.call_scope import UNCONNECTED
 from mcp_toolserver.protocol.translate import MODERN
 
 _CONNECTION = "_connection"
@@ -39,8 +40,8 @@ class ClientIds:
             return self._only
         if not connection.has_standalone_channel:
             client = connection.client_params
-            named = f"client {client.client_info.name} {client.client_info.version}" if client else "client"
-            return self._only or named
+            named = f" {client.client_info.name} {client.client_info.version}" if client else ""
+            return self._only or f"{UNCONNECTED}{named}"
         channel = connection.outbound
         if (known := self._names.get(channel)) is not None:
             return known

@@ -47,6 +47,11 @@ def reading(given: str) -> Root:
     return _held(given, base="", writable=False)
 
 
+def opened_root(fd: int, path: str) -> Root:
+    """Take the folder open as `fd`, which callers know by the absolute `path`; no rule is relative to it."""
+    return Root(fd=fd, path=path, prefixes=(path,), base="")
+
+
 def part_of(root: Root, part: ResolvedPath, given: str) -> Root:
     """The folder `part` of `root`, which a client calls `given`."""
     path = root.at(part.relative)

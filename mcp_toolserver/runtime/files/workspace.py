@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
-from typing import Literal
+from typing import Literal, Protocol
 
 from mcp_toolserver.capabilities.call_scope import REMOVED
 from mcp_toolserver.capabilities.files import CanonicalPath, Files
@@ -49,6 +49,19 @@ _VIEWS = 64
 Kind = Literal["file", "folder", "other", "missing"]
 
 
+class Temporary(Protocol):
+    """A folder that file tools may use in addition to the roots: the temporary folder of a session."""
+
+    @property
+    def path(self) -> str:
+        """Its absolute path, which neither lies in a root nor holds one."""
+        ...
+
+    def root(self) -> Root | None:
+        """The folder, open; None if there is none."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Setup:
     """What a workspace and its narrower views share."""
@@ -58,6 +71,7 @@ class _Setup:
     hides: Callable[[tuple[str, ...]], bool]
     protects: Callable[[str], str | None]
     resolver: PathResolver
+    temporary: Temporary | None = None
     recording: Recording | None = None
     locks: PathLocks = field(default_factory=PathLocks)
 
@@ -97,25 +111,28 @@ class Workspace:
         self._why = ""
         self._views: dict[tuple[str, ...], Workspace] = {}
         self._views_lock = Lock()
-        self._readings: dict[str, Workspace] = {}
+        self._readings: dict[tuple[str | None, Temporary | None], Workspace] = {}
 
     @property
     def roots(self) -> tuple[str, ...]:
         """Absolute paths of the roots; relative paths start in the first."""
         return tuple(root.path for root in self._held)
 
-    def reading(self, folder: str | None) -> "Workspace":
-        """The same workspace, in which the files in `folder` may be read too, but not changed.
+    def reading(self, folder: str | None, temporary: Temporary | None = None) -> "Workspace":
+        """The same workspace, in which the files in `folder` may be read too, but not changed, and those in
+        `temporary` used.
 
         `folder` is one of the server's own: an absolute path, links resolved; None for no such folder.
         """
-        if folder is None:
+        if folder is None and temporary is None:
             return self
-        if folder not in self._readings:
+        key = folder, temporary
+        if key not in self._readings:
             while len(self._readings) >= _VIEWS:
                 del self._readings[next(iter(self._readings))]
-            self._readings[folder] = _View(self._held, replace(self._setup, readable=folder))
-        return self._readings[folder]
+            setup = replace(self._setup, readable=folder or "", temporary=temporary)
+            self._readings[key] = _View(self._held, setup)
+        return self._readings[key]
 
     def restricted_to(self, scope: Sequence[str], why: str = "") -> "Workspace":
         """The part of this workspace that lies in the folders `scope`; never more than this one.
@@ -181,6 +198,10 @@ class Workspace:
     def spellings(self, path: CanonicalPath) -> tuple[str, ...]:
         """The spellings of `path` that rules match: relative to its configured root, and absolute."""
         return self._located(path).spellings
+
+    def root_of(self, path: CanonicalPath) -> str:
+        """The absolute path of the root, or other folder of this workspace, that `path` lies in."""
+        return self._located(path).root.path
 
     def is_hidden(self, path: CanonicalPath) -> bool:
         """Whether a rule of the operator hides what lies at `path`, or it is private to the server."""
@@ -255,7 +276,8 @@ class Workspace:
             root=located.root,
             folder=folder or ".",
             name=name,
-            recording=setup.recording,
+            # What is temporary needs no sweeping.
+            recording=setup.recording if located.root in self._held else None,
         )
 
     def open_inside(self, absolute: str) -> int | None:
@@ -293,7 +315,7 @@ class Workspace:
         flat = f"/{path.lstrip('/')}"
         found = [
             (len(prefix), root, relative)
-            for root in self._openable()
+            for root in self._openable(flat)
             for prefix in root.prefixes
             if (relative := relative_to(prefix, flat)) is not None
         ]
@@ -341,9 +363,13 @@ class Workspace:
             return False
         return not readable or relative_to(readable, absolute) is None
 
-    def _openable(self) -> tuple[Root, ...]:
-        own = self._own
-        return (*self._held, own) if own else self._held
+    def _openable(self, path: str) -> tuple[Root, ...]:
+        """What the absolute `path` may lie in."""
+        own, temporary = self._own, self._setup.temporary
+        found = None
+        if temporary is not None and relative_to(temporary.path, path) is not None:
+            found = temporary.root()
+        return (*self._held, *(root for root in (own, found) if root is not None))
 
     @cached_property
     def _own(self) -> Root | None:

@@ -113,6 +113,8 @@ async def open_repository(access: RepositoryAccess, path: CanonicalPath) -> Asyn
     folder = path
     while workspace.kind(folder) != "folder":
         folder = _parent(folder)
+    if workspace.root_of(folder) not in workspace.roots:
+        raise Denied(f"The git tools work in the roots only, and '{path}' lies elsewhere. Use git in bash.")
     with ExitStack() as stack:
 
         def keep_open(descriptor: int) -> int:

@@ -13,7 +13,6 @@ from mcp_toolserver.capabilities.code import CodeAnswer, CodeQuery
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.search import FileQuery, Search
 from mcp_toolserver.errors import InvalidInput, NotFound, TimedOut, Unavailable
-from mcp_toolserver.runtime.files.path_resolver import relative_to
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.connection import ConnectionClosed, ResponseError
 from mcp_toolserver.runtime.lsp.framing import ProtocolError
@@ -131,7 +130,9 @@ class CodeQueries:
 
     def _project(self, path: CanonicalPath, language: Language) -> str:
         """Return the nearest parent folder with a project marker, or the root."""
-        root = next(root for root in self.workspace.roots if relative_to(root, path) is not None)
+        root = self.workspace.root_of(path)
+        if root not in self.workspace.roots:
+            return root
         folder = os.path.dirname(path)
         while folder != root:
             if any(os.path.isfile(os.path.join(folder, marker)) for marker in language.markers):

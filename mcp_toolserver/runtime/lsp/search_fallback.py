@@ -9,7 +9,6 @@ from mcp_toolserver.capabilities.code import CodeAnswer, CodePlace, CodeQuery
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.search import LineQuery, Search
 from mcp_toolserver.errors import InvalidInput, Unavailable
-from mcp_toolserver.runtime.files.path_resolver import relative_to
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.documents import read_text
 from mcp_toolserver.runtime.lsp.visible_locations import MOST_TEXT
@@ -145,8 +144,7 @@ class SearchFallback:
 
     def _everywhere(self, query: CodeQuery, symbol: str) -> CodeQuery:
         """Return the query for `symbol` in the whole root of its file."""
-        absolute = self.workspace.spellings(query.path)[-1]
-        root = next(root for root in self.workspace.roots if relative_to(root, absolute) is not None)
+        root = self.workspace.root_of(query.path)
         return replace(query, path=self.workspace.canonical(root), symbol=symbol)
 
     def _answer(self, places: Sequence[CodePlace], total: int, text: str = "") -> CodeAnswer:

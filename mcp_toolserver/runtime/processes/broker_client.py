@@ -4,6 +4,7 @@ The launcher calls `Broker.start` before any thread exists and before the large 
 stays small and forks safely. Standard library only.
 """
 
+import contextlib
 import errno
 import os
 import socket
@@ -15,13 +16,18 @@ from pathlib import Path
 from typing import Self
 
 from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import receive
 from mcp_toolserver.runtime.sandbox.broker.messages import (
+    END,
+    END_UNUSED,
     HIDE,
     REQUEST,
+    TEMPORARY,
     Request,
     encode,
     encode_patterns,
     session_id,
+    session_of,
 )
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, decode_proof
@@ -29,6 +35,9 @@ from mcp_toolserver.runtime.sandbox.layers.spec import Proof, decode_proof
 __all__ = ["Broker", "BrokerPolicy", "Helper", "Proof", "Streams"]
 
 MAX_PROOF = 1 << 16
+
+ANSWER_SECONDS = 5.0
+"""How long an answer of the broker may take."""
 
 _SERVER_END = 3
 _STANDALONE = """
@@ -158,7 +167,37 @@ class Broker:
             file.flush()
             descriptors = (control, body, streams.cwd, streams.stdin, streams.stdout, streams.stderr)
             flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
-            socket.send_fds(self._requests, [REQUEST, session_id(request)], descriptors, flags)
+            socket.send_fds(self._requests, [REQUEST, session_id(session_of(request))], descriptors, flags)
+
+    def temporary_folder(self, session: str) -> int | None:
+        """Open the temporary folder that the commands of `session` share, which starts with this or with its
+        first command; None if they share none. The caller closes it.
+
+        Raises:
+            Unavailable: the broker is gone, or too busy.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours:
+            ours.settimeout(ANSWER_SECONDS)
+            with theirs:
+                self._send_packet(TEMPORARY + session_id(session), (theirs.fileno(),))
+            try:
+                received = receive(ours)
+            except OSError as error:
+                raise unstartable(error) from None
+        return received[0] if received else None
+
+    def end_session(self, session: str, *, when_unused: bool = False) -> None:
+        """Let go of what the commands of `session` share: now, or once none of them runs unless another call
+        comes before. It goes with the last of them."""
+        with contextlib.suppress(Unavailable):
+            self._send_packet((END_UNUSED if when_unused else END) + session_id(session), ())
+
+    def _send_packet(self, message: bytes, descriptors: Sequence[int]) -> None:
+        try:
+            socket.send_fds(self._requests, [message], descriptors, socket.MSG_NOSIGNAL)
+        except OSError as error:
+            raise unstartable(error) from None
 
     def close(self) -> None:
         """End the broker; returns when it, and all it started, is gone."""

@@ -1,6 +1,7 @@
 """Run a script in a new bash process and return its output and exit status. A long run moves to the
 background and returns a task id for TaskOutput and TaskStop. Processes that a finished script leaves running
-are killed. A server started with run_in_background answers later commands on localhost.
+are killed. A server started with run_in_background answers later commands on localhost, and files in $TMPDIR
+stay for later commands.
 """
 
 from math import isfinite

@@ -20,7 +20,7 @@ from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
 from mcp_toolserver.runtime.sandbox.layers.confinement import LaunchPlan
 from mcp_toolserver.runtime.sandbox.layers.environment import helper_environment
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError
-from mcp_toolserver.runtime.sandbox.layers.shared_network import SharedNetwork
+from mcp_toolserver.runtime.sandbox.layers.session_namespaces import SessionNamespaces
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 
 LONGEST_ARGUMENT = (128 << 10) - 1
@@ -75,8 +75,8 @@ class ChildLauncher:
         try:
             os.write(order, _encode_order(request, launch_plan))
             standard = (stdio.cwd, stdio.stdin, stdio.stdout, stdio.stderr)
-            network = launch_plan.network.descriptors if launch_plan.network else ()
-            send(self._orders, (order, *standard, *network, *launch_plan.bwrap_args.descriptors))
+            session = launch_plan.session.descriptors if launch_plan.session else ()
+            send(self._orders, (order, *standard, *session, *launch_plan.bwrap_args.descriptors))
         finally:
             os.close(order)
 
@@ -100,7 +100,7 @@ def _encode_order(request: Request, launch_plan: LaunchPlan) -> bytes:
         "sockets": launch_plan.bwrap_args.sockets,
         "scratch": launch_plan.scratch,
         "devices": launch_plan.devices,
-        "network": len(launch_plan.network.descriptors) if launch_plan.network else 0,
+        "session": len(launch_plan.session.descriptors) if launch_plan.session else 0,
         "hidden": launch_plan.hidden,
     }
     return json.dumps(fields).encode()
@@ -109,9 +109,9 @@ def _encode_order(request: Request, launch_plan: LaunchPlan) -> bytes:
 def _decode_order(order: bytes, given: list[int]) -> tuple[Request, LaunchPlan]:
     """The request and the way in of `order`, with whose descriptors came those in `given`."""
     fields = json.loads(order)
-    network, given = given[: fields["network"]], given[fields["network"] :]
+    session, given = given[: fields["session"]], given[fields["session"] :]
     launch_plan = LaunchPlan(
-        network=SharedNetwork.received(network),
+        session=SessionNamespaces.received(session),
         bwrap_args=BwrapArgs(
             template=tuple(fields["template"]),
             descriptors=tuple(given),
@@ -181,7 +181,8 @@ def _exec(state: _ChildState, given: list[int]) -> dict[str, str]:
         for number, descriptor in enumerate((stdin, stdout, stderr)):
             os.dup2(descriptor, number)
         argv = launch_plan.enter(plan, cwd, _argv(state.broker_policy, request))
-        environment = {**_environment(state.broker_policy, request), **launch_plan.environment}
+        own = {**launch_plan.environment, **_working_folder()}
+        environment = {**_environment(state.broker_policy, request), **own}
         os.execve(argv[0], argv, environment)  # noqa: S606  # this fork exists to do this
     except LockError as error:
         return {"sandbox_failed": str(error)}
@@ -207,6 +208,16 @@ def _environment(broker_policy: BrokerPolicy, request: Request) -> Mapping[str, 
     if isinstance(request, Script):
         return broker_policy.environment
     return helper_environment(broker_policy.environment, request.environment)
+
+
+def _working_folder() -> Mapping[str, str]:
+    """The name of the working folder, for ripgrep, where the kernel tells none: in the temporary folder of a
+    session, which is mounted in other namespaces."""
+    try:
+        os.getcwd()
+    except OSError:
+        return {"PWD": "/"}
+    return {}
 
 
 def _argv(broker_policy: BrokerPolicy, request: Request) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _SHARE_OF_MEMORY = 2
+_SESSIONS_SHARE = 8
 _HOUR = 3600
 _CONTAINER_MEMORY = (
     Path("/sys/fs/cgroup/memory.max"),
@@ -26,6 +27,11 @@ def _memory_here() -> int:
         with contextlib.suppress(OSError, ValueError):
             found = min(found, int(file.read_text(encoding="ascii")))
     return found
+
+
+def session_size() -> int:
+    """Bytes in the temporary folder of a session: 1 GiB, or an eighth of the memory here if that is less."""
+    return min(1 << 30, _memory_here() // _SESSIONS_SHARE)
 
 
 def _cpu_seconds() -> int:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
+from mcp_toolserver.runtime.sandbox.broker import messages
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
     Reserve,
     Truncated,
@@ -24,10 +25,9 @@ from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
     send,
     unstartable,
 )
-from mcp_toolserver.runtime.sandbox.broker.messages import DESCRIPTORS, HIDE, REQUEST, decode_patterns
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell
 from mcp_toolserver.runtime.sandbox.broker.process_tree import children, sweep
-from mcp_toolserver.runtime.sandbox.broker.session_networks import SessionNetworks
+from mcp_toolserver.runtime.sandbox.broker.sessions import Sessions
 from mcp_toolserver.runtime.sandbox.broker.signals import (
     drain,
     ignore_polite,
@@ -38,6 +38,7 @@ from mcp_toolserver.runtime.sandbox.broker.supervisor import KILL_SECONDS, NOT_V
 from mcp_toolserver.runtime.sandbox.layers import kernel
 from mcp_toolserver.runtime.sandbox.layers.confinement import RootHandles, open_roots, run_selftest
 from mcp_toolserver.runtime.sandbox.layers.devices import fixed_devices
+from mcp_toolserver.runtime.sandbox.layers.session_namespaces import NewSession
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec, encode_proof
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.protected import verifier_process
@@ -94,7 +95,14 @@ def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> N
         reserve=reserve,
     )
     gc.freeze()
-    loop = _Loop(requests=requests, constants=constants, wake=wake, lifeline_end=lifeline_end)
+    sessions = Sessions(
+        broker_policy.sandbox.state,
+        network=broker_policy.sandbox.network,
+        devices=root_handles.devices,
+    )
+    loop = _Loop(
+        requests=requests, constants=constants, wake=wake, lifeline_end=lifeline_end, sessions=sessions
+    )
     if verifier is not None:
         loop.supervisors.add(verifier.pid)
     loop.run()
@@ -225,9 +233,11 @@ class _Loop:
     """Why the last attempt to fork a supervisor failed."""
     patterns: tuple[str, ...] = ()
     """What they match is hidden from commands."""
-    networks: SessionNetworks = field(default_factory=SessionNetworks)
-    sessions: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    sessions: Sessions
+    running: dict[int, bytes] = field(default_factory=dict[int, bytes])
     """By supervisor, the session that its command belongs to."""
+    idle: set[bytes] = field(default_factory=set[bytes])
+    """Sessions that end once no command of theirs runs."""
 
     def run(self) -> None:
         poller = select.poll()
@@ -260,20 +270,34 @@ class _Loop:
         try:
             kind, descriptors = receive_packet(self.requests)
         except Truncated as error:
-            if error.message == HIDE:
+            if error.message == messages.HIDE:
                 # Without the patterns, commands would see what is to be hidden.
                 raise
             kind, descriptors = error.message, error.descriptors
             for control in descriptors[:1]:
                 refuse(control, unstartable(error))
-        if kind == HIDE:
-            self._hide(descriptors)
-        elif len(descriptors) == DESCRIPTORS:
-            self._serve(descriptors, kind.removeprefix(REQUEST))
+        self._take(kind[:1], kind[1:], descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
         self.constants.reserve.renew()
         return bool(kind)
+
+    def _take(self, kind: bytes, session: bytes, descriptors: Sequence[int]) -> None:
+        """Do what a packet asks for; nothing where its descriptors did not come."""
+        match kind, len(descriptors):
+            case messages.HIDE, _:
+                self._hide(descriptors)
+            case messages.REQUEST, messages.DESCRIPTORS:
+                self._serve(descriptors, session)
+            case messages.TEMPORARY, 1:
+                self._send_temporary(descriptors[0], session)
+            case messages.END, _:
+                self.sessions.end(session)
+            case messages.END_UNUSED, _:
+                self.idle.add(session)
+                self._end_idle()
+            case _:
+                pass
 
     def _serve(self, descriptors: Sequence[int], session: bytes) -> None:
         """Give a request of `session` to a supervisor, or refuse it."""
@@ -290,11 +314,27 @@ class _Loop:
         spare, self.spare = self.spare, None
         if spare is None:
             return False
-        network = None
-        if session and self.constants.proof.shares_network:
-            network = self.networks.of(session, self.sessions.values())
-            self.sessions[spare.pid] = session
-        return spare.take((*descriptors, *(network.descriptors if network else ())))
+        shared = self._session(session)
+        self.running[spare.pid] = session
+        return spare.take((*descriptors, *(shared.namespaces.descriptors if shared else ())))
+
+    def _session(self, session: bytes) -> NewSession | None:
+        """The session of this id, if there are any."""
+        self.idle.discard(session)
+        return self.sessions.of(session) if session and self.constants.proof.shares_session else None
+
+    def _end_idle(self) -> None:
+        for session in self.idle.difference(self.running.values()):
+            self.idle.discard(session)
+            self.sessions.end(session)
+
+    def _send_temporary(self, to: int, session: bytes) -> None:
+        """Pass on the temporary folder of a session, or nothing, and close the socket `to`."""
+        shared = self._session(session)
+        # The server may be gone, and what came may be no socket.
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(to)) as answer:
+            if shared is not None:
+                send(answer, (shared.temporary,))
 
     def _hide(self, descriptors: Sequence[int]) -> None:
         """Add the patterns in the received file to those of hidden paths.
@@ -303,7 +343,7 @@ class _Loop:
             ValueError: the file has no valid patterns. This process must not go on without them.
         """
         for descriptor in descriptors:
-            self.patterns += decode_patterns(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
+            self.patterns += messages.decode_patterns(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
         root_handles = replace(self.constants.root_handles, hidden=HiddenPaths(self.patterns))
         roots = tuple(root_handles.roots)
         # Found once here, it is found sooner in each fork. Where it cannot be found, each command fails.
@@ -339,7 +379,7 @@ class _Loop:
         ours.close()
         for descriptor in self.request:
             os.close(descriptor)
-        self.networks.close()
+        self.sessions.close()
         _run_in_fork(lambda: supervise(self.constants, theirs))
 
     def _reap_children(self) -> bool:
@@ -358,11 +398,12 @@ class _Loop:
                 break
             orphaned |= pid not in self.supervisors or status != 0
             self.supervisors.discard(pid)
-            self.sessions.pop(pid, None)
+            self.running.pop(pid, None)
             if self.spare is not None and pid == self.spare.pid:
                 self._drop_spare()
                 # Another might end unasked as well, so the next request is waited for.
                 self.is_spare_wanted = False
+        self._end_idle()
         if orphaned:
             self._kill_orphans()
         return True

@@ -13,13 +13,23 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 REQUEST = b"r"
-"""Starts a packet that asks for a program; `session_id` of the request follows."""
+"""Starts a packet that asks for a program; the `session_id` of its session follows."""
 
 CHECK = b"check"
 """What the server sends on the control socket of a command to have protected names verified at once."""
 
 HIDE = b"p"
 """A packet that is no request: with it comes a file of patterns, see `encode_patterns`."""
+
+TEMPORARY = b"t"
+"""Starts a packet that asks for the temporary folder of a session; its id follows. With it comes a socket, on
+which the folder is passed; it is closed without one where commands share none."""
+
+END = b"e"
+"""Starts a packet that ends a session; its id follows."""
+
+END_UNUSED = b"u"
+"""The same, once no command of the session runs, unless something else is asked for it before."""
 
 MAX_REQUEST = 8 << 20
 """Bytes of an encoded request."""
@@ -42,8 +52,8 @@ class Script:
     """Absolute folders, without links, each a root of the broker or within one. Of the roots the command sees
     only these; None stands for all."""
     session: str = ""
-    """A name. Confined commands of the same session share a loopback interface; without a session, each has
-    its own."""
+    """A name. Confined commands of the same session share a temporary folder and, without another network, a
+    loopback interface; without a session, each has its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,12 +75,14 @@ def encode(request: Request) -> bytes:
     return json.dumps({"kind": kind, **vars(request)}).encode()
 
 
-def session_id(request: Request) -> bytes:
-    """The session of a request, short enough for its packet, which the broker reads instead of the request;
-    empty without one."""
-    if isinstance(request, Program) or not request.session:
-        return b""
-    return hashlib.sha256(request.session.encode()).hexdigest()[:32].encode()
+def session_of(request: Request) -> str:
+    """The session of a request; empty without one."""
+    return request.session if isinstance(request, Script) else ""
+
+
+def session_id(session: str) -> bytes:
+    """The name of a session, short enough for a packet; empty without one."""
+    return hashlib.sha256(session.encode()).hexdigest()[:32].encode() if session else b""
 
 
 def decode(body: bytes) -> Request:

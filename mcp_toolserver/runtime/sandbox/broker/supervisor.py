@@ -39,7 +39,7 @@ from mcp_toolserver.runtime.sandbox.broker.process_tree import sweep
 from mcp_toolserver.runtime.sandbox.broker.signals import drain, ignore_polite, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.layers import kernel
 from mcp_toolserver.runtime.sandbox.layers.confinement import Confinement, RootHandles
-from mcp_toolserver.runtime.sandbox.layers.shared_network import SharedNetwork
+from mcp_toolserver.runtime.sandbox.layers.session_namespaces import SessionNamespaces
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 from mcp_toolserver.runtime.sandbox.mounts.host_sockets import working_folders
 from mcp_toolserver.runtime.sandbox.protected.snapshot import WRITING, Unprotectable
@@ -66,13 +66,13 @@ class Descriptors:
     stdin: int
     stdout: int
     stderr: int
-    network: SharedNetwork | None
+    session: SessionNamespaces | None
     """Added by the broker, where the command is one of a session."""
 
     @classmethod
     def received(cls, descriptors: list[int]) -> "Descriptors":
         """Take the descriptors of a packet."""
-        control, request, cwd, stdin, stdout, stderr, *network = descriptors
+        control, request, cwd, stdin, stdout, stderr, *session = descriptors
         return cls(
             request=request,
             control=control,
@@ -80,15 +80,15 @@ class Descriptors:
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            network=SharedNetwork.received(network),
+            session=SessionNamespaces.received(session),
         )
 
     def close_all_but_control(self) -> None:
         """Close all but the control socket."""
         for descriptor in (self.request, self.cwd, self.stdin, self.stdout, self.stderr):
             os.close(descriptor)
-        if self.network is not None:
-            self.network.close()
+        if self.session is not None:
+            self.session.close()
 
 
 @dataclass
@@ -255,7 +255,7 @@ def _ready(constants: Constants, descriptors: Descriptors) -> _Ready | dict[str,
                 places = verification.begin(constants.root_handles.roots)
                 undo.callback(_ended, verification)
             confinement = Confinement.ready(
-                plan, constants.root_handles, descriptors.cwd, places, network=descriptors.network
+                plan, constants.root_handles, descriptors.cwd, places, session=descriptors.session
             )
             undo.callback(confinement.abandon)
             undo.callback(confinement.close_descriptors)

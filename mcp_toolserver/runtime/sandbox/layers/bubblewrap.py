@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mcp_toolserver.runtime.sandbox.layers.session_namespaces import mount_point
 from mcp_toolserver.runtime.sandbox.mounts.mounts import SCRATCH, Mount, Mounts, in_order, scratch_folder
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import opened
 from mcp_toolserver.runtime.sandbox.protected.snapshot import Snapshot
@@ -106,7 +107,7 @@ def bwrap_args(
         OSError: something protected has gone since `before`.
     """
     protected = {place.absolute: protected.descriptor for place, protected in before.protected.items()}
-    arguments = _ArgumentList(before.roots, protected)
+    arguments = _ArgumentList(before.roots, protected, before.sandbox.state)
     arguments.add(program, *ALWAYS)
     for path, mount in in_order(made):
         if mount != "socket":
@@ -127,6 +128,7 @@ class _ArgumentList:
 
     roots: Mapping[str, int]
     protected: Mapping[str, int]
+    state: str
     arguments: list[str | int] = field(default_factory=list[str | int])
     descriptors: list[int] = field(default_factory=list[int])
 
@@ -148,6 +150,9 @@ class _ArgumentList:
             self.add("--perms", "0444", "--ro-bind-data", self.pass_descriptor(nothing), path)
         elif mount == "unreadable file":
             self.add(*_UNREADABLE, path)
+        elif mount == "session":
+            # Not by a descriptor: it is a mount of namespaces that this process has not joined.
+            self.add("--bind", mount_point(self.state), path)
         elif mount == "scratch":
             self.add("--size", str(SCRATCH[path]), "--tmpfs", path)
         elif mount == "processes":

@@ -14,11 +14,16 @@ from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper, S
 from mcp_toolserver.runtime.sandbox.broker.temp_folder import Scratch
 from mcp_toolserver.runtime.sandbox.layers import bubblewrap, kernel, process_locks, seccomp
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
-from mcp_toolserver.runtime.sandbox.layers.devices import fix_devices, fixed_devices
-from mcp_toolserver.runtime.sandbox.layers.shared_network import SharedNetwork
+from mcp_toolserver.runtime.sandbox.layers.devices import fix_devices, fixed_devices, reopen_null
+from mcp_toolserver.runtime.sandbox.layers.session_namespaces import (
+    SessionNamespaces,
+    create_session,
+    mount_point,
+)
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.mounts.mounts import EVERYTHING, Visibility, mounts
+from mcp_toolserver.runtime.sandbox.mounts.temporary import TEMPORARY
 from mcp_toolserver.runtime.sandbox.protected.compare import changes
 from mcp_toolserver.runtime.sandbox.protected.snapshot import (
     WRITING,
@@ -30,6 +35,7 @@ from mcp_toolserver.runtime.sandbox.protected.snapshot import (
 )
 from mcp_toolserver.runtime.sandbox.selftest.probe import Probe
 from mcp_toolserver.runtime.sandbox.selftest.selftest import Run, missing_filter, prove
+from mcp_toolserver.text.path_syntax import lies_in
 
 DEGRADED = (
     "Degraded: this ran behind Landlock alone, which protects neither .git nor the modes and times of files "
@@ -82,8 +88,9 @@ class LaunchPlan:
     """See `RootHandles`."""
     hidden: tuple[str, ...] = ()
     """Paths that Landlock hides from this command, in addition to those hidden from every command."""
-    network: SharedNetwork | None = None
-    """The network namespace that the commands of a session share; without it, bubblewrap makes one."""
+    session: SessionNamespaces | None = None
+    """What the commands of a session share; without it, the command has a network and a temporary folder of
+    its own."""
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -112,17 +119,15 @@ class LaunchPlan:
         return argv
 
     def _enter_bubblewrap(self, *, has_network: bool) -> tuple[str, ...]:
-        joined = None if has_network else self.network
+        has_network = has_network or (self.session is not None and self.session.network >= 0)
         # Sockets to mask are looked for with all rights of this user.
-        arguments = self.bwrap_args.arguments(isolates_network=not has_network and joined is None)
-        # What was made in advance can be entered from outside of the shared namespaces only. Without it, the
-        # power to mount may come with them.
-        if self.devices >= 0:
+        arguments = self.bwrap_args.arguments(isolates_network=not has_network)
+        if self.session is None:
             fix_devices(self.devices)
-        if joined is not None:
-            joined.join()
-        if self.devices < 0:
-            fix_devices()
+        else:
+            # Devices are fixed there.
+            self.session.join()
+            reopen_null()
         return arguments
 
 
@@ -146,21 +151,18 @@ class Confinement:
         cwd: int,
         places: Iterable[ProtectedPath],
         *,
-        network: SharedNetwork | None = None,
+        session: SessionNamespaces | None = None,
     ) -> "Confinement":
         """Make ready what a fork needs to start a program in the folder open as `cwd`, kept from the
-        protected `places`. Behind bubblewrap a command without the machine's network joins `network`, which
-        stays the caller's to close.
+        protected `places`. Behind bubblewrap a command joins `session`, which stays the caller's to close.
 
         Raises:
             OSError: a descriptor or a folder cannot be made.
             Unprotectable: something that has to be protected cannot be; the text says what.
         """
         if plan.layer == "bubblewrap":
-            confinement = _in_bubblewrap(plan, root_handles, cwd, places)
-            joins = plan.helper is None and not plan.sandbox.network
-            launch_plan = replace(confinement.launch_plan, network=network if joins else None)
-            return replace(confinement, launch_plan=launch_plan)
+            joined = session if plan.helper is None else None
+            return _in_bubblewrap(plan, root_handles, cwd, places, joined)
         if plan.layer == "landlock" and not _reads_one_folder(plan):
             writes = plan.sandbox.mode != "read-only"
             before = (
@@ -219,25 +221,35 @@ class Teardown:
 
 
 def _in_bubblewrap(
-    plan: SandboxPlan, root_handles: RootHandles, cwd: int, places: Iterable[ProtectedPath]
+    plan: SandboxPlan,
+    root_handles: RootHandles,
+    cwd: int,
+    places: Iterable[ProtectedPath],
+    session: SessionNamespaces | None,
 ) -> Confinement:
     roots = {**root_handles.roots, **_own_places(plan.helper)}
     # Before anything is opened that would have to be closed again.
-    visibility = _visibility(plan, root_handles)
+    visibility = replace(_visibility(plan, root_handles), shares_temporary=session is not None)
     before = take_snapshot(replace(plan.sandbox, roots=tuple(roots)), roots, places)
     try:
         made = mounts(before, visibility)
     except BaseException:
         before.close()
         raise
-    folder = os.readlink(f"/proc/self/fd/{cwd}")
+    folder = _name_inside(os.readlink(f"/proc/self/fd/{cwd}"), plan.sandbox.state)
     reading, writing = os.pipe2(os.O_CLOEXEC)
     passed = {"--json-status-fd": writing}
     if plan.filtered:
         passed["--seccomp"] = seccomp.as_descriptor(_filter(plan))
     sandbox = bubblewrap.bwrap_args(before, made, plan.program, cwd=folder, passed=passed)
-    launch_plan = LaunchPlan(bwrap_args=sandbox, devices=root_handles.devices)
+    launch_plan = LaunchPlan(bwrap_args=sandbox, devices=root_handles.devices, session=session)
     return Confinement(plan=plan, launch_plan=launch_plan, before=before, status=reading)
+
+
+def _name_inside(folder: str, state: str) -> str:
+    """The name that a command has for `folder`, which may be the temporary folder of its session or in it."""
+    own = mount_point(state)
+    return TEMPORARY + folder.removeprefix(own) if lies_in(own, folder) else folder
 
 
 def _visibility(plan: SandboxPlan, root_handles: RootHandles) -> Visibility:
@@ -301,30 +313,35 @@ def probe_runner(broker_policy: BrokerPolicy) -> Run:
 
     def run(sandbox: SandboxSpec, probe: Probe, script: str) -> tuple[int, str]:
         plan = SandboxPlan(layer=probe.layer, sandbox=sandbox, program=probe.program, filtered=filtered)
-        if not probe.shares_network:
+        if not probe.shares_session:
             return run_in_sandbox(plan, broker_policy, script)
-        with contextlib.closing(SharedNetwork.create()) as network:
-            return run_in_sandbox(plan, broker_policy, script, network)
+        # As the broker does it, once it knows what layer it uses.
+        devices = fixed_devices()
+        try:
+            session = create_session(sandbox.state, network=sandbox.network, devices=devices)
+        finally:
+            if devices >= 0:
+                os.close(devices)
+        with contextlib.closing(session):
+            return run_in_sandbox(plan, broker_policy, script, session.namespaces)
 
     return run
 
 
 def run_in_sandbox(
-    plan: SandboxPlan, broker_policy: BrokerPolicy, script: str, network: SharedNetwork | None = None
+    plan: SandboxPlan, broker_policy: BrokerPolicy, script: str, session: SessionNamespaces | None = None
 ) -> tuple[int, str]:
-    """Run `script` as a command in the first root, in `network` if given; its exit status and what it
+    """Run `script` as a command in the first root, one of `session` if given; its exit status and what it
     printed.
 
     Raises:
         OSError: no process can be started, or its sandbox cannot be set up.
         Unprotectable: see `Confinement.ready`.
     """
-    # As the broker does it, once it knows what layer it uses.
-    devices = -1 if network is None else fixed_devices()
-    root_handles = replace(open_roots(plan.sandbox), hides_sockets=False, devices=devices)
+    root_handles = replace(open_roots(plan.sandbox), hides_sockets=False)
     cwd = os.open(plan.sandbox.roots[0], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     places = protected_paths_now(plan.sandbox, root_handles)
-    confinement = Confinement.ready(plan, root_handles, cwd, places, network=network)
+    confinement = Confinement.ready(plan, root_handles, cwd, places, session=session)
     reading, writing = os.pipe2(os.O_CLOEXEC)
     child = os.fork()
     if child == 0:
@@ -338,7 +355,7 @@ def run_in_sandbox(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-        for descriptor in (reading, cwd, *root_handles.roots.values(), *((devices,) if devices >= 0 else ())):
+        for descriptor in (reading, cwd, *root_handles.roots.values()):
             os.close(descriptor)
         confinement.tear_down("stopped")
     return os.waitstatus_to_exitcode(status), output.decode(errors="replace")

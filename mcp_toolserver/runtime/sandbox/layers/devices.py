@@ -49,11 +49,41 @@ def fix_devices(namespace: int = -1) -> None:
         OSError: the kernel refused.
     """
     if namespace >= 0:
-        kernel.setns(namespace)
+        enter_devices(namespace)
     elif owned := _changeable():
         _leave_mounts()
         _fix(owned)
-    _reopen_null()
+    reopen_null()
+
+
+def enter_devices(namespace: int) -> None:
+    """Enter `namespace`, the result of `fixed_devices`, if there is one.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    if namespace >= 0:
+        kernel.setns(namespace)
+
+
+def fix_owned_devices(namespace: int) -> None:
+    """Make the devices that this user owns unchangeable in the mount namespace of this process, which is its
+    own, unless `namespace`, which it has entered before, has done so.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    if namespace < 0 and (owned := _changeable()):
+        _fix(owned)
+
+
+def reopen_null() -> None:
+    """Open standard input anew, where it is /dev/null: a descriptor belongs to a mount too."""
+    status = os.fstat(0)
+    if stat.S_ISCHR(status.st_mode) and status.st_rdev == _NULL_DEVICE:
+        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        os.dup2(nothing, 0)
+        os.close(nothing)
 
 
 def _changeable() -> list[str]:
@@ -80,12 +110,3 @@ def _leave_mounts() -> None:
     except PermissionError:
         # A root without the power to mount, as in many containers, is like any other user.
         enter_user_namespace(kernel.CLONE_NEWNS)
-
-
-def _reopen_null() -> None:
-    """Open standard input anew, where it is /dev/null: a descriptor belongs to a mount too."""
-    status = os.fstat(0)
-    if stat.S_ISCHR(status.st_mode) and status.st_rdev == _NULL_DEVICE:
-        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        os.dup2(nothing, 0)
-        os.close(nothing)

@@ -27,7 +27,8 @@ RESOLVE_NO_SYMLINKS = 0x04
 CLONE_NEWNS = 0x20000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
-MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 0x1, 0x20, 0x1000, 0x4000, 0x80000
+MS_RDONLY, MS_NOSUID, MS_NODEV = 0x1, 0x2, 0x4
+MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 0x20, 0x1000, 0x4000, 0x80000
 
 CAP_DAC_READ_SEARCH = 1 << 2
 FILE_CAPABILITIES = 0b11111
@@ -98,10 +99,17 @@ def setns(namespace: int) -> None:
         raise _last_error()
 
 
-def mount(source: str | None, target: str, flags: int) -> None:
-    """Mount, bind or change, by `flags`. Raises: OSError: the kernel refused."""
-    what = None if source is None else ctypes.c_char_p(os.fsencode(source))
-    if _libc().mount(what, ctypes.c_char_p(os.fsencode(target)), None, ctypes.c_ulong(flags), None):
+def mount(source: str | None, target: str, flags: int, *, kind: str | None = None, options: str = "") -> None:
+    """Mount a file system of type `kind`, or else bind or change a mount, by `flags`.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    what, where, file_system, data = (
+        None if text is None else ctypes.c_char_p(os.fsencode(text))
+        for text in (source, target, kind, options or None)
+    )
+    if _libc().mount(what, where, file_system, ctypes.c_ulong(flags), data):
         raise _last_error()
 
 

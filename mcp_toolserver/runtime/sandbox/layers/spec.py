@@ -61,9 +61,9 @@ class Proof:
     """Bubblewrap, absolute, where it is used."""
     filtered: bool = True
     """Whether system calls are filtered too. Where they cannot be, bubblewrap stands alone."""
-    shares_network: bool = False
-    """Whether the commands of a session share a network namespace. Otherwise each has its own; not where the
-    mode gives them the machine's."""
+    shares_session: bool = False
+    """Whether the commands of a session share a temporary folder and, without another network, a loopback
+    interface. Otherwise each has its own."""
     checks: tuple[Check, ...] = ()
     """Of the layer that is used."""
     reasons: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ def decode_proof(packet: bytes) -> Proof:
         helpers=message["helpers"],
         program=message["program"],
         filtered=message["filtered"],
-        shares_network=message["shares_network"],
+        shares_session=message["shares_session"],
         checks=tuple(Check(**check) for check in message["checks"]),
         reasons=tuple(message["reasons"]),
         stop=message["stop"],

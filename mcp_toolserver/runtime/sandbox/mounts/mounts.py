@@ -15,6 +15,7 @@ from typing import Literal
 
 from mcp_toolserver.runtime.sandbox.mounts.host_sockets import socket_paths
 from mcp_toolserver.runtime.sandbox.mounts.secret_paths import secret_paths
+from mcp_toolserver.runtime.sandbox.mounts.temporary import TEMPORARY, may_share
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import is_out_of_reach
 from mcp_toolserver.runtime.sandbox.protected.snapshot import WRITING, Snapshot, Unprotectable
 from mcp_toolserver.text.path_syntax import lies_in
@@ -39,6 +40,7 @@ Mount = Literal[
     "devices",
     "processes",
     "scratch",
+    "session",
     "empty folder",
     "empty file",
     "unreadable file",
@@ -63,6 +65,8 @@ class Visibility:
     """Paths that rules hide, without links, each with whether it is a folder."""
     hides_sockets: bool = False
     """Whether sockets are masked, of which a command that may write in the roots reaches those there."""
+    shares_temporary: bool = False
+    """Whether the command has the temporary folder of its session."""
     working: tuple[str, ...] = ()
     """Folders that processes of this machine work in, see `working_folders`."""
 
@@ -95,6 +99,8 @@ def mounts(before: Snapshot, visibility: Visibility = EVERYTHING) -> Mounts:
         _hide_sockets(made, roots if kind == "writable" else (), visibility.working)
     if kind == "writable":
         _pin(made, roots)
+    if visibility.shares_temporary and made.get(TEMPORARY) == "scratch" and may_share(before.roots, made):
+        made[TEMPORARY] = "session"
     return made
 
 
@@ -105,7 +111,7 @@ def in_order(made: Mounts) -> Iterator[tuple[str, Mount]]:
 
 def scratch_folder(made: Mounts) -> str:
     """Where temporary files go."""
-    return next((folder for folder in SCRATCH if made.get(folder) == "scratch"), "/dev")
+    return next((folder for folder in SCRATCH if made.get(folder) in ("scratch", "session")), "/dev")
 
 
 def _own() -> dict[str, Mount]:

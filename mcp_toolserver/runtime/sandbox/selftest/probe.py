@@ -34,8 +34,8 @@ class Probe:
     program: str = ""
     filtered: bool = True
     """Whether this machine has filters for system calls at all."""
-    shares_network: bool = False
-    """Whether it is tried in a network namespace as the commands of a session share it."""
+    shares_session: bool = False
+    """Whether it is tried in namespaces as the commands of a session share them."""
     brief: bool = False
     """Leave out what takes a program of its own to try."""
 

@@ -98,7 +98,7 @@ class _SelfTest:
             helpers=helpers,
             program=tried.program if tried else "",
             filtered=not self.unfiltered,
-            shares_network=tried is not None and tried.shares_network,
+            shares_session=tried is not None and tried.shares_session,
             checks=checks,
             reasons=tuple(self.reasons),
         )
@@ -121,15 +121,13 @@ class _SelfTest:
 
     def _bubblewrap(self, probe: Probe) -> tuple[Probe, tuple[Check, ...]] | None:
         """How bubblewrap was tried, and what was seen; None when it does not hold."""
-        without = ""
-        if not self.sandbox.network:
-            sharing = replace(probe, shares_network=True)
-            if checks := self._try("commands of a session share no loopback interface", sharing):
-                return sharing, checks
-            without = self.reasons.pop()
+        sharing = replace(probe, shares_session=True)
+        if checks := self._try("the commands of a session share nothing", sharing):
+            return sharing, checks
+        without = self.reasons.pop()
         if not (checks := self._try(f"bubblewrap ({probe.program})", probe)):
             return None
-        self.reasons += [without] if without else []
+        self.reasons.append(without)
         return probe, checks
 
     def _may_use_bubblewrap(self) -> bool:
