@@ -12,7 +12,7 @@ ACCEPTED: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("read_file", {"filePath": "a.js"}, "1\tone"),
     ("read_file", {"file_path": "a.js", "offset": "1", "limit": "1"}, "2\ttwo"),
     ("read_file", {"path": "a.js", "limit": 1.0}, "1\tone"),
-    ("Read", {"target_file": "a.js"}, "1\tone"),
+    ("Read", {"target_file": "a.js", "offset": "2"}, "2\ttwo"),
     ("read_text_file", {"path": "a.js"}, "1\tone"),
     ("edit_file", {"path": "a.js", "oldText": "one", "newText": "uno"}, EDITED),
     ("edit_file", {"path": "a.js", "old_str": "uno", "new_str": "one"}, EDITED),

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from mcp_toolserver import tools
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import InvalidInput, RegistrationError, SettingsError, UnknownTool
+from mcp_toolserver.text.argument_cleanup import argument_type, parsed
 from mcp_toolserver.text.lines.unwrap import unwrapped
 from mcp_toolserver.tool_spec import Alias, Profile, ToolSpec
 
@@ -79,13 +80,14 @@ class Registry:
             UnknownTool: no tool is called `name`.
             InvalidInput: an argument is given under two names, or its unit cannot be converted.
         """
-        alias = _alias(self.find(name).spec, name)
+        spec = self.find(name).spec
+        alias = _alias(spec, name)
         renamed: dict[str, JsonValue] = {}
         for given, value in arguments.items():
             own = alias.renames.get(given, given)
             if own in renamed:
                 raise InvalidInput(f"`{own}` is given twice, also as `{given}`; send it once.")
-            renamed[own] = _converted(alias, own, value)
+            renamed[own] = _converted(spec, alias, own, value)
         return renamed
 
     @property
@@ -144,9 +146,12 @@ def _alias(spec: ToolSpec, name: str) -> Alias:
     return next((alias for alias in spec.aliases if alias.name == name), Alias(name))
 
 
-def _converted(alias: Alias, own: str, value: JsonValue) -> JsonValue:
+def _converted(spec: ToolSpec, alias: Alias, own: str, value: JsonValue) -> JsonValue:
     """Convert a value's unit; validation reports values of the wrong type."""
     convert = alias.converts.get(own)
-    if convert is None or isinstance(value, bool) or not isinstance(value, (int, float)):
+    if convert is None:
+        return value
+    value = parsed(value, argument_type(spec.schema, own))
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
     return convert(value)

@@ -76,7 +76,7 @@ def lenient(arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonValue])
 
 def _mended(value: JsonValue, schema: Mapping[str, JsonValue]) -> JsonValue:
     """Mend what lies inside an argument in the same way."""
-    match _parsed(value, schema.get("type")):
+    match parsed(value, schema.get("type")):
         case dict() as parts if "properties" in schema:
             return lenient(parts, schema)
         case list() as items:
@@ -115,6 +115,11 @@ def _is_unsent(value: JsonValue, schema: Mapping[str, JsonValue]) -> bool:
     return value is None or (value == "" and schema.get("minLength") != 0)
 
 
+def argument_type(schema: Mapping[str, JsonValue], name: str) -> JsonValue:
+    """Return the type of the argument `name` in the JSON Schema of a tool, None if it says none."""
+    return _mapping(_mapping(schema.get("properties")).get(name)).get("type")
+
+
 def _mapping(value: JsonValue) -> Mapping[str, JsonValue]:
     return value if isinstance(value, dict) else {}
 
@@ -129,15 +134,16 @@ _TYPES: Mapping[JsonValue, tuple[type, ...]] = {
 """What JSON text may stand for, by the type in the schema."""
 
 
-def _parsed(value: JsonValue, kind: JsonValue) -> JsonValue:
+def parsed(value: JsonValue, kind: JsonValue) -> JsonValue:
+    """Parse `value` if it is JSON text for the type `kind` of a JSON Schema, and return it otherwise."""
     if isinstance(value, str) and kind in _TYPES:
         try:
-            parsed: JsonValue = json.loads(value.lower() if kind == "boolean" else value)
+            meant: JsonValue = json.loads(value.lower() if kind == "boolean" else value)
         except (ValueError, RecursionError):
             return value
-        if type(parsed) not in _TYPES[kind] or refusal(parsed):
+        if type(meant) not in _TYPES[kind] or refusal(meant):
             return value
-        value = parsed
+        value = meant
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         return int(value)
     return value
