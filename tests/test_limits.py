@@ -50,7 +50,8 @@ async def test_text_exactly_at_the_limit_is_not_cut() -> None:
 async def test_one_byte_more_is_cut_and_kept_whole() -> None:
     saver = StoredTexts()
     fitted = await fit(Output("é" * 50 + "x"), 100, saver)
-    assert fitted.text.startswith("é" * 50 + "\n[1 more bytes were cut")
+    assert fitted.text.startswith("é" * 37 + "\n[2 bytes are left out; read all of it with read_file")
+    assert fitted.text.endswith("]\n" + "é" * 12 + "x")
     assert "/state/h.txt" in fitted.text
     assert fitted.truncated
     assert saver.kept == ["é" * 50 + "x"]
@@ -72,10 +73,7 @@ class Full:
 
 async def test_what_cannot_be_saved_is_cut_all_the_same_and_the_reason_is_given() -> None:
     fitted = await fit(Output("x" * 120), 100, Full())
-    assert (
-        fitted.text
-        == "x" * 100 + "\n[20 more bytes were cut and could not be saved, because the disk is full]"
-    )
+    assert fitted.text == "x" * 75 + "\n[20 bytes could not be saved, because the disk is full]\n" + "x" * 25
     assert (fitted.truncated, fitted.saved_output) == (True, None)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mcp_toolserver.capabilities.call_scope import SavedOutput
-from mcp_toolserver.text.lines.truncate import head_bytes
+from mcp_toolserver.text.lines.truncate import head_bytes, tail_bytes
 from mcp_toolserver.tool_spec import Output
 
 
@@ -25,20 +25,26 @@ class Fitted:
     saved_output: SavedOutput | None
 
 
-async def fit(output: Output, limit: int, saver: OutputSaver) -> Fitted:
-    """Cut `output.text` to `limit` UTF-8 bytes; exactly at the limit is not cut.
+_END_BYTES = 2_000
+"""Kept of the end of a text that is cut: notes stand there."""
 
-    The last line says how much was cut, and the path of the whole text or why it could not be saved. A text
-    that cannot be saved does not fail the call.
+
+async def fit(output: Output, limit: int, saver: OutputSaver) -> Fitted:
+    """Cut `output.text` in the middle, to `limit` UTF-8 bytes; exactly at the limit is not cut.
+
+    A line in place of what is cut says how much it was, and the path of the whole text or why it could not be
+    saved. A text that cannot be saved does not fail the call.
     """
-    head = head_bytes(output.text, limit)
-    if len(head) == len(output.text):
+    if len(head_bytes(output.text, limit)) == len(output.text):
         return Fitted(output.text, output.truncated, output.saved_output)
-    left = len(output.text.encode()) - len(head.encode())
+    end = tail_bytes(output.text, min(_END_BYTES, limit // 4))
+    start = head_bytes(output.text, limit - len(end.encode()))
+    left = len(output.text.encode()) - len(start.encode()) - len(end.encode())
     try:
         saved_output = output.saved_output or await saver.save(output.text)
     except OSError as error:
-        note = f"[{left} more bytes were cut and could not be saved, because {error.strerror or error}]"
-        return Fitted(f"{head}\n{note}", truncated=True, saved_output=None)
-    note = f'[{left} more bytes were cut; read all of it with read_file, path "{saved_output.path}"]'
-    return Fitted(f"{head}\n{note}", truncated=True, saved_output=saved_output)
+        saved_output = None
+        how = f"could not be saved, because {error.strerror or error}"
+    else:
+        how = f'are left out; read all of it with read_file, path "{saved_output.path}"'
+    return Fitted(f"{start}\n[{left} bytes {how}]\n{end}", truncated=True, saved_output=saved_output)

@@ -90,6 +90,15 @@ async def test_long_output_shows_both_ends_and_where_the_whole_lies(server: Disp
     assert Path(found[2]).read_text(encoding="utf-8").splitlines() == [str(i) for i in range(1, 60001)]
 
 
+@pytest.mark.parametrize("byte", ["\\0", "\\33", "\\377"])
+async def test_notes_survive_output_that_is_longer_when_it_is_escaped(server: Dispatcher, byte: str) -> None:
+    script = f"head -c 28000 /dev/zero | tr '\\0' '{byte}'; exit 3"
+    result = await call(server, "bash", command=script)
+    assert result.text.endswith("[exit status 3]")
+    assert result.truncated
+    assert len(result.text.encode()) < 31_000
+
+
 async def test_output_of_exactly_the_limit_is_whole(server: Dispatcher) -> None:
     result = await call(server, "bash", command="head -c 29000 /dev/zero | tr '\\0' x; exit 1")
     assert result.text == "x" * 29_000 + "\n[exit status 1]"
