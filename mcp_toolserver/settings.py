@@ -297,7 +297,7 @@ class Settings:
         "ghcr.io/astral-sh/uv:python3.13-alpine3.23", _text, "the image of containers"
     )
     command_environment: tuple[str, ...] = setting(
-        (), _texts, "names of more environment variables that commands may see"
+        (), _texts, "names or patterns (`CARGO_*`) of more environment variables that commands see"
     )
     command_processes: int = setting(512, _whole(1, 100_000), "processes of one command")
     command_memory: int = setting(

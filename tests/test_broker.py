@@ -144,7 +144,15 @@ def test_nothing_dumps_its_memory(case: str) -> None:
 
 
 def test_what_people_need_is_passed_on() -> None:
-    given = {"HOME": "/h", "USER": "u", "LANG": "de_DE.UTF-8", "LC_TIME": "C", "TZ": "UTC", "TMPDIR": "/t"}
+    given = {
+        "HOME": "/h",
+        "USER": "u",
+        "LOGNAME": "u",
+        "LANG": "de_DE.UTF-8",
+        "LC_TIME": "C",
+        "TZ": "UTC",
+        "TMPDIR": "/t",
+    }
     found = command_environment({**given, "SHELL": "relative", "TERM": "xterm", "EXTRA": "x"}, ["EXTRA"])
     unattended = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
     assert found == {**given, **unattended, "TERM": "xterm", "EXTRA": "x", "PATH": DEFAULT_PATH}

@@ -1,6 +1,9 @@
 """The environment of commands: an allow-list, so what loads code or holds a secret is never passed on."""
 
+import os
+import pwd
 from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 
 LOCALE = (
     *("LANG", "LANGUAGE", "LC_ALL", "LC_ADDRESS", "LC_COLLATE", "LC_CTYPE", "LC_IDENTIFICATION"),
@@ -43,12 +46,22 @@ def command_environment(
 ) -> dict[str, str]:
     """The variables of `environ` that a command gets, and our own. `network` is whether it has one.
 
-    `extra_names` are the operator's: they are passed on as they are, whatever they hold.
+    `extra_names` are the operator's, and may be patterns such as `CARGO_*`: what they name is passed on as it
+    is, whatever it holds. `USER` and `LOGNAME` are always set: programs fail without them.
     """
-    own = UNATTENDED if network else {**UNATTENDED, **OFFLINE}
-    passed = {name: environ[name] for name in (*PASSED, *extra_names) if name in environ}
+    own = {**dict.fromkeys(("USER", "LOGNAME"), _user_name()), **UNATTENDED, **({} if network else OFFLINE)}
+    wanted = (*PASSED, *extra_names)
+    passed = {name: value for name, value in environ.items() if any(fnmatchcase(name, one) for one in wanted)}
     paths = {name: environ[name] for name in PASSED_PATHS if environ.get(name, "").startswith("/")}
     return {**own, **paths, **passed, "PATH": trusted_path(environ.get("PATH", ""))}
+
+
+def _user_name() -> str:
+    """The name of the user of this process; the number where it has none."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def helper_environment(commands: Mapping[str, str], own: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
