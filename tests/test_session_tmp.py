@@ -5,6 +5,7 @@ Real servers in both confined modes, as root and unprivileged, and real clients 
 
 import os
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,6 @@ from tests.confinement import (
 from tests.families import eventually
 from tests.processes import asked, outcome
 from tests.without import around
-
-pytestmark = pytest.mark.uncounted
 
 CONFINED = (READ_ONLY, WORKSPACE_WRITE)
 by_mode = pytest.mark.parametrize("mode", CONFINED)
@@ -150,6 +149,7 @@ def test_its_size_is_bounded(servers: Callable[[str, str], Server], user: str, m
 # --- it is private, and it goes --------------------------------------------------------------------------
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize("era", live.ERAS)
 @by_user
 async def test_another_session_does_not_see_it(user: str, era: str) -> None:
@@ -169,15 +169,13 @@ async def test_another_session_does_not_see_it(user: str, era: str) -> None:
                 assert await called(one, "bash", command="cat /tmp/mine") == "mine\n"
 
 
-def mount_namespaces() -> set[str]:
-    """Those that any process is in or holds open."""
-    found: set[str] = set()
+def holders(folder: Path) -> list[str]:
+    """The processes that hold a folder open, or something below it."""
+    found: list[str] = []
     for place in Path("/proc").glob("[0-9]*"):
-        try:
-            links = (os.readlink(link) for link in (place / "ns/mnt", *(place / "fd").iterdir()))
-            found |= {link for link in links if link.startswith("mnt:")}
-        except OSError:
-            continue
+        with suppress(OSError):
+            links = [os.readlink(link) for link in (place / "fd").iterdir()]
+            found += [place.name for link in links if link.startswith(str(folder))]
     return found
 
 
@@ -185,27 +183,24 @@ def mount_namespaces() -> set[str]:
 @by_user
 async def test_it_goes_with_the_session(user: str) -> None:
     with scene(user) as made:
+        folder = made.state / "temporary"
         setup = live.Setup(root=made.root, home=made.base, around=as_user(made))
         with live.serving(setup, "http") as url:
             async with live.connected_to(url, "http", mode="legacy") as client:
-                before = mount_namespaces()
                 await called(client, "bash", command="echo mine > /tmp/mine")
-                new = mount_namespaces() - before
-                assert new
-            await eventually(lambda: not new & mount_namespaces())
+                assert "mine" in await called(client, "read_file", path="/tmp/mine")
+                assert len(holders(folder)) > 1
+            await eventually(lambda: not holders(folder))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="who holds it can be seen by root alone")
 @by_user
 async def test_it_goes_with_a_server_that_is_killed(user: str) -> None:
-    with scene(user) as made:
-        before = mount_namespaces()
-        with serving(made, READ_ONLY) as server:
-            server.bash("head -c 1M /dev/zero > /tmp/large")
-            new = mount_namespaces() - before
-            assert new
-            os.kill(server.client.pid, 9)
-            await eventually(lambda: not new & mount_namespaces())
+    with scene(user) as made, serving(made, READ_ONLY) as server:
+        server.bash("head -c 1M /dev/zero > /tmp/large")
+        assert holders(made.state / "temporary")
+        os.kill(server.client.pid, 9)
+        await eventually(lambda: not holders(made.state / "temporary"))
         assert list((made.state / "temporary").iterdir()) == []
 
 
@@ -271,6 +266,7 @@ def broker() -> Generator[tuple[Broker, str]]:
             started.close()
 
 
+@pytest.mark.measured
 def test_only_a_session_without_a_connection_ends_when_it_is_idle(broker: tuple[Broker, str]) -> None:
     at, root = broker
     clock = [0.0]
@@ -294,6 +290,7 @@ def test_only_a_session_without_a_connection_ends_when_it_is_idle(broker: tuple[
     assert [run(owner, "cat /tmp/kept 2>&1") == "kept\n" for owner in owners] == [True, True, False]
 
 
+@pytest.mark.measured
 def test_an_idle_session_with_a_command_running_does_not_end(broker: tuple[Broker, str]) -> None:
     at, root = broker
     clock = [0.0]
