@@ -13,6 +13,48 @@ PROXY = "CallTool"
 """The tool that calls tools which are not in the client's list."""
 
 _SELECT = re.compile(r"\s*select\s*:", re.IGNORECASE)
+_STOP_WORDS = frozenset(
+    (
+        *(
+            "a",
+            "an",
+            "and",
+            "are",
+            "as",
+            "at",
+            "be",
+            "by",
+            "can",
+            "do",
+            "does",
+            "for",
+            "from",
+            "how",
+            "i",
+            "in",
+        ),
+        *(
+            "into",
+            "is",
+            "it",
+            "its",
+            "me",
+            "my",
+            "of",
+            "on",
+            "or",
+            "that",
+            "the",
+            "this",
+            "to",
+            "use",
+            "what",
+        ),
+        *("when", "where", "which", "with", "you"),
+    )
+)
+"""Words that are in the description of nearly every tool."""
+
 _SEPARATOR = re.compile(r"[\s,]+")
 
 
@@ -36,7 +78,7 @@ def find(query: str, cards: Sequence[ToolCard], most: int, selected: int) -> Fou
         return _named(_parts(query[prefix.end() :]), cards, selected)
     terms = _parts(query)
     required = [term[1:] for term in terms if term.startswith("+") and len(term) > 1]
-    wanted = " ".join(term.removeprefix("+") for term in terms)
+    wanted = " ".join(term.removeprefix("+") for term in terms if term.lower() not in _STOP_WORDS)
     texts = [_weights(card) for card in cards]
     ranked = [
         (-score - _exact(wanted, card), card.name, card)

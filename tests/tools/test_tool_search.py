@@ -101,6 +101,11 @@ async def test_five_are_shown_unless_more_are_wanted_and_never_more_than_ten(tmp
     assert len(found(selected)) == 10
 
 
+async def test_words_that_every_description_holds_find_nothing(tmp_path: Path) -> None:
+    result = await search(lean(tmp_path), "the weather in it")
+    assert "No tool found" in result.text
+
+
 async def test_nothing_found_is_an_answer(tmp_path: Path) -> None:
     result = await search(lean(tmp_path), "xylophone")
     assert (result.error, found(result)) == (None, [])

@@ -2,6 +2,7 @@
 
 import io
 import json
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -440,3 +441,13 @@ def test_what_clients_see_says_that_it_reaches_out() -> None:
         "idempotentHint": True,
         "openWorldHint": True,
     }
+
+
+async def test_where_no_name_server_answers_that_is_said(tmp_path: Path) -> None:
+    def no_answer() -> list[str]:
+        raise socket.gaierror(socket.EAI_AGAIN, "temporary failure")
+
+    made = bench(tmp_path, internet=Internet(names={"good.example": no_answer}))
+    result = await made.call("WebFetch", url="http://good.example/")
+    assert result.error == "unavailable"
+    assert "no name server answered" in result.text

@@ -122,7 +122,12 @@ class Guard:
         try:
             answers = await self.resolve(host, port)
             found = [ip_address(answer) for answer in dict.fromkeys(answers)]
-        except (OSError, UnicodeError, ValueError):
+        except (OSError, UnicodeError, ValueError) as error:
+            if isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN:
+                raise Unavailable(
+                    f"{host} could not be looked up: no name server answered. Probably this machine has no "
+                    "network now."
+                ) from None
             found = []
         if not found:
             raise Unavailable(f"{host} has no address; check the name.")

@@ -1,7 +1,8 @@
-"""Run a script in a new bash process and return its output and exit status. A long run moves to the
-background and returns a task id for TaskOutput and TaskStop. Processes that a finished script leaves running
-are killed. A server started with run_in_background answers later commands on localhost, and files in $TMPDIR
-stay for later commands.
+"""Run a script in a new bash process and return its output and exit status. After 45 s, or later if the
+client is known to wait longer, it continues in the background and the call returns a task id for
+TaskOutput and TaskStop. Processes that a finished script leaves running are killed. A server started with
+run_in_background answers later commands on localhost, and files in $TMPDIR stay for later commands. Of
+long output the start and the end are shown.
 """
 
 from math import isfinite
