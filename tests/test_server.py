@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable
@@ -590,9 +591,7 @@ async def test_a_folder_of_the_client_that_comes_into_being_is_worked_in(setup: 
 async def test_a_background_command_is_followed_and_stopped(place: Place, kept: Kept) -> None:
     client = await kept.client(place("danger-full-access"))
     started = await client.call_tool("Bash", {"command": "echo one; sleep 60", "run_in_background": True})
-    handle = next(word for word in text(started).replace('"', " ").split() if word.startswith("bg_")).strip(
-        ".,;"
-    )
+    handle = re.findall(r"bg_\w+", text(started))[0]
     output = await client.call_tool("TaskOutput", {"task_id": handle, "wait_ms": 5000})
     assert "one" in text(output)
     assert not (await client.call_tool("TaskStop", {"task_id": handle})).is_error

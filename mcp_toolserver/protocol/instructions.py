@@ -53,7 +53,7 @@ def instructions(status: EnforcementStatus, roots: Sequence[str], started_in: st
     read this, but most clients start a server in the folder that they work in.
     """
     mode = status.mode
-    network = "" if status.network else " They have no network."
+    network = "" if status.network else " They have no network but a loopback interface of their own."
     commands = f"{_COMMANDS[mode]}{network}" if status.commands else _NO_COMMANDS
     start = (
         f"Tools for working on files. Permission mode: {mode.flag}, fixed when the server started; nothing "
