@@ -1,7 +1,6 @@
 """The environment of commands: an allow-list, so what loads code or holds a secret is never passed on."""
 
 import os
-import pwd
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
@@ -57,7 +56,12 @@ def command_environment(
 
 
 def _user_name() -> str:
-    """The name of the user of this process; the number where it has none."""
+    """The name of the user of this process; the number where it has none, empty where there are no users."""
+    try:
+        # Missing on Windows, where no command runs.
+        import pwd
+    except ImportError:
+        return ""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
