@@ -3,7 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.live import Setup, connected, text
+
+pytestmark = pytest.mark.measured
 
 CODE = b"one\ntwo\n"
 EDITED = "Edited a.js: 1 replacement"
@@ -54,6 +58,7 @@ REFUSED: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("edit_file", {"path": "a.js", "edits": [{"old_string": 5}]}, "edits.0.old_string: Input should be"),
     ("bash", {"command": "true", "timeout_seconds": 5}, "did you mean timeout?"),
     ("read_file", {"path": "a.js", "file_path": "b.ts"}, "file_path: unknown argument"),
+    ("read_file", {"file_path": "a.js", "filename": "b.ts"}, "filename: unknown argument"),
     ("read_file", {"path": "a.js", "limit": "many"}, "limit: Input should be a valid integer"),
     ("read_file", {"path": "a.js", "limit": "1e400"}, "limit: Input should be a valid integer"),
     ("read_file", {"path": "elsewhere/c.js"}, "Did you mean 'src/deep/c.js'?"),

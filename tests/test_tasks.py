@@ -691,6 +691,7 @@ async def test_the_operator_decides_when_a_command_is_handed_over(tmp_path: Path
 @pytest.mark.parametrize("version", ["", "x", "2.1", "2.x.1", "9" * 5000, "2.1.²"])
 def test_a_version_that_cannot_be_compared_is_an_unknown_client(version: str) -> None:
     assert seconds_to_answer(mcp.Implementation(name="claude-code", version=version)) is None
+    assert seconds_to_answer(None) is None
 
 
 async def test_a_command_that_is_a_task_is_not_handed_over(tmp_path: Path) -> None:

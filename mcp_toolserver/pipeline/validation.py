@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import JsonValue, ValidationError
 
@@ -99,27 +99,26 @@ def _explained(entry: Entry, error: ValidationError) -> str:
     for detail in error.errors(include_url=False, include_input=False, include_context=False):
         where = ".".join(str(part) for part in detail["loc"]) or "arguments"
         if detail["type"] == "extra_forbidden":
-            lines.append(f"- {where}: unknown argument; {_accepted(entry.spec.schema, detail['loc'])}")
+            lines.append(f"- {where}: unknown argument; {_accepted(entry, detail['loc'])}")
         else:
             lines.append(f"- {where}: {detail['msg'].removeprefix('Value error, ')}")
     return "\n".join(lines)
 
 
-def _accepted(schema: Mapping[str, JsonValue], place: tuple[int | str, ...]) -> str:
+def _accepted(entry: Entry, place: tuple[int | str, ...]) -> str:
     """What is accepted at `place`, where an unknown argument was sent, and the name nearest to it."""
-    level: JsonValue = dict(schema)
-    for part in place[:-1]:
-        properties = level.get("properties") if isinstance(level, dict) else None
-        if isinstance(part, int):
-            level = level.get("items") if isinstance(level, dict) else None
-        else:
-            level = properties.get(part) if isinstance(properties, dict) else None
-    names = level.get("properties") if isinstance(level, dict) else None
-    if not isinstance(names, dict):
-        return "leave it out"
-    near = get_close_matches(str(place[-1]), names, n=1)
-    taken = f"{place[0]} takes" if len(place) > 1 else "it takes"
-    return f"did you mean {near[0]}? {taken} {', '.join(names)}" if near else f"{taken} {', '.join(names)}"
+    names = tuple(entry.spec.argument_names.values())
+    with suppress(KeyError, TypeError):
+        names = tuple(_level(entry.spec.schema, place[:-1])["properties"])
+    near = "".join(f"did you mean {name}? " for name in get_close_matches(str(place[-1]), names, n=1))
+    return f"{near}{place[0] if len(place) > 1 else 'it'} takes {', '.join(names)}"
+
+
+def _level(schema: Any, place: tuple[int | str, ...]) -> Any:
+    """The part of a JSON Schema for the value at `place`. Raises: KeyError, TypeError: there is none."""
+    for part in place:
+        schema = schema["items"] if isinstance(part, int) else schema["properties"][part]
+    return schema
 
 
 def subjects_of(entry: Entry, args: Args, canonicalizer: PathCanonicalizer) -> tuple[Subject, ...]:
