@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator
@@ -331,8 +332,12 @@ def children(pid: int) -> list[int]:
 
 
 def start_ticks(pid: int) -> int:
-    """When a process started, in clock ticks; ids are used again and do not tell."""
-    return int(Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[19])
+    """When a process started, in clock ticks; ids are used again. One that has gone counts as the last."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    except OSError:
+        return sys.maxsize
+    return int(stat.rpartition(")")[2].split()[19])
 
 
 def until(condition: Callable[[], bool], seconds: float = 20) -> None:
