@@ -43,7 +43,7 @@ class Todos(Protocol):
     async def change(self, handle: str, change: Callable[[TodoList], TodoList]) -> TodoChange:
         """Replace a list by the result of `change`, one change at a time.
 
-        An empty handle means the list that the caller used last, or a new one.
+        An empty handle means the list that the caller changed last, or a new one.
 
         Raises:
             NotFound: the caller has no such list.

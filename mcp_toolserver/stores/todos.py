@@ -44,10 +44,10 @@ class StoredTodos:
         self._kept = kept
         self._changed = changed
         self._current: dict[str, str] = {}
-        """The list that each owner used last."""
+        """The list of each owner that a call without a handle means: the last that was made or changed."""
 
     def forget(self, owner: str) -> None:
-        """Forget which list `owner`, who will not return, used last."""
+        """Forget the current list of `owner`, who will not return."""
         self._current.pop(owner, None)
 
     def owned_by(self, owner: str) -> "OwnerTodos":
@@ -72,7 +72,8 @@ class StoredTodos:
             return changed
 
         changed = await self._database.run(work)
-        self._current[owner] = changed.handle
+        if not handle or changed.after != changed.before:
+            self._current[owner] = changed.handle
         if changed.after != changed.before and self._changed is not None:
             self._changed(changed.handle)
         return changed
