@@ -41,7 +41,7 @@ class Setup:
 
     @classmethod
     def below(cls, folder: Path, mode: str = "read-only", *flags: str) -> "Setup":
-        """On the new folder `root` in `folder`, with the new folder `home` beside it."""
+        """On the new folder `root` in `folder`, with the new folder `home` next to it."""
         root, home = folder / "root", folder / "home"
         root.mkdir()
         home.mkdir()

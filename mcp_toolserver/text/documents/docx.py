@@ -16,7 +16,7 @@ _STYLE, _NUMBERED, _VALUE = (f"{_WORD}{name}" for name in ("pStyle", "numPr", "v
 _TEXT = f"{_WORD}t"
 _SIGNS = {f"{_WORD}tab": "\t", f"{_WORD}br": "\n", f"{_WORD}cr": "\n", f"{_WORD}noBreakHyphen": "-"}
 _SECOND_COPY = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
-"""The old form of a drawing, beside the same drawing in the new form."""
+"""The old form of a drawing, next to the same drawing in the new form."""
 _PROPERTIES = f"{_WORD}pPr"
 _HEADING = "Heading"
 _LEVELS = 9

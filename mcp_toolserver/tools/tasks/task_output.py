@@ -95,9 +95,9 @@ TOOL = ToolSpec(
     aliases=(
         Alias(
             "TaskOutput",
-            {"id": "task_id", "handle": "task_id", "block": "until", "timeout": "wait_ms"},
+            {"block": "until", "timeout": "wait_ms"},
         ),
-        Alias("BashOutput", {"bash_id": "task_id"}),
+        Alias("BashOutput"),
     ),
     profile=Profile.DEFAULT,
 )

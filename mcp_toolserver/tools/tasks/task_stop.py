@@ -39,9 +39,8 @@ TOOL = ToolSpec(
     destructive=True,
     idempotent=True,
     aliases=(
-        Alias("TaskStop", {"id": "task_id", "handle": "task_id", "shell_id": "task_id"}),
-        Alias("KillShell", {"shell_id": "task_id"}),
-        Alias("KillBash", {"shell_id": "task_id"}),
+        Alias("KillShell"),
+        Alias("KillBash"),
     ),
     profile=Profile.DEFAULT,
 )
