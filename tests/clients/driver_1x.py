@@ -83,9 +83,17 @@ async def main() -> None:
         asked.append(params.message)
         return types.ElicitResult(action="accept", content=TASK["answer"])
 
+    noticed = anyio.Event()
+
+    async def notice(message: Any) -> None:
+        if isinstance(getattr(message, "root", None), types.ResourceListChangedNotification):
+            noticed.set()
+
     async with AsyncExitStack() as stack:
         read, write = await connected(stack)
-        session = await stack.enter_async_context(ClientSession(read, write, elicitation_callback=answer))
+        session = await stack.enter_async_context(
+            ClientSession(read, write, elicitation_callback=answer, message_handler=notice)
+        )
         opened = await session.initialize()
         await tell(names=[opened.serverInfo.name, opened.protocolVersion])
         driver = Driver(session)
@@ -96,6 +104,9 @@ async def main() -> None:
             except McpError as error:
                 outcome = {"code": error.error.code, "data": error.error.data, "text": str(error)}
             await tell(**outcome, asked=asked)
+        # The long result is a new resource. This client fails when the notice of it comes as it closes.
+        with anyio.fail_after(20):
+            await noticed.wait()
 
 
 async def connected(stack: AsyncExitStack) -> tuple[Any, Any]:
