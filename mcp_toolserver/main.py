@@ -64,7 +64,7 @@ def _run(invocation: Invocation) -> int:
         raise SettingsError(lacking)
     _check(settings, needs_root=invocation.action in ("serve", "call"))
     found = find_host_executables(os.environ, settings.root)
-    broker = None if invocation.action in ("demo", "log") else _broker(settings, found)
+    broker = None if invocation.action in ("setup", "demo", "log") else _broker(settings, found)
     _log(settings.log_level.upper(), as_json=settings.log_format == "json")
     # The handshake protocol uses features that the SDK deprecates, which users need not know.
     warnings.filterwarnings("ignore", module=r"mcp(_types)?\b")
@@ -154,6 +154,13 @@ def _demo(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:
     return demo(invocation.settings.root[0] if invocation.settings.root else os.getcwd())
 
 
+def _setup(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:
+    from mcp_toolserver.commands.setup.setup import setup
+
+    assert invocation.setup is not None
+    return setup(invocation.settings, invocation.setup, os.environ)
+
+
 def _log_command(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:
     from mcp_toolserver.commands.log import log
     from mcp_toolserver.stores.state_dir import state_folder
@@ -164,6 +171,7 @@ def _log_command(invocation: Invocation, _: Broker | None, __: HostExecutables) 
 
 _ACTIONS: Mapping[Action, Callable[[Invocation, Broker | None, HostExecutables], int]] = {
     "serve": _serve,
+    "setup": _setup,
     "tools": _tools,
     "call": _call,
     "doctor": _doctor,

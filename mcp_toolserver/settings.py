@@ -349,10 +349,11 @@ OPTIONS = tuple(option for option in _options() if not option.rule)
 RULES = tuple(option for option in _options() if option.rule)
 """The lists of the `[rules]` table in the config file."""
 
-Action = Literal["serve", "tools", "call", "doctor", "log", "demo"]
+Action = Literal["serve", "setup", "tools", "call", "doctor", "log", "demo"]
 
 ACTIONS: Mapping[Action, str] = {
     "serve": "serve MCP (the default)",
+    "setup": "add this server to an MCP client, with the flags given, or remove it",
     "tools": "show what this configuration offers",
     "call": "run one tool and print its result",
     "doctor": "test what is enforced here, and show what is missing",
@@ -361,6 +362,27 @@ ACTIONS: Mapping[Action, str] = {
 }
 
 FORMATS = ("table", "json", "mcp", "anthropic", "openai", "acp")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetupRequest:
+    """What `setup` is to do."""
+
+    client: str | None
+    """None with `listed` only."""
+    given: frozenset[str]
+    """Names of the settings that were given as flags: these are configured in the client."""
+    config: str | None = None
+    """The config file, if it was given as a flag."""
+    name: str = "toolserver"
+    scope: str = "user"
+    """`user` or `project`: the configuration of this user, or of the project in the current folder."""
+    url: str | None = None
+    confine: bool = False
+    removed: bool = False
+    printed: bool = False
+    confirmed: bool = False
+    listed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,6 +402,8 @@ class Invocation:
     """`log`: keep printing new calls."""
     verify: bool = False
     """`log`: verify the audit log instead of printing it."""
+    setup: SetupRequest | None = None
+    """`setup` only."""
 
 
 def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
@@ -406,6 +430,27 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
         format=parsed.format,
         follow=parsed.follow,
         verify=parsed.verify,
+        setup=_setup_request(parsed) if parsed.action == "setup" else None,
+    )
+
+
+def _setup_request(parsed: "_Parsed") -> SetupRequest:
+    if parsed.client is None and not parsed.list:
+        raise SettingsError(f"name a client; `{_PROGRAM} setup --list` shows all")
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", parsed.name):
+        raise SettingsError(f"--name: {parsed.name!r} must have 1 to 64 of the characters A-Z a-z 0-9 _ -")
+    return SetupRequest(
+        client=parsed.client,
+        given=frozenset(option.name for option in OPTIONS if parsed.given(option) is not None),
+        config=parsed.config,
+        name=parsed.name,
+        scope=parsed.scope,
+        url=parsed.url,
+        confine=parsed.confine,
+        removed=parsed.remove,
+        printed=parsed.print,
+        confirmed=parsed.yes,
+        listed=parsed.list,
     )
 
 
@@ -420,6 +465,15 @@ class _Parsed(argparse.Namespace):
     format: str = "table"
     follow: bool = False
     verify: bool = False
+    client: str | None = None
+    name: str = "toolserver"
+    scope: str = "user"
+    url: str | None = None
+    confine: bool = False
+    remove: bool = False
+    print: bool = False
+    yes: bool = False
+    list: bool = False
 
     def given(self, option: Option) -> Raw | None:
         """The value of a flag, None when it was not given."""
@@ -475,8 +529,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     actions = parser.add_subparsers(dest="action", metavar="COMMAND", prog=_PROGRAM)
-    # What follows a flag of `call` may be its own arguments.
-    parents = {"call": _flags(several=False)}
+    # What follows a flag of these may be their own arguments.
+    single = _flags(several=False)
+    parents: Mapping[str, _Parser] = {"call": single, "setup": single}
     parsers = {
         name: actions.add_parser(
             name, parents=[parents.get(name, shared)], help=text, description=text, allow_abbrev=False
@@ -488,9 +543,28 @@ def _parser() -> argparse.ArgumentParser:
     parsers["call"].add_argument("arguments", metavar="JSON", nargs="?", default="{}", help="its arguments")
     parsers["log"].add_argument("--follow", action="store_true", help="keep printing new calls")
     parsers["log"].add_argument("--verify", action="store_true", help="verify the audit log")
+    _add_setup_arguments(parsers["setup"])
     for name in ("call", "doctor", "log"):
         parsers[name].add_argument("--json", action="store_true", help="print everything as JSON")
     return parser
+
+
+def _add_setup_arguments(parser: argparse.ArgumentParser) -> None:
+    # Defaults are those of `_Parsed`, because flags that are absent set nothing.
+    parser.argument_default = argparse.SUPPRESS
+    parser.add_argument("client", metavar="CLIENT", nargs="?", help="an MCP client; --list shows all")
+    parser.add_argument("--name", metavar="NAME", help="name of the server in the client (toolserver)")
+    parser.add_argument(
+        "--scope",
+        choices=("user", "project"),
+        help="configure the client for this user (default), or for the project in the current folder",
+    )
+    parser.add_argument("--url", metavar="URL", help="with --transport http: address of a running server")
+    parser.add_argument("--confine", action="store_true", help="also turn off the client's own tools")
+    parser.add_argument("--remove", action="store_true", help="remove the server; with --confine that too")
+    parser.add_argument("--print", action="store_true", help="show the change and write nothing")
+    parser.add_argument("--yes", action="store_true", help="write without asking")
+    parser.add_argument("--list", action="store_true", help="show the clients and how they are configured")
 
 
 def _with_action(argv: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""An MCP client for the `demo` command."""
+"""An MCP client for the `demo` and `setup` commands."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -47,8 +47,8 @@ class Connection:
 
 
 @asynccontextmanager
-async def connect(command: Sequence[str]) -> AsyncGenerator[Connection]:
-    """Start `command` and connect to it over stdio."""
-    parameters = StdioServerParameters(command=command[0], args=list(command[1:]))
+async def connect(command: Sequence[str], *, cwd: str | None = None) -> AsyncGenerator[Connection]:
+    """Start `command` in the folder `cwd` (default: the current one) and connect to it over stdio."""
+    parameters = StdioServerParameters(command=command[0], args=list(command[1:]), cwd=cwd)
     async with Client(parameters, read_timeout_seconds=30) as client:
         yield Connection(client)

@@ -1,0 +1,1 @@
+"""`setup`: adds this server to MCP clients and removes it."""

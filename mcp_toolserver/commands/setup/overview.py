@@ -1,0 +1,62 @@
+"""`setup --list`: the clients, and how this server is configured in each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from mcp_toolserver.commands.setup.clients import CLIENTS, Client, Scope, command_of, url_of
+from mcp_toolserver.commands.setup.places import Places
+from mcp_toolserver.commands.setup.plan import Plan
+from mcp_toolserver.commands.setup.server import is_ours
+from mcp_toolserver.errors import SettingsError
+
+_SCOPES: tuple[Scope, ...] = ("user", "project")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """How the server is configured in one scope of a client."""
+
+    scope: str
+    mode: str = ""
+    roots: str = ""
+
+
+def show(places: Places, name: str) -> int:
+    """Print the table of clients; the exit status is 0."""
+    table = Table("client", "title", "installed", "configured", "mode", "root", box=None, pad_edge=False)
+    for client in CLIENTS.values():
+        installed = "yes" if places.is_installed(client) else "no"
+        rows = _rows(client, places, name) or [_Row(scope="no")]
+        for row in rows:
+            cells = (client.name, client.title, installed, row.scope, row.mode, row.roots)
+            table.add_row(*map(escape, cells))
+    console = Console()
+    # Piped output is for programs and tests: nothing of it is cut.
+    if not console.is_terminal:
+        console = Console(width=1000)
+    console.print(table)
+    return 0
+
+
+def _rows(client: Client, places: Places, name: str) -> list[_Row]:
+    rows: list[_Row] = []
+    for scope in _SCOPES if client.project else _SCOPES[:1]:
+        try:
+            found = Plan(client=client, scope=scope, places=places).entry(name)
+        except SettingsError as error:
+            rows.append(_Row(scope=f"{scope}: {error}"))
+            continue
+        if isinstance(found, dict) and is_ours(found):
+            command = command_of(found)
+            mode, roots = (_values(command, flag) for flag in ("--permission-mode", "--root"))
+            rows.append(_Row(scope=scope, mode=mode, roots=url_of(found) or roots))
+    return rows
+
+
+def _values(command: Sequence[str], flag: str) -> str:
+    """What follows each `flag` of a command, as setup writes it."""
+    return " ".join(command[at + 1] for at, word in enumerate(command[:-1]) if word == flag)

@@ -1,0 +1,74 @@
+"""Finds the command with which a client starts this server: absolute, and valid after an upgrade."""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.runtime.which import find_program, is_executable
+
+NAME = "mcp-toolserver"
+
+
+def server_command(environ: Mapping[str, str], started_as: str) -> tuple[str, ...]:
+    """Return the command, without the server's own flags.
+
+    In a temporary environment of `uvx` or `pipx run` it is that program again. Otherwise it is the link in
+    the user's folder of programs (`pipx install`, `uv tool install`) if the server was started by it, or the
+    program of this Python environment.
+
+    Args:
+        started_as: the program as it was started, `sys.argv[0]`.
+
+    Raises:
+        SettingsError: the program that made the temporary environment is not on the PATH.
+    """
+    prefix = Path(sys.prefix)
+    if _is_uvx(prefix):
+        return (*_runner("uv", environ.get("UV"), environ), "tool", "run", "--from", _requirement(), NAME)
+    if _is_pipx_run(prefix):
+        return (*_runner("pipx", None, environ), "run", "--spec", _requirement(), NAME)
+    script = Path(sys.executable).with_name(NAME)
+    if not is_executable(str(script)):
+        # Without the current folder among the places of imports (-P): it may be a workspace.
+        return (sys.executable, "-P", "-m", "mcp_toolserver")
+    link = Path(os.path.abspath(started_as))
+    return (str(link if link.resolve() == script.resolve() else script),)
+
+
+def _is_uvx(prefix: Path) -> bool:
+    return any(part.startswith(("archive-v", "environments-v", "builds-v")) for part in prefix.parts)
+
+
+def _is_pipx_run(prefix: Path) -> bool:
+    """Permanent environments of pipx are in a folder `venvs`."""
+    return prefix.parent.name in ("pipx", ".cache") and "pipx" in prefix.parts
+
+
+def _runner(name: str, known: str | None, environ: Mapping[str, str]) -> tuple[str]:
+    found = known if known and os.path.isabs(known) else None
+    found = found or find_program((name,), environ.get("PATH", "").split(os.pathsep))
+    if found is None:
+        raise SettingsError(f"{name} made this environment, which is temporary, but is not on the PATH")
+    return (found,)
+
+
+def _requirement() -> str:
+    """What was installed: a file or repository, or the name of the package."""
+    try:
+        source = distribution(NAME).read_text("direct_url.json")
+    except PackageNotFoundError:
+        return NAME
+    return _url(source) or NAME
+
+
+def _url(source: str | None) -> str | None:
+    """The address in a `direct_url.json` (PEP 610)."""
+    content: dict[str, object] = json.loads(source) if source else {}
+    url, repository = content.get("url"), content.get("vcs_info")
+    if not isinstance(url, str):
+        return None
+    return f"git+{url}" if repository else url.removeprefix("file://")

@@ -1,0 +1,171 @@
+"""`setup`: adds this server to an MCP client, or removes it.
+
+It shows the change, asks, writes it, starts the server as the client will, and says what to do next.
+"""
+
+import difflib
+import sys
+from collections.abc import Mapping
+
+from mcp_toolserver.commands.setup import files, server, verify
+from mcp_toolserver.commands.setup.clients import CLIENTS, TOKEN, Client, Scope, command_of, quoted
+from mcp_toolserver.commands.setup.places import Places
+from mcp_toolserver.commands.setup.plan import Change, Plan
+from mcp_toolserver.commands.setup.program import server_command
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.settings import Settings, SetupRequest
+
+_WIDTH = 200
+"""Characters shown of each line: some clients write a whole file into one line."""
+
+NOT_CONFIRMED = 1
+"""Exit status when nothing was written because nobody confirmed it, or the server does not start."""
+
+
+def setup(settings: Settings, request: SetupRequest, environ: Mapping[str, str]) -> int:
+    """Run the command.
+
+    Raises:
+        SettingsError: the request or a file of the client is invalid; nothing was changed.
+    """
+    places = Places.of(environ)
+    if request.listed:
+        from mcp_toolserver.commands.setup.overview import show
+
+        return show(places, request.name)
+    client = _client(request.client)
+    plan = Plan(client=client, scope=_scope(request), places=places)
+    if request.removed:
+        return _remove(plan, request)
+    return _add(plan, settings, request)
+
+
+def _client(name: str | None) -> Client:
+    client = CLIENTS.get(name or "")
+    if client is None:
+        raise SettingsError(f"unknown client {name!r}; choose from {', '.join(CLIENTS)}")
+    return client
+
+
+def _scope(request: SetupRequest) -> Scope:
+    return "project" if request.scope == "project" else "user"
+
+
+def _add(plan: Plan, settings: Settings, request: SetupRequest) -> int:
+    client, places = plan.client, plan.places
+    inputs = server.Inputs(
+        client=client,
+        settings=settings,
+        request=request,
+        program=server_command(places.environ, sys.argv[0]),
+        home=places.home,
+        project=places.project,
+        file=plan.servers.file.path,
+    )
+    plan.add(request.name, server.entry(inputs))
+    if request.confine:
+        if not client.confine:
+            raise SettingsError(
+                f"setup knows no setting that confines {client.title}: {client.keeps}. Leave --confine out"
+            )
+        plan.confine()
+    ended = _apply(plan, request)
+    if ended is not None:
+        return ended
+    _say_confinement(client, confined=request.confine)
+    return _finish(plan, request, inputs.mode.flag)
+
+
+def _remove(plan: Plan, request: SetupRequest) -> int:
+    plan.remove(request.name)
+    if request.confine:
+        plan.lift()
+    ended = _apply(plan, request)
+    if ended is not None:
+        return ended
+    for change in plan.changes.values():
+        _clean_up(change)
+    if plan.client.confine and not request.confine:
+        print(f"Settings of --confine stay. To undo them: setup {plan.client.name} --remove --confine")
+    print(f"{request.name} is not configured in {plan.client.title}. Restart it.")
+    return 0
+
+
+def _clean_up(change: Change) -> None:
+    """Remove the backup if it equals the file, or the file if nothing is left of what setup created."""
+    file = change.file
+    backup = files.read(file.backup)
+    if backup.content == change.text.encode():
+        files.remove(file.backup)
+        print(f"Removed the backup {file.backup}, which had the same content.")
+    elif backup.content is None and file.content is not None and change.is_hollow:
+        files.remove(file.path)
+        print(f"Removed {file.path}, which had no content left.")
+
+
+def _apply(plan: Plan, request: SetupRequest) -> int | None:
+    """Show the changes and write them if they are confirmed; the exit status if that is all."""
+    changes = plan.changed()
+    for change in changes:
+        print(_shown(change))
+    if not changes:
+        print(f"{plan.servers.file.path} stays as it is.")
+    if request.printed:
+        return 0
+    if changes and not request.confirmed and not _confirmed():
+        print("Nothing was written. Without a terminal, confirm with --yes.", file=sys.stderr)
+        return NOT_CONFIRMED
+    for change in changes:
+        backed_up = change.is_first and not request.removed and change.file.content is not None
+        files.write(change.file, change.text, backed_up=backed_up)
+        kept = f"; backup: {change.file.backup}" if backed_up else ""
+        print(f"Wrote {change.file.path}{kept}")
+    return None
+
+
+def _shown(change: Change) -> str:
+    """The change as a diff without context: other lines of the file may hold keys."""
+    file = change.file
+    lines = difflib.unified_diff(
+        file.text.splitlines(), change.text.splitlines(), str(file.path), str(file.path), lineterm="", n=0
+    )
+    link = [f"{file.link} is a link to this file:"] if file.link else []
+    cut = (line if len(line) <= _WIDTH else f"{line[:_WIDTH]}… (cut)" for line in lines)
+    return "\n".join((*link, *cut))
+
+
+def _confirmed() -> bool:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    return input("Write this? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _finish(plan: Plan, request: SetupRequest, mode: str) -> int:
+    """Start the server as the file says now, and print what comes next."""
+    client = plan.client
+    written = Plan(client=client, scope=plan.scope, places=plan.places).entry(request.name)
+    command = command_of(written) if isinstance(written, dict) else ()
+    if command:
+        try:
+            tools = verify.listed_tools(command, client.root, plan.places.environ)
+        except SettingsError as error:
+            print(f"mcp-toolserver setup: {error}", file=sys.stderr)
+            return NOT_CONFIRMED
+        print(f"Started {quoted(command)}")
+        print(f"It lists {len(tools)} tools in mode {mode}.")
+    else:
+        print(f"Set the variable {TOKEN} to the token of the server where {client.title} starts.")
+    for line in client.next:
+        print(f"Next: {line}")
+    return 0
+
+
+def _say_confinement(client: Client, *, confined: bool) -> None:
+    if confined:
+        print(f"Turned off tools of {client.title}. What is left: {client.keeps}.")
+    elif client.confine:
+        print(
+            f"The own tools of {client.title} stay active and bypass this server; --confine turns them off."
+        )
+    else:
+        print(f"{client.title}: {client.keeps}.")

@@ -1,0 +1,53 @@
+"""Starts a configured server as the client will, and lists its tools."""
+
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+
+import anyio
+
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.protocol.client import connect
+
+_SECONDS = 120
+"""For a start, which may have to install the server (`uvx`)."""
+
+
+def listed_tools(command: Sequence[str], root: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the tools that the server lists.
+
+    It runs with no variable but HOME. If its root is the folder that is open in the client, that is an empty
+    temporary folder; else it runs in `/`.
+
+    Args:
+        root: what stands for the folder that is open in the client.
+
+    Raises:
+        SettingsError: the server does not start; the text holds what it says.
+    """
+    with tempfile.TemporaryDirectory(prefix="mcp-toolserver-") as folder:
+        opened = root is not None and root in command
+        words = [folder if opened and word == root and root != "." else word for word in command]
+        bare = ["/usr/bin/env", "-i", f"HOME={environ['HOME']}", *words]
+        cwd = folder if opened else "/"
+        # At the end of its input a server that could start ends with status 0.
+        ended = subprocess.run(
+            bare,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            cwd=cwd,
+            timeout=_SECONDS,
+            check=False,
+        )
+        if ended.returncode != 0:
+            said = ended.stderr.strip() or f"exit status {ended.returncode}"
+            raise SettingsError(f"the server does not start as configured: {said}")
+        return anyio.run(_listed, bare, cwd)
+
+
+async def _listed(command: Sequence[str], cwd: str) -> tuple[str, ...]:
+    async with connect(command, cwd=cwd) as connection:
+        return await connection.tools()

@@ -1,0 +1,180 @@
+"""Edits of JSON with comments change the wanted part and no other byte."""
+
+import contextlib
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_toolserver.commands.setup import jsonc
+from mcp_toolserver.commands.setup.document import Broken
+
+NAMES = st.text('abc/*"\\{},é', max_size=4)
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-99, 99), st.floats(-9, 9), NAMES)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=6,
+)
+SPACES = st.sampled_from(["", " ", "\n", "\n  ", "\t", " // note, } ]\n", "/* { */", "\n/* a\n b */\n  "])
+MEMBER = ("servers", "new")
+
+
+@st.composite
+def texts(draw: st.DrawFn, value: Any) -> str:
+    """`value` as JSON with spaces and comments anywhere, and trailing commas."""
+
+    def rendered(one: Any) -> str:
+        if isinstance(one, dict):
+            parts = [
+                f"{space()}{json.dumps(key, ensure_ascii=False)}{space()}:{space()}{rendered(inner)}{space()}"
+                for key, inner in one.items()
+            ]
+            return "{" + joined(parts) + "}"
+        if isinstance(one, list):
+            return "[" + joined([f"{space()}{rendered(inner)}{space()}" for inner in one]) + "]"
+        return json.dumps(one, ensure_ascii=False)
+
+    def joined(parts: list[str]) -> str:
+        trailing = "," + space() if parts and draw(st.booleans()) else ""
+        return ",".join(parts) + trailing + ("" if parts else space())
+
+    def space() -> str:
+        return draw(SPACES)
+
+    text = f"{space()}{rendered(value)}{space()}"
+    if draw(st.booleans()):
+        text = text.replace("\n", "\r\n")
+    return ("\ufeff" if draw(st.booleans()) else "") + text
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
+    """A configuration with an object `servers` that has no member `new`, and its text."""
+    value = draw(st.dictionaries(NAMES, VALUES, max_size=3))
+    value["servers"] = draw(st.dictionaries(NAMES, VALUES, max_size=3))
+    return value, draw(texts(value))
+
+
+@given(documents(), VALUES)
+def test_an_added_member_changes_nothing_else(document: tuple[dict[str, Any], str], new: Any) -> None:
+    value, text = document
+    added = jsonc.put(text, MEMBER, new)
+    value["servers"]["new"] = new
+    assert jsonc.parse(added) == value
+    assert is_subsequence(text, added)
+    assert jsonc.put(added, MEMBER, new) == added
+
+
+@given(documents(), VALUES)
+def test_removing_what_was_added_restores_the_text(document: tuple[dict[str, Any], str], new: Any) -> None:
+    """Except in an object that holds nothing but empty lines."""
+    _, text = document
+    assert jsonc.drop(text, MEMBER) == text
+    restored = jsonc.drop(jsonc.put(text, MEMBER, new), MEMBER)
+    if not re.search(r"\{\s*\n\s*\}", text):
+        assert restored == text
+    assert re.sub(r"\s", "", restored) == re.sub(r"\s", "", text)
+
+
+@given(documents(), VALUES, VALUES)
+def test_a_changed_value_changes_nothing_else(
+    document: tuple[dict[str, Any], str], old: Any, new: Any
+) -> None:
+    value, text = document
+    before = jsonc.put(text, MEMBER, old)
+    after = jsonc.put(before, MEMBER, new)
+    value["servers"]["new"] = new
+    assert jsonc.parse(after) == value
+    assert jsonc.drop(after, MEMBER) == jsonc.drop(before, MEMBER)
+
+
+@given(documents(), st.data())
+def test_any_member_can_be_removed(document: tuple[dict[str, Any], str], data: st.DataObject) -> None:
+    value, text = document
+    key = data.draw(st.sampled_from(sorted(value)))
+    del value[key]
+    shorter = jsonc.drop(text, (key,))
+    assert jsonc.parse(shorter) == value
+    assert is_subsequence(shorter, text)
+
+
+@given(st.lists(NAMES, max_size=4), st.lists(st.sampled_from(["new", "old"]), unique=True), st.data())
+def test_items_of_a_list_are_added_once_and_removed_again(
+    present: list[str], items: list[str], data: st.DataObject
+) -> None:
+    text = data.draw(texts({"deny": present}))
+    added = jsonc.add_items(text, ("deny",), items)
+    assert jsonc.parse(added) == {"deny": [*present, *items]}
+    assert is_subsequence(text, added)
+    assert jsonc.add_items(added, ("deny",), items) == added
+    assert jsonc.parse(jsonc.drop_items(added, ("deny",), items)) == {"deny": present}
+
+
+@given(st.text('{}[]",:/*\n ab1-', max_size=30))
+def test_any_text_is_parsed_and_edited_or_rejected(text: str) -> None:
+    with contextlib.suppress(Broken):
+        parsed = jsonc.parse(text)
+        if isinstance(parsed, dict):
+            assert jsonc.parse(jsonc.put(text, ("new",), 1)) == {**parsed, "new": 1}
+
+
+def is_subsequence(short: str, long: str) -> bool:
+    rest = iter(long)
+    return all(char in rest for char in short)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("", '{\n  "s": {\n    "new": 1\n  }\n}\n', id="empty"),
+        pytest.param(
+            "// only a comment", '// only a comment\n{\n  "s": {\n    "new": 1\n  }\n}\n', id="comment"
+        ),
+        pytest.param('{"s": {}}', '{"s": {\n  "new": 1\n}}', id="empty-object"),
+        pytest.param('{"s": {"a": 0}}', '{"s": {"a": 0, "new": 1}}', id="one-line"),
+        pytest.param(
+            '{\n\t"s": {\n\t\t"a": 0, // why\n\t\t// end\n\t}\n}',
+            '{\n\t"s": {\n\t\t"a": 0, // why\n\t\t// end\n\t\t"new": 1,\n\t}\n}',
+            id="trailing-comma",
+        ),
+        pytest.param(
+            '{\r\n    "s": {\r\n        "a": 0 // why\r\n    }\r\n}\r\n',
+            '{\r\n    "s": {\r\n        "a": 0, // why\r\n        "new": 1\r\n    }\r\n}\r\n',
+            id="crlf",
+        ),
+    ],
+)
+def test_an_added_member_looks_like_its_neighbours(before: str, after: str) -> None:
+    assert jsonc.put(before, ("s", "new"), 1) == after
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        pytest.param('{\n  "s": {\n}', "line 3, column 2", id="end"),
+        pytest.param('{"s": {} "t": 1}', "line 1, column 10", id="comma"),
+        pytest.param('{\n"s" {}}', "line 2, column 5", id="colon"),
+        pytest.param("{'s': 1}", "line 1, column 2", id="quotes"),
+        pytest.param('{"s": 01}', "line 1, column 8", id="number"),
+        pytest.param('{"s": "\\x"}', "line 1, column 7", id="escape"),
+        pytest.param('{"s": {}} x', "line 1, column 11", id="rest"),
+        pytest.param('{"s": {} /* x}', "line 1, column 10", id="comment"),
+        pytest.param('{"s": 5}', "s is not an object", id="scalar"),
+        pytest.param("[]", "the file is not an object", id="list"),
+        pytest.param('{"s": {},\n "s": {}}', "line 2, column 2", id="twice"),
+        pytest.param("[" * 5000, "more than 100 levels", id="deep"),
+    ],
+)
+def test_a_broken_text_is_rejected_with_line_and_column(text: str, place: str) -> None:
+    with pytest.raises(Broken, match=place):
+        jsonc.put(text, ("s", "new"), 1)
+
+
+def test_comments_around_a_removed_member_stay() -> None:
+    before = '{\n  // one\n  "a": 1, // two\n  // three\n  "b": 2 // four\n}'
+    assert jsonc.drop(before, ("b",)) == '{\n  // one\n  "a": 1 // two\n  // three\n   // four\n}'
+    assert jsonc.drop(before, ("a",)) == '{\n  // one\n   // two\n  // three\n  "b": 2 // four\n}'
