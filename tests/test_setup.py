@@ -1,5 +1,6 @@
 """`setup` as a user meets it: through the command line, with a home folder of its own."""
 
+import difflib
 import json
 import os
 import re
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel import yaml
 
 from mcp_toolserver.commands.setup.clients import CLIENTS, TOKEN, Client, command_of
 from mcp_toolserver.commands.setup.files import BACKUP
@@ -42,6 +44,18 @@ command = "other"   # another server
 [tui]
 theme = 'dark'
 """
+YAML = """\
+# my settings
+GOOSE_MODE: 'auto'   # keep
+%s:
+    other:           # another server
+        args:
+        - "a"
+        enabled: true
+    # end
+zebra: [1,2,  3]
+"""
+TEXTS = {"json": JSONC, "toml": TOML, "yaml": YAML}
 
 
 @pytest.fixture
@@ -90,6 +104,8 @@ def parsed(file: Path) -> Any:
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".toml":
         return tomllib.loads(text)
+    if file.suffix == ".yaml":
+        return yaml.YAML(typ="safe").load(text)
     return json.loads(re.sub(r"// .*|/\*.*?\*/", "", re.sub(r",(\s*[}\]])", r"\1", text)))
 
 
@@ -101,7 +117,7 @@ def existing(client: Client, home: Path) -> tuple[Path, str]:
     """The client's file with comments and another server."""
     file = config_of(client, home)
     file.parent.mkdir(parents=True, exist_ok=True)
-    text = (TOML if client.format == "toml" else JSONC) % client.path[0]
+    text = TEXTS[client.format] % client.path[0]
     file.write_text(text, encoding="utf-8")
     file.chmod(0o600)
     return file, text
@@ -149,11 +165,10 @@ def test_a_file_with_comments_and_other_servers_keeps_every_other_byte(
     assert file.read_text(encoding="utf-8") == before
     assert setup(client.name, *roots, "--yes", home=home).returncode == 0
     after = file.read_text(encoding="utf-8")
-    added = [line.removeprefix("+") for line in printed.stdout.splitlines() if re.match(r"\+(?!\+\+ )", line)]
-    rest = list(after.splitlines())
-    for line in added:
-        rest.remove(line)
-    assert rest == before.splitlines()
+    diff = list(difflib.ndiff(before.splitlines(), after.splitlines()))
+    assert [line for line in diff if line.startswith("- ")] == []
+    for line in (line for line in diff if line.startswith("+ ")):
+        assert f"+{line[2:]}" in printed.stdout.splitlines()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     backup = file.with_name(file.name + BACKUP)
     assert backup.read_text(encoding="utf-8") == before

@@ -14,7 +14,7 @@ TOKEN = "TOOLSERVER_TOKEN"  # noqa: S105 – the name of a variable
 """The environment variable from which clients take the token of a server over HTTP."""
 
 Scope = Literal["user", "project"]
-Format = Literal["json", "toml"]
+Format = Literal["json", "toml", "yaml"]
 Known = Literal["verified", "its documentation", "its source"]
 
 
@@ -126,6 +126,17 @@ _OPENCODE = Shape(
     local=lambda server, _: {"type": "local", "command": list(server.command), "enabled": True},
     remote=_with_url("url", f"{{env:{TOKEN}}}", type="remote"),
 )
+_GOOSE = Shape(
+    local=lambda server, name: {
+        "name": name,
+        "type": "stdio",
+        "cmd": server.command[0],
+        "args": list(server.command[1:]),
+        "enabled": True,
+        "timeout": 300,
+    }
+)
+
 OURS: frozenset[str] = frozenset(
     {
         *("type", "command", "args", "cmd", "transport"),
@@ -178,7 +189,7 @@ _ALL = (
                 user="~/.claude/settings.json",
                 project=".claude/settings.json",
                 path=("permissions", "deny"),
-                value=["Bash", "Edit", "Write", "NotebookEdit"],
+                value=["Bash", "Monitor", "REPL", "PowerShell", "Edit", "Write", "NotebookEdit"],
             ),
         ),
         confine_known="verified",
@@ -313,11 +324,11 @@ _ALL = (
                 user="~/.qwen/settings.json",
                 project=".qwen/settings.json",
                 path=("tools", "exclude"),
-                value=["run_shell_command", "write_file", "edit", "notebook_edit"],
+                value=["run_shell_command", "monitor", "write_file", "edit"],
             ),
         ),
-        confine_known="its documentation",
-        keeps="reading, searching and fetching stay active",
+        confine_known="its source",
+        keeps="reading, searching, fetching and saving memories stay active",
         next=(_OPEN_TRUSTED.format(title="Qwen Code"),),
         notes=("In a folder that is not trusted, Qwen Code shows the server as disabled.",),
     ),
@@ -379,6 +390,18 @@ _ALL = (
             "Open Settings → Tools → Junie → MCP Settings; the server is in the list.",
             "AI Assistant has its own list: paste the entry in Settings → Tools → AI Assistant → MCP.",
         ),
+    ),
+    Client(
+        name="goose",
+        title="goose",
+        user="{config}/goose/config.yaml",
+        format="yaml",
+        path=("extensions",),
+        shape=_GOOSE,
+        programs=("goose",),
+        known="its documentation",
+        keeps="the developer extension stays active; turn it off with `goose configure`",
+        next=("Start a new goose session.",),
     ),
 )
 

@@ -19,9 +19,13 @@ def editor(form: Format) -> Editor:
     """The editor of a format; its library is imported here."""
     if form == "json":
         return jsonc
-    from mcp_toolserver.commands.setup import toml
+    if form == "toml":
+        from mcp_toolserver.commands.setup import toml
 
-    return toml
+        return toml
+    from mcp_toolserver.commands.setup import yaml
+
+    return yaml
 
 
 @dataclass(kw_only=True)

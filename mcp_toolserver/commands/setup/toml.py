@@ -44,7 +44,7 @@ def put(text: str, path: Sequence[str], value: JsonValue) -> str:
     if path[-1] in table and _plain(table[path[-1]]) == value:
         return text
     table[path[-1]] = value
-    return _written(document, text)
+    return _with_empty_line(text, _written(document, text))
 
 
 def drop(text: str, path: Sequence[str]) -> str:
@@ -62,10 +62,7 @@ def drop(text: str, path: Sequence[str]) -> str:
     if path[-1] not in table:
         return text
     del table[path[-1]]
-    shorter = _written(document, text)
-    # The empty line before a table at the end of the file goes with it.
-    ending = "\r\n" if "\r\n" in text else "\n"
-    return shorter.removesuffix(ending) if shorter.endswith(ending * 2) else shorter
+    return _without_empty_line(text, _written(document, text))
 
 
 def _parsed(text: str) -> tomlkit.TOMLDocument:
@@ -95,6 +92,32 @@ def _written(document: tomlkit.TOMLDocument, before: str) -> str:
     if _filled(tomllib.loads(text)) != _filled(document.unwrap()):
         raise Broken("this TOML cannot be edited safely; change it by hand", line=1, column=1)
     return (_BOM if before.startswith(_BOM) else "") + text
+
+
+def _with_empty_line(before: str, after: str) -> str:
+    """Separate an added table from the next one as it is separated from the one before."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    start = _same_lines(old, new)
+    end = start + len(new) - len(old)
+    if 0 < start < len(old) and new[start:end] and not new[start - 1].strip() and new[end - 1].strip():
+        new.insert(end, new[start - 1])
+    return "".join(new)
+
+
+def _without_empty_line(before: str, after: str) -> str:
+    """Remove the empty line that tomlkit puts before an added table, when that table is removed."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    start = _same_lines(old, new)
+    removed = old[start : start + len(old) - len(new)]
+    if start and removed and not new[start - 1].strip() and removed[-1].strip():
+        del new[start - 1]
+    return "".join(new)
+
+
+def _same_lines(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many lines at the start are the same."""
+    differs = (at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
+    return next(differs, min(len(one), len(other)))
 
 
 def _filled(value: JsonValue) -> JsonValue:
