@@ -79,7 +79,8 @@ STEPS: dict[str, Sequence[Sequence[str]]] = {
     "long": [("pytest", *IN_PARALLEL, "-m", "long or hypothesis")],
     # The example first: the page of tools shows its answer.
     "update": [
-        ("pytest", "--quiet", "--update", f"tests/test_{name}.py") for name in ("each_example", "every_tool")
+        ("pytest", "--quiet", "--update", f"tests/test_{name}.py")
+        for name in ("each_example", "every_tool", "client_pages")
     ],
 }
 

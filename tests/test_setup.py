@@ -1,8 +1,10 @@
 """`setup` as a user meets it: through the command line, with a home folder of its own."""
 
+import contextlib
 import difflib
 import json
 import os
+import pty
 import re
 import stat
 import subprocess
@@ -17,6 +19,9 @@ from ruamel import yaml
 from mcp_toolserver.commands.setup.clients import CLIENTS, TOKEN, Client, command_of
 from mcp_toolserver.commands.setup.files import BACKUP
 from mcp_toolserver.commands.setup.places import Places
+from mcp_toolserver.commands.setup.program import installed_from, server_command
+from mcp_toolserver.errors import SettingsError
+from tests.client_setup import setup, setup_line
 
 ALL = pytest.mark.parametrize("client", CLIENTS.values(), ids=list(CLIENTS))
 CONFINED = pytest.mark.parametrize(
@@ -73,31 +78,12 @@ def home(tmp_path: Path, project: Path) -> Path:
     return folder
 
 
-def setup(*arguments: str, home: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "mcp_toolserver", "setup", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=120,
-        cwd=home.parent / "project",
-        env={
-            "PATH": "/usr/bin:/bin",
-            "HOME": str(home),
-            **{name: value for name, value in os.environ.items() if name.startswith("COVERAGE")},
-            **environ,
-        },
-        check=False,
-    )
-
-
 def config_of(client: Client, home: Path) -> Path:
     return Places.of({"HOME": str(home)}).file(client, "user")
 
 
 def roots_for(client: Client, project: Path) -> list[str]:
-    return [] if client.root else ["--root", str(project)]
+    return setup_line(client, str(project))[1:]
 
 
 def parsed(file: Path) -> Any:
@@ -178,6 +164,7 @@ def test_a_file_with_comments_and_other_servers_keeps_every_other_byte(
     assert files_in(home) == {str(file.relative_to(home))}
 
 
+@pytest.mark.measured
 @CONFINED
 def test_confine_is_written_once_and_lifted_with_remove(client: Client, home: Path) -> None:
     file, before = existing(client, home)
@@ -212,6 +199,7 @@ def test_a_client_that_cannot_be_confined_says_so_and_nothing_is_written(
     assert files_in(home) == set()
 
 
+@pytest.mark.measured
 def test_another_mode_changes_only_the_mode_and_keeps_what_the_user_added(home: Path) -> None:
     file = home / ".claude.json"
     assert setup("claude-code", "--yes", home=home).returncode == 0
@@ -223,6 +211,7 @@ def test_another_mode_changes_only_the_mode_and_keeps_what_the_user_added(home: 
     assert file.read_text(encoding="utf-8") == mine.replace("read-only", "workspace-write")
 
 
+@pytest.mark.measured
 def test_further_flags_are_configured_with_absolute_paths(home: Path, project: Path) -> None:
     (home.parent / "config.toml").write_text("", encoding="utf-8")
     flags = [
@@ -248,16 +237,20 @@ def test_further_flags_are_configured_with_absolute_paths(home: Path, project: P
     ]
 
 
+@pytest.mark.measured
 def test_a_project_gets_its_own_configuration(home: Path, project: Path) -> None:
     done = setup("cursor", "--scope", "project", "--yes", home=home)
     assert done.returncode == 0, done.stderr
     written = json.loads((project / ".cursor/mcp.json").read_text(encoding="utf-8"))
     assert written["mcpServers"]["toolserver"]["args"][-2:] == ["--root", str(project)]
     assert files_in(home) == set()
+    assert "can change" not in done.stdout
+    assert "can change opencode.json" in setup("opencode", "--scope", "project", "--yes", home=home).stdout
     shown = setup("--list", home=home).stdout
     assert re.search(rf"^cursor .* project +read-only +{re.escape(str(project))}", shown, re.MULTILINE)
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize(
     ("name", "reference"),
     [
@@ -281,6 +274,7 @@ def test_a_server_over_http_is_configured_with_the_name_of_the_variable_of_its_t
     assert "url" not in entry_of(CLIENTS[name], home)
 
 
+@pytest.mark.measured
 def test_without_a_terminal_and_without_yes_nothing_is_written(home: Path) -> None:
     shown = setup("claude-code", home=home)
     assert shown.returncode == 1
@@ -289,6 +283,7 @@ def test_without_a_terminal_and_without_yes_nothing_is_written(home: Path) -> No
     assert files_in(home) == set()
 
 
+@pytest.mark.measured
 def test_a_variable_of_the_client_moves_its_files(home: Path) -> None:
     moved = home.parent / "moved"
     done = setup("claude-code", "--confine", "--yes", home=home, CLAUDE_CONFIG_DIR=str(moved))
@@ -297,6 +292,7 @@ def test_a_variable_of_the_client_moves_its_files(home: Path) -> None:
     assert files_in(moved) == {".claude.json", "settings.json"}
 
 
+@pytest.mark.measured
 def test_a_server_that_does_not_start_is_reported_with_what_it_says(home: Path) -> None:
     wrong = setup("claude-code", "--tools", "no_such_tool", "--yes", home=home)
     assert wrong.returncode == 1
@@ -321,6 +317,7 @@ def test_a_broken_file_is_left_untouched_with_a_message_that_names_the_line(
     assert files_in(home) == {str(file.relative_to(home))}
 
 
+@pytest.mark.measured
 @ALL
 def test_a_read_only_file_is_left_untouched(client: Client, home: Path, project: Path) -> None:
     file, before = existing(client, home)
@@ -332,6 +329,7 @@ def test_a_read_only_file_is_left_untouched(client: Client, home: Path, project:
     assert files_in(home) == {str(file.relative_to(home))}
 
 
+@pytest.mark.measured
 def test_files_that_are_no_text_are_left_untouched(home: Path) -> None:
     file = home / ".claude.json"
     file.write_bytes(b'{\n"a": "\xff"}')
@@ -357,6 +355,7 @@ def test_a_link_is_followed_and_stays_a_link(home: Path) -> None:
     assert "toolserver" in json.loads(target.read_text(encoding="utf-8"))["mcpServers"]
 
 
+@pytest.mark.measured
 def test_a_link_of_a_project_that_leads_out_of_it_is_not_followed(home: Path, project: Path) -> None:
     target = home / ".other.json"
     target.write_text("{}", encoding="utf-8")
@@ -367,6 +366,7 @@ def test_a_link_of_a_project_that_leads_out_of_it_is_not_followed(home: Path, pr
     assert target.read_text(encoding="utf-8") == "{}"
 
 
+@pytest.mark.measured
 def test_another_server_of_the_same_name_is_neither_replaced_nor_removed(home: Path) -> None:
     file = home / ".claude.json"
     before = '{"mcpServers": {"toolserver": {"command": "theirs"}}}'
@@ -383,6 +383,7 @@ def test_another_server_of_the_same_name_is_neither_replaced_nor_removed(home: P
 # --- requests that are wrong -----------------------------------------------------------------------------
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -419,6 +420,7 @@ def test_a_wrong_request_ends_with_status_2_and_changes_nothing(
     assert files_in(home) == files_in(project) == set()
 
 
+@pytest.mark.measured
 def test_a_root_in_which_tools_could_change_the_configuration_or_the_program_is_rejected(home: Path) -> None:
     (home / ".cursor").mkdir()
     write = ["--permission-mode", "workspace-write", "--yes"]
@@ -431,6 +433,7 @@ def test_a_root_in_which_tools_could_change_the_configuration_or_the_program_is_
     assert files_in(home) == set()
 
 
+@pytest.mark.measured
 def test_the_list_shows_what_is_installed_and_configured_and_names_broken_files(home: Path) -> None:
     (home / ".codeium/windsurf").mkdir(parents=True)
     (home / ".codeium/windsurf/mcp_config.json").write_text("{", encoding="utf-8")
@@ -442,3 +445,85 @@ def test_the_list_shows_what_is_installed_and_configured_and_names_broken_files(
     assert re.search(r"yes +user +read-only +\.$", rows["gemini"].rstrip())
     assert "line 1, column 2" in rows["windsurf"]
     assert re.search(r" no +no$", rows["zed"].rstrip())
+
+
+# --- the terminal ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.measured
+@pytest.mark.parametrize(("answer", "written"), [("y", True), ("", False)], ids=["yes", "enter"])
+def test_on_a_terminal_the_change_is_written_after_a_yes(answer: str, written: bool, home: Path) -> None:
+    environ = {**os.environ, "HOME": str(home)}
+    command = [sys.executable, "-m", "mcp_toolserver", "setup", "claude-code"]
+    controller, terminal = pty.openpty()
+    with subprocess.Popen(
+        command, stdin=terminal, stdout=terminal, stderr=terminal, cwd=home.parent / "project", env=environ
+    ) as process:
+        os.close(terminal)
+        shown = b""
+        while b"[y/N]" not in shown:
+            shown += os.read(controller, 4096)
+        os.write(controller, f"{answer}\n".encode())
+        with contextlib.suppress(OSError):
+            while os.read(controller, 4096):
+                pass
+    os.close(controller)
+    assert process.returncode == (0 if written else 1)
+    assert (home / ".claude.json").exists() == written
+
+
+# --- the program -----------------------------------------------------------------------------------------
+
+
+def fake_program(folder: Path, name: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / name
+    program.touch(mode=0o755)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("prefix", "made_by", "words"),
+    [
+        pytest.param(".cache/uv/archive-v0/x", "uv", ["tool", "run", "--from"], id="uvx"),
+        pytest.param(".cache/pipx/x", "pipx", ["run", "--spec"], id="pipx-run"),
+        pytest.param(".local/state/pipx/.cache/x", "pipx", ["run", "--spec"], id="pipx-run-now"),
+    ],
+)
+def test_in_a_temporary_environment_the_program_that_made_it_is_configured(
+    prefix: str, made_by: str, words: list[str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(home / prefix))
+    with pytest.raises(SettingsError, match=made_by):
+        server_command({"PATH": "relative"}, "mcp-toolserver")
+    runner = fake_program(home / "bin", made_by)
+    command = server_command({"PATH": str(home / "bin")}, "mcp-toolserver")
+    assert command[: 1 + len(words)] == (str(runner), *words)
+    assert command[-1] == "mcp-toolserver"
+
+
+def test_a_link_to_the_program_is_configured_and_not_its_target(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = fake_program(home / "venvs/mcp-toolserver/bin", "mcp-toolserver")
+    monkeypatch.setattr(sys, "executable", str(script.with_name("python")))
+    link = home / ".local/bin/mcp-toolserver"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(script)
+    assert server_command({}, str(link)) == (str(link),)
+    assert server_command({}, "/elsewhere/__main__.py") == (str(script),)
+    script.unlink()
+    assert server_command({}, "x")[1:] == ("-P", "-m", "mcp_toolserver")
+
+
+@pytest.mark.parametrize(
+    ("source", "url"),
+    [
+        (None, None),
+        ('{"url": "file:///a/b.whl", "archive_info": {}}', "/a/b.whl"),
+        ('{"url": "https://h/r.git", "vcs_info": {"vcs": "git"}}', "git+https://h/r.git"),
+        ("{}", None),
+    ],
+)
+def test_what_was_installed_is_what_a_runner_installs_again(source: str | None, url: str | None) -> None:
+    assert installed_from(source) == url

@@ -62,11 +62,11 @@ def _requirement() -> str:
         source = distribution(NAME).read_text("direct_url.json")
     except PackageNotFoundError:
         return NAME
-    return _url(source) or NAME
+    return installed_from(source) or NAME
 
 
-def _url(source: str | None) -> str | None:
-    """The address in a `direct_url.json` (PEP 610)."""
+def installed_from(source: str | None) -> str | None:
+    """The file or address in a `direct_url.json` (PEP 610); None for a package from an index."""
     content: dict[str, object] = json.loads(source) if source else {}
     url, repository = content.get("url"), content.get("vcs_info")
     if not isinstance(url, str):
