@@ -80,21 +80,24 @@ def test_python_is_driven_from_start_to_exit(tmp_path: Path) -> None:
     with talk("python", tmp_path) as session:
         assert session.ready().startswith("CPython 3.")
         assert session.run("x = 1\nprint('hi')\nx + 1", "a") == ({"done": 0, "tag": "a"}, "hi\n2\n")
+        assert session.run("import asyncio\nawait asyncio.sleep(0, 'woke')") == (
+            {"done": 0, "tag": "t"},
+            "'woke'\n",
+        )
         assert session.run("1 / 0", "b")[0] == {"done": 1, "tag": "b"}
         session.send(run="class A:\n  def _repr_jpeg_(self): return b'abc'\nA()", tag="c")
         assert session.answer("picture")[0] == {"picture": base64.b64encode(b"abc").decode(), "tag": "c"}
         session.answer("done")
-        for loop in ("while True: pass", "import asyncio\nawait asyncio.sleep(100)"):
+        session.send(run="import matplotlib.pyplot as plt\nplt.figure()\nplt.show()", tag="e")
+        assert session.answer("picture")[0]["tag"] == "e"
+        session.answer("done")
+        for loop in ("await asyncio.sleep(100)", "while True: pass"):
             session.send(run=f"print('begun')\n{loop}", tag="d")
             session.answer("output")
             session.send(interrupt=True)
             assert session.answer("done")[0] == {"done": 1, "tag": "d"}
         session.send(interrupt=True)
         assert session.run("x") == ({"done": 0, "tag": "t"}, "1\n")
-        code = "import matplotlib.pyplot as plt\nplt.figure()\nplt.show()"
-        session.send(run=code, tag="e")
-        assert session.answer("picture")[0]["tag"] == "e"
-        session.answer("done")
         assert session.run("import sys; sys.stdout = None") == ({"done": 0, "tag": "t"}, "")
         assert session.run("exit()")[0] == {"ended": 0}
 

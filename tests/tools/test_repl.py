@@ -25,7 +25,7 @@ from mcp_toolserver.runtime.repl.sessions import InterpreterLimits
 from tests.live import Setup, connected, text
 from tests.processes import PATIENCE, Daemons, call, until
 from tests.workbench import Person
-from tests.workshop import INTERPRETER, bubblewrap_apart, names, workshop
+from tests.workshop import INTERPRETER, bubblewrap_apart, names, program, workshop
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
@@ -647,6 +647,8 @@ async def test_a_session_that_takes_too_much_memory_is_killed(tmp_path: Path) ->
         result = await repl(server, "python", "x = bytearray(10**9)\nprint('unharmed')", session=session)
         assert "the session was killed: it used more than 300.0 MiB of memory" in result.text
         assert (await repl(server, "python", "1", session=session)).error == "not_found"
+        alone = await repl(server, "python", "x = bytearray(10**9)\nprint('unharmed')")
+        assert "the interpreter was killed: it used more than 300.0 MiB of memory" in alone.text
 
 
 @pytest.fixture
@@ -849,6 +851,16 @@ async def test_an_interpreter_that_does_not_start_says_why(
         result = await repl(server, "javascript", "1", session="new")
     assert result.error == "unavailable"
     assert "no licence for this machine" in result.text
+
+
+async def test_an_interpreter_that_never_gets_ready_is_given_up_with_all_it_started(tmp_path: Path) -> None:
+    daemons = Daemons()
+    program(tmp_path / "root/.venv/bin", "python", f"{daemons.script}sleep 100")
+    async with workshop(tmp_path, limits=InterpreterLimits(session=SessionLimits(start_seconds=2))) as server:
+        result = await repl(server, "python", "1")
+        assert result.error == "unavailable"
+        assert f"{tmp_path}/root/.venv/bin/python did not become ready" in result.text
+        assert daemons.alive() == []
 
 
 async def test_an_interpreter_that_the_sandbox_hides_is_named(tmp_path: Path) -> None:

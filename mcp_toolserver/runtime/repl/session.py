@@ -228,7 +228,8 @@ def _start_failure(end: Exit, interpreter: str, output: bytes) -> Unavailable:
     if end.reason == "sandbox_failed":
         return SandboxUnavailable(end.detail)
     text = output.decode(errors="replace").strip()
+    name = interpreter or "the interpreter"
     return Unavailable(
-        f"No session could be started: {interpreter or 'the interpreter'} did not become ready"
-        f"{f'. Its output: {text}' if text else '. Try again later'}"
+        f"No session could be started: {name} did not become ready. Its output: {text or 'none'}\n"
+        f"Run the code with bash, or tell the user that {name} has to be repaired."
     )
