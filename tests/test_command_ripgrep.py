@@ -1,6 +1,5 @@
 """`rg` is a program of commands: that of the machine, else the one that the server searches with."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,26 +10,33 @@ from tests.confinement import FULL, READ_ONLY, USERS, WORKSPACE_WRITE, put, scen
 from tests.processes import call
 from tests.workshop import program, workshop
 
-PATH = "/usr/bin:/bin"
 OWN = f"{COMMAND_PATH}/rg"
-
-pytestmark = pytest.mark.skipif(os.path.exists("/usr/bin/rg"), reason="this machine has a ripgrep")
 
 
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE, FULL])
 def test_commands_search_with_the_ripgrep_of_the_server(user: str, mode: str) -> None:
-    with scene(user) as of, serving(of, mode, environ={"PATH": PATH}) as server:
-        assert server.bash("command -v rg; rg -c hello f; rg missing f; echo $?") == f"{OWN}\n1\n1\n"
-        shown = server.call("REPL", language="shell", code="rg -c hello f", session="new").text
-        assert shown.startswith("1\n")
-        # It is the last of the PATH, and nothing else comes with it.
-        assert server.bash("echo ${PATH##*:}; ls ${PATH##*:}") == f"{COMMAND_PATH}\nrg\n"
-        if mode != FULL:
-            assert server.bash(f"test -w {OWN} || echo kept") == "kept\n"
+    with scene(user) as of:
+        # All programs of the machine without its ripgrep, if it has one.
+        programs = of.outside / "bin"
+        programs.mkdir()
+        for file in Path("/usr/bin").iterdir():
+            if file.name != "rg":
+                (programs / file.name).symlink_to(file)
+        with serving(of, mode, around=("env", f"PATH={programs}")) as server:
+            assert server.bash("command -v rg; rg -c hello f; rg missing f; echo $?") == f"{OWN}\n1\n1\n"
+            shown = server.call("REPL", language="shell", code="rg -c hello f", session="new").text
+            assert shown.startswith("1\n")
+            # It is the last of the PATH, and nothing else comes with it.
+            assert server.bash("echo ${PATH##*:}; ls ${PATH##*:}") == f"{COMMAND_PATH}\nrg\n"
+            if mode != FULL:
+                assert server.bash(f"test -w {OWN} || echo kept") == "kept\n"
 
 
-async def test_behind_landlock_alone_commands_have_it_too(tmp_path: Path) -> None:
+async def test_behind_landlock_alone_commands_have_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
     async with workshop(tmp_path, Permission.READ_ONLY, bubblewrap=False) as server:
         put(tmp_path / "root/f", "hello\n")
         assert (await call(server, "bash", command="rg -c hello f")).text == "1\n"
@@ -40,7 +46,7 @@ def test_the_ripgrep_of_the_machine_comes_first() -> None:
     with scene(USERS[0]) as of:
         program(of.outside / "bin", "rg", "echo theirs")
         of.own()
-        with serving(of, READ_ONLY, environ={"PATH": f"{PATH}:{of.outside}/bin"}) as server:
+        with serving(of, READ_ONLY, around=("env", f"PATH={of.outside}/bin")) as server:
             assert server.bash("rg hello f") == "theirs\n"
 
 
@@ -49,7 +55,7 @@ def test_a_program_in_the_workspace_is_never_the_one_of_the_server(mode: str) ->
     with scene(USERS[0]) as of:
         program(of.root, "rg", f"touch {of.outside}/evil-ran; echo evil")
         of.own()
-        with serving(of, mode, environ={"PATH": f"{of.root}:{PATH}"}) as server:
+        with serving(of, mode, around=("env", f"PATH={of.root}")) as server:
             found = server.call("grep_search", pattern="hello", path="f")
             assert (found.is_error, "f" in found.text) == (False, True)
             # Setting the variable changes only what the command itself runs.
