@@ -97,7 +97,7 @@ async def _choose(at: ChangingRepository, query: CommitQuery) -> _Chosen:
 
     Raises:
         InvalidInput: a path has nothing to commit, or is in another repository.
-        Denied: a rule keeps the call from a file that is named.
+        Denied: a rule hides a path.
         Conflict: a file has conflicts.
     """
     asked = [_relative(at, path) for path in query.paths]
@@ -105,21 +105,11 @@ async def _choose(at: ChangingRepository, query: CommitQuery) -> _Chosen:
         return _Chosen(names=(), left_out=0, nested=0)
     found = await _changes(at, [] if "." in asked else asked)
     own = [change.path for change in found if not is_nested(at.repository, change.path)]
-    names = tuple(name for name in own if _may_commit(at, name, is_named=name in asked))
+    names = tuple(name for name in own if not at.repository.is_hidden(name) and not at.forbidden(name))
     for path, name in zip(query.paths, asked, strict=True):
         if not any(_is_within(name, one) for one in names):
             raise InvalidInput(_nothing(path, left_out=len(own) - len(names)))
     return _Chosen(names=names, left_out=len(own) - len(names), nested=len(found) - len(own))
-
-
-def _may_commit(at: ChangingRepository, name: str, *, is_named: bool) -> bool:
-    """Raises: Denied: a rule keeps the call from a file that it names."""
-    if at.repository.is_hidden(name):
-        return False
-    why = at.forbidden(name)
-    if why is not None and is_named:
-        raise Denied(why)
-    return why is None
 
 
 def _nothing(path: str, *, left_out: int) -> str:

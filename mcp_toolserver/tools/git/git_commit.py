@@ -54,8 +54,6 @@ class GitCommit(Args):
             raise ValueError("name what to commit: `paths`, or `all` for every change")
         if not self.message.strip() and (self.message or not self.amend):
             raise ValueError("`message` must say something")
-        if "\0" in self.message or any(0xD800 <= ord(one) <= 0xDFFF for one in self.message):
-            raise ValueError("`message` must be valid text without NUL characters")
         return self
 
 
