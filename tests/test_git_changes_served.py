@@ -179,6 +179,16 @@ def test_git_writes_nowhere_but_in_the_git_folder(place: Scene) -> None:
     assert not changed(before, place.around())
 
 
+def test_a_linked_work_tree_in_the_roots_has_its_own_branch(place: Scene) -> None:
+    git(place.root, "worktree", "add", "--quiet", "-b", "side", "tree")
+    put(place.root / "tree/tracked", "side\n")
+    place.own()
+    with serving(place, WORKSPACE_WRITE, *AUTHOR) as server:
+        assert " on side, 1 file" in done(server.call("git_commit", message="m", paths=["tree/tracked"]))
+        refused(server.call("git_branch", name="side"), "another work tree")
+    assert git(place.root, "log", "-1", "--format=%s", "side") == "m\n"
+
+
 def test_the_git_folder_of_another_place_is_not_written(place: Scene) -> None:
     """ATTACK: a .git file, a linked work tree and a submodule whose repository lies outside."""
     git(place.outside, "init", "--quiet", "--initial-branch=main", "away")
@@ -227,7 +237,7 @@ def test_the_tools_commit_where_a_command_cannot(place: Scene) -> None:
             "while [ ! -e stop ]; do sleep 0.1; done; git log -1 --format=%s > said", run_in_background=True
         )
         said = server.call("bash", command="git commit -qam x")
-        assert "Use these tools instead: git_branch, git_commit" in said.text
+        assert "Use these tools instead: git_branch, git_commit, git_restore." in said.text
         done(server.call("git_commit", message="from the tool", paths=["d/tracked"]))
         script = "git status --porcelain d/tracked; git log -1 --format=%s; touch stop"
         assert server.bash(script).splitlines() == ["from the tool"]

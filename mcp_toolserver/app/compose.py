@@ -394,8 +394,9 @@ def _git_tools(registry: Registry, listed: frozenset[str], facts: HostFacts) -> 
     """The tools that are offered for what commands cannot do in a protected `.git` folder."""
     if Capability.GIT_WRITE.unavailable(facts) is not None:
         return ()
-    needing = (name for name in listed if Capability.GIT_WRITE in registry.entries[name].spec.needs)
-    return tuple(sorted(needing))
+    changing = (frozenset({Capability.GIT_WRITE}), frozenset({Capability.GIT, Capability.FS_WRITE}))
+    needs = {name: registry.entries[name].spec.needs for name in listed}
+    return tuple(sorted(name for name in listed if any(one <= needs[name] for one in changing)))
 
 
 def _confined(settings: Settings, git_tools: tuple[str, ...]) -> Confined | None:

@@ -77,8 +77,19 @@ async def test_a_switch_writes_what_differs(at: GitTools) -> None:
     await at.text("git_branch", name="main")
     assert lair.git("status", "--porcelain", "--branch") == "## main\n"
     assert (lair.repository / "deep/inner.txt").read_text(encoding="utf-8") == "inner\n"
-    assert not (lair.repository / "new/run").exists()
+    assert not (lair.repository / "new").exists()
     assert "checkout: moving from side to main" in lair.git("reflog")
+
+
+async def test_folders_that_it_empties_go_and_others_stay(at: GitTools) -> None:
+    lair = at.lair
+    lair.write("deep/kept", "untracked\n")
+    await at.text("git_branch", name="side")
+    assert (lair.repository / "deep").is_dir()
+    lair.write("new/kept", "untracked\n")
+    (lair.repository / "deep/kept").unlink()
+    await at.text("git_branch", name="main")
+    assert [path.name for path in (lair.repository / "new").iterdir()] == ["kept"]
 
 
 async def test_the_branch_that_is_checked_out_stays(at: GitTools) -> None:

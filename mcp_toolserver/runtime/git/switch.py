@@ -4,6 +4,7 @@ Git only compares and moves its index and HEAD. The server writes the files that
 every file tool: in a link's place, outside the roots, or under a protected name, nothing is written.
 """
 
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -345,8 +346,27 @@ async def _switch(at: ChangingRepository, move: _Move) -> None:
         for part in reversed(done):
             await _take_back(at, [one.reversed for one in part], error)
         raise
+    _remove_empty_folders(at, move.files)
     # Only makes the next status faster.
     await at.change("update-index")
+
+
+def _remove_empty_folders(at: ChangingRepository, files: Sequence[_FileSwitch]) -> None:
+    """Remove the folders that a switch has emptied, as git does."""
+    workspace, top = at.repository.access.workspace, at.repository.location.top
+    for one in files:
+        path = workspace.spellings(one.path)[-1] if one.after is None else top
+        while (path := os.path.dirname(path)) != top and path.startswith(f"{top}/"):
+            try:
+                above = workspace.open_inside(os.path.dirname(path))
+                assert above is not None
+                try:
+                    os.rmdir(os.path.basename(path), dir_fd=above)
+                finally:
+                    os.close(above)
+            except OSError:
+                # It is not empty, or no longer there.
+                break
 
 
 async def _move_head(at: ChangingRepository, move: _Move) -> None:

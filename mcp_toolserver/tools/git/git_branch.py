@@ -92,8 +92,8 @@ TOOL = ToolSpec(
     kind="edit",
     subjects=lambda args: (args.path,),
     destructive=True,
-    aliases=(
-        Alias("GitBranch", {"branch": "name", "start_point": "start"}),
-        Alias("git_branch", {"branch": "name", "start_point": "start"}),
+    aliases=tuple(
+        Alias(name, {"branch": "name", "branch_name": "name", "start_point": "start", "repo_path": "path"})
+        for name in ("GitBranch", "git_branch", "git_checkout", "git_switch")
     ),
 )
