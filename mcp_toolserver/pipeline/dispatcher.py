@@ -341,8 +341,8 @@ class Dispatcher:
         """The scope of the call. The policy decides on later subjects as on the first ones, without asking
         again."""
 
-        def refuses(subject: str) -> str | None:
-            verdict = policy.decide(replace(request, subjects=((subject,),)))
+        def refuses(*spellings: str) -> str | None:
+            verdict = policy.decide(replace(request, subjects=(spellings,)))
             return None if verdict.action == "run" else verdict.reason
 
         return Scope(

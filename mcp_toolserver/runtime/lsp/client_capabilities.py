@@ -14,11 +14,17 @@ _LINKS = {"dynamicRegistration": False, "linkSupport": True}
 _KINDS = {"valueSet": list(range(1, 27))}
 _TEXT = {"contentFormat": ["markdown", "plaintext"]}
 
+_ACTION_KINDS = [
+    *("", "quickfix", "refactor", "refactor.extract", "refactor.inline", "refactor.rewrite", "source"),
+    *("source.organizeImports", "source.fixAll"),
+]
+
 CAPABILITIES: dict[str, object] = {
     "general": {"positionEncodings": ["utf-32", "utf-8", "utf-16"]},
     "window": {"workDoneProgress": True},
     "workspace": {
         "applyEdit": False,
+        "workspaceEdit": {"documentChanges": True, "resourceOperations": ["create", "rename"]},
         "configuration": True,
         "workspaceFolders": True,
         "didChangeWatchedFiles": {"dynamicRegistration": True},
@@ -32,11 +38,20 @@ CAPABILITIES: dict[str, object] = {
         "hover": _TEXT,
         "documentSymbol": {"hierarchicalDocumentSymbolSupport": True, "symbolKind": _KINDS},
         "callHierarchy": {},
+        "rename": {},
+        "formatting": {},
+        "codeAction": {
+            "codeActionLiteralSupport": {"codeActionKind": {"valueSet": _ACTION_KINDS}},
+            "dataSupport": True,
+            "disabledSupport": True,
+            "isPreferredSupport": True,
+            "resolveSupport": {"properties": ["edit"]},
+        },
         "diagnostic": {"dynamicRegistration": True},
-        "publishDiagnostics": {"versionSupport": True},
+        "publishDiagnostics": {"versionSupport": True, "dataSupport": True},
     },
 }
-"""Nothing here lets a server change anything."""
+"""Nothing here lets a server change anything: an edit is an answer, which `workspace_edit` checks."""
 
 _REFRESHES = frozenset(
     f"workspace/{what}/refresh"

@@ -24,6 +24,7 @@ def provider(context: ProviderContext) -> Provider:
             owner=request.scope.owner,
             search=None if search is None else search(request.workspace),
             may_hide=context.may_hide,
+            refuses=request.scope.refuses,
         )
 
     return (

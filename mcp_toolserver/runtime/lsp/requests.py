@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import get_args
 
 from lsprotocol import types
 
@@ -42,6 +43,9 @@ _MAX_ITEMS = 3
 
 _SINGLE_FILE = frozenset({"hover", "documentSymbol"})
 """Operations that do not need the whole project to be indexed."""
+
+_POSITIONED = frozenset(get_args(CodeOperation)) - {"documentSymbol", "workspaceSymbol", "diagnostics"}
+"""Operations that are about a position."""
 
 _METHODS: Mapping[CodeOperation, str] = {
     "goToDefinition": "textDocument/definition",
@@ -92,6 +96,7 @@ class RequestHandler:
             total=len(places) + max(0, len(found.locations) - looked_at) + found.unread,
             withheld=self.view.withheld,
             text=found.text,
+            note=asked_place(self.query, self.document.lines).note if operation in _POSITIONED else "",
             source=self.session.name,
             unfinished=not is_local and not self.session.is_indexed,
         )
@@ -106,10 +111,10 @@ class RequestHandler:
 
     @property
     def _place(self) -> types.TextDocumentPositionParams:
-        line, index = asked_place(self.query, self.document.lines)
-        units = to_units(self.document.lines[line], index, self.session.encoding)
+        place = asked_place(self.query, self.document.lines)
+        units = to_units(self.document.lines[place.line], place.index, self.session.encoding)
         return types.TextDocumentPositionParams(
-            text_document=self._identity, position=types.Position(line=line, character=units)
+            text_document=self._identity, position=types.Position(line=place.line, character=units)
         )
 
     @property

@@ -55,6 +55,9 @@ PROVIDERS = {
     PULL: "diagnosticProvider",
     "textDocument/prepareCallHierarchy": "callHierarchyProvider",
     "workspace/symbol": "workspaceSymbolProvider",
+    "textDocument/rename": "renameProvider",
+    "textDocument/codeAction": "codeActionProvider",
+    "textDocument/formatting": "documentFormattingProvider",
 }
 """The capability by which a server announces each method."""
 
@@ -152,6 +155,11 @@ class Session:
             None,
             False,
         )
+
+    def resolves_actions(self) -> bool:
+        """Whether the server computes the edit of a code action on request."""
+        provider = self._server_capabilities.get("codeActionProvider")
+        return is_object(provider) and provider.get("resolveProvider") is True
 
     @property
     def is_busy(self) -> bool:
