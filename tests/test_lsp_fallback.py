@@ -161,6 +161,12 @@ async def test_the_nearest_definition_comes_first_and_the_exact_name(at: LspTool
     ]
 
 
+async def test_a_name_that_stands_on_a_line_twice_is_one_reference(at: LspTool) -> None:
+    at.put("b.py", "doubled(doubled(1))\n")
+    found = await at.places("findReferences", "a.py", query="doubled")
+    assert [place for place in found if place[:2] == "b."] == ["b.py:1:1: doubled(doubled(1))"]
+
+
 async def test_what_became_unreadable_is_left_out(at: LspTool) -> None:
     at.put("large.py", "doubled\n" + "#" * (5 << 20))
     assert not [one for one in await at.places("findReferences", "a.py", query="doubled") if "large" in one]

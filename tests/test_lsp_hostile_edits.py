@@ -17,7 +17,7 @@ from tests.languages import LspTool, language_broker, lsp_tool
 from tests.stranger import stranger
 
 QUICK = SessionLimits(
-    answer=10.0, indexing=5.0, min_age=0.0, poll_interval=0.01, progress_timeout=0.5, diagnostics=0.1
+    answer=10.0, indexing=5.0, min_age=0.0, poll_interval=0.01, progress_timeout=0.5, action_diagnostics=0.1
 )
 FILES = {"a.py": "a = 1\n", "b.py": "é𝒳 = a\n", "sub/c.py": "c = 3\n", "hidden.py": "a = 2\n"}
 
@@ -260,6 +260,36 @@ async def test_a_rename_waits_until_the_server_has_read_the_project(place: Place
         assert content(at) == FILES
 
 
+async def test_a_file_that_changes_after_it_was_read_is_kept(place: Place) -> None:
+    """The fifth request is the last, and comes after the file was read."""
+    changes = """
+times = 0
+def behave(method, number, params, message):
+    global times
+    if method == "textDocument/rename":
+        times += 1
+        if times == 5:
+            open("notes.txt", "w", encoding="utf-8").write("b = 1")
+        send(id=number, result=steps(document("/a.py", edit()), document("/notes.txt", edit())))
+"""
+    async with talking_to(place, changes) as at:
+        at.put("notes.txt", "a = 1")
+        error, text = await rename(at)
+        assert error == "conflict"
+        assert "'notes.txt' was changed by somebody meanwhile. No file was changed" in text
+        assert content(at) == {**FILES, "notes.txt": "b = 1"}
+
+
+async def test_without_a_search_a_rename_is_made_all_the_same(place: Place) -> None:
+    places = (stranger(place.folder, HEAD + renames('steps(document("/a.py", edit()))')),)
+    within = PoolLimits(session=QUICK)
+    async with lsp_tool(place.folder, place.broker, places=places, limits=within, searched=False) as at:
+        at.put("a.py", "a = 1\n")
+        error, text = await rename(at)
+        assert error is None, text
+        assert (at.root / "a.py").read_text(encoding="utf-8") == "x = 1\n"
+
+
 async def test_a_byte_order_mark_and_line_ends_are_kept(place: Place) -> None:
     keeps = """
 def behave(method, number, params, message):
@@ -280,6 +310,14 @@ ACTIONS = [
     {"title": "edit and run", "edit": None, "command": {"title": "x", "command": "run"}},
     {"title": "run", "command": {"title": "run", "command": "run"}},
     {"title": "bare command", "command": "run"},
+    {"title": "argument", "command": {"title": "", "command": "any", "arguments": [{"documentChanges": 0}]}},
+    {"title": "more arguments", "command": "any", "arguments": [{"documentChanges": 0}, 1]},
+    {"title": "asks", "command": {"title": "", "command": "clangd.applyTweak", "arguments": ["once"]}},
+    {"title": "bare and asks", "command": "clangd.applyTweak", "arguments": ["once"]},
+    {"title": "asks, then fails", "command": "gopls.apply_fix", "arguments": ["fails"]},
+    {"title": "fails", "command": "gopls.apply_fix", "arguments": ["at once"]},
+    {"title": "asks twice", "command": "gopls.apply_fix", "arguments": ["once", "once"]},
+    {"title": "asks for nothing", "command": "gopls.apply_fix", "arguments": []},
     {"title": "switched off", "disabled": {"reason": "x"}, "edit": None},
     {"title": "twice", "edit": None}, {"title": "twice", "edit": None},
     {"title": 5}, 7,
@@ -297,23 +335,33 @@ def behave(method, number, params, message):
     edits = steps(document("/a.py", edit()))
     if method == "textDocument/codeAction":
         json.dump(params["context"], open("context", "w", encoding="utf-8"))
-        filled = [{**a, "edit": edits} if isinstance(a, dict) and "edit" in a else a for a in ACTIONS]
-        send(id=number, result=filled)
+        text = json.dumps(ACTIONS).replace('"edit": null', '"edit": ' + json.dumps(edits))
+        send(id=number, result=json.loads(text.replace('{"documentChanges": 0}', json.dumps(edits))))
     elif method == "codeAction/resolve":
         send(id=number, result={**params, "edit": edits} if params.get("data") == 7 else params)
     elif method == "workspace/executeCommand":
-        open("run", "w", encoding="utf-8").close()
-        send(id=number, result=None)
+        if params["command"] in ("run", "any"):
+            open("run", "w", encoding="utf-8").close()
+        for how in params["arguments"]:
+            if how != "at once":
+                send(id=f"e{number}", method="workspace/applyEdit", params={"edit": edits})
+                assert not json.loads(json.dumps(real()))["result"]["applied"]
+        if params["arguments"] in (["fails"], ["at once"]):
+            send(id=number, error={"code": -32603, "message": "not applied"})
+        else:
+            send(id=number, result=None)
 """
 
 
-async def test_actions_are_listed_and_none_that_is_only_a_command_is(place: Place) -> None:
-    async with talking_to(place, ACTIONS, diagnostics=10.0) as at:
+async def test_actions_are_listed_unless_they_are_switched_off(place: Place) -> None:
+    async with talking_to(place, ACTIONS, action_diagnostics=10.0) as at:
         text = (await at.edit("codeAction", "a.py", line=1)).text
         context = json.loads((at.root / "context").read_text(encoding="utf-8"))
         assert [one["message"] for one in context["diagnostics"]] == ["near"]
         assert text.splitlines()[:4] == ["- edit it [quickfix]", "- resolve it", "- edit and run", "- run"]
-        assert "bare command" not in text
+        assert text.endswith(
+            "[15 code actions, says pyright-langserver; apply one with its title as `action`]"
+        )
         assert "switched off" not in text
 
 
@@ -323,16 +371,25 @@ async def test_actions_are_listed_and_none_that_is_only_a_command_is(place: Plac
         ("edit it", None, "Done: edit it"),
         ("resolve it", None, "Done: resolve it"),
         ("edit and run", None, "such commands are not run"),
-        ("run", "unavailable", "as a command only"),
+        ("run", "unavailable", "as a command that may change more than it tells"),
+        ("bare command", "unavailable", "as a command"),
+        ("argument", None, "Done: argument"),
+        ("more arguments", "unavailable", "as a command"),
+        ("asks", None, "Done: asks"),
+        ("bare and asks", None, "Done: bare and asks"),
+        ("asks, then fails", None, "Done: asks, then fails"),
+        ("fails", "unavailable", "error -32603"),
+        ("asks twice", "unavailable", "as a command"),
+        ("asks for nothing", "unavailable", "as a command"),
         ("twice", "invalid_input", "2 actions have the title"),
-        ("bare command", "invalid_input", "There is no action 'bare command' here. There are: edit it; "),
+        ("switched off", "invalid_input", "There is no action 'switched off' here. There are: edit it; "),
     ],
     ids=str,
 )
-async def test_an_action_is_an_edit_and_never_a_command(
+async def test_an_action_is_an_edit_that_is_checked(
     place: Place, action: str, kind: str | None, words: str
 ) -> None:
-    async with talking_to(place, ACTIONS, diagnostics=10.0) as at:
+    async with talking_to(place, ACTIONS, action_diagnostics=10.0) as at:
         result = await at.edit("codeAction", "a.py", line=1, action=action)
         assert result.error == kind, result.text
         assert words in result.text

@@ -120,13 +120,16 @@ class CodeEdit:
     """A proposed change: nothing is changed yet."""
 
     title: str
+    symbol: str = ""
+    """The name before it is renamed."""
     files: tuple[ProposedFile, ...] = ()
     actions: tuple[CodeAction, ...] = ()
     """What can be proposed, where no action was named."""
     source: str
     """The program that proposes it."""
-    note: str = ""
-    """Which of several positions it is about, and what of the proposal is left out; sentences."""
+    notes: tuple[str, ...] = ()
+    """Which of several positions it is about, what of the proposal is left out, and what else has the old
+    name; sentences."""
 
 
 class Languages(Protocol):

@@ -77,7 +77,7 @@ async def test_a_symbol_is_renamed_in_every_file(
 ) -> None:
     text, files = await changed(at, "rename", path, new_name="twice", **more)
     assert files == after
-    assert text.startswith("Done: rename to twice, by ")
+    assert text.startswith("Done: rename doubled to twice, by ")
     for name in after:
         assert f"--- a/{name}\n+++ b/{name}\n" in text
 
@@ -99,6 +99,15 @@ async def test_a_renamed_symbol_is_known_to_the_next_question(at: LspTool) -> No
     assert len(await at.places("findReferences", "py/shapes.py", query="twice")) == 3
     await changed(at, "rename", "py/shapes.py", query="twice", new_name="doubled")
     assert content(at) == FILES
+
+
+async def test_code_that_keeps_the_old_name_is_reported(at: LspTool) -> None:
+    at.put("other/one.py", "# doubled\ndef doubled(): ...\n" + "doubled()\n" * 6)
+    text, files = await changed(at, "rename", "py/shapes.py", query="doubled", new_name="twice")
+    (at.root / "other/one.py").unlink()
+    assert files == RENAMED_PY
+    assert "the name doubled too and is not changed: other/one.py:2, " in text
+    assert " and 2 more. " in text
 
 
 async def test_when_one_file_cannot_be_written_none_is(at: LspTool) -> None:
@@ -139,6 +148,15 @@ async def test_code_actions_are_listed_and_one_is_applied(at: LspTool) -> None:
     text, files = await changed(at, "codeAction", "c/uses.cc", line=3, action=title)
     assert files == {"c/uses.cc": FILES["c/uses.cc"].replace("doubled(2)\n", "doubled(2);\n")}
     assert text.startswith(f"Done: {title}, by clangd. Changed 1 file.")
+
+
+async def test_a_refactoring_that_a_command_computes_is_applied(at: LspTool) -> None:
+    at.put("c/auto.cc", "int f();\nauto z = f();\n")
+    text = (await at.edit("codeAction", "c/auto.cc", line=2, query="auto")).text
+    title = text.splitlines()[0].removeprefix("- ").removesuffix(" [refactor]")
+    result = await at.edit("codeAction", "c/auto.cc", line=2, query="auto", action=title)
+    assert result.error is None, result.text
+    assert (at.root / "c/auto.cc").read_text(encoding="utf-8") == "int f();\nint z = f();\n"
 
 
 @pytest.mark.parametrize(

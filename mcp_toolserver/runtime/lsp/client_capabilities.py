@@ -23,7 +23,8 @@ CAPABILITIES: dict[str, object] = {
     "general": {"positionEncodings": ["utf-32", "utf-8", "utf-16"]},
     "window": {"workDoneProgress": True},
     "workspace": {
-        "applyEdit": False,
+        # Always refused; the edit of a command that was run for it is checked and written by us.
+        "applyEdit": True,
         "workspaceEdit": {"documentChanges": True, "resourceOperations": ["create", "rename"]},
         "configuration": True,
         "workspaceFolders": True,
@@ -86,7 +87,7 @@ def answer_request(folder: str, method: str, params: object) -> object:
         case "workspace/workspaceFolders":
             return initialize_params(folder)["workspaceFolders"]
         case "workspace/applyEdit":
-            return {"applied": False, "failureReason": "this client changes nothing"}
+            return {"applied": False, "failureReason": "the client checks it first"}
         case "client/registerCapability" | "client/unregisterCapability" | "window/workDoneProgress/create":
             return None
         case "window/showMessageRequest":

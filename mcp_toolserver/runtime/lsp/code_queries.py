@@ -4,7 +4,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,7 +14,7 @@ from mcp_toolserver.capabilities.call_scope import LOCAL, Refusal
 from mcp_toolserver.capabilities.code import CodeAnswer, CodeEdit, CodeEditQuery, CodeQuery
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.search import FileQuery, Search
-from mcp_toolserver.errors import InvalidInput, NotFound, Unavailable
+from mcp_toolserver.errors import InvalidInput, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.connection import ConnectionClosed, ResponseError
 from mcp_toolserver.runtime.lsp.documents import Document
@@ -35,6 +35,12 @@ _REQUESTS_MODULE = "mcp_toolserver.runtime.lsp.requests"
 
 _MAX_ATTEMPTS = 2
 """How often a query is tried; a server that ends is restarted."""
+
+_MOST_UNCHANGED = 200
+"""Places with the old name of a renamed symbol that are looked at."""
+
+_NAMED_UNCHANGED = 5
+"""Those of them that are named."""
 
 _NEWEST = 500
 """Newest files that determine the language of a folder."""
@@ -73,11 +79,34 @@ class CodeQueries:
         """See `Languages.propose`."""
         self._check_file(query)
         try:
-            return await self._with_server(query.path, query.operation, partial(self._propose, query))
+            edit = await self._with_server(query.path, query.operation, partial(self._propose, query))
         except ServerUnavailable as why:
             raise Unavailable(
                 f"{why} {query.operation} needs one; edit_file and apply_patch change files without."
             ) from None
+        return replace(edit, notes=(*edit.notes, *await self._unchanged(query.path, edit)))
+
+    async def _unchanged(self, path: CanonicalPath, edit: CodeEdit) -> tuple[str, ...]:
+        """Return a sentence on files that have the old name of a renamed symbol and are not changed.
+
+        A server that has not read them misses them, such as clangd without compile_commands.json.
+        """
+        if not edit.symbol:
+            return ()
+        searching = SearchFallback(workspace=self.workspace, search=self.search, why="")
+        query = CodeQuery(operation="findReferences", path=path, symbol=edit.symbol, limit=_MOST_UNCHANGED)
+        try:
+            found = await searching.answer(query)
+        except ToolError:
+            return ()
+        changed = {file.path for file in edit.files}
+        others = [f"{one.path}:{one.line}" for one in found.places if one.path not in changed]
+        if not others:
+            return ()
+        named = ", ".join(others[:_NAMED_UNCHANGED])
+        more = f" and {len(others) - _NAMED_UNCHANGED} more" * (len(others) > _NAMED_UNCHANGED)
+        note = f"Code in other files has the name {edit.symbol} too and is not changed: {named}{more}."
+        return (f"{note} For {edit.source} it is another symbol, or it has not read these files.",)
 
     def _check_file(self, query: CodeQuery | CodeEditQuery) -> None:
         kind = self.workspace.kind(query.path)

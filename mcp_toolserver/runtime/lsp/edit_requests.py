@@ -1,12 +1,14 @@
 """Maps each operation that changes code to requests of the Language Server Protocol.
 
-Imported on the first query, because the protocol's types take half a second to import. A command of a code
-action is never run: it would change files where nobody checks the change.
+Imported on the first query, because the protocol's types take half a second to import.
+
+A code action that is a command is used where its argument is the edit, or where the command is known to do
+nothing but ask the client for an edit. Other commands are not run: they change files themselves, where nobody
+checks the change.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 from mcp_toolserver.capabilities.call_scope import Refusal
@@ -19,7 +21,7 @@ from mcp_toolserver.runtime.lsp.session import PULL, Session
 from mcp_toolserver.runtime.lsp.workspace_edit import WorkspaceEditReader
 from mcp_toolserver.runtime.sandbox.broker.messages import is_list, is_object
 from mcp_toolserver.text.code.indentation import indentation
-from mcp_toolserver.text.code.positions import to_units
+from mcp_toolserver.text.code.positions import symbol_at, to_units
 from mcp_toolserver.text.code.resolve_symbol import AskedPlace, asked_place
 
 MOST_ACTIONS = 100
@@ -40,6 +42,18 @@ _METHODS: Mapping[CodeEditOperation, str] = {
     "format": "textDocument/formatting",
 }
 
+
+_EDIT_KEYS = frozenset(("changes", "documentChanges"))
+"""The keys of a workspace edit."""
+
+_EDIT_COMMANDS = frozenset(
+    (
+        *("clangd.applyFix", "clangd.applyTweak"),
+        *("_typescript.applyRefactoring", "_typescript.organizeImports"),
+        "gopls.apply_fix",
+    )
+)
+"""Commands that compute an edit, ask the client to apply it, and do nothing else."""
 
 _NOT_RUN = "The action also has a command for the language server; such commands are not run."
 
@@ -78,14 +92,20 @@ class EditRequest:
 
     async def _rename(self) -> CodeEdit:
         place = asked_place(self.query, self.document.lines)
-        ask = partial(self._request, {"position": self._position(place), "newName": self.query.new_name})
+        params = {"position": self._position(place), "newName": self.query.new_name}
+
+        async def ask() -> object:
+            return _in_order(await self._request(params))
+
         if not self.session.is_indexed:
             await self.session.query_until_stable(ask)
         if not self.session.is_indexed:
             raise Unavailable(
                 f"{self.session.name} is still reading the project and could miss a place. Try again later."
             )
-        return await self._checked(ask, f"rename to {self.query.new_name}", place.note)
+        symbol = symbol_at(self.document.lines[place.line], place.index)
+        edit = await self._checked(ask, f"rename {symbol} to {self.query.new_name}", place.note)
+        return replace(edit, symbol=symbol)
 
     async def _format(self) -> CodeEdit:
         style = indentation(self.document.lines)
@@ -99,29 +119,44 @@ class EditRequest:
 
     async def _action(self) -> CodeEdit:
         start, end, note = self._range()
+        context = {"diagnostics": await self._diagnostics(start, end), "triggerKind": 1}
+        params = {"range": {"start": start, "end": end}, "context": context}
         if not self.query.action:
-            actions = tuple(map(_action, await self._actions(start, end)))
-            return CodeEdit(title="", actions=actions, source=self.session.name, note=note)
+            actions = tuple(map(_action, await self._actions(params)))
+            return CodeEdit(title="", actions=actions, source=self.session.name, notes=_notes(note))
         notes: list[str] = []
 
         async def ask() -> object:
-            chosen = _chosen(self.query.action, await self._actions(start, end))
+            chosen = _chosen(self.query.action, await self._actions(params))
             if chosen.get("edit") is None and self.session.resolves_actions():
                 resolved = await self.session.request("codeAction/resolve", chosen)
                 chosen = resolved if is_object(resolved) else chosen
-            notes[:] = [_NOT_RUN] if chosen.get("command") is not None else []
-            return chosen.get("edit")
+            edit, command = chosen.get("edit"), chosen.get("command")
+            if edit is not None:
+                notes[:] = [_NOT_RUN] * (command is not None)
+                return edit
+            return await self._edit_of_command(command if is_object(command) else chosen)
 
         edit = await ask()
         if edit is None:
             raise Unavailable(
-                f"{self.session.name} offers '{self.query.action}' as a command only, and commands of "
-                "language servers are not run. Nothing was changed; edit_file and apply_patch can make the "
-                "change."
+                f"{self.session.name} offers '{self.query.action}' as a command that may change more than it "
+                "tells, and such commands are not run. Nothing was changed; edit_file and apply_patch can "
+                "make the change."
             )
-        return await self._checked(ask, self.query.action, " ".join(filter(None, (note, *notes))))
+        return await self._checked(ask, self.query.action, note, *notes)
 
-    async def _checked(self, ask: Callable[[], Awaitable[object]], title: str, note: str = "") -> CodeEdit:
+    async def _edit_of_command(self, action: Mapping[str, object]) -> object | None:
+        """Return the edit of a command of the protocol; None for one that is not run."""
+        command, arguments = action.get("command"), action.get("arguments")
+        given = arguments[0] if is_list(arguments) and len(arguments) == 1 else None
+        if is_object(given) and given.keys() & _EDIT_KEYS and given.keys() <= _EDIT_KEYS:
+            return given
+        if isinstance(command, str) and command in _EDIT_COMMANDS:
+            return await self.session.edit_of_command(command, arguments)
+        return None
+
+    async def _checked(self, ask: Callable[[], Awaitable[object]], title: str, *notes: str) -> CodeEdit:
         """Return the change for the files as they are now.
 
         A server says no version of files that are not open. So the edit is requested again after the files
@@ -135,7 +170,7 @@ class EditRequest:
             files = await reader.files(edit)
             again = await self.session.query_current(ask, self.workspace.open_file)
             if again == edit:
-                return CodeEdit(title=title, files=files, source=self.session.name, note=note)
+                return CodeEdit(title=title, files=files, source=self.session.name, notes=_notes(*notes))
             edit = again
         raise Conflict(
             f"Files changed each time {self.session.name} answered. Try again. Nothing was changed."
@@ -145,10 +180,9 @@ class EditRequest:
         identity = {"textDocument": {"uri": self.document.uri}}
         return await self.session.request(_METHODS[self.query.operation], {**identity, **params})
 
-    async def _actions(self, start: Position, end: Position) -> list[dict[str, object]]:
-        """Return the code actions of a range that can be chosen, as the server sent them."""
-        context = {"diagnostics": await self._diagnostics(start, end), "triggerKind": 1}
-        found = await self._request({"range": {"start": start, "end": end}, "context": context})
+    async def _actions(self, params: Mapping[str, object]) -> list[dict[str, object]]:
+        """Return the code actions that can be chosen, as the server sent them."""
+        found = await self._request(params)
         if found is not None and not is_list(found):
             raise ProtocolError("sent a response that violates the protocol")
         return [one for one in (found or [])[:MOST_ACTIONS] if is_object(one) and _is_offered(one)]
@@ -159,7 +193,7 @@ class EditRequest:
             report = await self.session.request(PULL, {"textDocument": {"uri": self.document.uri}})
             items = report.get("items") if is_object(report) else None
         else:
-            items = await self.session.diagnostics(self.document)
+            items = await self.session.recent_diagnostics(self.document)
         return [item for item in items if _touches(item, start, end)] if is_list(items) else []
 
     def _range(self) -> tuple[Position, Position, str]:
@@ -185,10 +219,30 @@ class EditRequest:
         return {"line": place.line, "character": units}
 
 
+def _in_order(edit: object) -> object:
+    """Return an edit with its files in order: some servers list them in another order each time."""
+    changes = edit.get("documentChanges") if is_object(edit) else None
+    if not is_object(edit) or not is_list(changes) or not all(map(_is_text_edit, changes)):
+        return edit
+    return {**edit, "documentChanges": sorted(changes, key=_uri)}
+
+
+def _is_text_edit(step: object) -> bool:
+    return is_object(step) and "kind" not in step
+
+
+def _uri(step: object) -> str:
+    document = step.get("textDocument") if is_object(step) else None
+    return str(document.get("uri")) if is_object(document) else ""
+
+
+def _notes(*notes: str) -> tuple[str, ...]:
+    return tuple(filter(None, notes))
+
+
 def _is_offered(action: dict[str, object]) -> bool:
-    """Whether a code action can be chosen: it is no bare command and not disabled."""
-    is_named = isinstance(action.get("title"), str)
-    return is_named and not isinstance(action.get("command"), str) and action.get("disabled") is None
+    """Whether a code action can be chosen: it has a title and is not disabled."""
+    return isinstance(action.get("title"), str) and action.get("disabled") is None
 
 
 def _action(action: dict[str, object]) -> CodeAction:

@@ -96,10 +96,15 @@ class RequestHandler:
             total=len(places) + max(0, len(found.locations) - looked_at) + found.unread,
             withheld=self.view.withheld,
             text=found.text,
-            note=asked_place(self.query, self.document.lines).note if operation in _POSITIONED else "",
+            note=found.note or self._note(),
             source=self.session.name,
             unfinished=not is_local and not self.session.is_indexed,
         )
+
+    def _note(self) -> str:
+        if self.query.operation not in _POSITIONED:
+            return ""
+        return asked_place(self.query, self.document.lines).note
 
     async def _current(self, ask: Callable[[], Awaitable[Found]], *, is_local: bool) -> Found:
         open_file = self.view.workspace.open_file
@@ -201,12 +206,24 @@ class RequestHandler:
         found = parse_list(published, lambda _: types.Diagnostic)
         in_order = sorted(found, key=lambda one: (one.range.start.line, one.range.start.character))
         return Found(
-            locations=[from_problem(self.document.uri, one) for one in in_order], unread=unread(published)
+            locations=[from_problem(self.document.uri, one) for one in in_order],
+            unread=unread(published),
+            note=self._outdated(),
         )
+
+    def _outdated(self) -> str:
+        """Say that diagnostics are those of an earlier text of the document, if they are."""
+        last = self.session.published.get(self.document.uri)
+        if self.session.supports(PULL) or last is None or last.is_of(self.document):
+            return ""
+        return f"{self.session.name} published nothing since the file changed; this is what it said before."
 
     async def _diagnostics(self) -> object:
         # A server may register this capability after initialization.
         published = None if self.session.supports(PULL) else await self.session.diagnostics(self.document)
+        if published is None and (last := self.session.published.get(self.document.uri)) is not None:
+            # Some publish again only what differs.
+            published = last.items
         if self.session.supports(PULL):
             params = types.DocumentDiagnosticParams(text_document=self._identity)
             report = await self._request(PULL, params)

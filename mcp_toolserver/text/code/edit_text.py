@@ -29,8 +29,7 @@ def _parts(edit: CodeEdit, *, preview: bool) -> Iterator[str]:
         yield f"Preview of {edit.title}, by {edit.source}: would change {files}. Nothing was changed."
     else:
         yield f"Done: {edit.title}, by {edit.source}. Changed {files}."
-    if edit.note:
-        yield f"[{edit.note}]"
+    yield from (f"[{note}]" for note in edit.notes)
     shown = [one for one in edit.files if one.after is not None]
     yield from map(_line, shown[:_MOST_FILES])
     if len(shown) > _MOST_FILES:

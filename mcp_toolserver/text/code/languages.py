@@ -46,6 +46,8 @@ class Language:
     """File name extension → language id of the Language Server Protocol."""
     servers: tuple[tuple[str, ...], ...] = ()
     """Commands that start a server: program and arguments, best first."""
+    caches: tuple[str, ...] = ()
+    """Environment variables that name a folder that its tools write to; outside the project by default."""
     markers: tuple[str, ...] = ()
     """Names of files in the top folder of a project."""
     definitions: tuple[str, ...] = field(default=_GENERIC)
@@ -135,6 +137,7 @@ LANGUAGES = (
         name="Go",
         ids={"go": "go"},
         servers=(("gopls",),),
+        caches=("GOCACHE",),
         markers=("go.work", "go.mod"),
         definitions=(r"^\s*(?:func\s+(?:\([^)]*\)\s*)?|type\s+|var\s+|const\s+)SYMBOL\b",),
         skipped=(*_LIKE_C, r"`[^`]*(?:`|\Z)"),
@@ -143,6 +146,7 @@ LANGUAGES = (
         name="Rust",
         ids={"rs": "rust"},
         servers=(("rust-analyzer",),),
+        caches=("CARGO_TARGET_DIR",),
         markers=("Cargo.toml", "rust-project.json"),
         definitions=(
             r"\b(?:fn|struct|enum|trait|type|const|static|mod|union)\s+SYMBOL\b",

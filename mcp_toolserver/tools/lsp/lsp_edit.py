@@ -1,7 +1,7 @@
 """Change code with a language server: rename a symbol everywhere it is used, apply a code action (quick fix,
 refactoring, organize imports), or format a file. All files change or none; returns the files and the diff.
 Give the symbol as `line` with `query` (its name) or `character`. Without `action`, codeAction only lists what
-is offered there. Needs a language server for the file; commands of a server are not run.
+is offered there. Needs a language server for the file; an action that is more than an edit is refused.
 """
 
 from mcp_toolserver.text.code.edit_text import edit_text
@@ -95,11 +95,12 @@ async def run(args: LspEdit, rt: Runtime) -> Output:
 
 def _listed(edit: CodeEdit) -> str:
     lines = [f"- {one.title}{f' [{one.kind}]' * bool(one.kind)}" for one in edit.actions]
-    count = f"[{len(lines)} code actions, says {edit.source}; apply one with its title as `action`]"
+    noun = f"code action{'s' * (len(lines) != 1)}"
+    count = f"[{len(lines)} {noun}, says {edit.source}; apply one with its title as `action`]"
     return "\n".join(
         (
             *lines,
-            *([f"[{edit.note}]"] if edit.note else []),
+            *(f"[{note}]" for note in edit.notes),
             count if lines else f"No code actions here, says {edit.source}.",
         )
     )
