@@ -33,6 +33,7 @@ from benchmarks import (
     table,
     web_fetch,
 )
+from benchmarks.agent import agent_tasks
 from benchmarks.benchmark import FULL, QUICK, Benchmark, Effort
 from benchmarks.client import Unanswered
 from benchmarks.figures import Row
@@ -56,6 +57,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     web_fetch.BENCHMARK,
     lsp.BENCHMARK,
     load.BENCHMARK,
+    agent_tasks.BENCHMARK,
 )
 DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 

@@ -1,0 +1,1 @@
+"""What an agent's work costs with this server: calls, characters and time."""
