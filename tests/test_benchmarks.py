@@ -15,8 +15,8 @@ MS = 1e-3
 
 
 def names_in_package() -> list[str]:
-    modules = pkgutil.walk_packages(benchmarks.__path__, "benchmarks.")
-    return [module.name for module in modules if module.name != "benchmarks.__main__"]
+    found = pkgutil.walk_packages(benchmarks.__path__, f"{benchmarks.__name__}.")
+    return [module.name for module in found if not module.name.endswith(".__main__")]
 
 
 def test_every_module_that_holds_a_benchmark_is_listed() -> None:

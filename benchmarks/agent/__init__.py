@@ -1,1 +1,1 @@
-"""What an agent's work costs with this server: calls, characters and time."""
+"""How well agents get on with the server: their first calls, replayed, and real tasks, scripted."""
