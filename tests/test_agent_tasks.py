@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.agent.agent import Agent
 from benchmarks.agent.agent_tasks import TASKS
-from benchmarks.agent.projects import installed
+from benchmarks.agent.projects import InstalledPackage
 from benchmarks.agent.setups import done_with_ours, shell
 from benchmarks.agent.task import Task
 from benchmarks.agent.tasks import database, long_job, refactoring, understanding
@@ -52,15 +52,15 @@ def test_names_of_tasks_are_unique() -> None:
 
 
 def test_a_project_with_other_content_is_refused(tmp_path: Path) -> None:
-    changed = installed("openpyxl", "3.1.5", "0" * 64)
+    changed = InstalledPackage("openpyxl", "3.1.5", "0" * 64)
     with pytest.raises(Unanswered, match="SHA-256"):
-        changed.unpack(changed, tmp_path)
+        changed.unpack(tmp_path)
 
 
 def test_a_project_of_another_version_is_refused(tmp_path: Path) -> None:
-    other = installed("openpyxl", "3.1.4", "0" * 64)
+    other = InstalledPackage("openpyxl", "3.1.4", "0" * 64)
     with pytest.raises(Unanswered, match=r"3\.1\.5"):
-        other.unpack(other, tmp_path)
+        other.unpack(tmp_path)
 
 
 def test_the_arguments_and_the_text_of_a_call_count(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import subprocess
 import sys
 import tarfile
 import venv
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
+from typing import Protocol
 
 from benchmarks.client import Unanswered
 
@@ -31,68 +31,70 @@ PACKAGES = {
 """What the Python of a source distribution's project can import: its test runner and its build tools."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Project:
+class Project(Protocol):
     """A released version of somebody's project."""
+
+    def unpack(self, root: Path) -> None:
+        """Put the files into the empty folder `root`.
+
+        Raises:
+            Unanswered: the project cannot be had here, or its hash differs.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class SourceDistribution:
+    """A source archive for Python, with a Python that has pytest and build and imports from `src`."""
 
     name: str
     version: str
     sha256: str
-    """Of the archive; of an installed package, of its Python files."""
-    unpack: Callable[["Project", Path], None]
-    """Puts the files into an empty folder.
 
-    Raises:
-        Unanswered: the project cannot be had here, or its hash differs.
-    """
-
-
-def sdist(name: str, version: str, sha256: str) -> Project:
-    """A source distribution for Python, with a Python that has pytest and build and imports from `src`."""
-    return Project(name=name, version=version, sha256=sha256, unpack=_unpack_sdist)
+    def unpack(self, root: Path) -> None:
+        pinned = ("--no-deps", f"--no-binary={self.name}", f"{self.name}=={self.version}")
+        download = _pip("download", "--dest", str(CACHE), *pinned)
+        _extract(_cached(f"{self.name}-{self.version}.tar.gz", self.sha256, download), root)
+        _create_python(root, [str(root / "src"), str(root), str(_packages())])
 
 
-def npm_package(name: str, version: str, sha256: str) -> Project:
+@dataclass(frozen=True)
+class NpmPackage:
     """The archive that npm publishes."""
-    return Project(name=name, version=version, sha256=sha256, unpack=_unpack_npm_package)
+
+    name: str
+    version: str
+    sha256: str
+
+    def unpack(self, root: Path) -> None:
+        npm = shutil.which("npm")
+        if npm is None:
+            raise Unanswered("npm is not installed")
+        download = [npm, "pack", "--pack-destination", str(CACHE), f"{self.name}@{self.version}"]
+        _extract(_cached(f"{self.name}-{self.version}.tgz", self.sha256, download), root)
 
 
-def installed(name: str, version: str, sha256: str) -> Project:
+@dataclass(frozen=True)
+class InstalledPackage:
     """A package of the development environment, whose only dependency is et_xmlfile."""
-    return Project(name=name, version=version, sha256=sha256, unpack=_copy_installed)
 
+    name: str
+    version: str
+    sha256: str
+    """Of its Python files."""
 
-def _unpack_sdist(project: Project, root: Path) -> None:
-    archive = f"{project.name}-{project.version}.tar.gz"
-    pinned = f"{project.name}=={project.version}"
-    source = ("--no-deps", f"--no-binary={project.name}")
-    _extract(_cached(archive, project.sha256, _pip("download", *source, "--dest", str(CACHE), pinned)), root)
-    _create_python(root, [str(root / "src"), str(root), str(_packages())])
-
-
-def _unpack_npm_package(project: Project, root: Path) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise Unanswered("npm is not installed")
-    pinned = f"{project.name}@{project.version}"
-    command = [npm, "pack", "--pack-destination", str(CACHE), pinned]
-    _extract(_cached(f"{project.name}-{project.version}.tgz", project.sha256, command), root)
-
-
-def _copy_installed(project: Project, root: Path) -> None:
-    try:
-        found = version(project.name)
-    except PackageNotFoundError:
-        found = "none"
-    if found != project.version:
-        raise Unanswered(
-            f"{project.name} {project.version} is not installed, but {found}: use the extra `dev`"
-        )
-    for package in (project.name, "et_xmlfile"):
-        source = str(distribution(package).locate_file(package))
-        shutil.copytree(source, root / package, ignore=shutil.ignore_patterns("__pycache__"))
-    _check(project.name, _tree_hash(root / project.name), project.sha256)
-    _create_python(root, [str(root)])
+    def unpack(self, root: Path) -> None:
+        try:
+            found = version(self.name)
+        except PackageNotFoundError:
+            found = "none"
+        if found != self.version:
+            raise Unanswered(f"{self.name} {self.version} is not installed, but {found}: use the extra `dev`")
+        for package in (self.name, "et_xmlfile"):
+            source = str(distribution(package).locate_file(package))
+            shutil.copytree(source, root / package, ignore=shutil.ignore_patterns("__pycache__"))
+        _check(self.name, _tree_hash(root / self.name), self.sha256)
+        _create_python(root, [str(root)])
 
 
 def _create_python(root: Path, paths: list[str]) -> None:

@@ -60,7 +60,7 @@ def shell(root: Path) -> Launch:
 def _prepared(task: Task, folder: Path, job_seconds: int) -> Place:
     root = folder / ROOT
     root.mkdir(parents=True)
-    task.project.unpack(task.project, root)
+    task.project.unpack(root)
     place = Place(root=root, port=_free_port(), job_seconds=job_seconds)
     task.prepare(place)
     return place

@@ -3,7 +3,7 @@
 import re
 
 from benchmarks.agent.agent import Agent
-from benchmarks.agent.projects import sdist
+from benchmarks.agent.projects import SourceDistribution
 from benchmarks.agent.task import Place, Task, succeeds
 from benchmarks.client import Unanswered
 
@@ -78,7 +78,9 @@ def is_done(place: Place, answer: str) -> bool:
 TASK = Task(
     name="dev server in the background, bottle",
     prompt="GET /notes/1 answers 500. Start the server in the background, repair it, and stop it.",
-    project=sdist("bottle", "0.13.2", "e53803b9d298c7d343d00ba7d27b0059415f04b9f6f40b8d58b5bf914ba9d348"),
+    project=SourceDistribution(
+        "bottle", "0.13.2", "e53803b9d298c7d343d00ba7d27b0059415f04b9f6f40b8d58b5bf914ba9d348"
+    ),
     prepare=prepare,
     ours=ours,
     other=other,

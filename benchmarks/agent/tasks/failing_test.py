@@ -19,7 +19,7 @@ def ours(agent: Agent, _place: Place) -> str:
     agent.call(
         "grep_search",
         {
-            "pattern": "class _NumberRangeBase",
+            "pattern": r"class \w*Range",
             "path": "src/click/types.py",
             "output_mode": "content",
             "-A": 60,
@@ -31,7 +31,7 @@ def ours(agent: Agent, _place: Place) -> str:
 
 def other(agent: Agent, place: Place) -> str:
     agent.call("run_command", {"command": TESTS})
-    agent.call("run_command", {"command": "grep -n -A60 'class _NumberRangeBase' src/click/types.py"})
+    agent.call("run_command", {"command": r"grep -n -A60 'class \w*Range' src/click/types.py"})
     path = "src/click/types.py"
     agent.call("edit_file", {"path": path, "edits": [{"oldText": WRONG, "newText": RIGHT}]})
     return agent.call("run_command", {"command": AGAIN})

@@ -6,7 +6,7 @@ from benchmarks.agent.tasks.click_project import CLICK
 
 SOURCE = "src/click/utils.py"
 TESTS = "tests/test_utils.py"
-READ = f"grep -n -A 42 'def format_filename' {SOURCE}; grep -n -A 6 'def test_filename_formatting' {TESTS}"
+READ = f"grep -n -A 42 'def format_filename' {SOURCE}; grep -n format_filename tests/*.py"
 RUN = f".venv/bin/python -m pytest -q {TESTS} 2>&1 | tail -n 5"
 
 SIGNATURE = '    shorten: bool = False,\n) -> str:\n    """Format a filename as'

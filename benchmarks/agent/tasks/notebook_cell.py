@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from benchmarks.agent.agent import Agent
-from benchmarks.agent.projects import sdist
+from benchmarks.agent.projects import SourceDistribution
 from benchmarks.agent.task import Place, Task, replace, succeeds
 
 NOTEBOOK = "DEMO.ipynb"
@@ -31,6 +31,14 @@ for i in TqdmExtraFormat(
       bar_format="{total_time}: {percentage:.0f}%|{bar}{r_bar}"):
     if i == 4:
         break'''
+FIND = f"""\
+.venv/bin/python - <<'END'
+import json
+for number, cell in enumerate(json.load(open("{NOTEBOOK}", encoding="utf-8"))["cells"]):
+    source = "".join(cell["source"])
+    if "total_time" in source:
+        print(number, source)
+END"""
 RUN = f"""\
 .venv/bin/python - <<'END' 2>&1 | tail -n 3
 import json
@@ -43,8 +51,8 @@ def prepare(place: Place) -> None:
 
 
 def ours(agent: Agent, _place: Place) -> str:
-    agent.call("grep_search", {"pattern": "total_time", "path": NOTEBOOK, "output_mode": "content"})
-    agent.call("read_file", {"path": NOTEBOOK, "offset": CELL, "limit": 1})
+    # A search shows lines of the file, but the tool for notebooks wants the number of the cell.
+    agent.call("bash", {"command": FIND})
     agent.call("NotebookEdit", {"path": NOTEBOOK, "cell_number": CELL, "new_source": SOURCE})
     return agent.call("bash", {"command": RUN})
 
@@ -76,7 +84,9 @@ def _source(cell: dict[str, Any]) -> str:
 TASK = Task(
     name="notebook, tqdm",
     prompt=f"The cell of {NOTEBOOK} that shows the total time fails. Repair it, and run its code.",
-    project=sdist("tqdm", "4.66.5", "e1020aef2e5096702d8a025ac7d16b1577279c9d63f8375b63083e9a5f0fcbad"),
+    project=SourceDistribution(
+        "tqdm", "4.66.5", "e1020aef2e5096702d8a025ac7d16b1577279c9d63f8375b63083e9a5f0fcbad"
+    ),
     prepare=prepare,
     ours=ours,
     other=other,

@@ -3,7 +3,7 @@
 import subprocess
 
 from benchmarks.agent.agent import Agent
-from benchmarks.agent.projects import sdist
+from benchmarks.agent.projects import SourceDistribution
 from benchmarks.agent.task import Place, Task, replace, succeeds
 
 SIGNER = "src/itsdangerous/signer.py"
@@ -63,7 +63,7 @@ def _git(place: Place, *arguments: str) -> None:
 TASK = Task(
     name="review with git, itsdangerous",
     prompt=f"Review the branch faster-verify against main, run the tests of the signer, and write {REVIEW}.",
-    project=sdist(
+    project=SourceDistribution(
         "itsdangerous", "2.2.0", "e0050c0b7da1eea53ffaf149c0cfbb5c6e2e2b69c4bef22c81fa6eb73e5f6173"
     ),
     prepare=prepare,
