@@ -5,6 +5,7 @@ and ends in a check of what came of it: tests that pass, the content of a file, 
 """
 
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -74,7 +75,8 @@ def _rows(folder: Path, job_seconds: int) -> list[Row]:
             mine = done_with_ours(task, place / "ours", job_seconds)
             theirs = done_with_other(task, place / "other", job_seconds)
         except (Unanswered, OSError, subprocess.SubprocessError) as error:
-            rows.append(left_out(task.name, f"could not be done: {error}"))
+            print(f"{task.name}: {error}", file=sys.stderr)
+            rows.append(left_out(task.name, "could not be done"))
             continue
         ours[task.name] = mine
         if theirs is not None:

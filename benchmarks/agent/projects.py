@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import venv
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
@@ -52,8 +53,9 @@ class SourceDistribution:
     sha256: str
 
     def unpack(self, root: Path) -> None:
-        pinned = ("--no-deps", f"--no-binary={self.name}", f"{self.name}=={self.version}")
-        download = _pip("download", "--dest", str(CACHE), *pinned)
+        # pip runs code of the archive to learn its name, so it has to check the hash first.
+        pinned = _pinned({f"{self.name}=={self.version}": self.sha256})
+        download = _pip("download", "--dest", str(CACHE), f"--no-binary={self.name}", *pinned)
         _extract(_cached(f"{self.name}-{self.version}.tar.gz", self.sha256, download), root)
         _create_python(root, [str(root / "src"), str(root), str(_packages())])
 
@@ -107,18 +109,22 @@ def _create_python(root: Path, paths: list[str]) -> None:
 
 def _packages() -> Path:
     """The folder in which `PACKAGES` are installed."""
-    lines = [f"{pinned} --hash=sha256:{sha256}\n" for pinned, sha256 in PACKAGES.items()]
-    folder = CACHE / f"packages-{hashlib.sha256(''.join(lines).encode()).hexdigest()[:12]}"
+    folder = CACHE / f"packages-{hashlib.sha256(repr(PACKAGES).encode()).hexdigest()[:12]}"
     if not folder.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        requirements = CACHE / "requirements.txt"
-        requirements.write_text("".join(lines), encoding="utf-8")
         partial = CACHE / "packages-partial"
         shutil.rmtree(partial, ignore_errors=True)
-        pinned = ("--require-hashes", "--no-deps", "--only-binary=:all:", "--requirement", str(requirements))
-        _run(_pip("install", "--target", str(partial), *pinned))
+        _run(_pip("install", "--target", str(partial), "--only-binary=:all:", *_pinned(PACKAGES)))
         partial.rename(folder)
     return folder
+
+
+def _pinned(hashes: Mapping[str, str]) -> tuple[str, ...]:
+    """Arguments of pip: these distributions with these hashes, and nothing that they require."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    requirements = CACHE / "requirements.txt"
+    lines = [f"{pinned} --hash=sha256:{sha256}\n" for pinned, sha256 in hashes.items()]
+    requirements.write_text("".join(lines), encoding="utf-8")
+    return ("--no-deps", "--require-hashes", "--requirement", str(requirements))
 
 
 def _pip(*arguments: str) -> list[str]:
