@@ -48,6 +48,9 @@ class Scope:
     """Who may use the handles that the call makes, and whose handles it may use; see `Caller.owner`."""
     refuses: Callable[[str], str | None]
     """Why the call may not touch this subject too, such as where a redirect leads; None when it may."""
+    forbids: Callable[[tuple[str, ...]], str | None]
+    """Why a rule keeps the call from a file that it comes upon, such as one of a folder, given in each
+    spelling; None where the rules decide on it as on the call."""
     seconds_to_answer: float | None = None
     """How long the client waits for the answer; infinite if it waits for the end of all work, so that nothing
     moves to the background; None if that is unknown."""
