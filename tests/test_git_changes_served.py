@@ -237,7 +237,7 @@ def test_the_tools_commit_where_a_command_cannot(place: Scene) -> None:
             "while [ ! -e stop ]; do sleep 0.1; done; git log -1 --format=%s > said", run_in_background=True
         )
         said = server.call("bash", command="git commit -qam x")
-        assert "Use these tools instead: git_branch, git_commit, git_restore." in said.text
+        assert "Use these tools: git_branch, git_commit, git_restore." in said.text
         done(server.call("git_commit", message="from the tool", paths=["d/tracked"]))
         script = "git status --porcelain d/tracked; git log -1 --format=%s; touch stop"
         assert server.bash(script).splitlines() == ["from the tool"]
