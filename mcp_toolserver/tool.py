@@ -17,7 +17,13 @@ from pydantic import (
 
 from mcp_toolserver.capabilities.call_scope import SavedOutput
 from mcp_toolserver.capabilities.catalogue import ToolCard
-from mcp_toolserver.capabilities.code import CodeOperation, CodeQuery
+from mcp_toolserver.capabilities.code import (
+    CodeEdit,
+    CodeEditOperation,
+    CodeEditQuery,
+    CodeOperation,
+    CodeQuery,
+)
 from mcp_toolserver.capabilities.containers import Contained
 from mcp_toolserver.capabilities.desktop import Indexed, WindowPictures
 from mcp_toolserver.capabilities.files import (
@@ -107,6 +113,9 @@ __all__ = [
     "Choice",
     "CloneQuery",
     "Cloned",
+    "CodeEdit",
+    "CodeEditOperation",
+    "CodeEditQuery",
     "CodeOperation",
     "CodeQuery",
     "Command",

@@ -765,9 +765,13 @@ async def test_what_is_no_word_of_the_driver_ends_the_session(server: Dispatcher
 
 async def test_words_for_other_code_are_nothing_to_this(server: Dispatcher) -> None:
     session = await started(server, "python", SAY)
-    forged = (
-        r"""say(b'{"done": 0, "tag": "guessed"}\n{"picture": "", "tag": "guessed"}\n{"ready": "no"}\n')"""
-    )
+    words: list[dict[str, object]] = [
+        {"done": 0, "tag": "guessed"},
+        {"picture": "", "tag": "guessed"},
+        {"ready": "no"},
+        {"interpreter": "/no", "note": "no"},
+    ]
+    forged = f"say({''.join(json.dumps(word) + chr(10) for word in words).encode()!r})"
     result = await repl(server, "python", f"{forged}\nprint('mine')", session=session)
     assert (result.text, result.images) == ("mine\n", ())
 

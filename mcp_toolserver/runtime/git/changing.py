@@ -98,7 +98,7 @@ class ChangingRepository:
     def forbidden(self, name: str) -> str | None:
         """Return why a rule of the operator keeps this call from the file; None if none does."""
         workspace = self.repository.access.workspace
-        return self.access.scope.forbids(workspace.spellings(self.repository.workspace_path(name)))
+        return self.access.scope.forbids(*workspace.spellings(self.repository.workspace_path(name)))
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ calls, start with session "new" and pass the returned handle in later calls.
 
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator
 
 from mcp_toolserver.text.documents.image import viewable
 from mcp_toolserver.text.shell.command_output import command_text
@@ -31,14 +31,14 @@ from mcp_toolserver.tool import (
     model_validator,
 )
 
-NamedLanguage = Annotated[Language, BeforeValidator(named_language), WithJsonSchema({"type": "string"})]
+NamedLanguage = Annotated[Language, BeforeValidator(named_language)]
 
 
 class Repl(Args):
     code: Annotated[str, AfterValidator(argument)] = Field(
         max_length=100_000, description="Source code to run"
     )
-    language: NamedLanguage = Field(description="Language: python, javascript or shell")
+    language: NamedLanguage = Field(description="Language of the code")
     timeout_ms: int = Field(
         default=45_000, ge=1, le=600_000, description="Milliseconds until the code is stopped; at most 600000"
     )
