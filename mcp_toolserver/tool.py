@@ -37,6 +37,7 @@ from mcp_toolserver.capabilities.files import (
 from mcp_toolserver.capabilities.git import (
     BlameQuery,
     DiffQuery,
+    FileVersion,
     GitBranch,
     GitChange,
     GitCommit,
@@ -47,7 +48,9 @@ from mcp_toolserver.capabilities.git import (
     HistoryQuery,
     ShowForm,
     ShowQuery,
+    VersionQuery,
 )
+from mcp_toolserver.capabilities.git_changes import BranchChange, BranchQuery, CommitQuery, Committed
 from mcp_toolserver.capabilities.git_clone import Cloned, CloneQuery
 from mcp_toolserver.capabilities.notes import Note, NoteCard, NoteQuery
 from mcp_toolserver.capabilities.permissions import Capability, Permission
@@ -102,6 +105,8 @@ __all__ = [
     "Answers",
     "Args",
     "BlameQuery",
+    "BranchChange",
+    "BranchQuery",
     "CanonicalPath",
     "Capability",
     "Choice",
@@ -113,6 +118,8 @@ __all__ = [
     "CodeOperation",
     "CodeQuery",
     "Command",
+    "CommitQuery",
+    "Committed",
     "Conflict",
     "Contained",
     "Contents",
@@ -122,6 +129,7 @@ __all__ = [
     "Field",
     "FileChange",
     "FileQuery",
+    "FileVersion",
     "FolderContent",
     "FolderEntry",
     "FolderQuery",
@@ -173,6 +181,7 @@ __all__ = [
     "ToolSpec",
     "Unavailable",
     "UrlMark",
+    "VersionQuery",
     "WebAnswer",
     "WebHeaders",
     "WebHit",

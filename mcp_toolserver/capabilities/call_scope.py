@@ -55,6 +55,9 @@ class Scope:
     """Who may use the handles that the call makes, and whose handles it may use; see `Caller.owner`."""
     refuses: Refusal
     """Why the call may not touch another subject too, such as where a redirect leads."""
+    forbids: Refusal
+    """Why a rule keeps the call from a file that it comes upon, such as one of a folder; None where the rules
+    decide on the file as on the call."""
     seconds_to_answer: float | None = None
     """How long the client waits for the answer; infinite if it waits for the end of all work, so that nothing
     moves to the background; None if that is unknown."""

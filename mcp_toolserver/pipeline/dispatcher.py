@@ -345,10 +345,16 @@ class Dispatcher:
             verdict = policy.decide(replace(request, subjects=(spellings,)))
             return None if verdict.action == "run" else verdict.reason
 
+        def forbids(*spellings: str) -> str | None:
+            verdict = policy.decide(replace(request, subjects=(spellings,)))
+            permitted = verdict.action == "run" or verdict.rule == policy.decide(request).rule
+            return None if permitted else verdict.reason
+
         return Scope(
             session=call.session,
             owner=owner,
             refuses=refuses,
+            forbids=forbids,
             seconds_to_answer=call.seconds_to_answer,
             catalogue=self._catalogue,
         )

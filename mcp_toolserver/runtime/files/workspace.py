@@ -7,6 +7,7 @@ another path later, somebody has moved the object since, and the call is refused
 import os
 import stat
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
@@ -298,6 +299,10 @@ class Workspace:
         """The files of this workspace, as a capability; for reading only unless `write`."""
         setup = self._setup
         return ConfinedFiles(self, locks=setup.locks, size_limit=size_limit, write=write)
+
+    def lock(self, absolute: str) -> AbstractAsyncContextManager[None]:
+        """The lock of a path, which serialises the changes of all calls."""
+        return self._setup.locks.hold(absolute)
 
     def _located(self, path: str) -> LocatedPath:
         """Where `path` lies: as `canonical` found it, or found by its text."""
