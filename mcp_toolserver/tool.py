@@ -26,6 +26,7 @@ from mcp_toolserver.capabilities.files import (
     FolderContent,
     FolderEntry,
     FolderQuery,
+    Previous,
     Written,
 )
 from mcp_toolserver.capabilities.git import (
@@ -144,6 +145,7 @@ __all__ = [
     "PathsMark",
     "Permission",
     "Preference",
+    "Previous",
     "Profile",
     "Question",
     "Record",

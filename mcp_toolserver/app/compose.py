@@ -44,8 +44,10 @@ from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.audit_entry import AuditContext
 from mcp_toolserver.stores.audit_log import AuditLog
 from mcp_toolserver.stores.database import Database
+from mcp_toolserver.stores.file_history import FOLDER as UNDO_FOLDER
+from mcp_toolserver.stores.file_history import FileHistories, HistoryLimits
 from mcp_toolserver.stores.preferences import StoredPreferences
-from mcp_toolserver.stores.quarantine_limits import QuarantineLimits, enforce_limits
+from mcp_toolserver.stores.retention import QUARANTINE_FOLDER, RetentionLimits, enforce_limits
 from mcp_toolserver.stores.running_servers import RunningServer, oldest_start, sweep
 from mcp_toolserver.stores.saved_outputs import MIB, OutputLimits, OutputStore
 from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
@@ -132,6 +134,9 @@ def build_application(
     policy = build_policy(settings, registry)
     state = state_folder(settings.state_dir)
     outputs = OutputStore(state, _output_bounds(settings))
+    histories = FileHistories(
+        state, HistoryLimits(total=settings.undo_size * MIB, reserve=settings.disk_reserve * MIB)
+    )
     audit = None if held_by is None else _audit(facts, state, values=settings.audit_values)
     record = None if held_by is None else _running(state)
     workspace = Workspace(
@@ -171,6 +176,7 @@ def build_application(
     )
     changes.when_forgotten(providers.forget)
     changes.when_forgotten(outputs.forget)
+    changes.when_forgotten(histories.forget)
     todos = StoredTodos(database, changed=partial(changes.changed, "todos"))
     changes.when_forgotten(todos.forget)
     preferences = StoredPreferences(
@@ -188,6 +194,7 @@ def build_application(
             open_world=frozenset(need for need in Capability if need.is_open_world(facts)),
             workspace=workspace,
             outputs=outputs,
+            histories=histories,
             temporary=(lambda _: None) if sessions is None else sessions.temporary,
             providers={
                 **{need: providers.provide(need) for need in Capability if need.provider},
@@ -259,15 +266,12 @@ def _running(state: str) -> RunningServer | None:
 
 
 def _clean_up(settings: Settings, state: str, record: RunningServer | None, workspace: Workspace) -> None:
-    """Remove the files of killed servers and supervisors, and quarantined files over the limits.
+    """Remove the files of killed servers and supervisors, and what is over the limits of quarantine and undo.
 
     A failure is only logged, because serving needs none of this.
     """
     if record is None:
         return
-    bounds = QuarantineLimits(
-        total=settings.quarantine_size * MIB, seconds=settings.quarantine_days * 86400.0
-    )
     try:
         if settings.permission_mode is not Permission.READ_ONLY:
             sweep(record.folder, workspace.open_inside)
@@ -276,7 +280,13 @@ def _clean_up(settings: Settings, state: str, record: RunningServer | None, work
             from mcp_toolserver.runtime.sandbox.broker.temp_folder import sweep as sweep_scratch
 
             sweep_scratch(state)
-        removed = enforce_limits(state, bounds, since=oldest_start(record.folder), now=time.time())
+        since, now = oldest_start(record.folder), time.time()
+        limits = RetentionLimits(total=settings.undo_size * MIB, seconds=settings.undo_days * 86400.0)
+        enforce_limits(f"{state}/{UNDO_FOLDER}", limits, since=since, now=now)
+        limits = RetentionLimits(
+            total=settings.quarantine_size * MIB, seconds=settings.quarantine_days * 86400.0
+        )
+        removed = enforce_limits(f"{state}/{QUARANTINE_FOLDER}", limits, since=since, now=now)
     except OSError as error:
         log.warning("the state folder could not be cleaned up: %s", error.strerror or error)
         return
