@@ -3,8 +3,11 @@
 from mcp_toolserver.capabilities.files import Previous
 
 
-def undo_note(path: str, previous: Previous) -> str:
-    """Return one line on how to put the previous content of `path` back, or why it is not kept."""
+def undo_notes(path: str, previous: Previous | None) -> list[str]:
+    """Return a line on how to put the previous content of `path` back, or why it is not kept; none if there
+    was none."""
+    if previous is None:
+        return []
     if previous.why:
-        return f"The previous content of {path} is not kept for undo: {previous.why}."
-    return f'To undo: write_file, path "{path}", restore "{previous.handle}".'
+        return [f"The previous content of {path} is not kept for undo: {previous.why}."]
+    return [f'To undo: write_file, path "{path}", restore "{previous.handle}".']

@@ -4,7 +4,7 @@ numbers. If one replacement fails, the file stays unchanged.
 
 from typing import TYPE_CHECKING
 
-from mcp_toolserver.text.edit.undo_note import undo_note
+from mcp_toolserver.text.edit.undo_note import undo_notes
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -114,8 +114,7 @@ def _notes(path: str, edited: "Edited", written: Written) -> list[str]:
     if written.after == written.before:
         notes.append("The content is the same as before.")
         return notes
-    if written.previous:
-        notes.append(undo_note(path, written.previous))
+    notes += undo_notes(path, written.previous)
     if written.links > 1:
         notes.append(f"The file had {written.links} hard links; the other names keep the old content.")
     return notes

@@ -4,7 +4,7 @@ numbers. Changing the source of a code cell clears its outputs; the rest of the 
 
 from typing import TYPE_CHECKING, Literal
 
-from mcp_toolserver.text.edit.undo_note import undo_note
+from mcp_toolserver.text.edit.undo_note import undo_notes
 from mcp_toolserver.text.lines.encoding import Encoding, detect
 from mcp_toolserver.tool import (
     Alias,
@@ -129,8 +129,7 @@ def _notes(path: str, edited: "EditedNotebook", written: Written) -> list[str]:
         notes.append(f"Its outputs ({edited.cleared}) are cleared.")
     if edited.detached:
         notes.append("Its attachments are gone: a code cell has none.")
-    if written.previous:
-        notes.append(undo_note(path, written.previous))
+    notes += undo_notes(path, written.previous)
     if written.links > 1:
         notes.append(f"The file had {written.links} hard links; the other names keep the old content.")
     return notes

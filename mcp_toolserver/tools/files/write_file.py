@@ -2,7 +2,7 @@
 file, use edit_file. The replaced content is kept for undo; the answer says how to restore it.
 """
 
-from mcp_toolserver.text.edit.undo_note import undo_note
+from mcp_toolserver.text.edit.undo_note import undo_notes
 from mcp_toolserver.text.lines.encoding import detect
 from mcp_toolserver.tool import (
     Alias,
@@ -82,10 +82,9 @@ def _diff(args: WriteFile, written: Written) -> str:
 def _notes(path: str, written: Written) -> list[str]:
     """Changes other than the text, and how to undo them."""
     old, new = detect(written.before), detect(written.after)
-    previous = written.previous
-    notes = [undo_note(path, previous)] if previous else []
-    if previous and previous.path:
-        notes.append(f"read_file shows the previous content: path {previous.path}")
+    notes = undo_notes(path, written.previous)
+    if written.previous and written.previous.path:
+        notes.append(f"read_file shows the previous content: path {written.previous.path}")
     if old is not None and new is not None and written.before and old.name != new.name:
         notes.append(f"The encoding was {old.name} and is now {new.name}.")
     was, now = _line_endings(written.before), _line_endings(written.after)
