@@ -33,6 +33,7 @@ from benchmarks import (
     table,
     web_fetch,
 )
+from benchmarks.agent import first_calls
 from benchmarks.benchmark import FULL, QUICK, Benchmark, Effort
 from benchmarks.client import Unanswered
 from benchmarks.figures import Row
@@ -51,6 +52,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     confined.BENCHMARK,
     protected_check.BENCHMARK,
     list_size.BENCHMARK,
+    first_calls.BENCHMARK,
     sanitizer.BENCHMARK,
     notebook.BENCHMARK,
     web_fetch.BENCHMARK,

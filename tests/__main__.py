@@ -36,15 +36,18 @@ STARTS_PROGRAMS = re.compile(r"\bsys\.executable\b|\bBroker\b")
 OF_EVERY_TOOL = ("tests/test_every_tool.py", "tests/test_registry.py")
 """Part of the fast step although one test starts a program: a new tool is checked here."""
 
-IMPORTS = re.compile(r"^from (tests|benchmarks)(?:\.(\w+) import| import (\w+))", re.MULTILINE)
+IMPORTS = re.compile(r"^from ((?:tests|benchmarks)[\w.]*) import (\w*)", re.MULTILINE)
 
 
 @cache
 def starts_programs(file: Path) -> bool:
     """Whether a test module, or a module that it imports from `tests` or `benchmarks`, starts programs."""
     text = file.read_text(encoding="utf-8")
-    imported = (ROOT / found[1] / f"{found[2] or found[3]}.py" for found in IMPORTS.finditer(text))
-    return bool(STARTS_PROGRAMS.search(text)) or any(map(starts_programs, imported))
+    named = [ROOT / found[1].replace(".", "/") / found[2] for found in IMPORTS.finditer(text)]
+    imported = (place.with_suffix(".py") for path in named for place in (path, path.parent))
+    return bool(STARTS_PROGRAMS.search(text)) or any(
+        starts_programs(module) for module in imported if module.is_file()
+    )
 
 
 def without_programs() -> list[str]:

@@ -30,6 +30,10 @@ BY_USER = [pytest.param(user, id=user, marks=pytest.mark.xdist_group(user)) for 
 """One process of the test runner runs all tests of a file for a user, so that they share servers."""
 
 READ_ONLY, WORKSPACE_WRITE, FULL = "read-only", "workspace-write", "danger-full-access"
+CONFINED = (READ_ONLY, WORKSPACE_WRITE)
+
+by_mode = pytest.mark.parametrize("mode", CONFINED)
+by_user = pytest.mark.parametrize("user", BY_USER)
 
 VISIBLE = ("/srv", "/opt", "/var/lib", str(Path.home()))
 """Where commands can see what lies there."""

@@ -56,6 +56,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 terminalreporter.write_line(str(value).partition("\n")[2])
 
 
+@pytest.fixture(scope="module")
+def servers() -> Generator[object]:
+    """A server for each user and mode, shared by the tests of a file."""
+    # It takes what only POSIX has, and every run of the tests imports this module.
+    from tests.confinement import servers_when_needed
+
+    with servers_when_needed() as server:
+        yield server
+
+
 @pytest.fixture
 def update(request: pytest.FixtureRequest) -> bool:
     """Whether generated files are to be written instead of compared."""

@@ -17,7 +17,7 @@ from typing import Any
 from mcp_toolserver.runtime.sandbox.layers import kernel, process_locks, seccomp
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import bwrap_args, candidates
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
-from mcp_toolserver.runtime.sandbox.mounts.mounts import Visibility, mounts
+from mcp_toolserver.runtime.sandbox.mounts.mounts import Visibility, mounts, scratch_folder
 from mcp_toolserver.runtime.sandbox.protected.compare import changes
 from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan
 from mcp_toolserver.runtime.sandbox.protected.snapshot import Unprotectable, take_snapshot
@@ -199,7 +199,7 @@ def _run_sandboxed(
         with subprocess.Popen(
             argv,
             cwd=sandbox.roots[0],
-            env=environment,
+            env={**environment, "TMPDIR": scratch_folder(made)},
             pass_fds=inside.descriptors,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

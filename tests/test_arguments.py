@@ -97,7 +97,12 @@ def test_zero_and_false_are_values() -> None:
 
 
 def test_an_unknown_argument_stays_for_validation() -> None:
-    assert lenient({"path": "x", "nope": None}, SCHEMA) == {"path": "x", "nope": None}
+    assert lenient({"path": "x", "nope": 0}, SCHEMA) == {"path": "x", "nope": 0}
+
+
+@pytest.mark.parametrize("nothing", [None, "", [], {}], ids=str)
+def test_an_unknown_argument_with_nothing_in_it_asks_for_nothing(nothing: JsonValue) -> None:
+    assert lenient({"path": "x", "nope": nothing}, SCHEMA) == {"path": "x"}
 
 
 def test_an_optional_argument_that_is_the_zero_of_its_type_may_be_a_placeholder() -> None:

@@ -15,11 +15,12 @@ MS = 1e-3
 
 
 def names_in_package() -> list[str]:
-    return [module.name for module in pkgutil.iter_modules(benchmarks.__path__) if module.name != "__main__"]
+    found = pkgutil.walk_packages(benchmarks.__path__, f"{benchmarks.__name__}.")
+    return [module.name for module in found if not module.name.endswith(".__main__")]
 
 
 def test_every_module_that_holds_a_benchmark_is_listed() -> None:
-    modules = [importlib.import_module(f"benchmarks.{name}") for name in names_in_package()]
+    modules = [importlib.import_module(name) for name in names_in_package()]
     found = [module.BENCHMARK for module in modules if hasattr(module, "BENCHMARK")]
     assert {benchmark.name for benchmark in found} == {benchmark.name for benchmark in BENCHMARKS}
 

@@ -34,6 +34,7 @@ from mcp_toolserver.runtime.sandbox.mounts.mounts import MOST_SOCKETS
 from tests import live
 from tests.confinement import (
     BY_USER,
+    CONFINED,
     FULL,
     READ_ONLY,
     USERS,
@@ -43,14 +44,12 @@ from tests.confinement import (
     as_user,
     put,
     scene,
-    servers_when_needed,
     serving,
     visible_folder,
 )
 from tests.processes import outcome
 from tests.stranger import stranger
 
-CONFINED = (READ_ONLY, WORKSPACE_WRITE)
 WORD = "the-word-that-is-hidden"
 
 
@@ -59,12 +58,6 @@ def place(request: pytest.FixtureRequest) -> Generator[Scene]:
     """A scene for a server of the test's own."""
     with scene(request.param) as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def servers() -> Generator[Callable[[str, str], Server]]:
-    with servers_when_needed() as server:
-        yield server
 
 
 @pytest.fixture(params=BY_USER)

@@ -66,7 +66,6 @@ async def test_the_screen_is_seen(name: str, tmp_path: Path, screen: dict[str, s
     assert result.images[0].data.startswith(b"\x89PNG")
 
 
-PASTE = ["xclip", "-selection", "clipboard", "-out"]
 LINUX = {
     "xdg-open": "",
     "gtk-launch": "",
@@ -121,7 +120,6 @@ def placed(folder: Path, scripts: dict[str, str]) -> list[str]:
             ["spd-say", "--wait", "--synthesis-voice", "Anna", "--", "a"],
             id="say in a voice",
         ),
-        pytest.param("write_clipboard", {"text": HOSTILE}, PASTE, id="copy"),
         pytest.param("take_screenshot", {}, ["scrot", "--silent", "-"], id="screen"),
         pytest.param(
             "take_screenshot", {"mode": "window"}, ["scrot", "--silent", "--focused", "-"], id="window"
@@ -151,7 +149,6 @@ async def test_on_linux_a_helper_gets_each_text_as_one_argument(
             id="start with an address",
         ),
         pytest.param("say", {"text": "-a", "voice": "Anna"}, ["say", "-v", "Anna", "--", "-a"], id="say"),
-        pytest.param("write_clipboard", {"text": HOSTILE}, ["pbpaste"], id="copy"),
         pytest.param(
             "notify",
             {"title": HOSTILE, "message": "-m"},
@@ -172,6 +169,19 @@ async def test_on_macos_a_helper_gets_each_text_as_one_argument(
         result = await call(server, tool, **arguments)
     assert result.error is None, result.text
     assert given(tmp_path) == expected
+    assert not list(tmp_path.rglob("evil"))
+
+
+@pytest.mark.parametrize(
+    ("platform", "programs", "environ"), [("linux", LINUX, X), ("darwin", MAC, {})], ids=["linux", "macos"]
+)
+async def test_the_clipboard_gets_a_text_as_it_is(
+    platform: str, programs: dict[str, str], environ: dict[str, str], tmp_path: Path
+) -> None:
+    path = placed(tmp_path, programs)
+    async with desktop_server(tmp_path, path=path, environ=environ, platform=platform) as server:
+        assert (await call(server, "write_clipboard", text=HOSTILE)).error is None
+    assert (tmp_path / "kept").read_text(encoding="utf-8") == HOSTILE
     assert not list(tmp_path.rglob("evil"))
 
 

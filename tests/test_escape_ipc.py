@@ -29,7 +29,6 @@ from tests.confinement import (
     WORKSPACE_WRITE,
     Server,
     scene,
-    servers_when_needed,
 )
 
 pytestmark = pytest.mark.uncounted
@@ -225,12 +224,6 @@ def script(known: dict[str, object]) -> str:
 
 
 NEWLINE = "\n"
-
-
-@pytest.fixture(scope="module")
-def servers() -> Generator[Callable[[str, str], Server]]:
-    with servers_when_needed() as server:
-        yield server
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.client import Unanswered
 from tests.confinement import (
+    CONFINED,
     FULL,
     HERE,
     READ_ONLY,
@@ -30,8 +31,6 @@ from tests.processes import Daemons
 from tests.snapshot import differences, snapshot
 
 pytestmark = pytest.mark.uncounted
-
-CONFINED = (READ_ONLY, WORKSPACE_WRITE)
 
 
 @pytest.fixture

@@ -29,7 +29,6 @@ from tests.confinement import (
     git,
     put,
     scene,
-    servers_when_needed,
     serving,
     visible_folder,
 )
@@ -119,12 +118,6 @@ CASES = {
     "outside-new": Case(script="mkdir $O/new", harms="$O/new"),
     "outside-tree": Case(script="cp -a d $O/d && rm -rf $O/../home", harms="~"),
 }
-
-
-@pytest.fixture(scope="module")
-def servers() -> Generator[Callable[[str, str], Server]]:
-    with servers_when_needed() as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

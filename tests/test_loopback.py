@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,15 @@ from mcp_types import Implementation
 
 from tests import live
 from tests.confinement import (
-    BY_USER,
     READ_ONLY,
     USERS,
     WORKSPACE_WRITE,
     Server,
     as_user,
+    by_mode,
+    by_user,
     put,
     scene,
-    servers_when_needed,
     serving,
 )
 from tests.families import eventually
@@ -36,9 +36,6 @@ from tests.without import around
 
 pytestmark = pytest.mark.uncounted
 
-CONFINED = (READ_ONLY, WORKSPACE_WRITE)
-by_mode = pytest.mark.parametrize("mode", CONFINED)
-by_user = pytest.mark.parametrize("user", BY_USER)
 
 PORT = 8765
 """The same in every session: each has its own."""
@@ -107,12 +104,6 @@ def fetching(tries: int = 200) -> str:
     )
 
 
-@pytest.fixture(scope="module")
-def servers() -> Generator[Callable[[str, str], Server]]:
-    with servers_when_needed() as server:
-        yield server
-
-
 def started(server: Server, command: str) -> str:
     """The handle of a background command."""
     found = re.search(r"bg_\w+", server.call("bash", command=command, run_in_background=True).text)
@@ -166,15 +157,6 @@ def test_a_socket_with_a_path_works_in_the_temporary_folder(
     servers: Callable[[str, str], Server], user: str, mode: str
 ) -> None:
     assert servers(user, mode).bash(f"python3 - <<'END'\n{UNIX_BY_PATH}\nEND") == "connected\n"
-
-
-@by_mode
-def test_the_tests_of_python_for_servers_pass(servers: Callable[[str, str], Server], mode: str) -> None:
-    server = servers(USERS[0], mode)
-    if "missing" in server.bash("python3 -c 'import test.test_socketserver' || echo missing"):
-        pytest.skip("this Python comes without its own tests")
-    said = server.bash("cd $TMPDIR && python3 -m unittest -q test.test_socketserver 2>&1; echo status $?")
-    assert said.splitlines()[-1] == "status 0", said
 
 
 HOVER_NETWORK = """

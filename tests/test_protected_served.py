@@ -22,18 +22,11 @@ from tests.confinement import (
     Scene,
     Server,
     scene,
-    servers_when_needed,
     serving,
 )
 from tests.processes import arguments, processes, state, status
 
 pytestmark = pytest.mark.uncounted
-
-
-@pytest.fixture(scope="module")
-def servers() -> Generator[Callable[[str, str], Server]]:
-    with servers_when_needed() as server:
-        yield server
 
 
 @pytest.fixture

@@ -9,14 +9,19 @@ import pytest
 
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
-from tests.confinement import USERS, Scene, as_user, visible_folder
+from tests.confinement import (
+    CONFINED,
+    USERS,
+    Scene,
+    as_user,
+    visible_folder,
+)
 from tests.weakened_sandbox import Wanted, proof
 from tests.without import around
 
 pytestmark = pytest.mark.measured
 
 READ_ONLY, WORKSPACE_WRITE, FULL = "read-only", "workspace-write", "danger-full-access"
-CONFINED = (READ_ONLY, WORKSPACE_WRITE)
 
 OUTSIDE = "nothing outside of the root is changed"
 ROOT = "nothing in the root is changed"

@@ -25,14 +25,15 @@ from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.mounts.temporary import may_share
 from tests import live
 from tests.confinement import (
-    BY_USER,
     READ_ONLY,
     USERS,
     WORKSPACE_WRITE,
     Server,
     as_user,
+    by_mode,
+    by_user,
+    put,
     scene,
-    servers_when_needed,
     serving,
     visible_folder,
 )
@@ -40,22 +41,20 @@ from tests.families import eventually
 from tests.processes import asked, outcome
 from tests.without import around
 
-CONFINED = (READ_ONLY, WORKSPACE_WRITE)
-by_mode = pytest.mark.parametrize("mode", CONFINED)
-by_user = pytest.mark.parametrize("user", BY_USER)
-
-
-@pytest.fixture(scope="module")
-def servers() -> Generator[Callable[[str, str], Server]]:
-    with servers_when_needed() as server:
-        yield server
-
 
 async def called(client: Client, tool: str, **arguments: Any) -> str:
     return live.text(await client.call_tool(tool, arguments))
 
 
 # --- it lasts, for commands and file tools ---------------------------------------------------------------
+
+
+@by_mode
+def test_caches_are_there_unless_the_operator_has_a_place_for_them(mode: str, tmp_path: Path) -> None:
+    config = put(tmp_path / "config.toml", 'command-environment = ["GOCACHE"]\n')
+    environ = {"GOCACHE": "/a/place", "UV_CACHE_DIR": "/not/passed", "MCP_TOOLSERVER_CONFIG": str(config)}
+    with scene(USERS[0]) as made, serving(made, mode, environ=environ) as server:
+        assert server.bash("echo $GOCACHE $UV_CACHE_DIR $npm_config_cache") == "/a/place /tmp/.uv /tmp/.npm\n"
 
 
 @by_user

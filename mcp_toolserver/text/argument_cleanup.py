@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
+from mcp_toolserver.text.argument_habits import adapted
 from mcp_toolserver.text.argument_names import own_name
 
 SAFE_INTEGER = 2**53 - 1
@@ -56,17 +57,18 @@ def _first_refusal(items: list[JsonValue], depth: int) -> str | None:
 def lenient(arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Mend what real clients get wrong, by the tool's JSON Schema; everything else stays for validation.
 
-    An argument under a name that other servers use gets ours. A list, object, number or boolean sent as
+    An argument that other servers have gets our name and form. A list, object, number or boolean sent as
     JSON text is parsed, and a whole number such as 5.0 is an integer. An optional argument sent as null
     or "" counts as not sent, unless its schema allows an empty string by name (`minLength: 0`). So do
     fields of objects.
     """
     optional = _optional(schema)
     properties = _mapping(schema.get("properties"))
-    named = {own_name(name, properties, arguments): value for name, value in arguments.items()}
-    if len(named) < len(arguments):
+    sent = adapted(arguments, properties)
+    named = {own_name(name, properties, sent): value for name, value in sent.items()}
+    if len(named) < len(sent):
         # Two names mean one argument: validation names the one that is not ours.
-        named = dict(arguments)
+        named = sent
     return {
         name: _mended(value, _mapping(properties.get(name)))
         for name, value in named.items()

@@ -1,12 +1,22 @@
 """The names that other servers and agents give to arguments, and ours for the same."""
 
-import re
 from collections.abc import Collection
+
+from mcp_toolserver.text.snake_case import snake_case
 
 _GROUPS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
-        "path file_path filepath file filename file_name target_file absolute_path notebook_path repo_path",
+        "path file_path filepath file filename file_name target_file absolute_path notebook_path",
+        "path repo_path repository_path dir_path relative_workspace_path target_notebook",
+        "path path1 file1 file_path_1",
+        "other_path path2 file2 file_path_2",
+        "cell_number cell_idx cell_index",
+        "edit_mode edit_type",
+        "new_source new_code",
+        "code input",
+        "commit revision",
+        "run_in_background is_background background",
         "old_string old_text old_str",
         "new_string new_text new_str",
         "content contents text file_text",
@@ -18,6 +28,7 @@ _GROUPS: tuple[frozenset[str], ...] = tuple(
         "timeout timeout_ms",
         "max_depth depth",
         "head_limit limit max_count max_results count",
+        "limit length head",
         "-i ignore_case case_insensitive",
         "-n line_numbers show_line_numbers",
         "-A after_context",
@@ -37,14 +48,9 @@ def own_name(given: str, names: Collection[str], sent: Collection[str]) -> str:
     """
     if given in names:
         return given
-    snake = _snake(given)
+    snake = snake_case(given)
     candidates = {name for group in _GROUPS if snake in group for name in group if name in names}
     if snake in names:
         candidates = {snake}
     free = candidates - set(sent)
     return free.pop() if len(candidates) == 1 and free else given
-
-
-def _snake(name: str) -> str:
-    """`filePath` → `file_path`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

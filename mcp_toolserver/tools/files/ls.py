@@ -72,6 +72,6 @@ TOOL = ToolSpec(
     kind="read",
     subjects=lambda args: (args.path,),
     idempotent=True,
-    aliases=(Alias("list_dir"), Alias("list_directory")),
+    aliases=(Alias("list_dir"), Alias("list_directory"), Alias("LS")),
     profile=Profile.DEFAULT,
 )

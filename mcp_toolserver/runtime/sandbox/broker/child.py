@@ -182,7 +182,7 @@ def _exec(state: _ChildState, given: list[int]) -> dict[str, str]:
             os.dup2(descriptor, number)
         argv = launch_plan.enter(plan, cwd, _argv(state.broker_policy, request))
         own = {**launch_plan.environment, **_working_folder()}
-        environment = {**_environment(state.broker_policy, request), **own}
+        environment = {**launch_plan.caches, **_environment(state.broker_policy, request), **own}
         os.execve(argv[0], argv, environment)  # noqa: S606  # this fork exists to do this
     except LockError as error:
         return {"sandbox_failed": str(error)}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mcp_toolserver.runtime.sandbox.layers.session_namespaces import mount_point
-from mcp_toolserver.runtime.sandbox.mounts.mounts import SCRATCH, Mount, Mounts, in_order, scratch_folder
+from mcp_toolserver.runtime.sandbox.mounts.mounts import SCRATCH, Mount, Mounts, in_order
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import opened
 from mcp_toolserver.runtime.sandbox.protected.snapshot import Snapshot
 
@@ -112,7 +112,7 @@ def bwrap_args(
     for path, mount in in_order(made):
         if mount != "socket":
             arguments.mount(path, mount)
-    arguments.add("--setenv", "TMPDIR", scratch_folder(made), "--chdir", cwd)
+    arguments.add("--chdir", cwd)
     for option, descriptor in passed.items():
         arguments.add(option, arguments.pass_descriptor(descriptor))
     return BwrapArgs(

@@ -15,6 +15,7 @@ from mcp_toolserver.runtime.sandbox.broker.temp_folder import Scratch
 from mcp_toolserver.runtime.sandbox.layers import bubblewrap, kernel, process_locks, seccomp
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
 from mcp_toolserver.runtime.sandbox.layers.devices import fix_devices, fixed_devices, reopen_null
+from mcp_toolserver.runtime.sandbox.layers.environment import CACHES
 from mcp_toolserver.runtime.sandbox.layers.session_namespaces import (
     SessionNamespaces,
     create_session,
@@ -22,7 +23,7 @@ from mcp_toolserver.runtime.sandbox.layers.session_namespaces import (
 )
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
-from mcp_toolserver.runtime.sandbox.mounts.mounts import EVERYTHING, Visibility, mounts
+from mcp_toolserver.runtime.sandbox.mounts.mounts import EVERYTHING, Visibility, mounts, scratch_folder
 from mcp_toolserver.runtime.sandbox.mounts.temporary import TEMPORARY
 from mcp_toolserver.runtime.sandbox.protected.compare import changes
 from mcp_toolserver.runtime.sandbox.protected.snapshot import (
@@ -83,7 +84,7 @@ class LaunchPlan:
 
     bwrap_args: BwrapArgs = field(default_factory=BwrapArgs)
     scratch: str = ""
-    """A private folder for temporary files, where the sandbox does not bring one."""
+    """The folder for temporary files; empty where nothing confines the program."""
     devices: int = -1
     """See `RootHandles`."""
     hidden: tuple[str, ...] = ()
@@ -93,8 +94,13 @@ class LaunchPlan:
     its own."""
 
     @property
+    def caches(self) -> Mapping[str, str]:
+        """Variables that name folders for caches, for a program that has none: its home is read-only."""
+        return {name: f"{self.scratch}/{folder}" for name, folder in CACHES.items()} if self.scratch else {}
+
+    @property
     def environment(self) -> Mapping[str, str]:
-        """Variables added to the environment of the program."""
+        """Variables that replace those of the program."""
         return {"TMPDIR": self.scratch} if self.scratch else {}
 
     def enter(self, plan: SandboxPlan, cwd: int, argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -242,7 +248,9 @@ def _in_bubblewrap(
     if plan.filtered:
         passed["--seccomp"] = seccomp.as_descriptor(_filter(plan))
     sandbox = bubblewrap.bwrap_args(before, made, plan.program, cwd=folder, passed=passed)
-    launch_plan = LaunchPlan(bwrap_args=sandbox, devices=root_handles.devices, session=session)
+    launch_plan = LaunchPlan(
+        bwrap_args=sandbox, scratch=scratch_folder(made), devices=root_handles.devices, session=session
+    )
     return Confinement(plan=plan, launch_plan=launch_plan, before=before, status=reading)
 
 

@@ -22,6 +22,9 @@ UNATTENDED = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_
 OFFLINE = {"npm_config_fetch_retries": "0", "PIP_RETRIES": "0", "CARGO_NET_RETRY": "0"}
 """What makes package managers fail at once where there is no network; npm would try again for 70 s."""
 
+CACHES = {"GOCACHE": ".go-build", "UV_CACHE_DIR": ".uv", "npm_config_cache": ".npm"}
+"""By variable the folder, in that of temporary files, for programs that fail without a cache to write."""
+
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _UNTRUSTING_GIT = {
