@@ -55,6 +55,7 @@ from mcp_toolserver.stores.todos import StoredTodos
 from mcp_toolserver.telemetry import observers
 from mcp_toolserver.text.enforcement_summary import Enforcement, summary
 from mcp_toolserver.text.shell.sandbox_hints import Confined, explain
+from mcp_toolserver.tool_spec import Profile
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.stored import Preference
@@ -187,6 +188,7 @@ def build_application(
         registry=registry,
         offered=listed | unlisted,
         unlisted=unlisted,
+        for_resources=registry.select((Profile.ALL.name.lower(),), (), settings.exclude_tools),
         policy=policy,
         host=HostServices(
             permissions={need: need.required(facts) for need, why in reasons.items() if why is None},

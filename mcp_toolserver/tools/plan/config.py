@@ -18,7 +18,6 @@ from mcp_toolserver.tool import (
     Output,
     Permission,
     Preference,
-    Profile,
     Runtime,
     ToolSpec,
     model_validator,
@@ -96,5 +95,4 @@ TOOL = ToolSpec(
     destructive=True,
     idempotent=True,
     aliases=(Alias("Config", {"key": "setting"}),),
-    profile=Profile.DEFAULT,
 )
