@@ -45,7 +45,7 @@ from mcp_toolserver.capabilities.git import (
 )
 from mcp_toolserver.capabilities.git_clone import Cloned, CloneQuery
 from mcp_toolserver.capabilities.notes import Note, NoteCard, NoteQuery
-from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission
 from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
 from mcp_toolserver.capabilities.repl import Evaluation, Language, Snippet
 from mcp_toolserver.capabilities.search import (
@@ -128,6 +128,7 @@ __all__ = [
     "GitState",
     "GitText",
     "HistoryQuery",
+    "HostFacts",
     "Image",
     "Indexed",
     "InvalidInput",

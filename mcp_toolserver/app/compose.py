@@ -6,11 +6,13 @@ It imports everything, so it must be imported after the broker has forked.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from anyio import create_task_group, to_thread
@@ -36,6 +38,7 @@ from mcp_toolserver.runtime.processes.broker_client import Broker, Proof
 from mcp_toolserver.runtime.processes.commands import CallCommands, CommandLimits, Commands
 from mcp_toolserver.runtime.processes.sessions import Sessions
 from mcp_toolserver.runtime.providers import LazyProviders, ProviderContext
+from mcp_toolserver.runtime.sandbox.mounts.temporary import may_share
 from mcp_toolserver.runtime.web.keys import key_files, read_key
 from mcp_toolserver.runtime.web.options import WebOptions, host_patterns, private_places
 from mcp_toolserver.runtime.web.options import providers as search_providers
@@ -53,6 +56,7 @@ from mcp_toolserver.stores.saved_outputs import MIB, OutputLimits, OutputStore
 from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
 from mcp_toolserver.stores.todos import StoredTodos
 from mcp_toolserver.telemetry import observers
+from mcp_toolserver.text.documents.optional_parser import PARSERS
 from mcp_toolserver.text.enforcement_summary import Enforcement, summary
 from mcp_toolserver.text.shell.sandbox_hints import Confined, explain
 from mcp_toolserver.tool_spec import Profile
@@ -127,8 +131,8 @@ def build_application(
     Raises:
         SettingsError: a tool, toolset, rule or root is unknown or invalid.
     """
-    registry = _registry(settings)
     facts = host_facts(settings, found, broker and broker.proof, server_landlock=held_by)
+    registry = _registry(settings).on(facts)
     web = WebOptions() if settings.network == "none" else web_options(settings)
     listed = registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
     unlisted = registry.unlisted(settings.toolsets, listed, settings.exclude_tools)
@@ -361,6 +365,7 @@ def host_facts(
         desktop_private=settings.desktop_private,
         server_landlock=server_landlock,
         openat2=isinstance(best_resolver(), Openat2),
+        documents=tuple(kind for kind, parser in PARSERS.items() if find_spec(parser) is not None),
         missing_programs=found.missing,
     )
     if proof is None:
@@ -371,6 +376,8 @@ def host_facts(
         command_sandbox=proof.commands,
         helper_sandbox=proof.helpers,
         filters_syscalls=proof.filtered,
+        shares_loopback=proof.shares_session,
+        shares_tmp=proof.shares_session and may_share([os.path.realpath(root) for root in settings.root]),
         sandbox_problem="; ".join(proof.reasons) or "this machine has no sandbox for commands",
     )
 

@@ -1,5 +1,5 @@
-"""Read a text file, image, Jupyter notebook, PDF, docx or xlsx. Each line of text comes as its number, a tab
-and the line.
+"""Read a text file, Jupyter notebook or image (PNG, JPEG, GIF, WebP). Each line of text comes as its number,
+a tab and the line. A file of over 10 MiB needs limit.
 """
 
 from dataclasses import dataclass, replace
@@ -13,6 +13,7 @@ from mcp_toolserver.tool import (
     Args,
     Capability,
     Field,
+    HostFacts,
     Image,
     InvalidInput,
     Output,
@@ -143,6 +144,13 @@ def _lines_before(number: int) -> int:
     return max(number - 1, 0) if number >= 0 else number
 
 
+def _documents(host: HostFacts) -> str:
+    *others, last = host.documents or ("",)
+    return (
+        last and f"Also reads the text of {' and '.join((*filter(None, [', '.join(others)]), last))} files."
+    )
+
+
 TOOL = ToolSpec(
     name="read_file",
     description=__doc__ or "",
@@ -153,6 +161,7 @@ TOOL = ToolSpec(
     kind="read",
     subjects=lambda args: (args.path,),
     idempotent=True,
+    host_note=_documents,
     aliases=(
         Alias("read_text_file"),
         Alias("Read", converts={"offset": _lines_before}),
