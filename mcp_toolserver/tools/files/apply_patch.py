@@ -1,6 +1,6 @@
 """Create, change, move or delete several files with one patch: a unified diff (git format included) or the
 `*** Begin Patch` format. If one file fails, none is changed. Hunks are located by their lines; inexact
-matches are reported.
+matches are reported. Returns a line per file, with the id that undoes its change.
 """
 
 from collections.abc import Iterator, Mapping

@@ -35,7 +35,11 @@ _DOCUMENT_BYTES = 50 * 1024 * 1024
 
 class ReadFile(Args):
     path: WorkspacePath = Field(description="Path of the file, relative to the first root or absolute")
-    offset: int = Field(default=0, ge=0, description="Lines to skip; cells in a notebook, pages in a PDF")
+    offset: int = Field(
+        default=0,
+        ge=0,
+        description="Lines to skip: 199 starts at line 200; cells in a notebook, pages otherwise",
+    )
     limit: int | None = Field(
         default=None,
         ge=1,

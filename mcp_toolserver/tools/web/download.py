@@ -1,5 +1,5 @@
 """Download a public URL to a file in the workspace. Overwrites an existing file, whose content is kept for
-undo, and creates missing parent folders. Obeys robots.txt.
+undo, and creates missing parent folders. Returns the size. Obeys robots.txt.
 """
 
 from mcp_toolserver.text.edit.undo_note import undo_notes
@@ -25,7 +25,9 @@ _SECONDS = 120.0
 
 class Download(Args):
     url: WebUrl = Field(description="http or https URL")
-    path: WorkspacePath = Field(description="Path of the file to write")
+    path: WorkspacePath = Field(
+        description="Path of the file to write, relative to the first root or absolute"
+    )
 
 
 async def run(args: Download, rt: Runtime) -> Output:
