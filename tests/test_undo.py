@@ -179,7 +179,9 @@ async def test_a_new_file_needs_no_permission_and_half_may_go(server: Server) ->
         pytest.param(b"a\nbb\n", b"a\n", True, id="the-longer-half"),
         pytest.param(b"a\r\n  b\r\n", b"b\na\n", False, id="order-ends-and-indentation"),
         pytest.param(b"a\na\na\n", b"a\n", True, id="repeated-lines"),
-        pytest.param(b"\0\1\2", b"\0\1\2\3", True, id="binary"),
+        pytest.param(b"\0\1\2", b"\0\1\2\3", False, id="appended-to-binary"),
+        pytest.param(b"\0\1\2", b"\0\3\2", True, id="changed-binary"),
+        pytest.param(b"x" * 100, b"y" + b"x" * 100, False, id="prepended-to-a-long-line"),
     ],
 )
 def test_a_loss_is_measured_in_whole_lines(before: bytes, after: bytes, drops: bool) -> None:
