@@ -17,6 +17,7 @@ from typing import Literal, NoReturn, TypedDict, TypeVar, Unpack
 from mcp_toolserver import __version__
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.text.git.author import parse_author
 from mcp_toolserver.text.path_syntax import lies_in
 
 PREFIX = "MCP_TOOLSERVER_"
@@ -114,6 +115,10 @@ def _text(raw: Raw) -> str:
     if not isinstance(raw, str) or not raw:
         raise ValueError("it must be text that is not empty")
     return raw
+
+
+def _git_author(raw: Raw) -> str:
+    return str(parse_author(_text(raw)))
 
 
 def _words(raw: Raw) -> tuple[str, ...]:
@@ -244,6 +249,12 @@ class Settings:
         _one_of("protected", "writable"),
         "the .git folder for confined commands: protected (default), writable",
         metavar="G",
+    )
+    git_author: str = setting(
+        "",
+        _git_author,
+        "author of git_commit, 'NAME <ADDRESS>' (default: the user's git configuration)",
+        metavar="AUTHOR",
     )
     allow_degraded: bool = setting(
         False,

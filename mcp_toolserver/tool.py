@@ -16,7 +16,13 @@ from pydantic import (
 
 from mcp_toolserver.capabilities.call_scope import SavedOutput
 from mcp_toolserver.capabilities.catalogue import ToolCard
-from mcp_toolserver.capabilities.code import CodeOperation, CodeQuery
+from mcp_toolserver.capabilities.code import (
+    CodeEdit,
+    CodeEditOperation,
+    CodeEditQuery,
+    CodeOperation,
+    CodeQuery,
+)
 from mcp_toolserver.capabilities.containers import Contained
 from mcp_toolserver.capabilities.desktop import Indexed, WindowPictures
 from mcp_toolserver.capabilities.files import (
@@ -32,6 +38,7 @@ from mcp_toolserver.capabilities.files import (
 from mcp_toolserver.capabilities.git import (
     BlameQuery,
     DiffQuery,
+    FileVersion,
     GitBranch,
     GitChange,
     GitCommit,
@@ -42,7 +49,9 @@ from mcp_toolserver.capabilities.git import (
     HistoryQuery,
     ShowForm,
     ShowQuery,
+    VersionQuery,
 )
+from mcp_toolserver.capabilities.git_changes import BranchChange, BranchQuery, CommitQuery, Committed
 from mcp_toolserver.capabilities.git_clone import Cloned, CloneQuery
 from mcp_toolserver.capabilities.notes import Note, NoteCard, NoteQuery
 from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission
@@ -97,14 +106,21 @@ __all__ = [
     "Answers",
     "Args",
     "BlameQuery",
+    "BranchChange",
+    "BranchQuery",
     "CanonicalPath",
     "Capability",
     "Choice",
     "CloneQuery",
     "Cloned",
+    "CodeEdit",
+    "CodeEditOperation",
+    "CodeEditQuery",
     "CodeOperation",
     "CodeQuery",
     "Command",
+    "CommitQuery",
+    "Committed",
     "Conflict",
     "Contained",
     "Contents",
@@ -114,6 +130,7 @@ __all__ = [
     "Field",
     "FileChange",
     "FileQuery",
+    "FileVersion",
     "FolderContent",
     "FolderEntry",
     "FolderQuery",
@@ -167,6 +184,7 @@ __all__ = [
     "ToolSpec",
     "Unavailable",
     "UrlMark",
+    "VersionQuery",
     "WebAnswer",
     "WebHeaders",
     "WebHit",

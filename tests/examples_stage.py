@@ -166,6 +166,7 @@ def tidied(text: str, folder: Path) -> str:
     """`text` without the paths, handles, marks and durations of one run."""
     text = text.replace(str(folder / "root"), "/home/you/shop").replace(str(folder), "/home/you")
     text = re.sub(r"\b([a-z]+_)?[0-9a-f]{32}\b", lambda found: f"{found[1] or ''}…", text)
+    text = re.sub(r"^(Committed|Amended) [0-9a-f]{12}", r"\1 …", text)
     text = re.sub(r"\b(bg|repl)_[0-9a-f]{6}\b", r"\1_…", text)
     text = HANDLE.sub("…", text)
     text = re.sub(r"(interpreter: ).*]", r"\1CPython 3.12.1, /usr/bin/python3]", text)
@@ -245,6 +246,7 @@ async def stage(folder: Path) -> AsyncGenerator[Stage]:
         root=(str(folder / "root"),),
         state_dir=str(folder / "state"),
         toolsets=("all",),
+        git_author="Ada <ada@example.org>",
     )
     with pytest.MonkeyPatch.context() as patch, site(_routes()) as web:
         patch.setenv("HOME", str(folder / "home"))

@@ -1,5 +1,6 @@
 """A real language server of a real server of ours, in the sandbox of each mode."""
 
+import json
 import os
 import shutil
 from collections.abc import Generator
@@ -57,6 +58,36 @@ def definition(server: Server) -> str:
     said = server.call("LSP", operation="goToDefinition", path="code/a.c", line=2, query="doubled")
     assert not said.is_error, said.text
     return said.text
+
+
+def test_a_rename_needs_workspace_write_and_spares_protected_names(anywhere: Scene) -> None:
+    put(anywhere.root / "code/.vscode/b.h", "int doubled(int x);\n")
+    unit = {"directory": str(anywhere.root / "code"), "file": "b.c", "command": "cc -c b.c"}
+    put(anywhere.root / "code/compile_commands.json", json.dumps([unit]))
+    put(anywhere.root / "code/b.c", '#include ".vscode/b.h"\nint two(void) { return doubled(1); }\n')
+    put(
+        anywhere.root / "code/c.c",
+        "static int tripled(int x) { return 3 * x; }\nint y(void) { return tripled(1); }\n",
+    )
+    anywhere.own()
+    rename = {"operation": "rename", "path": "code/b.c", "line": 2, "query": "doubled", "new_name": "twice"}
+    before = anywhere.seen()
+    with serving(anywhere, READ_ONLY, environ=with_clangd(anywhere)) as server:
+        assert "lsp_edit" not in server.tools()
+        said = server.call("lsp_edit", **rename)
+        assert said.is_error
+        assert "--permission-mode workspace-write" in said.text
+    assert not changed(before, anywhere.seen())
+    with serving(anywhere, WORKSPACE_WRITE, environ=with_clangd(anywhere)) as server:
+        said = server.call("lsp_edit", **rename)
+        assert said.is_error
+        assert ".vscode" in said.text
+        assert "return doubled(1)" in (anywhere.root / "code/b.c").read_text(encoding="utf-8")
+        said = server.call(
+            "lsp_edit", **{**rename, "path": "code/c.c", "query": "tripled", "new_name": "thrice"}
+        )
+        assert not said.is_error, said.text
+    assert (anywhere.root / "code/c.c").read_text(encoding="utf-8").count("thrice") == 2
 
 
 def hints(server: Server) -> tuple[str, bool, bool]:

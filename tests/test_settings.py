@@ -41,6 +41,7 @@ VALUES = {
     "permission-mode": "read-only",
     "network": "none",
     "git": "writable",
+    "git-author": "n <n@example.org>",
     "transport": "sse",
     "sandbox": "off",
     "log-level": "info",

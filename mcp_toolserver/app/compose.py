@@ -154,7 +154,7 @@ def build_application(
     ).recorded(record)
     hide_from_commands(settings, policy, broker)
     database = Database(state, workspace.roots)
-    explained = partial(explain, confined=_confined(settings))
+    explained = partial(explain, confined=_confined(settings, _git_tools(registry, listed, facts)))
     limits = CommandLimits(foreground_seconds=settings.foreground_seconds)
     commands = broker and Commands(broker, workspace, outputs, limits, explain=explained)
     changes = ChangeEvents()
@@ -176,6 +176,7 @@ def build_application(
             explain=explained,
             bounds=command_bounds(settings),
             container_image=settings.container_image,
+            git_author=settings.git_author,
             web=web,
         )
     )
@@ -408,13 +409,23 @@ def _decided(settings: Settings) -> Mapping[str, Preference]:
     }
 
 
-def _confined(settings: Settings) -> Confined | None:
+def _git_tools(registry: Registry, listed: frozenset[str], facts: HostFacts) -> tuple[str, ...]:
+    """The tools that are offered for what commands cannot do in a protected `.git` folder."""
+    if Capability.GIT_WRITE.unavailable(facts) is not None:
+        return ()
+    changing = (frozenset({Capability.GIT_WRITE}), frozenset({Capability.GIT, Capability.FS_WRITE}))
+    needs = {name: registry.entries[name].spec.needs for name in listed}
+    return tuple(sorted(name for name in listed if any(one <= needs[name] for one in changing)))
+
+
+def _confined(settings: Settings, git_tools: tuple[str, ...]) -> Confined | None:
     if settings.permission_mode is Permission.DANGER_FULL_ACCESS:
         return None
     return Confined(
         writes=settings.permission_mode is not Permission.READ_ONLY,
         git=settings.git == "writable",
         network=settings.network == "commands",
+        git_tools=git_tools,
     )
 
 

@@ -292,6 +292,13 @@ class Capability(Enum):
         layers=_git_layers,
         provider="git.provider",
     )
+    GIT_WRITE = _Row(
+        name="git_write",
+        permission=Permission.WORKSPACE_WRITE,
+        requires=(_installed("git"), _runs_commands),
+        layers=_git_layers,
+        provider="git.change_provider",
+    )
     CLONES = _Row(
         name="clones",
         permission=Permission.WORKSPACE_WRITE,

@@ -345,14 +345,20 @@ class Dispatcher:
         """The scope of the call. The policy decides on later subjects as on the first ones, without asking
         again."""
 
-        def refuses(subject: str) -> str | None:
-            verdict = policy.decide(replace(request, subjects=((subject,),)))
+        def refuses(*spellings: str) -> str | None:
+            verdict = policy.decide(replace(request, subjects=(spellings,)))
             return None if verdict.action == "run" else verdict.reason
+
+        def forbids(*spellings: str) -> str | None:
+            verdict = policy.decide(replace(request, subjects=(spellings,)))
+            permitted = verdict.action == "run" or verdict.rule == policy.decide(request).rule
+            return None if permitted else verdict.reason
 
         return Scope(
             session=call.session,
             owner=owner,
             refuses=refuses,
+            forbids=forbids,
             seconds_to_answer=call.seconds_to_answer,
             catalogue=self._catalogue,
         )

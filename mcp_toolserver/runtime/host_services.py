@@ -146,6 +146,8 @@ class HostServices:
             return None if resolved.writes(absolute) else why
 
         removed = resolved.removed_capabilities(self.permissions, self.open_world, held=held)
+        if any(".git" in kept.split("/") for root in roots for kept in resolved.protected_paths(root)):
+            removed[Capability.GIT_WRITE] = f"{resolved.source} protects .git"
         unavailable = {**self.unavailable, **{need: Reason("client", why) for need, why in removed.items()}}
         return replace(self, workspace=place.guarded(objects), unavailable=unavailable)
 

@@ -7,7 +7,7 @@ another path later, somebody has moved the object since, and the call is refused
 import os
 import stat
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
@@ -308,6 +308,10 @@ class Workspace:
         return ConfinedFiles(
             self, locks=self._setup.locks, size_limit=size_limit, write=write, history=history
         )
+
+    def lock(self, absolute: str) -> AbstractAsyncContextManager[None]:
+        """The lock of a path, which serialises the changes of all calls."""
+        return self._setup.locks.hold(absolute)
 
     def _located(self, path: str) -> LocatedPath:
         """Where `path` lies: as `canonical` found it, or found by its text."""

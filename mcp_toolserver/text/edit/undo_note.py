@@ -11,3 +11,10 @@ def undo_notes(path: str, previous: Previous | None) -> list[str]:
     if previous.why:
         return [f"The previous content of {path} is not kept for undo: {previous.why}."]
     return [f'To undo: write_file, path "{path}", restore "{previous.handle}".']
+
+
+def brief_undo_note(previous: Previous | None) -> str:
+    """Return the same for a list of files: a remark in brackets after a path, or nothing."""
+    if previous is None:
+        return ""
+    return f" (not kept for undo: {previous.why})" if previous.why else f' (restore "{previous.handle}")'
