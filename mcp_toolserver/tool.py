@@ -4,10 +4,11 @@ A tool turns arguments into capability calls and what came back into text. It do
 permission, set deadlines, cut output or catch `Exception`: the dispatcher and the capabilities do.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeGuard
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
     JsonValue,
     StringConstraints,
@@ -210,8 +211,20 @@ WorkspacePath = Annotated[
 ]
 """A path argument: relative to the first root, or absolute in any root. Canonical when the tool sees it."""
 
-WorkspacePaths = Annotated[tuple[WorkspacePath, ...], PathMark()]
-"""Several of them in one argument."""
+
+def _several(value: object) -> object:
+    """JSON has lists only, and models send a single path without one."""
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if _is_list(value) else value
+
+
+def _is_list(value: object) -> TypeGuard[list[object]]:
+    return isinstance(value, list)
+
+
+WorkspacePaths = Annotated[tuple[WorkspacePath, ...], BeforeValidator(_several), PathMark()]
+"""Several of them in one argument, a list; a single one may come without."""
 
 
 WebUrl = Annotated[str, StringConstraints(min_length=1), AfterValidator(canonical_url), UrlMark()]

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.runtime.executables import HostExecutables
 from tests.confinement import (
     BY_USER,
     FULL,
@@ -25,7 +27,10 @@ from tests.confinement import (
     scene,
     serving,
 )
+from tests.hostile_git import GIT
+from tests.processes import call
 from tests.snapshot import snapshot
+from tests.workshop import names, workshop
 
 pytestmark = pytest.mark.uncounted
 
@@ -179,6 +184,18 @@ def test_git_writes_nowhere_but_in_the_git_folder(place: Scene) -> None:
     assert not changed(before, place.around())
 
 
+def test_a_store_that_a_repository_borrows_from_is_not_written(place: Scene) -> None:
+    """ATTACK: objects/info/alternates names a store outside the roots."""
+    shutil.copytree(place.root / ".git/objects", place.outside / "store")
+    put(place.root / ".git/objects/info/alternates", f"{place.outside}/store\n")
+    place.own()
+    before = place.around()
+    with serving(place, WORKSPACE_WRITE, *AUTHOR) as server:
+        done(server.call("git_commit", message="m", all=True))
+        done(server.call("git_branch", name="x", create=True))
+    assert not changed(before, place.around())
+
+
 def test_a_linked_work_tree_in_the_roots_has_its_own_branch(place: Scene) -> None:
     git(place.root, "worktree", "add", "--quiet", "-b", "side", "tree")
     put(place.root / "tree/tracked", "side\n")
@@ -237,7 +254,7 @@ def test_the_tools_commit_where_a_command_cannot(place: Scene) -> None:
             "while [ ! -e stop ]; do sleep 0.1; done; git log -1 --format=%s > said", run_in_background=True
         )
         said = server.call("bash", command="git commit -qam x")
-        assert "Use these tools instead: git_branch, git_commit, git_restore." in said.text
+        assert "Use these tools: git_branch, git_commit, git_restore." in said.text
         done(server.call("git_commit", message="from the tool", paths=["d/tracked"]))
         script = "git status --porcelain d/tracked; git log -1 --format=%s; touch stop"
         assert server.bash(script).splitlines() == ["from the tool"]
@@ -302,3 +319,29 @@ def test_a_git_that_is_stopped_leaves_the_repository_whole(anywhere: Scene) -> N
         assert lock.exists()
         os.unlink(lock)
         done(server.call("git_commit", message="m", paths=["d/tracked"]))
+
+
+@pytest.mark.parametrize("degraded", [False, True], ids=["refused", "degraded"])
+async def test_without_bubblewrap_they_need_the_operators_consent(degraded: bool, anywhere: Scene) -> None:
+    """With Landlock alone git writes in the git folder, and nowhere else."""
+    planted(anywhere.root / "hostile")
+    moved = anywhere.outside / "objects"
+    shutil.move(anywhere.root / ".git/objects", moved)
+    (anywhere.root / ".git/objects").symlink_to(moved)
+    before = anywhere.around()
+    async with workshop(
+        anywhere.base,
+        Permission.WORKSPACE_WRITE,
+        found=HostExecutables(git=GIT),
+        bubblewrap=False,
+        allow_degraded=degraded,
+        git_author=AUTHOR[1],
+    ) as server:
+        assert ("git_commit" in names(server)) == degraded
+        assert "git_restore" in names(server)
+        said = await call(server, "git_commit", message="m", paths=["hostile/new.txt"])
+        assert (said.error is None) == degraded, said.text
+        said = await call(server, "git_commit", message="m", paths=["d/tracked"])
+        assert said.error == ("unavailable" if degraded else "sandbox_unavailable")
+    assert not traps(anywhere.base)
+    assert not changed(before, anywhere.around())

@@ -23,6 +23,7 @@ from tests.confinement import (
     serving,
 )
 from tests.processes import arguments, folder, processes
+from tests.stranger import stranger
 from tests.without import around
 
 CODE = "int doubled(int x) { return 2 * x; }\nint main(void) { return doubled(2); }\n"
@@ -88,6 +89,27 @@ def test_a_rename_needs_workspace_write_and_spares_protected_names(anywhere: Sce
         )
         assert not said.is_error, said.text
     assert (anywhere.root / "code/c.c").read_text(encoding="utf-8").count("thrice") == 2
+
+
+CACHING = """
+def behave(method, number, params, message):
+    if method == "textDocument/hover":
+        folder = os.environ["GOCACHE"]
+        os.makedirs(folder)
+        send(id=number, result={"contents": f"{folder} is a folder"})
+    elif number is not None:
+        send(id=number, result=None)
+"""
+
+
+@pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE])
+def test_a_language_server_of_go_gets_a_build_cache_that_it_can_write(mode: str, anywhere: Scene) -> None:
+    programs = stranger(anywhere.base / "run", CACHING, "gopls")
+    put(anywhere.root / "a.go", "package x\n")
+    anywhere.own()
+    with serving(anywhere, mode, environ={"PATH": f"{programs}:{os.environ['PATH']}"}) as server:
+        said = server.call("LSP", operation="hover", path="a.go", line=1, query="x")
+        assert said.text == "/tmp/GOCACHE is a folder", said.text
 
 
 def hints(server: Server) -> tuple[str, bool, bool]:

@@ -28,7 +28,7 @@ COMMITTING = Confined(writes=True, git=True, network=True)
         pytest.param(
             "fatal: Unable to create '/w/.git/index.lock': Read-only file system",
             WITH_TOOLS,
-            "Use these tools instead: git_branch, git_commit.",
+            "Use these tools: git_branch, git_commit.",
             id="git-tools",
         ),
         pytest.param(

@@ -61,6 +61,15 @@ def test_every_flag_has_an_environment_twin() -> None:
             assert by_flag == read(**{option.variable: value}).settings
 
 
+@pytest.mark.parametrize(
+    "author", ["n", "n@example.org", "<n@example.org>", "n <>", "n <a> <b>", "n\n <a@b>"]
+)
+def test_an_author_of_commits_has_a_name_and_an_address(author: str) -> None:
+    assert read("--git-author", " Ada <a@b> ").settings.git_author == "Ada <a@b>"
+    with pytest.raises(SettingsError, match=r"--git-author: .*'Name <email>'"):
+        read("--git-author", author)
+
+
 def test_roots_are_repeatable_and_commas_belong_to_a_path() -> None:
     assert read("--root", "/a,b", "--root", "/c").settings.root == ("/a,b", "/c")
     assert read(MCP_TOOLSERVER_ROOT="/a:/b").settings.root == ("/a", "/b")

@@ -62,6 +62,14 @@ async def test_a_named_file_is_committed_and_nothing_else(at: GitTools) -> None:
     assert lair.git("status", "--porcelain") == " M deep/inner.txt\nA  staged.txt\n"
 
 
+@pytest.mark.parametrize(
+    "arguments", [{"paths": "file.txt"}, {"path": "file.txt"}, {"files": ["file.txt"]}], ids=str
+)
+async def test_a_single_file_needs_no_list(at: GitTools, arguments: dict[str, Any]) -> None:
+    await at.text("git_commit", message="m", **arguments)
+    assert committed(at.lair) == ["M file.txt"]
+
+
 async def test_the_result_is_a_record(at: GitTools) -> None:
     data = await at.data("git_commit", message="m", paths=["file.txt"])
     assert data == {
@@ -134,6 +142,7 @@ async def test_a_message_is_never_an_option(at: GitTools) -> None:
         pytest.param({"paths": ["file.txt"], "message": "a\ud800"}, id="ATTACK-surrogate"),
         pytest.param({"paths": ["deep"]}, id="unchanged"),
         pytest.param({"paths": ["missing"]}, id="missing"),
+        pytest.param({"paths": 1}, id="number"),
         pytest.param({"paths": ["a\nb"]}, id="ATTACK-line-break"),
         pytest.param({"paths": [f"{'x' * 200}/{number}" for number in range(400)]}, id="too-many"),
     ],

@@ -175,6 +175,7 @@ async def test_a_configured_filter_is_not_run_and_its_files_are_refused(at: GitT
     [
         pytest.param("*.txt text eol=crlf\n", (), b"a\r\nb\r\n", id="attribute"),
         pytest.param("*.txt text=auto\n", ("core.autocrlf true",), b"a\r\nb\r\n", id="setting"),
+        pytest.param("*.txt text=auto\n", ("core.autocrlf input",), b"a\nb\n", id="one-way-setting"),
         pytest.param("*.txt text\n", ("core.eol crlf",), b"a\r\nb\r\n", id="native"),
         pytest.param("*.txt text=auto eol=lf\n", (), b"a\nb\n", id="none"),
         pytest.param(

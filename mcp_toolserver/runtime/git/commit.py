@@ -11,7 +11,7 @@ import anyio
 
 from mcp_toolserver.capabilities.git import GitChange
 from mcp_toolserver.capabilities.git_changes import CommitQuery, Committed
-from mcp_toolserver.errors import Conflict, Denied, InvalidInput
+from mcp_toolserver.errors import Conflict, Denied, InvalidInput, Unavailable
 from mcp_toolserver.runtime.files.path_resolver import relative_to
 from mcp_toolserver.runtime.git.allowed_commands import pathspec_input
 from mcp_toolserver.runtime.git.changing import MAX_STATUS, ChangeAccess, ChangingRepository, changing
@@ -179,6 +179,8 @@ async def _report(at: ChangingRepository, author: Author, chosen: _Chosen) -> Co
         "show", "--format=%H%x00%s", "--name-status", "--no-renames", "--first-parent", "-z",
         revisions=["HEAD"],
     )  # fmt: skip
+    if shown.status != 0:
+        raise Unavailable("The commit was made, but git could not show it. git_log lists it.")
     fields = shown.stdout.decode("utf-8", "surrogateescape").split("\0")
     id_, subject, *rest = fields
     files = [(letter.strip(), name) for letter, name in zip(rest[::2], rest[1::2], strict=False)]

@@ -29,6 +29,9 @@ MAX_CONVERTED = 200
 
 _CONVERSIONS = ("crlf", "eol", "ident", "working-tree-encoding")
 _NO_CONVERSION = frozenset({"unspecified", "unset", "lf"})
+_CONVERTING_SETTINGS = frozenset(
+    {("core.eol", "crlf"), *(("core.autocrlf", value) for value in ("true", "yes", "on", "1", ""))}
+)
 _FILTERING = frozenset({"clean", "smudge", "process"})
 
 
@@ -129,7 +132,7 @@ async def contents(repository: Repository, entries: Sequence[TreeEntry]) -> Mapp
     attributes = await _attributes(repository, [entry.path for entry in entries])
     await refuse_filtered(repository, attributes)
     converts_all = any(
-        name == "core.autocrlf" or (name == "core.eol" and value.lower() == "crlf")
+        (name, value.lower()) in _CONVERTING_SETTINGS
         for name, value in parse_config(repository.location.config)
     )
     converted = [entry for entry in entries if converts_all or _is_converted(attributes.get(entry.path, {}))]

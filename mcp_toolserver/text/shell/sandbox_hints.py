@@ -84,9 +84,12 @@ def _why_unwritable(output: str, confined: Confined) -> str:
 
 
 def _why_no_git(git_tools: tuple[str, ...]) -> str:
-    why = ".git is read-only for commands here, so they cannot commit."
+    why = (
+        ".git is read-only for commands here, so they cannot stage or commit; mv and rm work on files, and "
+        "commits include what they did."
+    )
     if git_tools:
-        return f"{why} Use these tools instead: {', '.join(git_tools)}."
+        return f"{why} Use these tools: {', '.join(git_tools)}."
     return (
         f"{why} The operator can offer tools for it with --toolsets default,git, or start the server with "
         "--git writable."

@@ -34,7 +34,6 @@ class GitCommit(Args):
         description=f"Commit message, at most {_MESSAGE:,} characters; may be left out with `amend`",
     )
     paths: WorkspacePaths = Field(
-        strict=False,
         default=(),
         max_length=_PATHS,
         description="Files to commit, new and deleted ones too; a folder means every change in it",
@@ -112,5 +111,5 @@ TOOL = ToolSpec(
     subjects=lambda args: args.paths or (".",),
     output=Commit,
     destructive=True,
-    aliases=(Alias("GitCommit", {"files": "paths"}), Alias("git_commit", {"files": "paths"})),
+    aliases=tuple(Alias(name, {"path": "paths", "files": "paths"}) for name in ("GitCommit", "git_commit")),
 )

@@ -28,7 +28,6 @@ _PATHS = 100
 
 class GitRestore(Args):
     paths: WorkspacePaths = Field(
-        strict=False,
         min_length=1,
         max_length=_PATHS,
         description=f"Files to restore, at most {_PATHS}; no folders or patterns",
@@ -82,8 +81,8 @@ TOOL = ToolSpec(
     subjects=lambda args: args.paths,
     destructive=True,
     idempotent=True,
-    aliases=(
-        Alias("GitRestore", {"files": "paths", "source": "commit"}),
-        Alias("git_restore", {"files": "paths", "source": "commit"}),
+    aliases=tuple(
+        Alias(name, {"path": "paths", "file_path": "paths", "files": "paths", "source": "commit"})
+        for name in ("GitRestore", "git_restore")
     ),
 )

@@ -26,9 +26,7 @@ _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".svg")
 
 class SendUserMessage(Args):
     message: str = Field(max_length=20_000, description="Text of the message")
-    attachments: WorkspacePaths = Field(
-        default=(), strict=False, max_length=20, description="Paths of files that the message lists"
-    )
+    attachments: WorkspacePaths = Field(default=(), max_length=20, description="Paths of files to list")
     status: Literal["normal", "proactive"] = Field(
         default="normal", description="`proactive` if the user did not ask for this message"
     )
