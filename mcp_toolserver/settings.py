@@ -328,6 +328,12 @@ class Settings:
     quarantine_days: int = setting(
         30, _whole(1, 3650), "days that a start leaves something in quarantine (default 30)"
     )
+    undo_size: int = setting(
+        256, _whole(0, 2**24), "MiB of replaced contents kept for undo; 0 keeps none (default 256)"
+    )
+    undo_days: int = setting(
+        7, _whole(1, 3650), "days that a start leaves replaced contents in the state folder (default 7)"
+    )
     max_body: int = setting(4 * 1024 * 1024, _whole(1024, 2**30), "bytes of one HTTP request")
     max_calls: int = setting(
         256, _whole(1, 10_000), "requests in progress at once (default 256)", metavar="N"

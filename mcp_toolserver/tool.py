@@ -33,6 +33,7 @@ from mcp_toolserver.capabilities.files import (
     FolderContent,
     FolderEntry,
     FolderQuery,
+    Previous,
     Written,
 )
 from mcp_toolserver.capabilities.git import (
@@ -54,7 +55,7 @@ from mcp_toolserver.capabilities.git import (
 from mcp_toolserver.capabilities.git_changes import BranchChange, BranchQuery, CommitQuery, Committed
 from mcp_toolserver.capabilities.git_clone import Cloned, CloneQuery
 from mcp_toolserver.capabilities.notes import Note, NoteCard, NoteQuery
-from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission
 from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
 from mcp_toolserver.capabilities.repl import Evaluation, Language, Snippet
 from mcp_toolserver.capabilities.search import (
@@ -145,6 +146,7 @@ __all__ = [
     "GitState",
     "GitText",
     "HistoryQuery",
+    "HostFacts",
     "Image",
     "Indexed",
     "InvalidInput",
@@ -162,6 +164,7 @@ __all__ = [
     "PathsMark",
     "Permission",
     "Preference",
+    "Previous",
     "Profile",
     "Question",
     "Record",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from mcp_toolserver.capabilities.permissions import DESKTOP, Capability
+from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, HostFacts
 from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.text.json_schema import Schema, plain_schema
 
@@ -234,6 +234,8 @@ class ToolSpec:
     aliases: tuple[Alias, ...] = ()
     limits: Limits = Limits()
     profile: Profile = Profile.ALL
+    host_note: Callable[[HostFacts], str] | None = None
+    """Facts about the host → a paragraph for the end of the description, on what the tool can do there."""
     custom_schema: Schema | None = None
     """JSON Schema of the arguments, if it is not generated from `args`."""
 

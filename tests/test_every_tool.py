@@ -38,6 +38,7 @@ MEANT = defaultdict[str, set[tuple[str, JsonValue]]](
         "TaskOutput": {("wait_ms", 0)},
         "edit_file": {("new_string", "")},
         "grep_search": {("head_limit", 0), ("-A", 0), ("-B", 0)},
+        "write_file": {("content", "")},
     },
 )
 """Where 0 or "" is a value: the first cell, no text, no limit, no context on one side, no waiting."""

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
+from tests.calling import HANDLE
 from tests.hostile_git import Lair
 from tests.repositories import GitTools, git_tools
 
@@ -38,7 +39,8 @@ async def refused(at: GitTools, kind: str, *paths: str, **arguments: Any) -> str
 
 async def test_a_file_gets_the_content_of_the_last_commit(at: GitTools) -> None:
     text = await at.text("git_restore", paths=["file.txt"])
-    assert text == "Restored 1 file from HEAD.\n- file.txt, 4 bytes"
+    undo = "To undo a file: write_file with its path and the id after restore."
+    assert HANDLE.sub("", text) == f'Restored 1 file from HEAD.\n{undo}\n- file.txt, 4 bytes (restore "")'
     assert content(at.lair, "file.txt") == "one\n"
     assert at.lair.git("status", "--porcelain") == ""
     text = await at.text("git_restore", paths=["file.txt"])
@@ -51,7 +53,10 @@ async def test_several_files_come_from_an_older_commit(at: GitTools) -> None:
     lair.commit()
     (lair.repository / "deep/inner.txt").unlink()
     text = await at.text("git_restore", paths=["file.txt", "deep/inner.txt"], commit="HEAD~1")
-    assert text == ("Restored 2 files from HEAD~1.\n- file.txt, 4 bytes\n- deep/inner.txt, 6 bytes (created)")
+    assert text.startswith("Restored 2 files from HEAD~1.\n")
+    assert HANDLE.sub("", text).endswith(
+        '- file.txt, 4 bytes (restore "")\n- deep/inner.txt, 6 bytes (created)'
+    )
     assert (content(lair, "file.txt"), content(lair, "deep/inner.txt")) == ("one\n", "inner\n")
     assert lair.git("diff", "--cached") == ""
 

@@ -71,7 +71,7 @@ class Facts:
     allow_unconfined_server: bool
     limits: tuple[str, ...]
     saved: tuple[str, ...]
-    """Retention limits of saved outputs and of the quarantine."""
+    """Retention limits of saved outputs, replaced contents and the quarantine."""
     variables: tuple[str, ...]
     """Names of what commands find in their environment."""
     command_path: str
@@ -157,6 +157,7 @@ def _saved(settings: Settings) -> tuple[str, ...]:
         f"saved outputs: {settings.output_size} MiB together, for {settings.output_hours} hours",
         f"left free on the disk of the state folder: {settings.disk_reserve} MiB",
         f"quarantine, at start: {settings.quarantine_size} MiB, for {settings.quarantine_days} days",
+        f"replaced contents, for undo: {settings.undo_size} MiB, at start for {settings.undo_days} days",
     )
 
 

@@ -1,10 +1,11 @@
 """Restore files of the work tree to their content in a commit, or in the index. This discards uncommitted
-changes of these files for good, and brings deleted files back. All files are restored or none. The index,
+changes of these files and brings deleted files back. All files are restored or none. The index,
 other files and the branch stay as they are; files stored through a filter (Git LFS) are refused.
 """
 
 from collections.abc import Sequence
 
+from mcp_toolserver.text.edit.undo_note import brief_undo_note
 from mcp_toolserver.text.git.messages import counted
 from mcp_toolserver.tool import (
     Alias,
@@ -55,8 +56,13 @@ async def run(args: GitRestore, rt: Runtime) -> Output:
     written = await rt.fs.update_all(tuple(versions), change)
     source = "the index" if args.staged else args.commit
     created = {path for path, one in written.items() if one.created}
-    lines = [f"- {_line(one, same=path in same, created=path in created)}" for path, one in versions.items()]
-    return Output("\n".join((f"Restored {counted(len(lines), 'file')} from {source}.", *lines)))
+    lines = [
+        f"- {_line(one, same=path in same, created=path in created)}{brief_undo_note(written[path].previous)}"
+        for path, one in versions.items()
+    ]
+    is_kept = any(one.previous and one.previous.handle for one in written.values())
+    undo = ["To undo a file: write_file with its path and the id after restore."] * is_kept
+    return Output("\n".join((f"Restored {counted(len(lines), 'file')} from {source}.", *undo, *lines)))
 
 
 def _line(version: FileVersion, *, same: bool, created: bool) -> str:
