@@ -33,7 +33,7 @@ from benchmarks import (
     table,
     web_fetch,
 )
-from benchmarks.agent import first_calls
+from benchmarks.agent import agent_tasks, first_calls
 from benchmarks.benchmark import FULL, QUICK, Benchmark, Effort
 from benchmarks.client import Unanswered
 from benchmarks.figures import Row
@@ -58,6 +58,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     web_fetch.BENCHMARK,
     lsp.BENCHMARK,
     load.BENCHMARK,
+    agent_tasks.BENCHMARK,
 )
 DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 

@@ -1,6 +1,7 @@
 """What the list of tools costs a model's context."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.benchmark import Benchmark, Effort
@@ -8,7 +9,7 @@ from benchmarks.client import Client
 from benchmarks.figures import Row, at_most
 from benchmarks.servers import ours
 
-BUDGETS = {"lean": 5_000, "default": 16_000}
+BUDGETS = {"lean": 8_000, "default": 22_000, "all": 60_000}
 MODE = "danger-full-access"
 """The mode that lists most."""
 
@@ -22,8 +23,12 @@ def run(_effort: Effort, folder: Path) -> list[Row]:
 def _size(root: Path, toolset: str, most: int) -> Row:
     with Client(ours(root, mode=MODE, toolset=toolset)) as client:
         tools = client.request("tools/list", {}).result["tools"]
-    size = len(json.dumps(tools, separators=(",", ":"), ensure_ascii=False))
-    return at_most(f"toolset `{toolset}`: {len(tools)} tools", size, most, characters)
+    return at_most(f"toolset `{toolset}`: {len(tools)} tools", size(tools), most, characters)
+
+
+def size(tools: Sequence[Mapping[str, object]]) -> int:
+    """Characters of the list as compact JSON."""
+    return len(json.dumps(tools, separators=(",", ":"), ensure_ascii=False))
 
 
 def characters(value: float) -> str:

@@ -17,6 +17,7 @@ from typing import Literal, NoReturn, TypedDict, TypeVar, Unpack
 from mcp_toolserver import __version__
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.text.git.author import parse_author
 from mcp_toolserver.text.path_syntax import lies_in
 
 PREFIX = "MCP_TOOLSERVER_"
@@ -114,6 +115,10 @@ def _text(raw: Raw) -> str:
     if not isinstance(raw, str) or not raw:
         raise ValueError("it must be text that is not empty")
     return raw
+
+
+def _git_author(raw: Raw) -> str:
+    return str(parse_author(_text(raw)))
 
 
 def _words(raw: Raw) -> tuple[str, ...]:
@@ -245,6 +250,12 @@ class Settings:
         "the .git folder for confined commands: protected (default), writable",
         metavar="G",
     )
+    git_author: str = setting(
+        "",
+        _git_author,
+        "author of git_commit, 'NAME <ADDRESS>' (default: the user's git configuration)",
+        metavar="AUTHOR",
+    )
     allow_degraded: bool = setting(
         False,
         _yes_or_no,
@@ -316,6 +327,12 @@ class Settings:
     )
     quarantine_days: int = setting(
         30, _whole(1, 3650), "days that a start leaves something in quarantine (default 30)"
+    )
+    undo_size: int = setting(
+        256, _whole(0, 2**24), "MiB of replaced contents kept for undo; 0 keeps none (default 256)"
+    )
+    undo_days: int = setting(
+        7, _whole(1, 3650), "days that a start leaves replaced contents in the state folder (default 7)"
     )
     max_body: int = setting(4 * 1024 * 1024, _whole(1024, 2**30), "bytes of one HTTP request")
     max_calls: int = setting(

@@ -4,10 +4,11 @@ A tool turns arguments into capability calls and what came back into text. It do
 permission, set deadlines, cut output or catch `Exception`: the dispatcher and the capabilities do.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeGuard
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
     JsonValue,
     StringConstraints,
@@ -16,7 +17,13 @@ from pydantic import (
 
 from mcp_toolserver.capabilities.call_scope import SavedOutput
 from mcp_toolserver.capabilities.catalogue import ToolCard
-from mcp_toolserver.capabilities.code import CodeOperation, CodeQuery
+from mcp_toolserver.capabilities.code import (
+    CodeEdit,
+    CodeEditOperation,
+    CodeEditQuery,
+    CodeOperation,
+    CodeQuery,
+)
 from mcp_toolserver.capabilities.containers import Contained
 from mcp_toolserver.capabilities.desktop import Indexed, WindowPictures
 from mcp_toolserver.capabilities.files import (
@@ -26,11 +33,13 @@ from mcp_toolserver.capabilities.files import (
     FolderContent,
     FolderEntry,
     FolderQuery,
+    Previous,
     Written,
 )
 from mcp_toolserver.capabilities.git import (
     BlameQuery,
     DiffQuery,
+    FileVersion,
     GitBranch,
     GitChange,
     GitCommit,
@@ -41,10 +50,12 @@ from mcp_toolserver.capabilities.git import (
     HistoryQuery,
     ShowForm,
     ShowQuery,
+    VersionQuery,
 )
+from mcp_toolserver.capabilities.git_changes import BranchChange, BranchQuery, CommitQuery, Committed
 from mcp_toolserver.capabilities.git_clone import Cloned, CloneQuery
 from mcp_toolserver.capabilities.notes import Note, NoteCard, NoteQuery
-from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission
 from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
 from mcp_toolserver.capabilities.repl import Evaluation, Language, Snippet
 from mcp_toolserver.capabilities.search import (
@@ -96,14 +107,21 @@ __all__ = [
     "Answers",
     "Args",
     "BlameQuery",
+    "BranchChange",
+    "BranchQuery",
     "CanonicalPath",
     "Capability",
     "Choice",
     "CloneQuery",
     "Cloned",
+    "CodeEdit",
+    "CodeEditOperation",
+    "CodeEditQuery",
     "CodeOperation",
     "CodeQuery",
     "Command",
+    "CommitQuery",
+    "Committed",
     "Conflict",
     "Contained",
     "Contents",
@@ -113,6 +131,7 @@ __all__ = [
     "Field",
     "FileChange",
     "FileQuery",
+    "FileVersion",
     "FolderContent",
     "FolderEntry",
     "FolderQuery",
@@ -127,6 +146,7 @@ __all__ = [
     "GitState",
     "GitText",
     "HistoryQuery",
+    "HostFacts",
     "Image",
     "Indexed",
     "InvalidInput",
@@ -144,6 +164,7 @@ __all__ = [
     "PathsMark",
     "Permission",
     "Preference",
+    "Previous",
     "Profile",
     "Question",
     "Record",
@@ -164,6 +185,7 @@ __all__ = [
     "ToolSpec",
     "Unavailable",
     "UrlMark",
+    "VersionQuery",
     "WebAnswer",
     "WebHeaders",
     "WebHit",
@@ -189,8 +211,20 @@ WorkspacePath = Annotated[
 ]
 """A path argument: relative to the first root, or absolute in any root. Canonical when the tool sees it."""
 
-WorkspacePaths = Annotated[tuple[WorkspacePath, ...], PathMark()]
-"""Several of them in one argument."""
+
+def _several(value: object) -> object:
+    """JSON has lists only, and models send a single path without one."""
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if _is_list(value) else value
+
+
+def _is_list(value: object) -> TypeGuard[list[object]]:
+    return isinstance(value, list)
+
+
+WorkspacePaths = Annotated[tuple[WorkspacePath, ...], BeforeValidator(_several), PathMark()]
+"""Several of them in one argument, a list; a single one may come without."""
 
 
 WebUrl = Annotated[str, StringConstraints(min_length=1), AfterValidator(canonical_url), UrlMark()]

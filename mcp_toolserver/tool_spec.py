@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from mcp_toolserver.capabilities.permissions import DESKTOP, Capability
+from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, HostFacts
 from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.text.json_schema import Schema, plain_schema
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.desktop import Desktop
     from mcp_toolserver.capabilities.files import CanonicalPath, Files
     from mcp_toolserver.capabilities.git import Git
+    from mcp_toolserver.capabilities.git_changes import GitChanges
     from mcp_toolserver.capabilities.git_clone import Clones
     from mcp_toolserver.capabilities.permissions import Permission
     from mcp_toolserver.capabilities.processes import Jobs, JobState, Processes
@@ -141,6 +142,7 @@ class Runtime:
     fs: ClassVar[Service[Files]] = Service(Capability.FS_READ, Capability.FS_WRITE)
     search: ClassVar[Service[Search]] = Service(Capability.SEARCH)
     git: ClassVar[Service[Git]] = Service(Capability.GIT)
+    git_changes: ClassVar[Service[GitChanges]] = Service(Capability.GIT_WRITE)
     clones: ClassVar[Service[Clones]] = Service(Capability.CLONES)
     processes: ClassVar[Service[Processes]] = Service(Capability.PROCESS)
     jobs: ClassVar[Service[Jobs]] = Service(Capability.JOBS)
@@ -232,6 +234,8 @@ class ToolSpec:
     aliases: tuple[Alias, ...] = ()
     limits: Limits = Limits()
     profile: Profile = Profile.ALL
+    host_note: Callable[[HostFacts], str] | None = None
+    """Facts about the host → a paragraph for the end of the description, on what the tool can do there."""
     custom_schema: Schema | None = None
     """JSON Schema of the arguments, if it is not generated from `args`."""
 

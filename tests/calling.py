@@ -1,5 +1,6 @@
 """Calls of one tool through the dispatcher, on a real folder."""
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,9 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.tool_spec import ToolSpec
 from tests.workbench import Person, dispatcher, machine
+
+HANDLE = re.compile(r"(?<=restore \")[0-9a-f]{12}")
+"""The id in an answer by which the replaced content is restored."""
 
 
 @dataclass(frozen=True, kw_only=True)

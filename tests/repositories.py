@@ -17,17 +17,22 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.git.change_provider import GitWriter
+from mcp_toolserver.runtime.git.changing import ChangeAccess
 from mcp_toolserver.runtime.git.executable import helper
 from mcp_toolserver.runtime.git.git import GitReader
 from mcp_toolserver.runtime.git.repository import RepositoryAccess
 from mcp_toolserver.runtime.git.runner import Git
-from mcp_toolserver.runtime.host_services import Provide
+from mcp_toolserver.runtime.host_services import ServiceRequest
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.text.search.glob import matcher
 from tests.hostile_git import GIT, Lair
 from tests.processes import FULL, broker
 from tests.workbench import Person, dispatcher, machine, required, with_services
+
+AUTHOR = "n <n@example.org>"
+"""The one of all other commits, too."""
 
 GIT_TOOLS = tuple(entry for entry in discover() if entry.toolset == "git")
 
@@ -66,21 +71,39 @@ class GitTools:
 
 
 def git_tools(
-    lair: Lair, started: Broker, *, roots: Sequence[Path] = (), hides: Sequence[str] = (), raw: bool = False
+    lair: Lair,
+    started: Broker,
+    *,
+    roots: Sequence[Path] = (),
+    hides: Sequence[str] = (),
+    raw: bool = False,
+    **changing: Any,
 ) -> GitTools:
-    """The tools on `roots`, which are the repository unless given; `hides` are patterns of hidden paths."""
+    """The tools on `roots`, which are the repository unless given; `hides` are patterns of hidden paths, and
+    `changing` an author, the protected paths of a workspace, or rules."""
     patterns = [matcher(pattern) for pattern in hides]
     workspace = Workspace(
         [str(root) for root in roots or (lair.repository,)],
         hides=lambda spellings: any(hidden(one) for hidden in patterns for one in spellings),
+        protects=changing.pop("protects", lambda _: None),
     )
     git = Git(Programs(started), GIT, str(lair.folder / "home"))
-    provide: Provide = lambda request: GitReader(  # noqa: E731
-        access=RepositoryAccess(git=git, workspace=request.workspace, may_hide=bool(patterns))
-    )
-    host = with_services(machine(lair.folder), required(Capability.GIT), {Capability.GIT: provide})
-    host = replace(host, workspace=workspace)
-    made = dispatcher(host, *GIT_TOOLS)
+    author = changing.pop("author", AUTHOR)
+
+    def access(request: ServiceRequest) -> RepositoryAccess:
+        return RepositoryAccess(git=git, workspace=request.workspace, may_hide=bool(patterns))
+
+    def writer(request: ServiceRequest) -> GitWriter:
+        access_ = ChangeAccess(repositories=access(request), scope=request.scope, author=author)
+        return GitWriter(access=access_)
+
+    needs = required(Capability.GIT, Capability.GIT_WRITE, Capability.FS_WRITE)
+    provide = {
+        Capability.GIT: lambda request: GitReader(access=access(request)),
+        Capability.GIT_WRITE: writer,
+    }
+    host = replace(with_services(machine(lair.folder), needs, provide), workspace=workspace)
+    made = dispatcher(host, *GIT_TOOLS, **changing)
     return GitTools(lair=lair, at=replace(made, raw=raw))
 
 

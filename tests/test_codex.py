@@ -287,6 +287,7 @@ WRITE = ("write_file", {"path": "a.txt", "content": "x"})
 INNER = ("write_file", {"path": "part/a.txt", "content": "x"})
 READ = ("ls", {})
 FETCH = ("WebFetch", {"url": "http://127.0.0.1:1/"})
+COMMIT = ("git_commit", {"all": True, "message": "m"})
 THROUGH = ("CallTool", {"name": "write_file", "arguments": {"path": "b.txt", "content": "x"}})
 
 
@@ -319,6 +320,7 @@ def of(state: Any) -> Any:
             "workspace-write", of(policy("read-only")), BASH, "(read-only)", id="read-only-commands"
         ),
         pytest.param("workspace-write", of(policy("read-only")), READ, None, id="read-only-reads"),
+        pytest.param("workspace-write", workspace, COMMIT, "protects .git", id="protected-git"),
         pytest.param("workspace-write", of(policy("read-only")), FETCH, "no network", id="no-network"),
         pytest.param("workspace-write", of("nonsense"), WRITE, "cannot be read", id="nonsense"),
         pytest.param("workspace-write", of(nested(80)), BASH, "cannot be read", id="nested"),

@@ -101,7 +101,47 @@ def test_a_cut_diff_counts_the_changed_lines_left_out() -> None:
     diff = unified("old\n" * 1_000, "new\n" * 500, "file", limit=500)
 
     shown = len(re.findall(r"(?m)^[-+](?![-+])", diff))
-    assert diff.endswith(f"[{1_500 - shown} more changed lines are left out]\n")
+    assert f"\n-old\n[{1_500 - shown} more changed lines are left out here]\n+new\n" in diff
+    assert diff.endswith("+new\n")
+
+
+def test_a_diff_is_cut_in_the_middle() -> None:
+    before = "".join(f"line {n}\n" for n in range(100_000))
+
+    diff = unified(before, before.replace("line", "LINE"), "file", limit=2_000)
+
+    start, end = re.split(r"\[\d+ more changed lines are left out here\]\n", diff)
+    assert start.startswith("--- a/file\n+++ b/file\n@@ -1,100000 +1,100000 @@\n-line 0\n-line 1\n")
+    assert end.endswith("+LINE 99998\n+LINE 99999\n")
+    assert len(start) > len(end) > 400
+
+
+def far_apart(count: int) -> tuple[str, str]:
+    """A text, and one in which every tenth line differs, is gone or has another before it."""
+    old = [f"line {n}\n" for n in range(10 * count)]
+    new = list(old)
+    for n in range(0, 10 * count, 10):
+        new[n] = ("", "other\n", f"more\n{old[n]}")[n // 10 % 3]
+    return "".join(old), "".join(new)
+
+
+@pytest.mark.parametrize("limit", [*range(240, 700, 20)])
+def test_what_a_cut_diff_shows_stands_in_the_whole_one(limit: int) -> None:
+    before, after = far_apart(30)
+    whole = unified(before, after, "file").splitlines(keepends=True)
+    diff = unified(before, after, "file", limit=limit).splitlines(keepends=True)
+    cut = next(at for at, row in enumerate(diff) if row.startswith("["))
+    start, end = diff[:cut], diff[cut + 1 :]
+    assert start == whole[: len(start)]
+    assert end == whole[len(whole) - len(end) :]
+    left = whole[len(start) : len(whole) - len(end)]
+    assert diff[cut] == f"[{sum(row[0] in '+-' for row in left)} more changed lines are left out here]\n"
+
+
+def test_a_long_path_leaves_room_for_the_changes() -> None:
+    diff = unified("old\n", "new\n", "p" * 300, limit=500)
+
+    assert diff == "@@ -1 +1 @@\n-old\n+new\n"
 
 
 def test_a_long_line_is_shown_around_the_place_where_it_differs() -> None:

@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +29,7 @@ from mcp_toolserver.commands.doctor.host import (
 )
 from mcp_toolserver.commands.doctor.server_lock_test import LockTestResult, try_lock
 from mcp_toolserver.runtime.sandbox.layers.spec import Check, Proof
+from mcp_toolserver.runtime.search.executable import COMMAND_PATH
 from mcp_toolserver.text.enforcement_summary import LONGEST, Enforcement, Layer, summary
 from tests.confinement import visible_folder
 from tests.without import around
@@ -145,6 +148,33 @@ def test_environment_is_listed_by_name_only(base: Path) -> None:
     assert "hidden-value" not in printed.stdout
 
 
+@pytest.mark.measured
+@pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE, FULL])
+def test_what_commands_find_is_asked_of_a_command(base: Path, mode: str) -> None:
+    # A command in a confined mode sees another /tmp than the doctor.
+    hidden = Path(tempfile.mkdtemp(dir="/tmp"))
+    program(hidden, "node", "")
+    program(base / "bin", "python3", "")
+    try:
+        environ = {"PATH": f"{hidden}:{base}/bin:/usr/bin:/bin"}
+        found = findings(doctor(base, "--json", "--permission-mode", mode, environ=environ))
+    finally:
+        shutil.rmtree(hidden)
+    assert found["PATH of commands"]["detail"] == f"{environ['PATH']}:{COMMAND_PATH}"
+    programs = dict(one.split(": ") for one in found["programs of commands"]["detail"].split(", "))
+    assert list(programs) == ["rg", "git", "python3", "node"]
+    assert programs["python3"] == f"{base}/bin/python3"
+    assert programs["git"] == shutil.which("git", path="/usr/bin:/bin")
+    assert programs["rg"] == (shutil.which("rg", path="/usr/bin:/bin") or f"{COMMAND_PATH}/rg")
+    assert (programs["node"] == f"{hidden}/node") is (mode == FULL)
+
+
+def test_programs_of_commands_are_not_reported_where_no_command_runs() -> None:
+    assert "programs of commands" not in verdict(GOOD)[1]
+    seen = verdict(replace(GOOD, command_programs={"rg": "/usr/bin/rg", "node": ""}))[1]
+    assert seen["programs of commands"].detail == "rg: /usr/bin/rg, node: not found"
+
+
 def test_a_token_that_others_can_read_is_found(base: Path) -> None:
     token = base / "token"
     token.write_text("a" * 40, encoding="utf-8")
@@ -243,6 +273,7 @@ GOOD = Facts(
     limits=("512 processes",),
     saved=("saved outputs: 1 MiB",),
     variables=("PATH",),
+    command_path="/usr/bin",
     raw_output=False,
     state="/srv/state",
     audit="/srv/state/audit",
@@ -369,13 +400,11 @@ def test_the_verdict_follows_from_the_facts(facts: Facts, status: int, what: str
 
 def test_what_single_tools_need_is_reported_and_no_fault() -> None:
     status, bare = verdict(GOOD)
-    there = replace(GOOD, powershell="/opt/pwsh", engine="/usr/bin/podman", kernel=True)
+    there = replace(GOOD, powershell="/opt/pwsh", engine="/usr/bin/podman")
     _, report = verdict(there)
     assert status == 0
-    assert "pip install ipykernel jupyter-client" in bare["Jupyter kernel"].remedy
     assert "container_shell is not offered" in bare["container engine"].detail
-    assert [report[what].detail for what in ("Jupyter kernel", "PowerShell", "container engine")] == [
-        "installed",
+    assert [report[what].detail for what in ("PowerShell", "container engine")] == [
         "/opt/pwsh",
         "/usr/bin/podman",
     ]

@@ -2,7 +2,7 @@
 
 import base64
 import json
-import shlex
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ from mcp_toolserver.runtime.repl.driver_protocol import (
     OngoingEvaluation,
 )
 from mcp_toolserver.runtime.repl.sandboxed.driver import LineDecoder
-from mcp_toolserver.text.shell.repl_output import evaluated, named_language, one_shot
+from mcp_toolserver.text.shell.repl_output import evaluated, named_language
 
 
 def evaluation() -> tuple[OngoingEvaluation, bytearray]:
@@ -80,6 +80,10 @@ def test_a_line_without_end_is_given_up() -> None:
         pytest.param({"done": "0", "tag": "mine"}, id="a status in words"),
         pytest.param({"ended": -1}, id="no exit status"),
         pytest.param({"ready": 1}, id="half ready"),
+        pytest.param({"ready": True}, id="ready without a version"),
+        pytest.param({"interpreter": "/python"}, id="half an interpreter"),
+        pytest.param({"interpreter": 1, "note": ""}, id="an interpreter that is no text"),
+        pytest.param({"interpreter": "", "note": ["a"]}, id="a note that is no text"),
         pytest.param({"missing": None}, id="nothing that is missing"),
         pytest.param({"more": 1}, id="unknown"),
     ],
@@ -109,6 +113,15 @@ def test_output_pictures_and_ends_are_taken() -> None:
         other, _ = evaluation()
         other.apply(word)
         assert other.is_finished
+
+
+def test_texts_about_the_interpreter_are_one_short_line() -> None:
+    heard, _ = evaluation()
+    for word in ({"interpreter": "a\n\x1b[2Jb", "note": "\u202en" * 1000}, {"ready": "v\0" * 1000}):
+        heard.apply(dict(word))
+    assert heard.interpreter == "a[2Jb"
+    assert (set(heard.note), len(heard.note)) == ({"n"}, 150)
+    assert (set(heard.version), len(heard.version)) == ({"v"}, 150)
 
 
 def test_words_for_other_code_change_nothing() -> None:
@@ -148,6 +161,26 @@ STATE = JobState(
             id="too slow, and killed",
         ),
         pytest.param(Evaluation(state=STATE, gone="fell"), "s", "[the session fell]", id="gone"),
+        pytest.param(Evaluation(state=STATE, gone="fell"), "", "[the interpreter fell]", id="gone alone"),
+        pytest.param(
+            Evaluation(state=STATE, session="s", interpreter="3.11"),
+            "new",
+            "[interpreter: 3.11]\n[session s]",
+            id="new with an interpreter",
+        ),
+        pytest.param(Evaluation(state=STATE, interpreter="3.11"), "", "", id="an interpreter, and no error"),
+        pytest.param(
+            Evaluation(state=replace(STATE, exit_status=1), interpreter="3.11"),
+            "",
+            "[exit status 1]\n[interpreter: 3.11]",
+            id="an interpreter and an error",
+        ),
+        pytest.param(
+            Evaluation(state=replace(STATE, exit_status=1), session="s", interpreter="3.11"),
+            "s",
+            "",
+            id="an error in a session",
+        ),
     ],
 )
 def test_what_came_of_code_is_reported(came: Evaluation, asked: str, note: str) -> None:
@@ -158,9 +191,3 @@ def test_what_came_of_code_is_reported(came: Evaluation, asked: str, note: str) 
 def test_another_language_is_refused(name: object) -> None:
     with pytest.raises(ValueError, match="use python, javascript or shell"):
         named_language(name)
-
-
-def test_code_is_quoted_for_the_shell() -> None:
-    code = "print('it', \"$HOME\")"
-    assert shlex.split(one_shot("python", code).splitlines()[-1]) == ["exec", "python3", "-c", code]
-    assert one_shot("shell", code) == code

@@ -38,6 +38,7 @@ MEANT = defaultdict[str, set[tuple[str, JsonValue]]](
         "TaskOutput": {("wait_ms", 0)},
         "edit_file": {("new_string", "")},
         "grep_search": {("head_limit", 0), ("-A", 0), ("-B", 0)},
+        "write_file": {("content", "")},
     },
 )
 """Where 0 or "" is a value: the first cell, no text, no limit, no context on one side, no waiting."""
@@ -159,7 +160,7 @@ def test_what_may_take_minutes_says_so_unless_it_waits_for_the_user(entry: Entry
 @every_tool
 def test_an_argument_that_names_a_path_is_marked_as_one(entry: Entry) -> None:
     for name, info in entry.spec.args.model_fields.items():
-        looks_like_one = name in ("path", "cwd", "file", "folder", "attachments") or name.endswith(
+        looks_like_one = name in ("path", "paths", "cwd", "file", "folder", "attachments") or name.endswith(
             ("_path", "_file", "_dir")
         )
         if name == "folder" and entry.spec.name in NOTES:

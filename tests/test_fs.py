@@ -408,12 +408,12 @@ async def test_a_missing_file_is_answered_with_similar_names(ws: Path, files: Fi
 async def test_the_servers_own_folder_is_read_but_never_written(ws: Path, tmp_path: Path) -> None:
     own = tmp_path / "own"
     everybodys = Workspace([str(ws)])
-    for without in (everybodys, everybodys.reading(None), everybodys.reading(str(own))):
+    for without in (everybodys, everybodys.reading(()), everybodys.reading([str(own)])):
         with pytest.raises(Denied):
             without.canonical(f"{own}/x.txt")
     own.mkdir()
     (own / "x.txt").write_bytes(b"long")
-    workspace = Workspace([str(ws)]).reading(str(own))
+    workspace = Workspace([str(ws)]).reading([str(own)])
     path = workspace.canonical(f"{own}/x.txt")
     assert path == f"{own}/x.txt"
     assert workspace.spellings(path) == (path,)
@@ -431,7 +431,7 @@ async def test_the_servers_own_folder_is_read_but_never_written(ws: Path, tmp_pa
 async def test_the_servers_own_folder_inside_a_root_cannot_be_written_by_any_spelling(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own/x").write_bytes(b"long")
-    workspace = Workspace([str(tmp_path)]).reading(str(tmp_path / "own"))
+    workspace = Workspace([str(tmp_path)]).reading([str(tmp_path / "own")])
     for spelling in ("own/x", f"{tmp_path}/own/x", "own/new"):
         with pytest.raises(Denied):
             await workspace.files(write=True).write(workspace.canonical(spelling), b"")
@@ -476,7 +476,7 @@ def test_a_view_never_holds_more_than_the_workspace(tree: Path) -> None:
 @pytest.mark.parametrize("name", ["other", "gone", "one/a/f", "one/out", ""])
 def test_a_view_without_a_part_of_the_workspace_denies_everything(tree: Path, name: str) -> None:
     (tree / "one/out").symlink_to("../other")
-    workspace = Workspace([str(tree / "one")]).reading(str(tree / "two"))
+    workspace = Workspace([str(tree / "one")]).reading([str(tree / "two")])
     view = workspace.restricted_to([str(tree / name)] if name else [])
     for path in ("f", ".", "a/f", f"{tree}/one/a/f", f"{tree}/other/f", f"{tree}/two/c/f"):
         with pytest.raises(Denied):
@@ -501,7 +501,7 @@ def test_one_file_has_one_spelling_in_a_view_of_nested_folders(tree: Path) -> No
 
 def test_what_a_view_found_out_about_a_path_binds_no_other_view(tree: Path) -> None:
     workspace = Workspace([str(tree / "one")], private=str(tree / "one/b"))
-    mine = workspace.reading(str(tree / "one/b"))
+    mine = workspace.reading([str(tree / "one/b")])
     path = mine.canonical(str(tree / "one/b/f"))
     assert mine.kind(path) == "file"
     with pytest.raises(Denied):

@@ -4,18 +4,30 @@ import os
 import shlex
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_toolserver.errors import Denied, InvalidInput, NotFound, TimedOut, ToolError, Unavailable
-from mcp_toolserver.runtime.git.allowed_commands import SUBCOMMANDS, GitInvocation, build_argv, check_revision
+from mcp_toolserver.runtime.git.allowed_commands import (
+    CHANGING_SUBCOMMANDS,
+    SUBCOMMANDS,
+    GitInvocation,
+    build_argv,
+    build_changing_argv,
+    check_revision,
+    pathspec_input,
+)
 from mcp_toolserver.runtime.git.executable import find_git
 from mcp_toolserver.runtime.git.hardening import MAX_NAMED, environment, parse_config
 from mcp_toolserver.runtime.sandbox.broker.messages import Program, decode, encode
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper, SandboxPlan, plan_for
 from mcp_toolserver.runtime.sandbox.layers.environment import helper_environment
+from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
 from tests.hostile_git import GIT, Lair, asking
 from tests.snapshot import snapshot
 
@@ -171,6 +183,7 @@ READS = [
     pytest.param(conditionally_included, "status", (), (), id="conditional-include"),
     pytest.param(signed_commit, "log", (), FIRST, id="signature-log"),
     pytest.param(signed_commit, "show", ("--format=%G?",), FIRST, id="signature-format"),
+    pytest.param(clean_filter, "cat-file", ("--filters",), ("HEAD:file.txt",), id="GIT03-smudge"),
     pytest.param(submodule, "status", (), (), id="GIT14-status"),
     pytest.param(submodule, "diff", (), (), id="GIT14-diff"),
 ]
@@ -182,7 +195,7 @@ async def test_a_program_that_a_repository_names_is_not_run(
 ) -> None:
     plant(lair)
     lair.ran()
-    paths = ("file.txt",) if subcommand == "blame" else ()
+    paths = ("file.txt",) if subcommand in ("blame", "check-attr") else ()
     lair.naive(subcommand, *options, *revisions, *paths)
     assert lair.ran(), "the attack is not one"
     stale(lair)
@@ -506,9 +519,11 @@ async def test_asking_changes_nothing_in_the_repository(lair: Lair) -> None:
     before = snapshot(lair.repository)
     async with asking(lair) as ask:
         for subcommand in sorted(SUBCOMMANDS):
-            options = {"cat-file": ("-p",), "rev-list": ("--count",)}.get(subcommand, ())
+            options = {"cat-file": ("-p",), "rev-list": ("--count",), "check-attr": ("eol",)}.get(
+                subcommand, ()
+            )
             needs = subcommand in ("cat-file", "ls-tree", "rev-list", "rev-parse", "log", "show")
-            paths = ("file.txt",) if subcommand == "blame" else ()
+            paths = ("file.txt",) if subcommand in ("blame", "check-attr") else ()
             answer = await ask(subcommand, *options, revisions=["HEAD"] if needs else [], paths=paths)
             assert answer.status == 0, (subcommand, answer.stderr)
     assert snapshot(lair.repository) == before
@@ -677,9 +692,49 @@ def test_every_word_of_a_caller_stands_where_no_option_does(subcommand: str, rev
 )  # fmt: skip
 def test_options_that_do_more_than_read_are_on_no_list(option: str) -> None:
     for subcommand in sorted(SUBCOMMANDS):
-        if (subcommand, option) != ("rev-parse", "--git-dir"):
+        # The settings disable the filters that it would run.
+        if (subcommand, option) not in (("rev-parse", "--git-dir"), ("cat-file", "--filters")):
             with pytest.raises(InvalidInput):
                 build_argv(GitInvocation(subcommand=subcommand, options=(option,)))
+
+
+@given(st.sampled_from(sorted(CHANGING_SUBCOMMANDS)), st.text(max_size=20))
+def test_every_word_of_a_change_stands_where_no_option_does(subcommand: str, rev: str) -> None:
+    options = len(build_changing_argv(GitInvocation(subcommand=subcommand)))
+    try:
+        words = build_changing_argv(GitInvocation(subcommand=subcommand, revisions=(rev,)))
+    except InvalidInput:
+        return
+    assert len(words) == options + 1
+    assert not words[-1].startswith("-")
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--no-verify=no", "--verify", "--gpg-sign", "-S", "--author=x <y>", "--template=x", "-F/etc/passwd",
+     "--file=x", "--edit", "-e", "--trailer=x", "--interactive", "-p", "--force", "-f", "--delete", "--track",
+     "-u", "--index-output=x", "--stdin", "--recurse-submodules", "--pathspec-from-file=x", "-m",
+     "--message=", "--fixup=HEAD", "--", "-", ""],
+)  # fmt: skip
+def test_options_that_do_more_than_they_must_are_on_no_list_of_changes(option: str) -> None:
+    for subcommand in sorted(CHANGING_SUBCOMMANDS):
+        with pytest.raises(InvalidInput):
+            build_changing_argv(GitInvocation(subcommand=subcommand, options=(option,)))
+
+
+@pytest.mark.parametrize(
+    "subcommand", ["push", "fetch", "pull", "remote", "config", "gc", "hook", "checkout", "merge"]
+)
+def test_what_reaches_further_is_on_no_list(subcommand: str) -> None:
+    for build in (build_argv, build_changing_argv):
+        with pytest.raises(InvalidInput):
+            build(GitInvocation(subcommand=subcommand))
+
+
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a\0b"])
+def test_a_path_to_commit_is_below_the_work_tree(path: str) -> None:
+    with pytest.raises(InvalidInput):
+        pathspec_input([path])
 
 
 # --- every question that tools will ask --------------------------------------------------------------------
@@ -796,6 +851,56 @@ def test_a_helper_program_is_given_settings_for_git_and_no_other_variable(name: 
     asked = Program(argv=("/x",), timeout=1.0, environment=((name, value),))
     with pytest.raises(ValueError):  # noqa: PT011
         decode(encode(asked))
+
+
+WRITING = SandboxSpec(mode="workspace-write", roots=("/w", "/x"), home="/home", state="/state")
+CONFINED = Proof(commands="bubblewrap", helpers="landlock", program="/bwrap")
+
+
+def plan(
+    *writes: str, mode: str = "workspace-write", proof: Proof = CONFINED, name: str = ".git"
+) -> SandboxPlan | str:
+    """What the broker makes of a request of git to write."""
+    rules = BrokerPolicy(
+        sandbox=replace(WRITING, mode=mode),
+        environment={},
+        helpers=(Helper(argv=("/git",), reach="system", writes=name),),
+    )
+    return plan_for(rules, proof, Program(argv=("/git", "x"), timeout=1.0, writes=writes))
+
+
+def test_git_may_write_in_the_git_folders_of_the_roots_where_a_request_names_them() -> None:
+    for writes in ((), ("/w/.git",), ("/x/deep/.git",)):
+        found = plan(*writes)
+        assert isinstance(found, SandboxPlan)
+        assert (found.writes, found.sandbox.mode, found.layer) == (writes, "read-only", "bubblewrap")
+
+
+@pytest.mark.parametrize(
+    ("writes", "changed"),
+    [
+        pytest.param(("/w",), {}, id="root"),
+        pytest.param(("/w/.git/hooks",), {}, id="hooks"),
+        pytest.param(("/w/src",), {}, id="folder"),
+        pytest.param(("/y/.git",), {}, id="outside"),
+        pytest.param(("/wider/.git",), {}, id="like-a-root"),
+        pytest.param(("/w/.git", "/etc"), {}, id="one-of-two"),
+        pytest.param(("/w/.git",), {"mode": "read-only"}, id="read-only"),
+        pytest.param(("/w/.git",), {"proof": Proof(commands="none", helpers="landlock")}, id="no-sandbox"),
+        pytest.param(("/w/.git",), {"name": ""}, id="another-program"),
+    ],
+)
+def test_git_writes_nowhere_else(writes: tuple[str, ...], changed: dict[str, Any]) -> None:
+    """ATTACK: a server that was taken over asks the broker for more."""
+    assert isinstance(plan(*writes, **changed), str)
+
+
+@pytest.mark.parametrize(
+    "place", ["w/.git", "/w/../y/.git", "/w/x/./.git", "//w/.git", "/w/.git/", "/w\0/.git"]
+)
+def test_a_folder_to_write_in_has_one_spelling(place: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        decode(encode(Program(argv=("/git",), timeout=1.0, writes=(place,))))
 
 
 def test_git_in_a_root_is_not_run(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Where a repository may lie for its history to be shown, and what is remembered of it."""
 
 import os
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +14,12 @@ from mcp_toolserver.pipeline.call import ClientFolders
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
 from mcp_toolserver.runtime.git.executable import helper
 from mcp_toolserver.runtime.git.repository_cache import MOST, RACY_WINDOW_NS, RepositoryCache, RepositoryPaths
-from mcp_toolserver.runtime.git.runner import MAX_LISTING, ChildLauncher, Git
+from mcp_toolserver.runtime.git.runner import MAX_LISTING, Git, ProgramLauncher
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.processes.launcher import Running
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
+from mcp_toolserver.runtime.sandbox.broker.messages import Program
 from tests.hostile_git import GIT, Lair
 from tests.processes import FULL, PATIENCE, broker
 from tests.repositories import git_broker, git_tools
@@ -165,14 +166,14 @@ async def test_git_that_uses_too_much_is_ended_and_reported(lair: Lair) -> None:
 class Counting:
     """Counts what is git_broker."""
 
-    starter: ChildLauncher
+    starter: ProgramLauncher
     runs: list[str] = field(default_factory=list[str])
 
-    def open(
-        self, argv: Sequence[str], *, cwd: int, timeout: float, environment: Sequence[tuple[str, str]]
+    def start(
+        self, program: Program, *, cwd: int, stdin: int | None = None
     ) -> AbstractAsyncContextManager[Running]:
-        self.runs.append(next(word for word in argv[1:] if not word.startswith("-")))
-        return self.starter.open(argv, cwd=cwd, timeout=timeout, environment=environment)
+        self.runs.append(next(word for word in program.argv[1:] if not word.startswith("-")))
+        return self.starter.start(program, cwd=cwd, stdin=stdin)
 
 
 @dataclass

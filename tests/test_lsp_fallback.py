@@ -82,13 +82,13 @@ async def at(tmp_path: Path, starting: Broker) -> AsyncGenerator[LspTool]:
             "sub/f.py",
             {"line": 2, "character": 3},
             [
-                "a.py:3:16: return doubled(1)",
                 "a.py:6:5: def doubled(x):",
+                "sub/f.py:2:3: a.doubled(3)",
+                "a.py:3:16: return doubled(1)",
                 "b.py:1:15: from a import doubled",
                 "b.py:2:7: print(doubled(2))",
-                "sub/f.py:2:3: a.doubled(3)",
             ],
-            id="references",
+            id="references, the definition first, then the nearest",
         ),
         pytest.param(
             "documentSymbol",
@@ -132,8 +132,44 @@ async def test_a_search_answers_and_says_so(
     *found, last = text.splitlines()
     assert [line for line in found if line[:1] != "["] == lines
     assert last.startswith(
-        "[fallback: a search for definitions by their form, which knows no scopes or types. No "
+        "[fallback: a search for definitions by their form, which skips comments and strings "
+        "and knows no scopes or types. No "
     )
+
+
+async def test_comments_and_strings_are_skipped(at: LspTool) -> None:
+    at.put("b.py", '"""def doubled(x): is quoted"""\n# doubled\nx = "doubled", f"{doubled(1)} doubled"\n')
+    at.put("c.py", '"""\ndef doubled():\n"""\n')
+    found = await at.places("findReferences", "a.py", query="doubled")
+    assert [place for place in found if place[:2] in ("b.", "c.")] == [
+        'b.py:3:19: x = "doubled", f"{doubled(1)} doubled"'
+    ]
+    assert await at.places("goToDefinition", "c.py", query="doubled") == DOUBLED
+    assert await at.places("documentSymbol", "c.py") == ["No symbols found."]
+
+
+async def test_the_nearest_definition_comes_first_and_the_exact_name(at: LspTool) -> None:
+    at.put("sub/near.py", "def doubled(): ...\ndef doubled_twice(): ...\n")
+    found = await at.places("goToDefinition", "sub/f.py", query="doubled")
+    assert found == ["sub/near.py:1:5: def doubled(): ...", *DOUBLED]
+    assert await at.places("workspaceSymbol", ".", query="Doubled") == [
+        "a.py:6:5: def doubled(x):",
+        "c.c:3:5: int doubled(int x) {",
+        "sub/near.py:1:5: def doubled(): ...",
+        "b.py:3:3: undoubled = 1",
+        "sub/near.py:2:5: def doubled_twice(): ...",
+    ]
+
+
+async def test_a_name_that_stands_on_a_line_twice_is_one_reference(at: LspTool) -> None:
+    at.put("b.py", "doubled(doubled(1))\n")
+    found = await at.places("findReferences", "a.py", query="doubled")
+    assert [place for place in found if place[:2] == "b."] == ["b.py:1:1: doubled(doubled(1))"]
+
+
+async def test_what_became_unreadable_is_left_out(at: LspTool) -> None:
+    at.put("large.py", "doubled\n" + "#" * (5 << 20))
+    assert not [one for one in await at.places("findReferences", "a.py", query="doubled") if "large" in one]
 
 
 async def test_names_are_searched_as_they_are(at: LspTool) -> None:

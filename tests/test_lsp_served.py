@@ -1,5 +1,6 @@
 """A real language server of a real server of ours, in the sandbox of each mode."""
 
+import json
 import os
 import shutil
 from collections.abc import Generator
@@ -22,6 +23,7 @@ from tests.confinement import (
     serving,
 )
 from tests.processes import arguments, folder, processes
+from tests.stranger import stranger
 from tests.without import around
 
 CODE = "int doubled(int x) { return 2 * x; }\nint main(void) { return doubled(2); }\n"
@@ -57,6 +59,57 @@ def definition(server: Server) -> str:
     said = server.call("LSP", operation="goToDefinition", path="code/a.c", line=2, query="doubled")
     assert not said.is_error, said.text
     return said.text
+
+
+def test_a_rename_needs_workspace_write_and_spares_protected_names(anywhere: Scene) -> None:
+    put(anywhere.root / "code/.vscode/b.h", "int doubled(int x);\n")
+    unit = {"directory": str(anywhere.root / "code"), "file": "b.c", "command": "cc -c b.c"}
+    put(anywhere.root / "code/compile_commands.json", json.dumps([unit]))
+    put(anywhere.root / "code/b.c", '#include ".vscode/b.h"\nint two(void) { return doubled(1); }\n')
+    put(
+        anywhere.root / "code/c.c",
+        "static int tripled(int x) { return 3 * x; }\nint y(void) { return tripled(1); }\n",
+    )
+    anywhere.own()
+    rename = {"operation": "rename", "path": "code/b.c", "line": 2, "query": "doubled", "new_name": "twice"}
+    before = anywhere.seen()
+    with serving(anywhere, READ_ONLY, environ=with_clangd(anywhere)) as server:
+        assert "lsp_edit" not in server.tools()
+        said = server.call("lsp_edit", **rename)
+        assert said.is_error
+        assert "--permission-mode workspace-write" in said.text
+    assert not changed(before, anywhere.seen())
+    with serving(anywhere, WORKSPACE_WRITE, environ=with_clangd(anywhere)) as server:
+        said = server.call("lsp_edit", **rename)
+        assert said.is_error
+        assert ".vscode" in said.text
+        assert "return doubled(1)" in (anywhere.root / "code/b.c").read_text(encoding="utf-8")
+        said = server.call(
+            "lsp_edit", **{**rename, "path": "code/c.c", "query": "tripled", "new_name": "thrice"}
+        )
+        assert not said.is_error, said.text
+    assert (anywhere.root / "code/c.c").read_text(encoding="utf-8").count("thrice") == 2
+
+
+CACHING = """
+def behave(method, number, params, message):
+    if method == "textDocument/hover":
+        folder = os.environ["GOCACHE"]
+        os.makedirs(folder)
+        send(id=number, result={"contents": f"{folder} is a folder"})
+    elif number is not None:
+        send(id=number, result=None)
+"""
+
+
+@pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE])
+def test_a_language_server_of_go_gets_a_build_cache_that_it_can_write(mode: str, anywhere: Scene) -> None:
+    programs = stranger(anywhere.base / "run", CACHING, "gopls")
+    put(anywhere.root / "a.go", "package x\n")
+    anywhere.own()
+    with serving(anywhere, mode, environ={"PATH": f"{programs}:{os.environ['PATH']}"}) as server:
+        said = server.call("LSP", operation="hover", path="a.go", line=1, query="x")
+        assert said.text == "/tmp/GOCACHE is a folder", said.text
 
 
 def hints(server: Server) -> tuple[str, bool, bool]:

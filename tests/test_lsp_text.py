@@ -10,13 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcp_toolserver.capabilities.code import CodeEdit, CodeQuery, ProposedFile
 from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.runtime.git.repository_cache import RACY_WINDOW_NS
 from mcp_toolserver.runtime.lsp.documents import LineCache
 from mcp_toolserver.runtime.lsp.executables import find_executables, search_folders
 from mcp_toolserver.runtime.lsp.file_watcher import FileFilter, FileWatcher
 from mcp_toolserver.runtime.lsp.framing import FrameDecoder, ProtocolError, decode_message, encode_message
 from mcp_toolserver.runtime.lsp.uris import to_path, to_uri
+from mcp_toolserver.text.code.code_only import code_only
+from mcp_toolserver.text.code.edit_text import cut_middle, edit_text
+from mcp_toolserver.text.code.indentation import Indentation, indentation
 from mcp_toolserver.text.code.languages import LANGUAGES, Language, code_language, definition_pattern, ending
 from mcp_toolserver.text.code.positions import (
     Encoding,
@@ -26,6 +31,9 @@ from mcp_toolserver.text.code.positions import (
     to_index,
     to_units,
 )
+from mcp_toolserver.text.code.rank_hits import Wanted, code_hits, distance
+from mcp_toolserver.text.code.resolve_symbol import asked_place
+from mcp_toolserver.text.code.text_edits import InvalidEdit, TextEdit, apply_edits
 
 LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"))
 ENCODINGS = st.sampled_from(["utf-8", "utf-16", "utf-32"])
@@ -273,3 +281,195 @@ def test_each_program_is_found_once_under_its_first_name(tmp_path: Path) -> None
     where = [str(tmp_path / folder) for folder in ("one", "two", "three")]
     assert find_executables("p", where, ()) == [f"{where[0]}/p", f"{where[2]}/p"]
     assert find_executables("p", where, (where[1],)) == [f"{where[2]}/p"]
+
+
+def whole(text: str, encoding: Encoding, *edits: tuple[tuple[int, int], tuple[int, int], str]) -> str:
+    return apply_edits(text, [TextEdit(start=a, end=b, text=new) for a, b, new in edits], encoding)
+
+
+@pytest.mark.parametrize(
+    ("text", "edits", "after"),
+    [
+        pytest.param("a b\n", [((0, 2), (0, 3), "c")], "a c\n", id="a word"),
+        pytest.param("a\r\nb\rc\n", [((1, 0), (2, 1), "x")], "a\r\nx\n", id="over every line end"),
+        pytest.param("é𝒳b", [((0, 3), (0, 4), "c")], "é𝒳c", id="units of UTF-16"),
+        pytest.param("a", [((0, 0), (9, 0), "")], None, id="past the last line"),
+        pytest.param("a", [((0, 0), (1, 0), "b\n")], "b\n", id="the end of the text"),
+        pytest.param("a\nb", [((0, 0), (0, 99), "c")], "c\nb", id="past the end of its line"),
+        pytest.param("𝒳", [((0, 1), (0, 2), "c")], None, id="inside a character"),
+        pytest.param("a", [((0, -1), (0, 1), "c")], None, id="a negative position"),
+        pytest.param("ab", [((0, 1), (0, 0), "c")], None, id="back to front"),
+        pytest.param("abc", [((0, 0), (0, 2), "x"), ((0, 1), (0, 3), "y")], None, id="overlapping"),
+        pytest.param("abc", [((0, 0), (0, 2), "x"), ((0, 0), (0, 2), "x")], None, id="twice the same"),
+        pytest.param(
+            "abc",
+            [((0, 1), (0, 2), "z"), ((0, 1), (0, 1), "x"), ((0, 1), (0, 1), "y")],
+            "axyzc",
+            id="inserted",
+        ),
+    ],
+)
+def test_edits_fit_the_text_or_are_refused(
+    text: str, edits: list[tuple[tuple[int, int], tuple[int, int], str]], after: str | None
+) -> None:
+    if after is None:
+        with pytest.raises(InvalidEdit):
+            whole(text, "utf-16", *edits)
+    else:
+        assert whole(text, "utf-16", *edits) == after
+
+
+@given(st.lists(LINES, min_size=1, max_size=4), ENCODINGS, st.data())
+def test_one_edit_replaces_exactly_what_lies_between(
+    lines: list[str], encoding: Encoding, data: st.DataObject
+) -> None:
+    text = "\n".join(lines)
+    start, end = sorted(data.draw(st.integers(0, len(text))) for _ in range(2))
+
+    def position(index: int) -> tuple[int, int]:
+        line = text.count("\n", 0, index)
+        return line, to_units(lines[line], index - (text.rfind("\n", 0, index) + 1), encoding)
+
+    after = whole(text, encoding, (position(start), position(end), "NEW"))
+    assert after == f"{text[:start]}NEW{text[end:]}"
+
+
+@given(st.text(), st.lists(st.tuples(st.integers(-2, 9), st.integers(-2, 9), st.integers(-2, 9))), ENCODINGS)
+def test_no_edit_breaks_the_text(text: str, places: list[tuple[int, int, int]], encoding: Encoding) -> None:
+    edits = [((line, first), (line, last), "") for line, first, last in places]
+    with suppress(InvalidEdit):
+        assert len(whole(text, encoding, *edits)) <= len(text)
+
+
+CODE = [
+    ("py", "x = 'n' + \"n\" # n", "x =     +        "),
+    ("py", 'f"{n} n{m}" + rb"n"', '  {n}  {m}  + rb   '),
+    ("py", '"""n\nn"""\nn', "    \n    \nn"),
+    ("py", "'n\nn", "  \nn"),
+    ("py", "'''n", "    "),
+    ("c", "/* n\n*/ n // n", "    \n   n     "),
+    ("cc", 'R"x(n)"n)x" n \'n\'', "            n    "),
+    ("ts", "`n ${n} n` + 'n'", "    {n}    +    "),
+    ("go", "`n\nn` n", "  \n   n"),
+    ("rs", 'f<\'a>("{n} n", r#"n"n"#, \'n\')', "f<'a>( {n}   ,         ,    )"),
+    ("java", '"""n "n" """ n', "             n"),
+    ("cs", '$"n {n}" + "n"', "    {n}  +    "),
+    ("rb", "=begin\nn\n=end\n\"#{n} n\"", "      \n \n    \n  {n}   "),
+    ("php", '# n\n"$n n"', "   \n $n   "),
+    ("lua", "--[==[n]]\n]==] n -- n", "         \n     n     "),
+    ("sh", "${#n} # n\n'n' \"$(n) n\"", "${#n}    \n     $(n)   "),
+    ("zig", "\\\\ n\nn", "    \nn"),
+    ("swift", '"\\(n) n" // n', " \\(n)        "),
+    ("kt", '"$n n" + \'n\'', " $n    +    "),
+    ("scala", '"""n ${n}""" n', "      {n}    n"),
+    ("hs", "{- n\n-} n -- n", "    \n   n     "),
+    ("ml", '(* n *) n "n\n"', "        n   \n "),
+    ("ex", "'n' \"#{n} n\" # n", "      {n}       "),
+    ("dart", "'${n} n' n", "  {n}    n"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "code"), CODE, ids=[f"{kind} {number}" for number, (kind, *_) in enumerate(CODE)]
+)
+def test_code_is_what_is_neither_comment_nor_string(kind: str, text: str, code: str) -> None:
+    language = code_language(f"x.{kind}")
+    assert language is not None
+    assert code_only(text, language) == code
+
+
+def test_every_language_has_comments() -> None:
+    assert {language.name for language in LANGUAGES if not language.skipped} == set()
+
+
+@given(st.text(st.sampled_from("\"'`/*#\\\n-{}[]()=$ nrRfF")), st.sampled_from(LANGUAGES))
+def test_code_keeps_its_place(text: str, language: Language) -> None:
+    code = code_only(text, language)
+    assert len(code) == len(text)
+    assert all(new in (old, " ") for old, new in zip(text, code, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("path", "near", "steps"),
+    [
+        ("a/b.py", "a/b.py", -1),
+        ("a/c.py", "a/b.py", 0),
+        ("c.py", "a/b.py", 1),
+        ("x/y/c.py", "a/b.py", 3),
+        ("/r/x/c.py", "/r/y/b.py", 2),
+    ],
+    ids=["itself", "its folder", "above", "elsewhere", "absolute"],
+)
+def test_nearness_counts_folders(path: str, near: str, steps: int) -> None:
+    assert distance(path, near) == steps
+
+
+def test_a_line_that_is_gone_is_no_hit() -> None:
+    language = code_language("x.py")
+    assert language is not None
+    wanted = Wanted(symbol="n", kind="references", language=language)
+    assert [hit.line for hit in code_hits("x.py", "n\n", [1, 7], wanted)] == [0]
+
+
+LINES_OF_CODE = ["# f", "f(f)", "def f(): ...", "", "class g: f = 1", "def f(): ..."]
+
+
+@pytest.mark.parametrize(
+    ("line", "symbol", "place", "words"),
+    [
+        (2, "f", (1, 0), "occurs 2 times on line 2; this is about the first, at character 1"),
+        (3, "f", (2, 4), ""),
+        (None, "f", (2, 4), "is defined 2 times in this file; this is about line 3"),
+        (None, "g", (4, 6), ""),
+        (None, "class", (4, 0), "is not defined in this file; this is about its first use, on line 5"),
+    ],
+    ids=["twice on the line", "once", "defined twice", "defined once", "not defined"],
+)
+def test_a_name_that_fits_several_places_says_which(
+    line: int | None, symbol: str, place: tuple[int, int], words: str
+) -> None:
+    query = CodeQuery(operation="hover", path=CanonicalPath("a.py"), line=line, symbol=symbol, limit=1)
+    found = asked_place(query, LINES_OF_CODE)
+    assert (found.line, found.index) == place
+    assert words in found.note
+    assert bool(words) == bool(found.note)
+
+
+def test_a_name_on_another_line_says_where() -> None:
+    query = CodeQuery(operation="hover", path=CanonicalPath("a.py"), line=4, symbol="g", limit=1)
+    with pytest.raises(InvalidInput, match=r"not on line 4 of 'a.py', but on line 5\."):
+        asked_place(query, LINES_OF_CODE)
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_tabs", "width"),
+    [
+        (["a", "\tb", "\t\tc"], True, 4),
+        (["a", "  b", "    c"], False, 2),
+        (["a"], False, 4),
+        (["  a", "\tb", "    c"], False, 2),
+    ],
+    ids=["tabs", "two spaces", "nothing", "mostly spaces"],
+)
+def test_a_file_is_indented_as_most_of_its_lines(lines: list[str], is_tabs: bool, width: int) -> None:
+    assert indentation(lines) == Indentation(is_tabs=is_tabs, width=width)
+
+
+def test_a_long_diff_is_cut_in_the_middle() -> None:
+    text = "".join(f"line {number}\n" for number in range(1_000))
+    cut = cut_middle(text, 100)
+    assert cut.startswith("line 0\n")
+    assert cut.endswith("line 999\n")
+    assert len(cut) < 200
+    left_out = 1_000 - (len(cut.splitlines()) - 1)
+    assert f"[{left_out} lines in the middle of the diff are left out]" in cut
+
+
+def test_many_files_are_listed_up_to_a_bound() -> None:
+    files = tuple(
+        ProposedFile(path=CanonicalPath(f"{number}.py"), before=b"a\n", after=b"b\n", edits=1)
+        for number in range(120)
+    )
+    text = edit_text(CodeEdit(title="x", files=files, source="s"), preview=False)
+    assert "Done: x, by s. Changed 120 files." in text
+    assert "- 99.py: 1 edit\n- and 20 more files\n" in text

@@ -305,6 +305,14 @@ async def test_the_configuration_is_reported_without_what_hides_or_opens_somethi
         assert str(made.folder / "state") not in answer
 
 
+async def test_preferences_do_not_depend_on_the_toolset(tmp_path: Path) -> None:
+    async with place(tmp_path) as made, made.client() as client:
+        await client.call_tool("Config", {"setting": "theme", "value": "dark"})
+    async with place(tmp_path, toolsets=("default",)) as made, made.client() as client:
+        assert (await client.call_tool("Config", {"setting": "theme"})).is_error
+        assert json.loads(await read(client, "toolserver://config"))["preferences"] == {"theme": "dark"}
+
+
 async def test_preferences_that_a_rule_denies_are_left_out_of_the_configuration(tmp_path: Path) -> None:
     async with place(tmp_path, deny=("Config",)) as made, made.client() as client:
         assert "preferences" not in json.loads(await read(client, "toolserver://config"))

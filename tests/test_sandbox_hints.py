@@ -1,11 +1,14 @@
 """What is said of a command that was kept from something; the sandbox itself is tested elsewhere."""
 
+from dataclasses import replace
+
 import pytest
 
 from mcp_toolserver.text.shell.sandbox_hints import Confined, explain
 
 READING = Confined(writes=False, git=False, network=False)
 WRITING = Confined(writes=True, git=False, network=False)
+WITH_TOOLS = replace(WRITING, git_tools=("git_branch", "git_commit"))
 COMMITTING = Confined(writes=True, git=True, network=True)
 
 
@@ -21,6 +24,12 @@ COMMITTING = Confined(writes=True, git=True, network=True)
             WRITING,
             "--git writable",
             id="git",
+        ),
+        pytest.param(
+            "fatal: Unable to create '/w/.git/index.lock': Read-only file system",
+            WITH_TOOLS,
+            "Use these tools: git_branch, git_commit.",
+            id="git-tools",
         ),
         pytest.param(
             "error: could not lock config file .git/config: Read-only file system",

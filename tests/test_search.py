@@ -389,7 +389,7 @@ async def test_ignore_files_above_the_root_do_not_count(grounds: Grounds) -> Non
 
 async def test_the_one_file_asked_for_is_searched_whatever_it_is_called(grounds: Grounds) -> None:
     grounds.write(_dot_gitignore="a\n", a="1\nneedle\n", _dot_hidden="needle\n")
-    assert await grounds.shown("needle", path="a", type="py", glob="*.py") == ["a:2:needle"]
+    assert await grounds.shown("needle", path="a", type="py", glob="*.py") == ["2:needle"]
     assert await grounds.shown("needle", path=".hidden", before=1) == [".hidden:1:needle"]
     assert await grounds.shown("needle", "files_with_matches", path="a") == ["a"]
     assert await grounds.shown("needle", "count", path="a") == ["a:1"]
@@ -406,7 +406,7 @@ async def test_one_binary_file_is_said_to_match_without_its_lines(grounds: Groun
 async def test_a_line_that_speaks_of_binary_files_is_a_line(grounds: Grounds) -> None:
     grounds.write(a="<stdin>: binary file matches (found)\n")
     found = await grounds.lines("binary", path="a")
-    assert found.text == "a:1:<stdin>: binary file matches (found)"
+    assert found.text == "1:<stdin>: binary file matches (found)"
     assert found.errors == ()
 
 
@@ -466,7 +466,7 @@ async def test_any_name_is_shown_as_it_is(grounds: Grounds, name: str) -> None:
     grounds.put(f"in/{name}/{name}", "needle\n")
     assert sorted(await grounds.shown("needle")) == sorted([f"{name}:1:needle", f"in/{name}/{name}:1:needle"])
     assert await grounds.names("**") == sorted([name, f"in/{name}/{name}"])
-    assert await grounds.shown("needle", path=name) == [f"{name}:1:needle"]
+    assert await grounds.shown("needle", path=name) == ["1:needle"]
 
 
 async def test_a_name_cannot_pass_for_another_line(grounds: Grounds) -> None:

@@ -41,6 +41,7 @@ VALUES = {
     "permission-mode": "read-only",
     "network": "none",
     "git": "writable",
+    "git-author": "n <n@example.org>",
     "transport": "sse",
     "sandbox": "off",
     "log-level": "info",
@@ -58,6 +59,15 @@ def test_every_flag_has_an_environment_twin() -> None:
             value = "true" if option.switch else VALUES.get(option.name, "x")
             by_flag = read(f"--{option.name}", *([] if option.switch else [value])).settings
             assert by_flag == read(**{option.variable: value}).settings
+
+
+@pytest.mark.parametrize(
+    "author", ["n", "n@example.org", "<n@example.org>", "n <>", "n <a> <b>", "n\n <a@b>"]
+)
+def test_an_author_of_commits_has_a_name_and_an_address(author: str) -> None:
+    assert read("--git-author", " Ada <a@b> ").settings.git_author == "Ada <a@b>"
+    with pytest.raises(SettingsError, match=r"--git-author: .*'Name <email>'"):
+        read("--git-author", author)
 
 
 def test_roots_are_repeatable_and_commas_belong_to_a_path() -> None:

@@ -177,7 +177,7 @@ main()
 
 async def test_what_a_server_that_was_killed_while_it_wrote_left_is_removed(setup: Setup) -> None:
     (setup.root / "f").write_text("old", encoding="utf-8")
-    arguments = {"path": "f", "content": "new"}
+    arguments = {"path": "f", "content": "new", "overwrite": True}
     messages = [
         INITIALIZE,
         {"jsonrpc": "2.0", "method": "notifications/initialized"},

@@ -18,6 +18,7 @@ from mcp_toolserver.policy.dangerous_commands import dangerous_command_check
 from mcp_toolserver.policy.rules import Policy, parse
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.host_services import HostServices, Provide
+from mcp_toolserver.stores.file_history import FileHistories
 from mcp_toolserver.stores.saved_outputs import OutputStore
 from mcp_toolserver.tool_spec import Args, Kind, Limits, Output, Runtime, ToolSpec
 
@@ -106,9 +107,10 @@ def machine(
 ) -> HostServices:
     """This machine, with `folder/root` as the one root."""
     (folder / "root").mkdir(exist_ok=True)
-    outputs = OutputStore(str(folder / "state"))
+    outputs, histories = OutputStore(str(folder / "state")), FileHistories(str(folder / "state"))
     workspace = Workspace([str(folder / "root")], hides=hides or (lambda _: False))
-    return with_services(HostServices(permissions={}, workspace=workspace, outputs=outputs), permissions)
+    host = HostServices(permissions={}, workspace=workspace, outputs=outputs, histories=histories)
+    return with_services(host, permissions)
 
 
 def with_services(

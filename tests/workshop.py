@@ -111,5 +111,5 @@ def granted(server: Dispatcher, *needs: Capability) -> Runtime:
     async def report(message: str) -> None:
         return
 
-    scope = Scope(session="a test", refuses=lambda _: None)
+    scope = Scope(session="a test", refuses=lambda *_: None, forbids=lambda *_: None)
     return server.host.runtime(frozenset(needs), report, User(Person(), str), scope)

@@ -6,11 +6,13 @@ It imports everything, so it must be imported after the broker has forked.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from anyio import create_task_group, to_thread
@@ -36,6 +38,7 @@ from mcp_toolserver.runtime.processes.broker_client import Broker, Proof
 from mcp_toolserver.runtime.processes.commands import CallCommands, CommandLimits, Commands
 from mcp_toolserver.runtime.processes.sessions import Sessions
 from mcp_toolserver.runtime.providers import LazyProviders, ProviderContext
+from mcp_toolserver.runtime.sandbox.mounts.temporary import may_share
 from mcp_toolserver.runtime.web.keys import key_files, read_key
 from mcp_toolserver.runtime.web.options import WebOptions, host_patterns, private_places
 from mcp_toolserver.runtime.web.options import providers as search_providers
@@ -44,15 +47,19 @@ from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.audit_entry import AuditContext
 from mcp_toolserver.stores.audit_log import AuditLog
 from mcp_toolserver.stores.database import Database
+from mcp_toolserver.stores.file_history import FOLDER as UNDO_FOLDER
+from mcp_toolserver.stores.file_history import FileHistories, HistoryLimits
 from mcp_toolserver.stores.preferences import StoredPreferences
-from mcp_toolserver.stores.quarantine_limits import QuarantineLimits, enforce_limits
+from mcp_toolserver.stores.retention import QUARANTINE_FOLDER, RetentionLimits, enforce_limits
 from mcp_toolserver.stores.running_servers import RunningServer, oldest_start, sweep
 from mcp_toolserver.stores.saved_outputs import MIB, OutputLimits, OutputStore
 from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
 from mcp_toolserver.stores.todos import StoredTodos
 from mcp_toolserver.telemetry import observers
+from mcp_toolserver.text.documents.optional_parser import PARSERS
 from mcp_toolserver.text.enforcement_summary import Enforcement, summary
 from mcp_toolserver.text.shell.sandbox_hints import Confined, explain
+from mcp_toolserver.tool_spec import Profile
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.stored import Preference
@@ -124,14 +131,17 @@ def build_application(
     Raises:
         SettingsError: a tool, toolset, rule or root is unknown or invalid.
     """
-    registry = _registry(settings)
     facts = host_facts(settings, found, broker and broker.proof, server_landlock=held_by)
+    registry = _registry(settings).on(facts)
     web = WebOptions() if settings.network == "none" else web_options(settings)
     listed = registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
     unlisted = registry.unlisted(settings.toolsets, listed, settings.exclude_tools)
     policy = build_policy(settings, registry)
     state = state_folder(settings.state_dir)
     outputs = OutputStore(state, _output_bounds(settings))
+    histories = FileHistories(
+        state, HistoryLimits(total=settings.undo_size * MIB, reserve=settings.disk_reserve * MIB)
+    )
     audit = None if held_by is None else _audit(facts, state, values=settings.audit_values)
     record = None if held_by is None else _running(state)
     workspace = Workspace(
@@ -144,7 +154,7 @@ def build_application(
     ).recorded(record)
     hide_from_commands(settings, policy, broker)
     database = Database(state, workspace.roots)
-    explained = partial(explain, confined=_confined(settings))
+    explained = partial(explain, confined=_confined(settings, _git_tools(registry, listed, facts)))
     limits = CommandLimits(foreground_seconds=settings.foreground_seconds)
     commands = broker and Commands(broker, workspace, outputs, limits, explain=explained)
     changes = ChangeEvents()
@@ -166,11 +176,13 @@ def build_application(
             explain=explained,
             bounds=command_bounds(settings),
             container_image=settings.container_image,
+            git_author=settings.git_author,
             web=web,
         )
     )
     changes.when_forgotten(providers.forget)
     changes.when_forgotten(outputs.forget)
+    changes.when_forgotten(histories.forget)
     todos = StoredTodos(database, changed=partial(changes.changed, "todos"))
     changes.when_forgotten(todos.forget)
     preferences = StoredPreferences(
@@ -181,6 +193,7 @@ def build_application(
         registry=registry,
         offered=listed | unlisted,
         unlisted=unlisted,
+        for_resources=registry.select((Profile.ALL.name.lower(),), (), settings.exclude_tools),
         policy=policy,
         host=HostServices(
             permissions={need: need.required(facts) for need, why in reasons.items() if why is None},
@@ -188,6 +201,7 @@ def build_application(
             open_world=frozenset(need for need in Capability if need.is_open_world(facts)),
             workspace=workspace,
             outputs=outputs,
+            histories=histories,
             temporary=(lambda _: None) if sessions is None else sessions.temporary,
             providers={
                 **{need: providers.provide(need) for need in Capability if need.provider},
@@ -259,15 +273,12 @@ def _running(state: str) -> RunningServer | None:
 
 
 def _clean_up(settings: Settings, state: str, record: RunningServer | None, workspace: Workspace) -> None:
-    """Remove the files of killed servers and supervisors, and quarantined files over the limits.
+    """Remove the files of killed servers and supervisors, and what is over the limits of quarantine and undo.
 
     A failure is only logged, because serving needs none of this.
     """
     if record is None:
         return
-    bounds = QuarantineLimits(
-        total=settings.quarantine_size * MIB, seconds=settings.quarantine_days * 86400.0
-    )
     try:
         if settings.permission_mode is not Permission.READ_ONLY:
             sweep(record.folder, workspace.open_inside)
@@ -276,7 +287,13 @@ def _clean_up(settings: Settings, state: str, record: RunningServer | None, work
             from mcp_toolserver.runtime.sandbox.broker.temp_folder import sweep as sweep_scratch
 
             sweep_scratch(state)
-        removed = enforce_limits(state, bounds, since=oldest_start(record.folder), now=time.time())
+        since, now = oldest_start(record.folder), time.time()
+        limits = RetentionLimits(total=settings.undo_size * MIB, seconds=settings.undo_days * 86400.0)
+        enforce_limits(f"{state}/{UNDO_FOLDER}", limits, since=since, now=now)
+        limits = RetentionLimits(
+            total=settings.quarantine_size * MIB, seconds=settings.quarantine_days * 86400.0
+        )
+        removed = enforce_limits(f"{state}/{QUARANTINE_FOLDER}", limits, since=since, now=now)
     except OSError as error:
         log.warning("the state folder could not be cleaned up: %s", error.strerror or error)
         return
@@ -349,6 +366,7 @@ def host_facts(
         desktop_private=settings.desktop_private,
         server_landlock=server_landlock,
         openat2=isinstance(best_resolver(), Openat2),
+        documents=tuple(kind for kind, parser in PARSERS.items() if find_spec(parser) is not None),
         missing_programs=found.missing,
     )
     if proof is None:
@@ -359,6 +377,8 @@ def host_facts(
         command_sandbox=proof.commands,
         helper_sandbox=proof.helpers,
         filters_syscalls=proof.filtered,
+        shares_loopback=proof.shares_session,
+        shares_tmp=proof.shares_session and may_share([os.path.realpath(root) for root in settings.root]),
         sandbox_problem="; ".join(proof.reasons) or "this machine has no sandbox for commands",
     )
 
@@ -389,13 +409,23 @@ def _decided(settings: Settings) -> Mapping[str, Preference]:
     }
 
 
-def _confined(settings: Settings) -> Confined | None:
+def _git_tools(registry: Registry, listed: frozenset[str], facts: HostFacts) -> tuple[str, ...]:
+    """The tools that are offered for what commands cannot do in a protected `.git` folder."""
+    if Capability.GIT_WRITE.unavailable(facts) is not None:
+        return ()
+    changing = (frozenset({Capability.GIT_WRITE}), frozenset({Capability.GIT, Capability.FS_WRITE}))
+    needs = {name: registry.entries[name].spec.needs for name in listed}
+    return tuple(sorted(name for name in listed if any(one <= needs[name] for one in changing)))
+
+
+def _confined(settings: Settings, git_tools: tuple[str, ...]) -> Confined | None:
     if settings.permission_mode is Permission.DANGER_FULL_ACCESS:
         return None
     return Confined(
         writes=settings.permission_mode is not Permission.READ_ONLY,
         git=settings.git == "writable",
         network=settings.network == "commands",
+        git_tools=git_tools,
     )
 
 

@@ -13,6 +13,7 @@ from mcp_toolserver.runtime.processes.broker_client import BrokerPolicy, Proof
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
+from mcp_toolserver.runtime.search.executable import command_variables
 from mcp_toolserver.runtime.web.keys import key_files
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
@@ -47,9 +48,10 @@ def check(settings: Settings) -> None:
 def broker_policy(settings: Settings, found: HostExecutables) -> BrokerPolicy:
     """What the broker holds constant."""
     network = settings.network == "commands" or settings.permission_mode is Permission.DANGER_FULL_ACCESS
+    environment = command_environment(os.environ, settings.command_environment, network=network)
     return BrokerPolicy(
         sandbox=sandbox(settings),
-        environment=command_environment(os.environ, settings.command_environment, network=network),
+        environment={**environment, **command_variables(environment["PATH"], found.ripgrep)},
         helpers=found.helpers,
         bounds=command_bounds(settings),
     )

@@ -1,6 +1,5 @@
 """What every call has."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,6 +26,14 @@ class Report(Protocol):
     async def __call__(self, message: str) -> None: ...
 
 
+class Refusal(Protocol):
+    """Says why a call may not touch a subject; None when it may."""
+
+    def __call__(self, *spellings: str) -> str | None:
+        """`spellings` are all the names of one subject, such as those of a path."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class SavedOutput:
     """A result too long to send, kept for the caller in the server's private folder."""
@@ -46,8 +53,11 @@ class Scope:
     """Whose call it is; what is counted per session is counted by this."""
     owner: str = LOCAL
     """Who may use the handles that the call makes, and whose handles it may use; see `Caller.owner`."""
-    refuses: Callable[[str], str | None]
-    """Why the call may not touch this subject too, such as where a redirect leads; None when it may."""
+    refuses: Refusal
+    """Why the call may not touch another subject too, such as where a redirect leads."""
+    forbids: Refusal
+    """Why a rule keeps the call from a file that it comes upon, such as one of a folder; None where the rules
+    decide on the file as on the call."""
     seconds_to_answer: float | None = None
     """How long the client waits for the answer; infinite if it waits for the end of all work, so that nothing
     moves to the background; None if that is unknown."""

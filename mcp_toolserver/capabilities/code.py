@@ -1,4 +1,4 @@
-"""Queries about code: definitions, references, symbols and problems."""
+"""Queries about code: definitions, references, symbols problems, and changes that a server proposes."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -18,12 +18,13 @@ CodeOperation = Literal[
     "diagnostics",
 ]
 
+CodeEditOperation = Literal["rename", "codeAction", "format"]
+
 
 @dataclass(frozen=True, kw_only=True)
-class CodeQuery:
-    """A query about code."""
+class _SymbolQuery:
+    """A query about a position in a file."""
 
-    operation: CodeOperation
     path: CanonicalPath
     """A file; for `workspaceSymbol` also a folder."""
     line: int | None = None
@@ -32,6 +33,13 @@ class CodeQuery:
     """Character in the line, from 1."""
     symbol: str = ""
     """The symbol to find, or the symbol at the position if that is not given as numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeQuery(_SymbolQuery):
+    """A query about code."""
+
+    operation: CodeOperation
     limit: int
     """Maximum number of places."""
 
@@ -64,10 +72,64 @@ class CodeAnswer:
     """Hover text."""
     source: str
     """The program that answered, or the search that replaces it."""
+    note: str = ""
+    """Which of several positions the answer is about, as a sentence."""
     fallback: str = ""
     """Why a search replaces a language server, as a sentence."""
     unfinished: bool = False
     """Whether the language server is still indexing the project."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeEditQuery(_SymbolQuery):
+    """A change to propose."""
+
+    operation: CodeEditOperation
+    new_name: str = ""
+    """For `rename`."""
+    action: str = ""
+    """For `codeAction`: the title of the one to propose; empty to list them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeAction:
+    """A change that a language server offers."""
+
+    title: str
+    kind: str = ""
+    """Such as `quickfix` or `refactor.extract`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProposedFile:
+    """One file of a proposed change."""
+
+    path: CanonicalPath
+    before: bytes | None
+    """The content that the change is based on; None for no file."""
+    after: bytes | None
+    """None to remove the file, which is then moved."""
+    like: CanonicalPath | None = None
+    """The file that this one is moved from."""
+    edits: int = 0
+    """Number of replaced ranges."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeEdit:
+    """A proposed change: nothing is changed yet."""
+
+    title: str
+    symbol: str = ""
+    """The name before it is renamed."""
+    files: tuple[ProposedFile, ...] = ()
+    actions: tuple[CodeAction, ...] = ()
+    """What can be proposed, where no action was named."""
+    source: str
+    """The program that proposes it."""
+    notes: tuple[str, ...] = ()
+    """Which of several positions it is about, what of the proposal is left out, and what else has the old
+    name; sentences."""
 
 
 class Languages(Protocol):
@@ -81,5 +143,19 @@ class Languages(Protocol):
             NotFound, Denied: the file is not there, or not for reading.
             Unavailable: only a language server could answer, and none does.
             TimedOut: it did not answer in time.
+        """
+        ...
+
+    async def propose(self, query: CodeEditQuery) -> CodeEdit:
+        """Return the change that a language server proposes, without making it.
+
+        Every file of it lies inside the roots, is not hidden, and may be touched by this call.
+
+        Raises:
+            InvalidInput: the position is not in the file, or there is no such action.
+            NotFound: the file is not there.
+            Denied: the change touches a file that this call may not.
+            Conflict: the files changed while the server answered.
+            Unavailable: no language server proposes it, or the proposal cannot be used.
         """
         ...

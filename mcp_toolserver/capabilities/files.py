@@ -12,6 +12,18 @@ to the first root, or absolute when it lies in another root. Made by the host, n
 
 
 @dataclass(frozen=True, kw_only=True)
+class Previous:
+    """The content that a write replaced, kept for undo."""
+
+    handle: str = ""
+    """For `Files.restore`; empty if the content is not kept."""
+    path: str = ""
+    """Absolute; `read_file` reads it."""
+    why: str = ""
+    """Why the content is not kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Written:
     """What a write did."""
 
@@ -23,6 +35,8 @@ class Written:
     """Of `after`, in hexadecimal."""
     links: int
     """Hard links the old file had. Above 1, the other names keep the old content."""
+    previous: Previous | None = None
+    """What became of the old content; None if there was none, or if nothing changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +129,30 @@ class Files(Protocol):
         ...
 
     async def write(
-        self, path: CanonicalPath, content: bytes, *, expected_sha256: str | None = None
+        self,
+        path: CanonicalPath,
+        content: bytes,
+        *,
+        expected_sha256: str | None = None,
+        overwrite: bool = False,
     ) -> Written:
         """Create or replace a file atomically, with its parents; mode bits are kept.
 
         Raises:
-            Conflict: `expected_sha256` is given and the file is gone or has other content.
+            Conflict: `expected_sha256` is given and the file is gone or has other content. Without it and
+                `overwrite`: the session has neither read nor written the file as it is, and more than half
+                of it would go, or it cannot be kept for undo.
+        """
+        ...
+
+    async def restore(
+        self, path: CanonicalPath, handle: str, *, expected_sha256: str | None = None
+    ) -> Written:
+        """Put back the content of `path` that is kept under `handle`, a `Previous.handle` of the session.
+
+        Raises:
+            NotFound: nothing is kept under `handle`, or the content of another file.
+            Conflict: as for `write` with `expected_sha256`.
         """
         ...
 

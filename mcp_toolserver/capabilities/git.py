@@ -1,5 +1,6 @@
 """Reading git repositories inside the roots."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -139,6 +140,26 @@ class GitLine:
 
 
 @dataclass(frozen=True, kw_only=True)
+class VersionQuery:
+    """Which version of files to read."""
+
+    paths: Sequence[CanonicalPath]
+    revision: str
+    """A commit; ignored if `staged`."""
+    staged: bool = False
+    """Read what the index holds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileVersion:
+    """A file as git would check it out, but without the filters of the configuration."""
+
+    path: CanonicalPath
+    content: bytes
+    executable: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class GitBranch:
     """A local or remote branch."""
 
@@ -183,6 +204,14 @@ class Git(Protocol):
     async def show(self, query: ShowQuery) -> GitText: ...
     async def blame(self, query: BlameQuery) -> tuple[GitLine, ...]:
         """Return the requested lines; fewer if the file ends before."""
+        ...
+
+    async def versions(self, query: VersionQuery) -> tuple[FileVersion, ...]:
+        """Return the files of one repository in a commit or in the index.
+
+        Raises:
+            InvalidInput: one of them is no regular file there, or is stored through a filter.
+        """
         ...
 
     async def overview(self, path: CanonicalPath) -> GitOverview: ...

@@ -52,6 +52,12 @@ class HostFacts:
     server_landlock: int | None = None
     """The version of Landlock that confines the server's process, 0 for none; None where no call will run."""
     openat2: bool = False
+    shares_loopback: bool = False
+    """Whether the commands of a session share a loopback interface."""
+    shares_tmp: bool = False
+    """Whether the commands of a session share a `/tmp` that lasts."""
+    documents: tuple[str, ...] = ()
+    """The kinds of documents for which a parser is installed."""
     missing_programs: Mapping[str, str] = field(default_factory=dict[str, str])
     """Why a program is missing, by the name of the capability that it provides."""
 
@@ -285,6 +291,13 @@ class Capability(Enum):
         requires=(_installed("git"), _runs_git),
         layers=_git_layers,
         provider="git.provider",
+    )
+    GIT_WRITE = _Row(
+        name="git_write",
+        permission=Permission.WORKSPACE_WRITE,
+        requires=(_installed("git"), _runs_commands),
+        layers=_git_layers,
+        provider="git.change_provider",
     )
     CLONES = _Row(
         name="clones",

@@ -38,15 +38,12 @@ class Evaluation:
     timed_out: bool = False
     gone: str = ""
     """Why the session ended unexpectedly; the words continue "the session"."""
+    interpreter: str = ""
+    """Version and path of the interpreter where there is a choice of them, that is for Python."""
 
 
 class Sessions(Protocol):
     """Interpreter sessions. Processes that a session starts end with it; an idle session ends."""
-
-    @property
-    def has_kernel(self) -> bool:
-        """Whether Python runs in a Jupyter kernel, which shows values and pictures."""
-        ...
 
     async def run(self, snippet: Snippet, report: Report) -> Evaluation:
         """Run a snippet. At the timeout it is interrupted, and the session continues if it can.

@@ -98,6 +98,8 @@ class Dispatcher:
     host: Host
     unlisted: frozenset[str] = frozenset()
     """Offered tools that are not listed; a client that knows the name can call them."""
+    for_resources: frozenset[str] = frozenset()
+    """Tools that a resource may use although they are not offered: those that no toolset in use has."""
     objections: tuple[CallCheck, ...] = ()
     recorder: Recorder | None = None
     """Records every call."""
@@ -237,6 +239,8 @@ class Dispatcher:
         request = Request(
             tool=spec.name, level=needed, subjects=subjects, needs=spec.needs, through=found.through
         )
+        if output_override is None or spec.name not in self.for_resources:
+            self._check_offered(request, call)
         await self._permit(request, terms, call, caller)
         if unavailable := missing(spec.needs, host.permissions):
             raise unavailable_error(spec.name, unavailable, host)
@@ -341,14 +345,20 @@ class Dispatcher:
         """The scope of the call. The policy decides on later subjects as on the first ones, without asking
         again."""
 
-        def refuses(subject: str) -> str | None:
-            verdict = policy.decide(replace(request, subjects=((subject,),)))
+        def refuses(*spellings: str) -> str | None:
+            verdict = policy.decide(replace(request, subjects=(spellings,)))
             return None if verdict.action == "run" else verdict.reason
+
+        def forbids(*spellings: str) -> str | None:
+            verdict = policy.decide(replace(request, subjects=(spellings,)))
+            permitted = verdict.action == "run" or verdict.rule == policy.decide(request).rule
+            return None if permitted else verdict.reason
 
         return Scope(
             session=call.session,
             owner=owner,
             refuses=refuses,
+            forbids=forbids,
             seconds_to_answer=call.seconds_to_answer,
             catalogue=self._catalogue,
         )
@@ -370,18 +380,21 @@ class Dispatcher:
             sha256=output.sha256,
         )
 
-    async def _permit(self, request: Request, terms: _CallContext, call: CallRecord, caller: Caller) -> None:
-        """Apply the policy and the checks, and ask the user if needed.
-
-        Raises:
-            Denied: by a rule, the ceiling, the check of dangerous commands or the user.
-        """
+    def _check_offered(self, request: Request, call: CallRecord) -> None:
+        """Raises: Denied: the operator did not switch the tool on."""
         if off := [tool for tool in request.tools if tool not in self.offered]:
             call.verdict = "refused-off"
             raise Denied(
                 f"{off[0]} is switched off on this server. Its operator can add it with --tools {off[0]}, "
                 "unless --exclude-tools names it."
             )
+
+    async def _permit(self, request: Request, terms: _CallContext, call: CallRecord, caller: Caller) -> None:
+        """Apply the policy and the checks, and ask the user if needed.
+
+        Raises:
+            Denied: by a rule, the ceiling, the check of dangerous commands or the user.
+        """
         verdict = terms.policy.decide(request)
         call.rule = verdict.rule
         if verdict.action == "refuse":

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pydantic import JsonValue
 
 from mcp_toolserver import tools
-from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.capabilities.permissions import Capability, HostFacts
 from mcp_toolserver.errors import InvalidInput, RegistrationError, SettingsError, UnknownTool
 from mcp_toolserver.text.argument_cleanup import argument_type, parsed
 from mcp_toolserver.text.lines.unwrap import unwrapped
@@ -65,6 +65,10 @@ class Registry:
                 if name in self._spellings:
                     raise RegistrationError(f"two tools are called {name!r}")
                 self._spellings[name] = entry
+
+    def on(self, host: HostFacts) -> "Registry":
+        """Return the same tools with descriptions that say what holds on `host`."""
+        return Registry(_described(entry, host) for entry in self.entries.values())
 
     def find(self, name: str) -> Entry:
         """Return the tool with this name or alias. Raises: UnknownTool."""
@@ -133,6 +137,13 @@ class Registry:
         if name not in self._spellings:
             raise SettingsError(f"unknown tool {name!r}; choose from {', '.join(self.entries)}")
         return self.find(name).spec.name
+
+
+def _described(entry: Entry, host: HostFacts) -> Entry:
+    spec = entry.spec
+    if spec.host_note is None or not (note := spec.host_note(host)):
+        return entry
+    return replace(entry, spec=replace(spec, description=f"{spec.description}\n\n{note}"))
 
 
 def _is_in(spec: ToolSpec, profile: Profile) -> bool:

@@ -56,7 +56,7 @@ def find_host_executables(environ: Mapping[str, str], roots: Sequence[str]) -> H
     """Find programs on the PATH of `environ`; those run on workspace files must be outside `roots`."""
     path_entries = environ.get("PATH", "").split(os.pathsep)
     return HostExecutables(
-        ripgrep=search_executable.find_ripgrep(path_entries),
+        ripgrep=search_executable.find_ripgrep(path_entries, roots),
         git=git_executable.find_git(path_entries, roots),
         desktop=find_desktop(path_entries, roots, environ),
         path=tuple(path_entries),

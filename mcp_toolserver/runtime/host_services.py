@@ -16,6 +16,7 @@ from mcp_toolserver.pipeline.call import ClientFolders
 from mcp_toolserver.pipeline.user import User
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.runtime.clock import SystemClock
+from mcp_toolserver.runtime.files.file_history import FileHistory
 from mcp_toolserver.runtime.files.lookups import PathLookups
 from mcp_toolserver.runtime.files.workspace import Temporary, Workspace
 from mcp_toolserver.tool_spec import Runtime
@@ -39,6 +40,18 @@ class SavedOutputs(Protocol):
         ...
 
 
+class Histories(Protocol):
+    """What sessions know of files, and the contents that they replaced, by the owner of the call."""
+
+    def folder(self, owner: str) -> str | None:
+        """The absolute path of the folder with the contents that are kept for `owner`, once there is one."""
+        ...
+
+    def of(self, owner: str) -> FileHistory:
+        """The history of the session of `owner`."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServiceRequest:
     """The call that needs the service of a capability."""
@@ -47,6 +60,7 @@ class ServiceRequest:
     needs: frozenset[Capability]
     """Every capability that the tool declares."""
     workspace: Workspace
+    history: FileHistory
     scope: Scope
     user: User
 
@@ -56,7 +70,8 @@ Provide = Callable[[ServiceRequest], object]
 
 
 def _files(request: ServiceRequest) -> Files:
-    return request.workspace.files(write=Capability.FS_WRITE in request.needs)
+    write = Capability.FS_WRITE in request.needs
+    return request.workspace.files(write=write, history=request.history)
 
 
 def _tool_context(request: ServiceRequest) -> ToolContext:
@@ -94,6 +109,7 @@ class HostServices:
     """Capabilities that reach beyond this machine's files."""
     workspace: Workspace
     outputs: SavedOutputs
+    histories: Histories
     temporary: Callable[[str], Temporary | None] = lambda _: None
     """Returns the temporary folder of an owner's session."""
     owner: str = LOCAL
@@ -104,7 +120,9 @@ class HostServices:
 
     def owned_by(self, owner: str) -> HostServices:
         """See `Host.owned_by`."""
-        workspace = self.workspace.reading(self.outputs.folder(owner), self.temporary(owner))
+        folders = (self.outputs.folder(owner), self.histories.folder(owner))
+        readable = [folder for folder in folders if folder is not None]
+        workspace = self.workspace.reading(readable, self.temporary(owner))
         return replace(self, owner=owner, workspace=workspace)
 
     def restricted_to(self, folders: ClientFolders) -> HostServices:
@@ -128,6 +146,8 @@ class HostServices:
             return None if resolved.writes(absolute) else why
 
         removed = resolved.removed_capabilities(self.permissions, self.open_world, held=held)
+        if any(".git" in kept.split("/") for root in roots for kept in resolved.protected_paths(root)):
+            removed[Capability.GIT_WRITE] = f"{resolved.source} protects .git"
         unavailable = {**self.unavailable, **{need: Reason("client", why) for need, why in removed.items()}}
         return replace(self, workspace=place.guarded(objects), unavailable=unavailable)
 
@@ -154,6 +174,11 @@ class HostServices:
         provide = self.providers.get(capability) or BUILT_IN[capability]
         return provide(
             ServiceRequest(
-                capability=capability, needs=needs, workspace=self.workspace, scope=scope, user=user
+                capability=capability,
+                needs=needs,
+                workspace=self.workspace,
+                history=self.histories.of(self.owner),
+                scope=scope,
+                user=user,
             )
         )

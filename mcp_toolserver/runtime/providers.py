@@ -40,6 +40,8 @@ class ProviderContext:
     """Explains what the sandbox refused, from the output of a command."""
     bounds: CommandBounds
     container_image: str
+    git_author: str
+    """The operator's `Name <email>` for commits; empty for that of the user's git configuration."""
     web: WebOptions
 
     @property

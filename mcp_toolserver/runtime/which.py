@@ -12,9 +12,6 @@ POWERSHELLS = ("pwsh", "powershell")
 ENGINES = ("docker", "podman", "container")
 """Container engines; the last is Apple's."""
 
-KERNEL = ("ipykernel", "jupyter_client")
-"""The packages that a Jupyter kernel needs."""
-
 
 def find_program(names: Sequence[str], path_entries: Sequence[str], roots: Sequence[str] = ()) -> str | None:
     """Return the absolute path of the first of `names` in `path_entries`.

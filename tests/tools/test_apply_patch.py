@@ -10,7 +10,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.text.lines.text_content import encoding_of
 from mcp_toolserver.tools.files.apply_patch import TOOL
-from tests.calling import Bench, held, make
+from tests.calling import HANDLE, Bench, held, make
 
 
 @pytest.fixture
@@ -42,12 +42,13 @@ async def test_several_files_change_in_one_call(bench: Bench) -> None:
     assert (bench.root / "moved/b").stat().st_mode & 0o777 == 0o750
     hashes = {path: hashlib.sha256(content).hexdigest() for path, content in after.items()}
     assert result.metadata()["sha256"] == hashes
-    assert result.text.split("\n") == [
+    assert HANDLE.sub("", result.text).split("\n") == [
         "Patched 4 files.",
-        "- updated a.py: 1 hunk (12 bytes)",
+        "To undo a file: write_file with its path and the id after restore.",
+        '- updated a.py: 1 hunk (12 bytes, restore "")',
         "- created new/d (5 bytes)",
-        "- moved b to moved/b: 1 hunk (4 bytes)",
-        "- deleted sub/c",
+        '- moved b to moved/b: 1 hunk (4 bytes, restore "" at b)',
+        '- deleted sub/c (restore "")',
     ]
 
 

@@ -238,7 +238,7 @@ async def test_an_engine_that_does_not_answer_is_given_up(tmp_path: Path) -> Non
     made = Engine(program=slow, image="i", network=False, processes=1, memory=1, user="1:1")
     async with bench(tmp_path) as at:
         containers = Containers(at.broker, at.commands, made, failover=False, create_timeout=0.3)
-        scope = Scope(session="", refuses=lambda _: None)
+        scope = Scope(session="", refuses=lambda *_: None, forbids=lambda *_: None)
         with pytest.raises(Unavailable, match="docker did not answer in time"):
             await containers.for_call(Anywhere(), ["/"], scope).run("true", 1.0, at._report)
 

@@ -14,6 +14,7 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.text.lines.encoding import detect
 from mcp_toolserver.tools.files.edit_file import TOOL
+from tests.calling import HANDLE
 from tests.workbench import Person, dispatcher, machine
 
 
@@ -40,8 +41,8 @@ async def test_a_text_is_replaced_and_the_diff_shown(server: Dispatcher, root: P
     digest = hashlib.sha256(b"one\n2\nthree\n").hexdigest()
     assert result.error is None
     assert (root / "a.py").read_bytes() == b"one\n2\nthree\n"
-    assert result.text == (
-        "Edited a.py: 1 replacement at line 2 (12 bytes).\n"
+    assert HANDLE.sub("", result.text) == (
+        'Edited a.py: 1 replacement at line 2 (12 bytes).\nTo undo: write_file, path "a.py", restore "".\n'
         "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three"
     )
     assert result.metadata()["sha256"] == {"a.py": digest}

@@ -251,6 +251,12 @@ async def test_problems_of_a_file_are_reported(at: LspTool, path: str, place: st
     assert words in line
 
 
+async def test_a_name_that_occurs_twice_on_a_line_is_answered_for_the_first(at: LspTool) -> None:
+    text = await at.text("goToDefinition", "c/shapes.cc", line=5, query="x")
+    assert text.startswith("c/shapes.cc:5:23: ")
+    assert "'x' occurs 2 times on line 5; this is about the first, at character 23" in text
+
+
 async def test_a_file_without_problems_has_none(at: LspTool) -> None:
     assert await at.text("diagnostics", "c/shapes.cc") == "No problems found, says clangd."
 

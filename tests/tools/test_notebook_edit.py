@@ -16,6 +16,7 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.tools.files.notebook_edit import TOOL
+from tests.calling import HANDLE
 from tests.notebooks import PIXEL, cells, made, old, plain, written
 from tests.workbench import Person, dispatcher, machine
 
@@ -72,9 +73,9 @@ async def test_the_answer_shows_the_change_of_the_cell(server: Dispatcher, root:
     result = await edit(server, cell_number=0, new_source="print('ä')\n1 / 3")
     after = (root / "n.ipynb").read_bytes()
     digest = hashlib.sha256(after).hexdigest()
-    assert result.text == (
+    assert HANDLE.sub("", result.text) == (
         f"Replaced cell 0 (code id=a) of n.ipynb, which has 3 cells ({len(after)} bytes).\n"
-        "Its outputs (2) are cleared.\n"
+        'Its outputs (2) are cleared.\nTo undo: write_file, path "n.ipynb", restore "".\n'
         "--- a/n.ipynb#0\n+++ b/n.ipynb#0\n@@ -1,2 +1,2 @@\n print('ä')\n"
         "-1 / 2\n\\ No newline at end of file\n+1 / 3\n\\ No newline at end of file"
     )

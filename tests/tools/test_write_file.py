@@ -25,7 +25,9 @@ async def write(root: Path, path: str, content: str, tool: str = "write_file", *
     host = machine(root.parent)
     server = dispatcher(host, Entry(TOOL, toolset="files"), ceiling=Permission.WORKSPACE_WRITE)
     with anyio.fail_after(30):
-        return await server.call(tool, {"path": path, "content": content, **arguments}, Person())
+        return await server.call(
+            tool, {"path": path, "content": content, "overwrite": True, **arguments}, Person()
+        )
 
 
 async def call(root: Path, path: str, content: str, **arguments: Any) -> str:
@@ -103,7 +105,7 @@ async def test_nothing_is_reported_where_only_the_text_changed(root: Path, befor
 
 async def test_a_binary_file_is_replaced_without_a_diff(root: Path) -> None:
     (root / "f").write_bytes(b"\0\1\2")
-    assert "3 bytes that were not text" in await call(root, "f", "text\n")
+    assert "It replaced 3 bytes; the old or the new content is not text" in await call(root, "f", "text\n")
 
 
 async def test_other_hard_links_are_reported(root: Path) -> None:

@@ -226,16 +226,6 @@ def _helpers(facts: Facts) -> Iterator[Finding]:
 def _optional(facts: Facts) -> Iterator[Finding]:
     """Optional dependencies of single tools."""
     absent = "not found; {} is not offered"
-    yield Finding(
-        what="Jupyter kernel",
-        standing="note",
-        detail="installed"
-        if facts.kernel
-        else "not installed; REPL keeps no Python session and plots nothing",
-        remedy=""
-        if facts.kernel
-        else "pip install ipykernel jupyter-client in the environment of this server",
-    )
     yield Finding(what="PowerShell", standing="note", detail=facts.powershell or absent.format("PowerShell"))
     yield Finding(
         what="container engine", standing="note", detail=facts.engine or absent.format("container_shell")
@@ -286,6 +276,10 @@ def _output_and_limits(facts: Facts) -> Iterator[Finding]:
     yield Finding(what="limits of a command", standing="note", detail="; ".join(facts.limits))
     yield Finding(what="limits of what is saved", standing="note", detail="; ".join(facts.saved))
     yield Finding(what="environment of commands", standing="note", detail=", ".join(facts.variables))
+    yield Finding(what="PATH of commands", standing="note", detail=facts.command_path)
+    if facts.command_programs:
+        programs = (f"{name}: {path or 'not found'}" for name, path in facts.command_programs.items())
+        yield Finding(what="programs of commands", standing="note", detail=", ".join(programs))
 
 
 def _warnings(facts: Facts) -> Iterator[Finding]:

@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 
 from mcp_toolserver.app import confinement
 from mcp_toolserver.app.compose import host_facts
@@ -19,11 +18,10 @@ from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import describe
-from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell, plan_for
 from mcp_toolserver.runtime.sandbox.layers.kernel import landlock_abi
 from mcp_toolserver.runtime.sandbox.layers.landlock import mended_errata, missing_rights
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
-from mcp_toolserver.runtime.which import KERNEL
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.audit_chain import FOLDER as AUDIT
 from mcp_toolserver.stores.state_dir import state_folder
@@ -31,6 +29,8 @@ from mcp_toolserver.stores.state_dir import state_folder
 READ_ONLY, WORKSPACE_WRITE, FULL = "read-only", "workspace-write", "danger-full-access"
 MODES = (READ_ONLY, WORKSPACE_WRITE, FULL)
 CONFINED = (READ_ONLY, WORKSPACE_WRITE)
+
+COMMAND_PROGRAMS = ("rg", "git", "python3", "node")
 
 NO_SANDBOX = Proof(commands="none", helpers="none", reasons=(f"there is no sandbox on {sys.platform}",))
 NO_SERVER = LockTestResult(problem=NO_SANDBOX.reasons[0])
@@ -71,9 +71,11 @@ class Facts:
     allow_unconfined_server: bool
     limits: tuple[str, ...]
     saved: tuple[str, ...]
-    """Retention limits of saved outputs and of the quarantine."""
+    """Retention limits of saved outputs, replaced contents and the quarantine."""
     variables: tuple[str, ...]
     """Names of what commands find in their environment."""
+    command_path: str
+    """PATH of commands."""
     raw_output: bool
     state: str
     audit: str
@@ -86,8 +88,9 @@ class Facts:
     """Available desktop features, each with its program."""
     no_desktop: Mapping[str, str] = field(default_factory=dict[str, str])
     """Unavailable desktop features, each with the reason."""
-    kernel: bool = False
-    """Whether code can run in a Jupyter kernel."""
+    command_programs: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What a command finds on its PATH: an absolute path, or empty, for each of `COMMAND_PROGRAMS`. Empty
+    without a root, and where no command runs."""
     hiding_rules: tuple[str, ...] = ()
     """Deny rules that hide paths from tools, and in a confined mode from commands."""
     tool_rules: tuple[str, ...] = ()
@@ -104,6 +107,7 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
     sandbox = broker_policy.sandbox
     abi = landlock_abi() if broker else 0
     facts = host_facts(settings, found, NO_SANDBOX if broker else None, server_landlock=None)
+    proofs = {mode: _proof(broker_policy, mode) if broker else NO_SANDBOX for mode in CONFINED}
     hiding_rules, tool_rules = by_reach(settings.deny, rule_context(Registry(discover())))
     return Facts(
         host=host.look(),
@@ -115,7 +119,7 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
         missing=missing_rights(abi),
         errata=mended_errata() if abi else (),
         filters=_filters() if broker else f"there are none on {sys.platform}",
-        proofs={mode: _proof(broker_policy, mode) if broker else NO_SANDBOX for mode in CONFINED},
+        proofs=proofs,
         servers={mode: _server(settings, mode) if broker else NO_SERVER for mode in CONFINED},
         unprotectable=_unprotectable(broker_policy) if broker else "",
         programs=sandbox.programs,
@@ -129,6 +133,10 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
         limits=describe(broker_policy.bounds),
         saved=_saved(settings),
         variables=tuple(sorted(broker_policy.environment)),
+        command_path=broker_policy.environment["PATH"],
+        command_programs=_command_programs(broker_policy, proofs.get(sandbox.mode, NO_SANDBOX))
+        if broker
+        else {},
         raw_output=settings.raw_output,
         state=state_folder(settings.state_dir),
         audit=os.path.join(state_folder(settings.state_dir), AUDIT),
@@ -139,7 +147,6 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
         no_desktop={
             _display_name(need): why.text for need in DESKTOP if (why := need.unavailable(facts)) is not None
         },
-        kernel=all(find_spec(name) is not None for name in KERNEL),
         hiding_rules=hiding_rules,
         tool_rules=tool_rules,
     )
@@ -150,6 +157,7 @@ def _saved(settings: Settings) -> tuple[str, ...]:
         f"saved outputs: {settings.output_size} MiB together, for {settings.output_hours} hours",
         f"left free on the disk of the state folder: {settings.disk_reserve} MiB",
         f"quarantine, at start: {settings.quarantine_size} MiB, for {settings.quarantine_days} days",
+        f"replaced contents, for undo: {settings.undo_size} MiB, at start for {settings.undo_days} days",
     )
 
 
@@ -172,10 +180,31 @@ def _proof(broker_policy: BrokerPolicy, mode: str) -> Proof:
     # It needs what only Linux has.
     from mcp_toolserver.runtime.sandbox.layers.confinement import run_selftest
 
-    shell = broker_policy.shell or find_shell(broker_policy.environment.get("PATH", ""))
-    return run_selftest(
-        replace(broker_policy, shell=shell, sandbox=replace(broker_policy.sandbox, mode=mode))
-    )
+    sandbox = replace(broker_policy.sandbox, mode=mode)
+    return run_selftest(replace(broker_policy, shell=_shell(broker_policy), sandbox=sandbox))
+
+
+def _command_programs(broker_policy: BrokerPolicy, proof: Proof) -> Mapping[str, str]:
+    """Ask a command: what this process sees may be hidden from it."""
+    from mcp_toolserver.runtime.sandbox.broker.messages import Script
+    from mcp_toolserver.runtime.sandbox.layers.confinement import run_in_sandbox
+    from mcp_toolserver.runtime.sandbox.protected.snapshot import Unprotectable
+
+    script = "\n".join(f"echo {name} $(command -v {name})" for name in COMMAND_PROGRAMS)
+    broker_policy = replace(broker_policy, shell=_shell(broker_policy))
+    plan = plan_for(broker_policy, proof, Script(script=script, timeout=None))
+    if isinstance(plan, str) or not plan.sandbox.roots:
+        return {}
+    try:
+        status, output = run_in_sandbox(plan, broker_policy, script)
+    except (OSError, Unprotectable):
+        return {}
+    lines = [line.partition(" ") for line in output.splitlines()]
+    return {name: path for name, _, path in lines if name in COMMAND_PROGRAMS} if status == 0 else {}
+
+
+def _shell(broker_policy: BrokerPolicy) -> tuple[str, ...]:
+    return broker_policy.shell or find_shell(broker_policy.environment.get("PATH", ""))
 
 
 def _unprotectable(broker_policy: BrokerPolicy) -> str:

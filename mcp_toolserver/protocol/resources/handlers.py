@@ -35,7 +35,7 @@ def build_handlers(feature: ResourceFeature) -> ResourceHandlers:
     offered = frozenset(entry.spec.name for entry in handlers.dispatcher.available()).__contains__
     shown, changes = handlers.dispatcher.shown, handlers.changes
     sources = (
-        ServerStatus(security=feature.security, settings=feature.settings(), offered=offered),
+        ServerStatus(security=feature.security, settings=feature.settings()),
         TodoLists(changes=changes, offered=offered),
         BackgroundJobs(changes=changes, offered=offered),
         LongOutputs(outputs=feature.outputs, changes=changes, shown=shown),

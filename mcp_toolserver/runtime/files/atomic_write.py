@@ -32,6 +32,10 @@ class Recording(Protocol):
         ...
 
 
+FileId = tuple[int, ...]
+"""Identifies a file with its content; see `file_id`."""
+
+
 class Changed(Exception):
     """The file is not the one that was read."""
 
@@ -43,25 +47,32 @@ class Original:
     fd: int
     status: os.stat_result
 
+    @property
+    def id(self) -> FileId:
+        """Identifies the file with the content that was read."""
+        return file_id(self.status)
+
     def check(self, folder: int, name: str) -> None:
         """Raises: Changed: it no longer has its name, or other content."""
         try:
             now = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             raise Changed from None
-        if file_id(now) != file_id(self.status):
+        if file_id(now) != self.id:
             raise Changed
 
 
-def file_id(status: os.stat_result) -> tuple[int, ...]:
+def file_id(status: os.stat_result) -> FileId:
     """Identifies a file with its content. The inode number alone is not enough, because it can be reused."""
     return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def replace(
     folder: int, name: str, content: bytes, old: Original | None, recording: Recording | None = None
-) -> None:
+) -> FileId:
     """Put `content` under `name` in the open `folder`, in place of `old`, or new when that is None.
+
+    Returns what identifies the new file.
 
     Mode bits, and as far as permitted owner and extended attributes, stay. Other hard links of the file keep
     the old content. Whatever is raised, the file is as it was.
@@ -70,9 +81,11 @@ def replace(
         Changed: `old` is not what the folder holds under `name` now, or a new file exists already.
     """
     with temp_file(folder, content, old, recording=recording) as temporary:
+        new = file_id(os.stat(temporary, dir_fd=folder, follow_symlinks=False))
         _put(folder, temporary, name, old)
     with suppress(OSError):  # the content is in place; an error now would say that it is not
         os.fsync(folder)
+    return new
 
 
 @contextmanager

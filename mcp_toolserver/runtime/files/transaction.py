@@ -14,6 +14,7 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import Conflict, ToolError
 from mcp_toolserver.runtime.files.atomic_write import (
     Changed,
+    FileId,
     Original,
     backup_name,
     file_id,
@@ -40,8 +41,8 @@ class PlannedChange:
     executable: bool | None
 
 
-def apply_changes(changes: Sequence[PlannedChange]) -> None:
-    """Make all changes, or none.
+def apply_changes(changes: Sequence[PlannedChange]) -> list[FileId]:
+    """Make all changes, or none. Returns what identifies the new files.
 
     Raises:
         ToolError: if one fails. The text says which, and what could not be restored.
@@ -52,6 +53,7 @@ def apply_changes(changes: Sequence[PlannedChange]) -> None:
         except ToolError as error:
             raise type(error)(f"{error} No file was changed.") from None
         _commit(ready)
+        return [one.new_id for one in ready if one.new_id is not None]
 
 
 class _Prepared:
@@ -65,6 +67,11 @@ class _Prepared:
         self._backup = ""
         self._is_linked = False
         self._is_placed = False
+
+    @property
+    def new_id(self) -> FileId | None:
+        """Identifies the new file; None if the file is to be removed."""
+        return None if self._new is None else file_id(self._new)
 
     def commit(self) -> None:
         """Raises: Changed, OSError: `undo` is to be called."""

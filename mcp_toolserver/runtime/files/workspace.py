@@ -7,6 +7,7 @@ another path later, somebody has moved the object since, and the call is refused
 import os
 import stat
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
@@ -16,6 +17,7 @@ from mcp_toolserver.capabilities.call_scope import REMOVED
 from mcp_toolserver.capabilities.files import CanonicalPath, Files
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, SettingsError
 from mcp_toolserver.runtime.files.atomic_write import Recording
+from mcp_toolserver.runtime.files.file_history import FileHistory
 from mcp_toolserver.runtime.files.located_path import LocatedPath
 from mcp_toolserver.runtime.files.os_errors import outside, refuse_virtual, require_regular_file, translate
 from mcp_toolserver.runtime.files.path_locks import PathLocks
@@ -67,7 +69,7 @@ class _Setup:
     """What a workspace and its narrower views share."""
 
     private: str
-    readable: str
+    readable: tuple[str, ...]
     hides: Callable[[tuple[str, ...]], bool]
     protects: Callable[[str], str | None]
     resolver: PathResolver
@@ -98,7 +100,7 @@ class Workspace:
     ) -> None:
         self._setup = _Setup(
             private=private,
-            readable="",
+            readable=(),
             hides=hides,
             protects=protects,
             resolver=resolver or best_resolver(),
@@ -111,26 +113,26 @@ class Workspace:
         self._why = ""
         self._views: dict[tuple[str, ...], Workspace] = {}
         self._views_lock = Lock()
-        self._readings: dict[tuple[str | None, Temporary | None], Workspace] = {}
+        self._readings: dict[tuple[tuple[str, ...], Temporary | None], Workspace] = {}
 
     @property
     def roots(self) -> tuple[str, ...]:
         """Absolute paths of the roots; relative paths start in the first."""
         return tuple(root.path for root in self._held)
 
-    def reading(self, folder: str | None, temporary: Temporary | None = None) -> "Workspace":
-        """The same workspace, in which the files in `folder` may be read too, but not changed, and those in
+    def reading(self, folders: Sequence[str], temporary: Temporary | None = None) -> "Workspace":
+        """The same workspace, in which the files in `folders` may be read too, but not changed, and those in
         `temporary` used.
 
-        `folder` is one of the server's own: an absolute path, links resolved; None for no such folder.
+        `folders` are the server's own: absolute paths, links resolved.
         """
-        if folder is None and temporary is None:
+        if not folders and temporary is None:
             return self
-        key = folder, temporary
+        key = tuple(folders), temporary
         if key not in self._readings:
             while len(self._readings) >= _VIEWS:
                 del self._readings[next(iter(self._readings))]
-            setup = replace(self._setup, readable=folder or "", temporary=temporary)
+            setup = replace(self._setup, readable=key[0], temporary=temporary)
             self._readings[key] = _View(self._held, setup)
         return self._readings[key]
 
@@ -271,13 +273,15 @@ class Workspace:
         if why := setup.protects(located.spellings[-1]):
             raise Denied(f"'{path}' {why}")
         folder, _, name = located.relative.rpartition("/")
+        is_temporary = located.root not in self._held
         return WriteTarget(
             resolver=setup.resolver,
             root=located.root,
             folder=folder or ".",
             name=name,
             # What is temporary needs no sweeping.
-            recording=setup.recording if located.root in self._held else None,
+            recording=None if is_temporary else setup.recording,
+            is_temporary=is_temporary,
         )
 
     def open_inside(self, absolute: str) -> int | None:
@@ -294,10 +298,20 @@ class Workspace:
                     raise FileNotFoundError(absolute) from None
         return None
 
-    def files(self, *, write: bool, size_limit: int = SIZE_LIMIT) -> Files:
-        """The files of this workspace, as a capability; for reading only unless `write`."""
-        setup = self._setup
-        return ConfinedFiles(self, locks=setup.locks, size_limit=size_limit, write=write)
+    def files(
+        self, *, write: bool, size_limit: int = SIZE_LIMIT, history: FileHistory | None = None
+    ) -> Files:
+        """The files of this workspace, as a capability; for reading only unless `write`.
+
+        `history` is that of the session; without it, nothing is kept for undo.
+        """
+        return ConfinedFiles(
+            self, locks=self._setup.locks, size_limit=size_limit, write=write, history=history
+        )
+
+    def lock(self, absolute: str) -> AbstractAsyncContextManager[None]:
+        """The lock of a path, which serialises the changes of all calls."""
+        return self._setup.locks.hold(absolute)
 
     def _located(self, path: str) -> LocatedPath:
         """Where `path` lies: as `canonical` found it, or found by its text."""
@@ -328,10 +342,8 @@ class Workspace:
         return outside(path, ())
 
     def _canonical_spelling(self, absolute: str) -> CanonicalPath:
-        own = self._own
-        relative = (
-            None if own and relative_to(own.path, absolute) else relative_to(self._held[0].path, absolute)
-        )
+        is_own = any(relative_to(own.path, absolute) for own in self._own)
+        relative = None if is_own else relative_to(self._held[0].path, absolute)
         spelt = absolute if relative is None else relative
         if not spelt.isprintable():
             _check_spelling(spelt)
@@ -345,7 +357,7 @@ class Workspace:
             with translate(path, self.roots):
                 return self._setup.resolver.open_exact(located.root.fd, located.relative)
         except NotFound:
-            if located.root is self._own:
+            if located.root in self._own:
                 raise NotFound(f"'{path}' is no longer there. {REMOVED}") from None
             raise
         except PathMoved:
@@ -358,28 +370,27 @@ class Workspace:
         return self._setup.hides(spellings) or self._is_private(spellings[-1])
 
     def _is_private(self, absolute: str) -> bool:
-        private, readable = self._setup.private, self._setup.readable
+        private = self._setup.private
         if not private or relative_to(private, absolute) is None:
             return False
-        return not readable or relative_to(readable, absolute) is None
+        return all(relative_to(folder, absolute) is None for folder in self._setup.readable)
 
     def _openable(self, path: str) -> tuple[Root, ...]:
         """What the absolute `path` may lie in."""
-        own, temporary = self._own, self._setup.temporary
+        temporary = self._setup.temporary
         found = None
         if temporary is not None and relative_to(temporary.path, path) is not None:
             found = temporary.root()
-        return (*self._held, *(root for root in (own, found) if root is not None))
+        return (*self._held, *self._own, *(() if found is None else (found,)))
 
     @cached_property
-    def _own(self) -> Root | None:
-        """The server's own readable folder, if there is one."""
-        if not self._setup.readable:
-            return None
-        try:
-            return reading(self._setup.readable)
-        except OSError:
-            return None
+    def _own(self) -> tuple[Root, ...]:
+        """The server's own readable folders that exist."""
+        found: list[Root] = []
+        for folder in self._setup.readable:
+            with suppress(OSError):
+                found.append(reading(folder))
+        return tuple(found)
 
     def _parts(self, given: str) -> tuple[list[Root], bool]:
         """The parts of the roots that lie in the folder `given`, or it in them; and whether it exists."""

@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import islice
 from typing import BinaryIO, Literal, Protocol, TypeVar
@@ -19,10 +19,13 @@ from mcp_toolserver.capabilities.files import (
     FileChange,
     FolderContent,
     FolderQuery,
+    Previous,
     Written,
 )
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
-from mcp_toolserver.runtime.files.atomic_write import Changed, Original, folder_to_write, replace
+from mcp_toolserver.runtime.files import atomic_write
+from mcp_toolserver.runtime.files.atomic_write import Changed, FileId, Original, file_id, folder_to_write
+from mcp_toolserver.runtime.files.file_history import FileHistory, check_kept, check_loss, keep_previous
 from mcp_toolserver.runtime.files.listing import folders
 from mcp_toolserver.runtime.files.os_errors import translate
 from mcp_toolserver.runtime.files.path_locks import PathLocks
@@ -66,9 +69,11 @@ class _Request:
 
     path: CanonicalPath
     target: WriteTarget
-    change: Callable[[bytes], bytes]
-    expected_sha256: str | None
-    creates: bool
+    change: Callable[[bytes], bytes] = bytes
+    expected_sha256: str | None = None
+    creates: bool = True
+    may_lose: bool = True
+    """Whether it may drop content that the session does not know."""
 
 
 _SMALL = 64 * 1024
@@ -78,8 +83,17 @@ _SMALL = 64 * 1024
 class ConfinedFiles:
     """The files of a workspace, as `capabilities.Files`."""
 
-    def __init__(self, workspace: WorkspacePaths, *, locks: PathLocks, size_limit: int, write: bool) -> None:
+    def __init__(
+        self,
+        workspace: WorkspacePaths,
+        *,
+        locks: PathLocks,
+        size_limit: int,
+        write: bool,
+        history: FileHistory | None,
+    ) -> None:
         self._workspace = workspace
+        self._history = history
         self._locks = locks
         self._size_limit = size_limit
         self._write = write
@@ -89,6 +103,8 @@ class ConfinedFiles:
             fd = self._workspace.open_file(path)
         except NotFound as error:
             raise await to_thread.run_sync(self._missing, path, error) from None
+        if self._history is not None:
+            self._history.saw(file_id(os.fstat(fd)))
         content = _small(path, fd)
         if content is not None:
             return reader(BytesIO(content), len(content))
@@ -101,14 +117,40 @@ class ConfinedFiles:
         await to_thread.run_sync(self._check_writable, path)
 
     async def write(
-        self, path: CanonicalPath, content: bytes, *, expected_sha256: str | None = None
+        self,
+        path: CanonicalPath,
+        content: bytes,
+        *,
+        expected_sha256: str | None = None,
+        overwrite: bool = False,
     ) -> Written:
-        return await self._changed(path, lambda _: content, expected_sha256, creates=True)
+        return await self._changed(
+            self._request(
+                path,
+                lambda _: content,
+                expected_sha256,
+                creates=True,
+                may_lose=overwrite or expected_sha256 is not None,
+            )
+        )
+
+    async def restore(
+        self, path: CanonicalPath, handle: str, *, expected_sha256: str | None = None
+    ) -> Written:
+        request = self._request(path, bytes, expected_sha256, creates=True)
+        if self._history is None:
+            raise NotFound("This server keeps nothing for undo.")
+        content = await to_thread.run_sync(self._history.content, handle, request.target.absolute)
+
+        def change(_: bytes) -> bytes:
+            return content
+
+        return await self._changed(replace(request, change=change))
 
     async def update(
         self, path: CanonicalPath, change: Callable[[bytes], bytes], *, expected_sha256: str | None = None
     ) -> Written:
-        return await self._changed(path, change, expected_sha256, creates=False)
+        return await self._changed(self._request(path, change, expected_sha256))
 
     async def update_all(
         self, paths: Sequence[CanonicalPath], change: Callable[[Contents], Sequence[FileChange]]
@@ -133,22 +175,26 @@ class ConfinedFiles:
         if not self._write:
             raise RuntimeError("the tool changes files but did not declare fs_write")
 
-    async def _changed(
+    def _request(
         self,
         path: CanonicalPath,
         change: Callable[[bytes], bytes],
         expected_sha256: str | None,
         *,
-        creates: bool,
-    ) -> Written:
+        creates: bool = False,
+        may_lose: bool = True,
+    ) -> _Request:
         self._check_declared()
-        request = _Request(
+        return _Request(
             path=path,
             target=self._workspace.write_target(path),
             change=change,
             expected_sha256=expected_sha256,
             creates=creates,
+            may_lose=may_lose,
         )
+
+    async def _changed(self, request: _Request) -> Written:
         async with self._locks.hold(request.target.absolute):
             return await to_thread.run_sync(self._change, request)
 
@@ -158,9 +204,39 @@ class ConfinedFiles:
             _check_expected(request, before, old)
             after = request.change(before)
             self._check_size(len(after), request.path)
-            if old is None or after != before:
-                _put(request, after, old)
-            return _written(before, after, old)
+            if old is not None and after == before:
+                return _written(before, after, old)
+            with self._kept(request, before, after, old) as previous:
+                new = _put(request, after, old)
+            if self._history is not None:
+                self._history.wrote(new)
+            return _written(before, after, old, previous)
+
+    @contextmanager
+    def _kept(
+        self, request: _Request, before: bytes, after: bytes, old: Original | None
+    ) -> Generator[Previous | None]:
+        """Keep the content of the file that the body replaces; it is dropped again if the body fails.
+
+        Raises:
+            Conflict: the session does not know the content, and it would be lost.
+        """
+        history = self._history
+        if history is None or old is None or before == after or request.target.is_temporary:
+            yield None
+            return
+        is_checked = not request.may_lose and not history.knows(old.id)
+        if is_checked:
+            check_loss(request.path, before, after)
+        previous = keep_previous(history, request.target.absolute, old.id, before)
+        if is_checked:
+            check_kept(request.path, previous)
+        try:
+            yield previous
+        except BaseException:
+            if previous is not None:
+                history.drop(previous)
+            raise
 
     def _change_all(
         self,
@@ -174,9 +250,18 @@ class ConfinedFiles:
             changes = change(before)
             for one in changes:
                 self._check_size(len(one.content or b""), one.path)
-            apply_changes([_step(one, targets[one.path], olds) for one in changes])
+            kept: dict[CanonicalPath, Previous | None] = {}
+            for one in changes:
+                old, content = olds[one.path], before[one.path] or b""
+                request = _Request(path=one.path, target=targets[one.path])
+                kept[one.path] = stack.enter_context(self._kept(request, content, one.content or b"", old))
+            for new in apply_changes([_step(one, targets[one.path], olds) for one in changes]):
+                if self._history is not None:
+                    self._history.wrote(new)
             return {
-                one.path: _written(before[one.path] or b"", one.content or b"", olds[one.path])
+                one.path: _written(
+                    before[one.path] or b"", one.content or b"", olds[one.path], kept[one.path]
+                )
                 for one in changes
             }
 
@@ -322,13 +407,14 @@ def _check_expected(request: _Request, before: bytes, old: Original | None) -> N
         )
 
 
-def _written(before: bytes, after: bytes, old: Original | None) -> Written:
+def _written(before: bytes, after: bytes, old: Original | None, previous: Previous | None = None) -> Written:
     return Written(
         created=old is None,
         before=before,
         after=after,
         sha256=hashlib.sha256(after).hexdigest(),
         links=old.status.st_nlink if old else 0,
+        previous=previous,
     )
 
 
@@ -345,13 +431,13 @@ def _step(
     )
 
 
-def _put(request: _Request, content: bytes, old: Original | None) -> None:
+def _put(request: _Request, content: bytes, old: Original | None) -> FileId:
     target = request.target
     try:
         with folder_to_write(target.resolver, target.root.fd, target.folder) as folder:
             if old is not None:
                 old.check(folder, target.name)
                 refuse_read_only(request.path, old, folder, target.name)
-            replace(folder, target.name, content, old, target.recording)
+            return atomic_write.replace(folder, target.name, content, old, target.recording)
     except Changed:
         raise changed_meanwhile(request.path) from None

@@ -20,6 +20,8 @@ class WriteTarget:
     name: str
     recording: Recording | None = None
     """Records the temporary files of a write."""
+    is_temporary: bool = False
+    """Whether it lies in the temporary folder of a session, where nothing is kept for undo."""
 
     @property
     def relative(self) -> str:

@@ -1,11 +1,12 @@
-"""The allow list of git commands: reading subcommands, each with a fixed set of options.
+"""The allow list of git commands: subcommands that read or change, each with a fixed set of options.
 
 A revision or path chosen by a model never stands where git would read an option, and options that are not on
 the list are refused. A tool that forgets a check gets an error instead of running a program.
 """
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mcp_toolserver.errors import InvalidInput
@@ -15,7 +16,7 @@ _COUNT = r"\d{1,6}"
 
 _DIFFERENCES = (
     r"-z|-w|-b|--(stat|numstat|shortstat|patch|no-patch|no-renames|find-renames|find-copies|minimal|patience"
-    r"|histogram|full-index|ignore-all-space|ignore-space-change|ignore-blank-lines|word-diff=plain)"
+    r"|histogram|full-index|no-abbrev|ignore-all-space|ignore-space-change|ignore-blank-lines|word-diff=plain)"
     rf"|--(unified|inter-hunk-context)={_COUNT}|--diff-filter=[A-Za-z]+"
 )
 _NAMES = r"--(name-only|name-status|raw)"
@@ -38,9 +39,15 @@ class _CommandForm:
     """The arguments after the options: literal words, REVISIONS and PATHS."""
 
 
+_NONE = "(?!)"
+"""Matches nothing."""
+
+
 def _form(*options: str, hardened: str = "", layout: str) -> _CommandForm:
     return _CommandForm(
-        options=re.compile("|".join(options), re.DOTALL), hardened=tuple(hardened.split()), layout=layout
+        options=re.compile("|".join(options) or _NONE, re.DOTALL),
+        hardened=tuple(hardened.split()),
+        layout=layout,
     )
 
 
@@ -90,14 +97,36 @@ _FORMS: Mapping[str, _CommandForm] = {
         r"--(cached|deleted|modified|others|stage|unmerged|exclude-standard|full-name)|-z", layout=_FILES
     ),
     "ls-tree": _form(r"--(long|name-only|full-name)|-[rtdz]", layout=_TREE),
-    "cat-file": _form(r"-[petse]", layout=_OBJECTS),
+    "cat-file": _form(r"-[petse]|--batch|--filters|--path=.*", layout=_OBJECTS),
+    "check-attr": _form(r"-z|filter|crlf|eol|ident|working-tree-encoding", layout=_FILES),
     "for-each-ref": _form(
-        rf"--(count={_COUNT}|format=.*|sort=[-\w:*]+|points-at=\w+|merged=\w+|no-merged=\w+)",
+        rf"--(count={_COUNT}|format=.*|sort=[-\w:*]+|(points-at|merged|no-merged|contains)=\w+)",
         layout=_OBJECTS,
     ),
 }
 
 SUBCOMMANDS = frozenset(_FORMS)
+
+_NO_PROGRAMS = "--no-verify --no-post-rewrite --no-gpg-sign"
+_FROM_INPUT = "--pathspec-from-file=- --pathspec-file-nul"
+
+_CHANGES: Mapping[str, _CommandForm] = {
+    "add": _form(hardened=f"--all {_FROM_INPUT}", layout=""),
+    # `--only` leaves what is staged of other files out of the commit, and staged.
+    "commit": _form(
+        r"--amend|--no-edit|--message=.+",
+        hardened=f"--only --quiet --cleanup=whitespace --no-status {_NO_PROGRAMS} {_FROM_INPUT}",
+        layout="",
+    ),
+    "branch": _form(hardened="--no-track --quiet", layout=_OBJECTS),
+    # `-i` leaves the files of the work tree out of consideration.
+    "read-tree": _form(hardened="-i -m --no-recurse-submodules", layout=_PARSE),
+    "update-index": _form(hardened="-q --refresh", layout=""),
+    "update-ref": _form(hardened="-d", layout=_PARSE),
+    "symbolic-ref": _form(r"-m.+", layout=_PARSE),
+}
+
+CHANGING_SUBCOMMANDS = frozenset(_CHANGES)
 
 _REVISION = re.compile(r"(?![-:])[\w./@^~{}+=#,!%-]+(:(?!/)[^\x00-\x1f\x7f]*)?")
 _HISTORY_SEARCH = "{/"
@@ -115,6 +144,7 @@ class GitInvocation:
     """For `for-each-ref` the prefixes of reference names, for `cat-file` objects."""
     paths: tuple[str, ...] = ()
     """Relative to git's working folder and taken literally: no pattern, no `..`."""
+    stdin: bytes = b""
 
 
 def build_argv(query: GitInvocation) -> tuple[str, ...]:
@@ -123,10 +153,32 @@ def build_argv(query: GitInvocation) -> tuple[str, ...]:
     Raises:
         InvalidInput: an argument could do more than read this repository.
     """
-    shape = _FORMS.get(query.subcommand)
+    return _argv(query, _FORMS)
+
+
+def build_changing_argv(query: GitInvocation) -> tuple[str, ...]:
+    """Return the arguments after git's global options of a command that changes the `.git` folder.
+
+    Raises:
+        InvalidInput: an argument could do more than that, or name something outside of this repository.
+    """
+    return _argv(query, _CHANGES)
+
+
+def pathspec_input(paths: Sequence[str]) -> bytes:
+    """Return the standard input of `add` and `commit`: the paths, relative to git's working folder.
+
+    Raises:
+        InvalidInput: a path could lie outside of it.
+    """
+    return b"".join(os.fsencode(_check_path(path)) + b"\0" for path in paths)
+
+
+def _argv(query: GitInvocation, forms: Mapping[str, _CommandForm]) -> tuple[str, ...]:
+    shape = forms.get(query.subcommand)
     if shape is None:
         raise InvalidInput(
-            f"git {query.subcommand} is not one of the allowed subcommands: {', '.join(sorted(_FORMS))}."
+            f"git {query.subcommand} is not one of the allowed subcommands: {', '.join(sorted(forms))}."
         )
     for option in query.options:
         if not shape.options.fullmatch(option) or "\0" in option:

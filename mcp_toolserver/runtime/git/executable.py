@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from mcp_toolserver.runtime.sandbox.broker.policy import Helper
 from mcp_toolserver.runtime.which import find_program
 
+GIT_FOLDER = ".git"
+
 
 def find_git(path_entries: Sequence[str], roots: Sequence[str] = ()) -> str | None:
     """Return the absolute path of the first git in `path_entries` that is not inside a folder of `roots`."""
@@ -20,5 +22,8 @@ def argv_prefix(git: str) -> tuple[str, ...]:
 
 
 def helper(git: str) -> Helper:
-    """Return the broker rule for git, which may read what a read-only command may read."""
-    return Helper(argv=argv_prefix(git), reach="system")
+    """Return the broker rule for git, which may read what a read-only command may read.
+
+    Where the mode permits it, a request can let it write in the `.git` folder of a repository.
+    """
+    return Helper(argv=argv_prefix(git), reach="system", writes=GIT_FOLDER)

@@ -12,6 +12,7 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.git import (
     BlameQuery,
     DiffQuery,
+    FileVersion,
     GitChange,
     GitHistory,
     GitLine,
@@ -20,11 +21,13 @@ from mcp_toolserver.capabilities.git import (
     GitText,
     HistoryQuery,
     ShowQuery,
+    VersionQuery,
 )
 from mcp_toolserver.errors import InvalidInput, NotFound
 from mcp_toolserver.runtime.git.hardening import parse_config
 from mcp_toolserver.runtime.git.repository import MAX_PATHS, Repository, RepositoryAccess, open_repository
 from mcp_toolserver.runtime.git.tree_entry import read_entry
+from mcp_toolserver.runtime.git.versions import read_versions
 from mcp_toolserver.runtime.search.display_path import showable
 from mcp_toolserver.text.git.log import BRANCH_FORMAT, COMMIT_FORMAT, blamed, commits, references
 from mcp_toolserver.text.git.remote import remotes
@@ -102,6 +105,10 @@ class GitReader:
             if answer.status != 0:
                 await _refuse_unknown(repository, answer.status, revisions, query)
             return tuple(blamed(answer.stdout[: answer.stdout.rfind(b"\n")]))
+
+    async def versions(self, query: VersionQuery) -> tuple[FileVersion, ...]:
+        """See `Git.versions`."""
+        return await read_versions(self.access, query)
 
     async def overview(self, path: CanonicalPath) -> GitOverview:
         """See `Git.overview`."""

@@ -48,6 +48,7 @@ FIXED: Mapping[str, str] = {
     "mailmap.file": "/dev/null",
     # Writing.
     "diff.autoRefreshIndex": "false",
+    "rerere.enabled": "false",
     "gc.auto": "0",
     "maintenance.auto": "false",
     # Output format.
@@ -76,6 +77,9 @@ _SWITCHES = {"required": "false", "cachetextconv": "false"}
 """Flags that make a filter mandatory or write conversion results into the repository."""
 
 
+NO_SETTINGS: Mapping[str, str] = {}
+
+
 def parse_config(config: bytes) -> Iterator[tuple[str, str]]:
     """Parse the output of `git config --list -z`."""
     for item in config.decode("utf-8", "surrogateescape").split("\0"):
@@ -84,15 +88,15 @@ def parse_config(config: bytes) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-def environment(config: bytes = b"") -> Sequence[tuple[str, str]]:
-    """Return environment variables that override the settings in `config` and all others.
+def environment(config: bytes = b"", own: Mapping[str, str] = NO_SETTINGS) -> Sequence[tuple[str, str]]:
+    """Return environment variables that override the settings in `config` and all others, and set `own`.
 
     Unlike arguments, variables can name any setting, whatever characters its name contains.
 
     Raises:
         Denied: the configuration moves the work tree, or names too many programs.
     """
-    overriding = {**_overrides(config), **FIXED}
+    overriding = {**_overrides(config), **FIXED, **own}
     variables = [("GIT_CONFIG_COUNT", str(len(overriding)))]
     for index, (name, value) in enumerate(overriding.items()):
         variables += [(f"GIT_CONFIG_KEY_{index}", name), (f"GIT_CONFIG_VALUE_{index}", value)]

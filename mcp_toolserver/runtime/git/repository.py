@@ -68,6 +68,10 @@ class Repository:
         query = GitInvocation(
             subcommand=subcommand, options=options, revisions=tuple(revisions), paths=tuple(paths)
         )
+        return await self.run(query, limit)
+
+    async def run(self, query: GitInvocation, limit: int = MAX_OUTPUT) -> GitResult:
+        """Run a git command that reads; the caller checks the status."""
         return await self.access.git.ask(self.location, query, cwd=self.top_fd, timeout=SECONDS, limit=limit)
 
     def workspace_path(self, name: str) -> CanonicalPath:

@@ -1,5 +1,5 @@
-"""Runs git on an untrusted repository, so that it starts none of the repository's programs and changes
-nothing.
+"""Runs git on an untrusted repository, so that it starts none of the repository's programs, and changes
+nothing unless it is asked to.
 
 The first query takes three commands: find the repository, list its configuration, and run the query with
 every configured program disabled. Later queries take one, while the cached result of the first two is valid
@@ -8,15 +8,15 @@ every configured program disabled. Later queries take one, while the cached resu
 
 import os
 import time
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from mcp_toolserver.errors import Denied, NotFound, SandboxUnavailable, TimedOut, Unavailable
-from mcp_toolserver.runtime.git.allowed_commands import GitInvocation, build_argv
+from mcp_toolserver.runtime.git.allowed_commands import GitInvocation, build_argv, build_changing_argv
 from mcp_toolserver.runtime.git.executable import argv_prefix
-from mcp_toolserver.runtime.git.hardening import environment
+from mcp_toolserver.runtime.git.hardening import NO_SETTINGS, environment
 from mcp_toolserver.runtime.git.repository_cache import (
     RACY_WINDOW_NS,
     RepositoryCache,
@@ -25,6 +25,7 @@ from mcp_toolserver.runtime.git.repository_cache import (
     unchanged_since,
 )
 from mcp_toolserver.runtime.processes.launcher import Running
+from mcp_toolserver.runtime.sandbox.broker.messages import Program
 
 MAX_OUTPUT = 4 << 20
 """Bytes of output that are kept."""
@@ -34,6 +35,7 @@ MAX_LISTING = 1 << 20
 
 _WHERE = ("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir", "--show-toplevel")
 _LIST = ("config", "--list", "--includes", "-z")
+_LIST_WITH_SCOPES = (*_LIST, "--show-scope")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,16 +50,11 @@ class GitResult:
     """Whether `stdout` was cut; `status` is then meaningless."""
 
 
-class ChildLauncher(Protocol):
-    """Starts programs with additional environment variables; see `Launcher.open`."""
+class ProgramLauncher(Protocol):
+    """Starts programs; see `Programs.start`."""
 
-    def open(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: int,
-        timeout: float,
-        environment: Sequence[tuple[str, str]],
+    def start(
+        self, program: Program, *, cwd: int, stdin: int | None = None
     ) -> AbstractAsyncContextManager[Running]: ...
 
 
@@ -68,7 +65,7 @@ class Git:
     """
 
     def __init__(
-        self, starter: ChildLauncher, program: str, home: str, *, racy_window_ns: int = RACY_WINDOW_NS
+        self, starter: ProgramLauncher, program: str, home: str, *, racy_window_ns: int = RACY_WINDOW_NS
     ) -> None:
         self._starter = starter
         self._argv_prefix = argv_prefix(program)
@@ -122,7 +119,47 @@ class Git:
             TimedOut, Unavailable: as for `locate`.
         """
         run = self._run(cwd, timeout, (*self._argv_prefix, *location.pinned))
-        return await run.ask(build_argv(query), environment(location.config), limit)
+        return await run.ask(build_argv(query), environment(location.config), limit, stdin=query.stdin)
+
+    async def change(
+        self,
+        location: RepositoryPaths,
+        query: GitInvocation,
+        *,
+        cwd: int,
+        timeout: float,
+        settings: Mapping[str, str] = NO_SETTINGS,
+    ) -> GitResult:
+        """Run a command that changes the `.git` folder of the repository `location`, with more `settings`.
+
+        Raises:
+            InvalidInput: the command could do more than that.
+            Denied, TimedOut, Unavailable: as for `ask`.
+        """
+        run = self._run(cwd, timeout, (*self._argv_prefix, *location.pinned))
+        variables = environment(location.config, settings)
+        words = build_changing_argv(query)
+        return await run.ask(words, variables, stdin=query.stdin, writes=(location.common_dir,))
+
+    async def user_settings(
+        self, location: RepositoryPaths, *, cwd: int, timeout: float
+    ) -> Mapping[str, str]:
+        """Return the settings of the user, without those of the repository `location`.
+
+        Raises:
+            Denied, TimedOut, Unavailable: as for `ask`.
+        """
+        run = self._run(cwd, timeout, (*self._argv_prefix, *location.pinned))
+        listed = await run.ask(_LIST_WITH_SCOPES, environment(location.config), MAX_LISTING)
+        if listed.status != 0 or listed.truncated:
+            raise Denied("The user's git configuration cannot be read. Ask the user to look at ~/.gitconfig.")
+        parts = listed.stdout.decode("utf-8", "surrogateescape").split("\0")
+        items = (
+            item.partition("\n")
+            for scope, item in zip(parts[::2], parts[1::2], strict=False)
+            if scope == "global"
+        )
+        return {name: value for name, _, value in items}
 
     def _run(self, cwd: int, timeout: float, argv_prefix: tuple[str, ...]) -> "_Run":
         return _Run(
@@ -134,18 +171,30 @@ class Git:
 class _Run:
     """The commands of one query, which share a deadline."""
 
-    starter: ChildLauncher
+    starter: ProgramLauncher
     argv_prefix: tuple[str, ...]
     cwd: int
     deadline: float
 
-    async def ask(self, words: Sequence[str], variables: Sequence[tuple[str, str]], limit: int) -> GitResult:
+    async def ask(
+        self,
+        words: Sequence[str],
+        variables: Sequence[tuple[str, str]],
+        limit: int = MAX_OUTPUT,
+        *,
+        stdin: bytes = b"",
+        writes: tuple[str, ...] = (),
+    ) -> GitResult:
         """Run git until it exits or has printed more than `limit` bytes."""
         left = max(self.deadline - time.monotonic(), 0.0)
-        output = bytearray()
-        opening = self.starter.open(
-            (*self.argv_prefix, *words), cwd=self.cwd, timeout=left, environment=variables
+        program = Program(
+            argv=(*self.argv_prefix, *words), timeout=left, environment=tuple(variables), writes=writes
         )
+        with _as_file(stdin) as file:
+            return await self._finish(self.starter.start(program, cwd=self.cwd, stdin=file), limit)
+
+    async def _finish(self, opening: AbstractAsyncContextManager[Running], limit: int) -> GitResult:
+        output = bytearray()
         async with opening as running:
             async for chunk in running.chunks():
                 output += chunk
@@ -159,6 +208,18 @@ class _Run:
             if ended.reason != "exited" or ended.status is None:
                 raise Unavailable("git was stopped. Try again.")
             return _answer(ended.status, output, running, truncated=False)
+
+
+@contextmanager
+def _as_file(content: bytes) -> Generator[int | None]:
+    """An anonymous file with `content`, open for reading; None for an empty one."""
+    if not content:
+        yield None
+        return
+    with os.fdopen(os.memfd_create("input"), "w+b") as file:
+        file.write(content)
+        file.seek(0)
+        yield file.fileno()
 
 
 def _answer(status: int, output: bytearray, running: Running, *, truncated: bool) -> GitResult:

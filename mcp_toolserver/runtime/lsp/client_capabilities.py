@@ -14,11 +14,18 @@ _LINKS = {"dynamicRegistration": False, "linkSupport": True}
 _KINDS = {"valueSet": list(range(1, 27))}
 _TEXT = {"contentFormat": ["markdown", "plaintext"]}
 
+_ACTION_KINDS = [
+    *("", "quickfix", "refactor", "refactor.extract", "refactor.inline", "refactor.rewrite", "source"),
+    *("source.organizeImports", "source.fixAll"),
+]
+
 CAPABILITIES: dict[str, object] = {
     "general": {"positionEncodings": ["utf-32", "utf-8", "utf-16"]},
     "window": {"workDoneProgress": True},
     "workspace": {
-        "applyEdit": False,
+        # Always refused; the edit of a command that was run for it is checked and written by us.
+        "applyEdit": True,
+        "workspaceEdit": {"documentChanges": True, "resourceOperations": ["create", "rename"]},
         "configuration": True,
         "workspaceFolders": True,
         "didChangeWatchedFiles": {"dynamicRegistration": True},
@@ -32,11 +39,20 @@ CAPABILITIES: dict[str, object] = {
         "hover": _TEXT,
         "documentSymbol": {"hierarchicalDocumentSymbolSupport": True, "symbolKind": _KINDS},
         "callHierarchy": {},
+        "rename": {},
+        "formatting": {},
+        "codeAction": {
+            "codeActionLiteralSupport": {"codeActionKind": {"valueSet": _ACTION_KINDS}},
+            "dataSupport": True,
+            "disabledSupport": True,
+            "isPreferredSupport": True,
+            "resolveSupport": {"properties": ["edit"]},
+        },
         "diagnostic": {"dynamicRegistration": True},
-        "publishDiagnostics": {"versionSupport": True},
+        "publishDiagnostics": {"versionSupport": True, "dataSupport": True},
     },
 }
-"""Nothing here lets a server change anything."""
+"""Nothing here lets a server change anything: an edit is an answer, which `workspace_edit` checks."""
 
 _REFRESHES = frozenset(
     f"workspace/{what}/refresh"
@@ -71,7 +87,7 @@ def answer_request(folder: str, method: str, params: object) -> object:
         case "workspace/workspaceFolders":
             return initialize_params(folder)["workspaceFolders"]
         case "workspace/applyEdit":
-            return {"applied": False, "failureReason": "this client changes nothing"}
+            return {"applied": False, "failureReason": "the client checks it first"}
         case "client/registerCapability" | "client/unregisterCapability" | "window/workDoneProgress/create":
             return None
         case "window/showMessageRequest":

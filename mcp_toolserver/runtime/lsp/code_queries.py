@@ -1,20 +1,23 @@
-"""Answers queries about code with language servers, or with a text search when none is available."""
+"""Answers queries about code with language servers, or with a text search when there is none or it fails."""
 
 import os
 import sys
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from anyio import to_thread
 
-from mcp_toolserver.capabilities.call_scope import LOCAL
-from mcp_toolserver.capabilities.code import CodeAnswer, CodeQuery
+from mcp_toolserver.capabilities.call_scope import LOCAL, Refusal
+from mcp_toolserver.capabilities.code import CodeAnswer, CodeEdit, CodeEditQuery, CodeQuery
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.search import FileQuery, Search
-from mcp_toolserver.errors import InvalidInput, NotFound, TimedOut, Unavailable
+from mcp_toolserver.errors import InvalidInput, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.connection import ConnectionClosed, ResponseError
+from mcp_toolserver.runtime.lsp.documents import Document
 from mcp_toolserver.runtime.lsp.framing import ProtocolError
 from mcp_toolserver.runtime.lsp.pool import Pool, Project, ServerUnavailable
 from mcp_toolserver.runtime.lsp.search_fallback import SearchFallback
@@ -23,12 +26,21 @@ from mcp_toolserver.runtime.lsp.visible_locations import LocationView
 from mcp_toolserver.text.code.languages import Language, code_language
 
 if TYPE_CHECKING:
+    from mcp_toolserver.runtime.lsp.edit_requests import EditRequest
     from mcp_toolserver.runtime.lsp.requests import RequestHandler
+
+T = TypeVar("T")
 
 _REQUESTS_MODULE = "mcp_toolserver.runtime.lsp.requests"
 
 _MAX_ATTEMPTS = 2
 """How often a query is tried; a server that ends is restarted."""
+
+_MOST_UNCHANGED = 200
+"""Places with the old name of a renamed symbol that are looked at."""
+
+_NAMED_UNCHANGED = 5
+"""Those of them that are named."""
 
 _NEWEST = 500
 """Newest files that determine the language of a folder."""
@@ -51,69 +63,120 @@ class CodeQueries:
     search: Search | None
     may_hide: bool = True
     """Whether a rule of the operator hides anything."""
+    refuses: Refusal
+    """Why the call may not touch a path too."""
 
     async def ask(self, query: CodeQuery) -> CodeAnswer:
         """See `Languages.ask`."""
         self._check_file(query)
         try:
-            return await self._ask_server(query)
+            return await self._with_server(query.path, query.operation, partial(self._query, query))
         except ServerUnavailable as why:
             searching = SearchFallback(workspace=self.workspace, search=self.search, why=str(why))
         return await searching.answer(query)
 
-    def _check_file(self, query: CodeQuery) -> None:
+    async def propose(self, query: CodeEditQuery) -> CodeEdit:
+        """See `Languages.propose`."""
+        self._check_file(query)
+        try:
+            edit = await self._with_server(query.path, query.operation, partial(self._propose, query))
+        except ServerUnavailable as why:
+            raise Unavailable(
+                f"{why} {query.operation} needs one; edit_file and apply_patch change files without."
+            ) from None
+        return replace(edit, notes=(*edit.notes, *await self._unchanged(query.path, edit)))
+
+    async def _unchanged(self, path: CanonicalPath, edit: CodeEdit) -> tuple[str, ...]:
+        """Return a sentence on files that have the old name of a renamed symbol and are not changed.
+
+        A server that has not read them misses them, such as clangd without compile_commands.json.
+        """
+        if not edit.symbol:
+            return ()
+        searching = SearchFallback(workspace=self.workspace, search=self.search, why="")
+        query = CodeQuery(operation="findReferences", path=path, symbol=edit.symbol, limit=_MOST_UNCHANGED)
+        try:
+            found = await searching.answer(query)
+        except ToolError:
+            return ()
+        changed = {file.path for file in edit.files}
+        others = [f"{one.path}:{one.line}" for one in found.places if one.path not in changed]
+        if not others:
+            return ()
+        named = ", ".join(others[:_NAMED_UNCHANGED])
+        more = f" and {len(others) - _NAMED_UNCHANGED} more" * (len(others) > _NAMED_UNCHANGED)
+        note = f"Code in other files has the name {edit.symbol} too and is not changed: {named}{more}."
+        return (f"{note} For {edit.source} it is another symbol, or it has not read these files.",)
+
+    def _check_file(self, query: CodeQuery | CodeEditQuery) -> None:
         kind = self.workspace.kind(query.path)
         if kind == "missing":
             raise NotFound(f"'{query.path}' does not exist. glob_search finds files by name.")
         if kind != "file" and not (kind == "folder" and query.operation == "workspaceSymbol"):
             raise InvalidInput(f"'{query.path}' is not a file. {query.operation} needs a file as `path`.")
 
-    async def _ask_server(self, query: CodeQuery) -> CodeAnswer:
-        """Query a language server. Raises: ServerUnavailable: none can be used."""
+    async def _with_server(
+        self,
+        asked: CanonicalPath,
+        operation: str,
+        work: "Callable[[Session, Document, _Handlers], Awaitable[T]]",
+    ) -> T:
+        """Return the result of `work` with the language server of a file.
+
+        Raises:
+            ServerUnavailable: none can be used, or it fails.
+        """
         if self.pool is None:
             raise ServerUnavailable(_UNCONFINED)
-        path = await self._file(query, self.pool)
+        path = await self._file(asked, self.pool)
         language = _language_of(path)
         folder, roots = self._project(path, language), self.workspace.roots
         project = Project(folder=folder, language=language, roots=roots, owner=self.owner)
         if not self.pool.has(project):
             self.pool.installed(language)
-        handler_type = await _import_handler()
+        handlers = await _import_handlers()
         for _ in range(_MAX_ATTEMPTS):
             async with self.pool.using(project, lambda: self._folder(project)) as session:
                 try:
-                    return await self._query(session, query, path, handler_type)
+                    document = await session.document(path, self.workspace.open_file)
+                    return await work(session, document, handlers)
                 except ConnectionClosed:
                     continue
                 except ProtocolError as error:
                     await session.connection.close(str(error))
+                except ResponseError as error:
+                    raise Unavailable(
+                        f"{session.name} could not answer this (error {error.code}). Check the position, or "
+                        "use grep_search."
+                    ) from None
+                except TimeoutError:
+                    raise await _timeout_error(session, operation) from None
         raise ServerUnavailable(f"The language server for {language.name} ended during the query.")
 
     async def _query(
-        self, session: Session, query: CodeQuery, path: CanonicalPath, handler_type: "type[RequestHandler]"
+        self, query: CodeQuery, session: Session, document: Document, handlers: "_Handlers"
     ) -> CodeAnswer:
-        document = await session.document(path, self.workspace.open_file)
         view = LocationView(workspace=self.workspace, encoding=session.encoding, pages=session.pages)
-        question = handler_type(
+        question = handlers.requests(
             session=session, document=document, view=view, query=query, may_hide=self.may_hide
         )
-        try:
-            return await question.answer()
-        except ResponseError as error:
-            raise Unavailable(
-                f"{session.name} could not answer this (error {error.code}). Check the position, or use "
-                "grep_search."
-            ) from None
-        except TimeoutError:
-            raise await _timeout_error(session, query) from None
+        return await question.answer()
 
-    async def _file(self, query: CodeQuery, pool: Pool) -> CanonicalPath:
+    async def _propose(
+        self, query: CodeEditQuery, session: Session, document: Document, handlers: "_Handlers"
+    ) -> CodeEdit:
+        request = handlers.edits(
+            session=session, document=document, query=query, workspace=self.workspace, refuses=self.refuses
+        )
+        return await request.proposal()
+
+    async def _file(self, asked: CanonicalPath, pool: Pool) -> CanonicalPath:
         """Return the absolute path of the file to query; for a folder, the newest of its main language."""
-        if self.workspace.kind(query.path) == "file":
-            return self._absolute(query.path)
+        if self.workspace.kind(asked) == "file":
+            return self._absolute(asked)
         if self.search is None:
             raise ServerUnavailable(_UNCONFINED)
-        listed = await self.search.files(FileQuery(pattern="**", path=query.path, limit=_NEWEST))
+        listed = await self.search.files(FileQuery(pattern="**", path=asked, limit=_NEWEST))
         known = [(path, language) for path in listed.files if (language := code_language(path))]
         for language, _ in Counter(language for _, language in known).most_common():
             try:
@@ -122,7 +185,7 @@ class CodeQueries:
                 continue
             newest = next(path for path, its_language in known if its_language is language)
             return self._absolute(self.workspace.canonical(newest))
-        raise ServerUnavailable(f"No language server is installed for the files in '{query.path}'.")
+        raise ServerUnavailable(f"No language server is installed for the files in '{asked}'.")
 
     def _absolute(self, path: CanonicalPath) -> CanonicalPath:
         """Return the absolute path, which is the same for callers with other roots."""
@@ -150,29 +213,35 @@ def _language_of(path: str) -> Language:
     return language
 
 
-async def _import_handler() -> "type[RequestHandler]":
+@dataclass(frozen=True)
+class _Handlers:
+    """What needs the protocol's types."""
+
+    requests: "type[RequestHandler]"
+    edits: "type[EditRequest]"
+
+
+async def _import_handlers() -> _Handlers:
     try:
-        return (
-            _import_requests()
-            if _REQUESTS_MODULE in sys.modules
-            else await to_thread.run_sync(_import_requests)
-        )
+        if _REQUESTS_MODULE in sys.modules:
+            return _import_modules()
+        return await to_thread.run_sync(_import_modules)
     except ImportError:
         raise ServerUnavailable(_NO_EXTRA) from None
 
 
-def _import_requests() -> "type[RequestHandler]":
+def _import_modules() -> _Handlers:
     # Takes half a second to import.
+    from mcp_toolserver.runtime.lsp.edit_requests import EditRequest
     from mcp_toolserver.runtime.lsp.requests import RequestHandler
 
-    return RequestHandler
+    return _Handlers(requests=RequestHandler, edits=EditRequest)
 
 
-async def _timeout_error(session: Session, query: CodeQuery) -> TimedOut:
+async def _timeout_error(session: Session, operation: str) -> ServerUnavailable:
     if session.is_busy:
-        return TimedOut(f"{session.name} is still indexing the project. Try again in a while.")
+        return ServerUnavailable(f"{session.name} is still indexing the project; asked later, it answers.")
     await session.connection.close("did not answer in time")
-    return TimedOut(
-        f"{session.name} did not answer {query.operation} in time and was ended. The next call "
-        "restarts it; grep_search works without it."
+    return ServerUnavailable(
+        f"{session.name} did not answer {operation} in time and was ended; the next call restarts it."
     )

@@ -79,6 +79,24 @@ async def read_text(path: CanonicalPath, open_file: OpenFile, previous: FileText
         os.close(fd)
 
 
+async def read_bytes(path: CanonicalPath, open_file: OpenFile) -> bytes:
+    """Read a file that is to be changed.
+
+    Raises:
+        NotFound, Denied, InvalidInput: the file is missing, unreadable or too large.
+    """
+    fd = open_file(path)
+    # The thread owns the descriptor, also when the caller is cancelled.
+    content = await to_thread.run_sync(_read_bytes, fd, abandon_on_cancel=True)
+    _refuse_large(path, len(content))
+    return content
+
+
+def _read_bytes(fd: int) -> bytes:
+    with os.fdopen(fd, "rb") as file:
+        return file.read(MOST_BYTES + 1)
+
+
 def _read_and_close(path: CanonicalPath, fd: int) -> FileText:
     try:
         return _read(path, fd)
@@ -186,6 +204,10 @@ class Documents:
         }
         self._notify("textDocument/didOpen", {"textDocument": item})
         return document
+
+    def of(self, path: str) -> Document | None:
+        """Return the open document of an absolute path."""
+        return self._open.get(CanonicalPath(path))
 
     def save_all(self) -> None:
         """Report every open document as saved, which makes servers check its dependents."""

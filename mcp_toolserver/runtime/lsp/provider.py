@@ -24,6 +24,7 @@ def provider(context: ProviderContext) -> Provider:
             owner=request.scope.owner,
             search=None if search is None else search(request.workspace),
             may_hide=context.may_hide,
+            refuses=request.scope.refuses,
         )
 
     return (
@@ -35,8 +36,18 @@ def provider(context: ProviderContext) -> Provider:
 
 def _pool(context: ProviderContext) -> Pool:
     async def start(argv: Sequence[str], cwd: int, project: Project) -> InteractiveProcess:
+        caches = () if context.facts.is_unconfined else project.language.caches
         return await start_interactive(
-            context.broker, argv, cwd=cwd, roots=project.roots, owner=project.owner
+            context.broker, _with_caches(argv, caches), cwd=cwd, roots=project.roots, owner=project.owner
         )
 
     return Pool(start, search_folders(context.programs.path), context.roots)
+
+
+def _with_caches(argv: Sequence[str], variables: Sequence[str]) -> Sequence[str]:
+    """Return a command that sets each variable to a folder in the temporary folder of the session: commands
+    cannot write to the user's cache folders."""
+    if not variables:
+        return argv
+    assignments = " ".join(f'{name}="$TMPDIR/{name}"' for name in variables)
+    return ("sh", "-c", f'{assignments} exec "$@"', "sh", *argv)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import get_args
 
 from lsprotocol import types
 
@@ -42,6 +43,9 @@ _MAX_ITEMS = 3
 
 _SINGLE_FILE = frozenset({"hover", "documentSymbol"})
 """Operations that do not need the whole project to be indexed."""
+
+_POSITIONED = frozenset(get_args(CodeOperation)) - {"documentSymbol", "workspaceSymbol", "diagnostics"}
+"""Operations that are about a position."""
 
 _METHODS: Mapping[CodeOperation, str] = {
     "goToDefinition": "textDocument/definition",
@@ -92,9 +96,15 @@ class RequestHandler:
             total=len(places) + max(0, len(found.locations) - looked_at) + found.unread,
             withheld=self.view.withheld,
             text=found.text,
+            note=found.note or self._note(),
             source=self.session.name,
             unfinished=not is_local and not self.session.is_indexed,
         )
+
+    def _note(self) -> str:
+        if self.query.operation not in _POSITIONED:
+            return ""
+        return asked_place(self.query, self.document.lines).note
 
     async def _current(self, ask: Callable[[], Awaitable[Found]], *, is_local: bool) -> Found:
         open_file = self.view.workspace.open_file
@@ -106,10 +116,10 @@ class RequestHandler:
 
     @property
     def _place(self) -> types.TextDocumentPositionParams:
-        line, index = asked_place(self.query, self.document.lines)
-        units = to_units(self.document.lines[line], index, self.session.encoding)
+        place = asked_place(self.query, self.document.lines)
+        units = to_units(self.document.lines[place.line], place.index, self.session.encoding)
         return types.TextDocumentPositionParams(
-            text_document=self._identity, position=types.Position(line=line, character=units)
+            text_document=self._identity, position=types.Position(line=place.line, character=units)
         )
 
     @property
@@ -196,12 +206,24 @@ class RequestHandler:
         found = parse_list(published, lambda _: types.Diagnostic)
         in_order = sorted(found, key=lambda one: (one.range.start.line, one.range.start.character))
         return Found(
-            locations=[from_problem(self.document.uri, one) for one in in_order], unread=unread(published)
+            locations=[from_problem(self.document.uri, one) for one in in_order],
+            unread=unread(published),
+            note=self._outdated(),
         )
+
+    def _outdated(self) -> str:
+        """Say that diagnostics are those of an earlier text of the document, if they are."""
+        last = self.session.published.get(self.document.uri)
+        if self.session.supports(PULL) or last is None or last.is_of(self.document):
+            return ""
+        return f"{self.session.name} published nothing since the file changed; this is what it said before."
 
     async def _diagnostics(self) -> object:
         # A server may register this capability after initialization.
         published = None if self.session.supports(PULL) else await self.session.diagnostics(self.document)
+        if published is None and (last := self.session.published.get(self.document.uri)) is not None:
+            # Some publish again only what differs.
+            published = last.items
         if self.session.supports(PULL):
             params = types.DocumentDiagnosticParams(text_document=self._identity)
             report = await self._request(PULL, params)

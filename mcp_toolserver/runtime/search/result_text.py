@@ -111,7 +111,8 @@ def _content(
             path = place.file or inside(place.path, hit.name)
             # A single file was searched through its own descriptor.
             if place.file or lookup is None or lookup.holds(path, near):
-                pieces.append("\n".join(_shown_lines(showable(path), near, query)))
+                name = None if place.file else showable(path)
+                pieces.append("\n".join(_shown_lines(name, near, query)))
             else:
                 problems.append(f"{showable(path)}: changed during the search")
     return ("\n--\n" if query.before + query.after else "\n").join(pieces)
@@ -138,14 +139,15 @@ def around(found: Sequence[Line], skip: int, take: int, query: LineQuery) -> Seq
     return [line for line in found if is_near(line)]
 
 
-def _shown_lines(path: str, near: Sequence[Line], query: LineQuery) -> Iterator[str]:
+def _shown_lines(path: str | None, near: Sequence[Line], query: LineQuery) -> Iterator[str]:
+    """The lines behind the path, as ripgrep shows them; of a single file, which the caller named, without."""
     for position, line in enumerate(near):
         has_context = query.before + query.after > 0
         if has_context and position and line.number != near[position - 1].number + 1:
             yield "--"
         sign = ":" if line.matched else "-"
-        text = line.text.decode("utf-8", "replace")
-        yield f"{path}{sign}{line.number}{sign}{text}" if query.line_numbers else f"{path}{sign}{text}"
+        parts = (path, str(line.number) if query.line_numbers else None, line.text.decode("utf-8", "replace"))
+        yield sign.join(part for part in parts if part is not None)
 
 
 class Lookup:

@@ -31,10 +31,15 @@ def _parts(operation: CodeOperation, answer: CodeAnswer) -> Iterator[str]:
         yield _count(operation, answer)
     if answer.withheld:
         yield (f"[left out: {answer.withheld} outside the workspace, hidden by a rule, or no longer there]")
+    if answer.note:
+        yield f"[{answer.note}]"
     if answer.unfinished:
         yield f"[{answer.source} is still reading the project; asked later, it may know more]"
     if answer.fallback:
-        yield f"[fallback: {answer.source}, which knows no scopes or types. {answer.fallback}]"
+        yield (
+            f"[fallback: {answer.source}, which skips comments and strings and knows no scopes or types. "
+            f"{answer.fallback}]"
+        )
 
 
 def _place(place: CodePlace) -> str:

@@ -1,5 +1,5 @@
-"""The supported languages: file names, language servers, project markers, and regexes that find
-definitions.
+"""The supported languages: file names, language servers, project markers, and regexes that find definitions,
+comments and string literals.
 """
 
 import re
@@ -19,6 +19,23 @@ _NO_NAMES = frozenset(
     ("if", "for", "while", "switch", "catch", "return", "else", "function", "do", "with", "synchronized")
 )
 
+# Comments and string literals, also where the end is missing. The quantifiers are possessive, so that a long
+# literal takes linear time and no memory.
+_SLASHES = r"//[^\n]*"
+_BLOCK = r"/\*[\s\S]*?(?:\*/|\Z)"
+_HASH = r"#[^\n]*"
+_DASHES = r"--[^\n]*"
+_CHARACTER = r"'(?:\\[^'\n]{1,10}|[^'\\\n])'"
+_SINGLE = r"'(?:[^'\\\n]++|\\[\s\S])*+'?"
+_DOUBLE = r'"(?:[^"\\\n]++|\\[\s\S])*+"?'
+_DOUBLE_LINES = r'"(?:[^"\\]++|\\[\s\S])*+"?'
+_BACKTICKS = r"`(?:[^`\\]++|\\[\s\S])*+`?"
+_TRIPLE = r'"""(?:[^"\\]++|\\[\s\S]|"(?!""))*+(?:""")?'
+_TRIPLE_SINGLE = r"'''(?:[^'\\]++|\\[\s\S]|'(?!''))*+(?:''')?"
+_F = r"\b[fF][rR]?|\b[rR][fF]"
+
+_LIKE_C = (_SLASHES, _BLOCK, _DOUBLE, _CHARACTER)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Language:
@@ -29,10 +46,16 @@ class Language:
     """File name extension → language id of the Language Server Protocol."""
     servers: tuple[tuple[str, ...], ...] = ()
     """Commands that start a server: program and arguments, best first."""
+    caches: tuple[str, ...] = ()
+    """Environment variables that name a folder that its tools write to; outside the project by default."""
     markers: tuple[str, ...] = ()
     """Names of files in the top folder of a project."""
     definitions: tuple[str, ...] = field(default=_GENERIC)
     """Patterns of definitions; each contains `SYMBOL` once."""
+    skipped: tuple[str, ...] = ()
+    """Patterns of comments and string literals, longest delimiter first."""
+    interpolated: tuple[str, ...] = ()
+    """Patterns of string literals that can contain code; they precede `skipped`."""
 
     @property
     def glob(self) -> str:
@@ -65,6 +88,8 @@ LANGUAGES = (
             r"^\s*class\s+SYMBOL\b",
             r"^SYMBOL\s*(?::[^=]+)?=(?:[^=]|$)",
         ),
+        skipped=(_HASH, _TRIPLE, _TRIPLE_SINGLE, _DOUBLE, _SINGLE),
+        interpolated=tuple(f"(?:{_F}){quoted}" for quoted in (_TRIPLE, _TRIPLE_SINGLE, _DOUBLE, _SINGLE)),
     ),
     Language(
         name="C and C++",
@@ -83,6 +108,13 @@ LANGUAGES = (
             r"^\s*using\s+SYMBOL\s*=",
             r"^[A-Za-z_][\w:<>,*&\s]*[\s*&:]SYMBOL\s*\([^;]*(?:\{|$)",
         ),
+        skipped=(
+            _SLASHES,
+            _BLOCK,
+            r'R"(?P<mark>[^(\s"\\]{0,16})\([\s\S]*?(?:\)(?P=mark)"|\Z)',
+            _DOUBLE,
+            _CHARACTER,
+        ),
     ),
     Language(
         name="TypeScript and JavaScript",
@@ -98,23 +130,30 @@ LANGUAGES = (
             r"\b(?:function\s*\*?|class|interface|type|enum|namespace|const|let|var)\s+SYMBOL\b",
             r"^\s+(?:(?:public|private|protected|static|async|get|set)\s+)*SYMBOL\s*\([^;]*\)\s*(?::[^{;]+)?\{",
         ),
+        skipped=(_SLASHES, _BLOCK, _DOUBLE, _SINGLE),
+        interpolated=(_BACKTICKS,),
     ),
     Language(
         name="Go",
         ids={"go": "go"},
         servers=(("gopls",),),
+        caches=("GOCACHE",),
         markers=("go.work", "go.mod"),
         definitions=(r"^\s*(?:func\s+(?:\([^)]*\)\s*)?|type\s+|var\s+|const\s+)SYMBOL\b",),
+        skipped=(*_LIKE_C, r"`[^`]*(?:`|\Z)"),
     ),
     Language(
         name="Rust",
         ids={"rs": "rust"},
         servers=(("rust-analyzer",),),
+        caches=("CARGO_TARGET_DIR",),
         markers=("Cargo.toml", "rust-project.json"),
         definitions=(
             r"\b(?:fn|struct|enum|trait|type|const|static|mod|union)\s+SYMBOL\b",
             r"\bmacro_rules!\s*SYMBOL\b",
         ),
+        skipped=(_SLASHES, _BLOCK, r'\br(?P<mark>#{0,16})"[\s\S]*?(?:"(?P=mark)|\Z)', _CHARACTER),
+        interpolated=(_DOUBLE_LINES,),
     ),
     Language(
         name="Java",
@@ -122,6 +161,7 @@ LANGUAGES = (
         servers=(("jdtls",),),
         markers=("pom.xml", "build.gradle", "build.gradle.kts", "settings.gradle"),
         definitions=(*_GENERIC, _MEMBER),
+        skipped=(_TRIPLE, *_LIKE_C),
     ),
     Language(
         name="C#",
@@ -129,6 +169,8 @@ LANGUAGES = (
         servers=(("csharp-ls",), ("OmniSharp", "-lsp")),
         markers=("global.json", "Directory.Build.props"),
         definitions=(*_GENERIC, _MEMBER),
+        skipped=_LIKE_C,
+        interpolated=(_TRIPLE, rf"\${_DOUBLE}"),
     ),
     Language(
         name="Ruby",
@@ -136,12 +178,16 @@ LANGUAGES = (
         servers=(("ruby-lsp",), ("solargraph", "stdio")),
         markers=("Gemfile",),
         definitions=(r"^\s*(?:def\s+(?:self\.)?|class\s+|module\s+)SYMBOL\b", r"^\s*SYMBOL\s*=[^=]"),
+        skipped=(r"^=begin\b[\s\S]*?(?:^=end\b|\Z)", _HASH, _SINGLE),
+        interpolated=(_DOUBLE_LINES,),
     ),
     Language(
         name="PHP",
         ids={"php": "php"},
         servers=(("intelephense", "--stdio"), ("phpactor", "language-server")),
         markers=("composer.json",),
+        skipped=(_SLASHES, _BLOCK, _HASH, _SINGLE),
+        interpolated=(_DOUBLE_LINES,),
     ),
     Language(
         name="Lua",
@@ -149,28 +195,54 @@ LANGUAGES = (
         servers=(("lua-language-server",),),
         markers=(".luarc.json",),
         definitions=(r"\bfunction\s+(?:[\w.]+[.:])?SYMBOL\b", r"^\s*local\s+SYMBOL\b"),
+        skipped=(r"--\[(?P<mark>=*)\[[\s\S]*?(?:\](?P=mark)\]|\Z)", _DASHES, _DOUBLE, _SINGLE),
     ),
     Language(
         name="Shell",
         ids=_same("shellscript", "sh bash zsh"),
         servers=(("bash-language-server", "start"),),
         definitions=(r"^\s*(?:function\s+)?SYMBOL\s*\(\s*\)", r"^\s*function\s+SYMBOL\b"),
+        skipped=(r"(?<![\w$\{])#[^\n]*", r"'[^']*(?:'|\Z)"),
+        interpolated=(_DOUBLE_LINES,),
     ),
-    Language(name="Zig", ids={"zig": "zig"}, servers=(("zls",),), markers=("build.zig",)),
-    Language(name="Swift", ids={"swift": "swift"}, servers=(("sourcekit-lsp",),), markers=("Package.swift",)),
+    Language(
+        name="Zig",
+        ids={"zig": "zig"},
+        servers=(("zls",),),
+        markers=("build.zig",),
+        skipped=(_SLASHES, r"\\\\[^\n]*", _DOUBLE, _CHARACTER),
+    ),
+    Language(
+        name="Swift",
+        ids={"swift": "swift"},
+        servers=(("sourcekit-lsp",),),
+        markers=("Package.swift",),
+        skipped=(_SLASHES, _BLOCK),
+        interpolated=(_TRIPLE, _DOUBLE),
+    ),
     Language(
         name="Kotlin",
         ids=_same("kotlin", "kt kts"),
         servers=(("kotlin-lsp", "--stdio"), ("kotlin-language-server",)),
         markers=("build.gradle.kts", "build.gradle", "pom.xml"),
+        skipped=(_SLASHES, _BLOCK, _CHARACTER),
+        interpolated=(_TRIPLE, _DOUBLE),
     ),
-    Language(name="Scala", ids=_same("scala", "scala sc"), servers=(("metals",),), markers=("build.sbt",)),
+    Language(
+        name="Scala",
+        ids=_same("scala", "scala sc"),
+        servers=(("metals",),),
+        markers=("build.sbt",),
+        skipped=(_SLASHES, _BLOCK, _CHARACTER),
+        interpolated=(_TRIPLE, _DOUBLE),
+    ),
     Language(
         name="Haskell",
         ids={"hs": "haskell"},
         servers=(("haskell-language-server-wrapper", "--lsp"),),
         markers=("cabal.project", "stack.yaml"),
         definitions=(r"^(?:data|newtype|type|class)\s+SYMBOL\b", r"^SYMBOL\s*::"),
+        skipped=(r"\{-[\s\S]*?(?:-\}|\Z)", _DASHES, _DOUBLE, _CHARACTER),
     ),
     Language(
         name="OCaml",
@@ -178,6 +250,7 @@ LANGUAGES = (
         servers=(("ocamllsp",),),
         markers=("dune-project",),
         definitions=(r"^\s*(?:let(?:\s+rec)?|and|type|module|class|val|external)\s+SYMBOL\b",),
+        skipped=(r"\(\*[\s\S]*?(?:\*\)|\Z)", _DOUBLE_LINES, _CHARACTER),
     ),
     Language(
         name="Elixir",
@@ -185,6 +258,8 @@ LANGUAGES = (
         servers=(("elixir-ls",), ("lexical",)),
         markers=("mix.exs",),
         definitions=(r"^\s*(?:defp?|defmodule|defmacro|defstruct)\s+(?:[\w.]+\.)?SYMBOL\b",),
+        skipped=(_HASH, _SINGLE),
+        interpolated=(_TRIPLE, _DOUBLE),
     ),
     Language(
         name="Dart",
@@ -192,6 +267,8 @@ LANGUAGES = (
         servers=(("dart", "language-server"),),
         markers=("pubspec.yaml",),
         definitions=(*_GENERIC, _MEMBER),
+        skipped=(_SLASHES, _BLOCK),
+        interpolated=(_TRIPLE, _TRIPLE_SINGLE, _DOUBLE, _SINGLE),
     ),
 )
 

@@ -16,6 +16,11 @@ def code_lines(text: str) -> list[str]:
     return _BREAK.split(text) if "\r" in text else text.split("\n")
 
 
+def line_starts(text: str) -> list[int]:
+    """Return the index of the first character of each of `code_lines(text)`."""
+    return [0, *(found.end() for found in _BREAK.finditer(text))]
+
+
 def to_units(line: str, index: int, encoding: Encoding) -> int:
     """Return the number of units before character `index` (from 0) of `line`."""
     if encoding == "utf-32" or line.isascii():
@@ -37,13 +42,17 @@ def symbol_at(line: str, index: int) -> str:
     return next(found, "")
 
 
+def symbol_starts(line: str, symbol: str) -> list[int]:
+    """Return the index of each occurrence of `symbol` in `line` as a whole word; without any, the index of
+    the first occurrence in another word."""
+    whole = [found.start() for found in re.finditer(rf"(?<![\w$]){re.escape(symbol)}(?![\w$])", line)]
+    part = line.find(symbol)
+    return whole or [part] * (part >= 0)
+
+
 def symbol_start(line: str, symbol: str) -> int | None:
     """Return the index of the first occurrence of `symbol` in `line`, preferring whole words."""
-    whole = re.search(rf"(?<![\w$]){re.escape(symbol)}(?![\w$])", line)
-    if whole is not None:
-        return whole.start()
-    part = line.find(symbol)
-    return None if part < 0 else part
+    return next(iter(symbol_starts(line, symbol)), None)
 
 
 _WIDTH = {"utf-8": 1, "utf-16": 2}

@@ -1,15 +1,29 @@
 """Resolves the position in a file that a query refers to."""
 
-from mcp_toolserver.capabilities.code import CodeQuery
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mcp_toolserver.capabilities.code import CodeEditQuery, CodeQuery
 from mcp_toolserver.errors import InvalidInput
+from mcp_toolserver.text.code.code_only import code_only
 from mcp_toolserver.text.code.languages import outline, searched_language
-from mcp_toolserver.text.code.positions import symbol_start
+from mcp_toolserver.text.code.positions import code_lines, symbol_starts
 
-Position = tuple[int, int]
-"""Line and character, from 0."""
+_NAMED_LINES = 5
+"""Lines that a message names."""
 
 
-def asked_place(query: CodeQuery, lines: list[str]) -> Position:
+@dataclass(frozen=True)
+class AskedPlace:
+    """A position in a file: line and character, from 0."""
+
+    line: int
+    index: int
+    note: str = ""
+    """Why this position, where the query fits several; a sentence."""
+
+
+def asked_place(query: CodeQuery | CodeEditQuery, lines: Sequence[str]) -> AskedPlace:
     """Return the position, in the lines of its file, that `query` asks about.
 
     Raises:
@@ -24,40 +38,73 @@ def asked_place(query: CodeQuery, lines: list[str]) -> Position:
         )
     line = lines[query.line - 1]
     if query.character is None:
-        return query.line - 1, _on_line(query, line)
+        return _on_line(query, query.line, lines)
     if query.character > len(line) + 1:
         raise InvalidInput(
             f"Character {query.character} is past the end of line {query.line} of '{query.path}', which has "
             f"{len(line)} characters. Characters count from 1; `query` names a symbol on the line instead."
         )
-    return query.line - 1, query.character - 1
+    return AskedPlace(query.line - 1, query.character - 1)
 
 
-def _on_line(query: CodeQuery, line: str) -> int:
-    if not query.symbol:
+def _on_line(query: CodeQuery | CodeEditQuery, number: int, lines: Sequence[str]) -> AskedPlace:
+    symbol = query.symbol
+    if not symbol:
         raise InvalidInput(
-            f"{query.operation} needs `character` too, or `query`: the symbol that is meant on line "
-            f"{query.line}."
+            f"{query.operation} needs `character` too, or `query`: the symbol that is meant on line {number}."
         )
-    if (start := symbol_start(line, query.symbol)) is None:
+    if not (starts := symbol_starts(lines[number - 1], symbol)):
+        other = [index + 1 for index, line in enumerate(lines) if symbol in line]
         raise InvalidInput(
-            f"'{query.symbol}' is not on line {query.line} of '{query.path}'. Lines count from 1; "
+            f"'{symbol}' is not on line {number} of '{query.path}'{_but_on(other)}. Lines count from 1; "
             "without `line`, it is looked for in the whole file."
         )
-    return start
+    if len(starts) == 1:
+        return AskedPlace(number - 1, starts[0])
+    others = ", ".join(str(start + 1) for start in starts[1:])
+    return AskedPlace(
+        number - 1,
+        starts[0],
+        f"'{symbol}' occurs {len(starts)} times on line {number}; this is about the first, at character "
+        f"{starts[0] + 1}. The others start at character {others}: give one as `character`.",
+    )
 
 
-def _named(query: CodeQuery, lines: list[str]) -> Position:
+def _named(query: CodeQuery | CodeEditQuery, lines: Sequence[str]) -> AskedPlace:
     """Return the position of the symbol's definition, or else of its first occurrence."""
-    if not query.symbol:
+    symbol = query.symbol
+    if not symbol:
         raise InvalidInput(
             f"{query.operation} needs a place: `line` and `character`, or `query`, the name of a symbol in "
             "the file."
         )
-    for found in outline(lines, searched_language(query.path)):
-        if found.name == query.symbol:
-            return found.line, found.index
-    for number, line in enumerate(lines):
-        if (start := symbol_start(line, query.symbol)) is not None:
-            return number, start
-    raise InvalidInput(f"'{query.symbol}' is not in '{query.path}'. grep_search finds it elsewhere.")
+    language = searched_language(query.path)
+    code = code_lines(code_only("\n".join(lines), language))
+    defined = [found for found in outline(code, language) if found.name == symbol]
+    if defined:
+        return AskedPlace(
+            defined[0].line, defined[0].index, _of_several(symbol, [one.line for one in defined])
+        )
+    for given in (code, lines):
+        for number, line in enumerate(given):
+            if starts := symbol_starts(line, symbol):
+                note = f"'{symbol}' is not defined in this file; this is about its first use, on line"
+                return AskedPlace(number, starts[0], f"{note} {number + 1}.")
+    raise InvalidInput(f"'{symbol}' is not in '{query.path}'. grep_search finds it elsewhere.")
+
+
+def _of_several(symbol: str, lines: Sequence[int]) -> str:
+    if len(lines) == 1:
+        return ""
+    named = ", ".join(str(line + 1) for line in lines[1 : _NAMED_LINES + 1])
+    return (
+        f"'{symbol}' is defined {len(lines)} times in this file; this is about line {lines[0] + 1}. Give "
+        f"`line` for another, such as {named}."
+    )
+
+
+def _but_on(lines: Sequence[int]) -> str:
+    if not lines:
+        return ""
+    named = ", ".join(map(str, lines[:_NAMED_LINES]))
+    return f", but on line {named}{' and others' * (len(lines) > _NAMED_LINES)}"

@@ -10,6 +10,9 @@ from types import ModuleType
 
 from mcp_toolserver.errors import InvalidInput, Unavailable
 
+PARSERS = {"PDF": "pypdf", "Word (docx)": "docx", "Excel (xlsx)": "openpyxl"}
+"""Kind of document → module of its parser."""
+
 _FAILURES = (
     ArithmeticError,
     AssertionError,

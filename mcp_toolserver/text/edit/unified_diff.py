@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
 from mcp_toolserver.text.edit.common_prefix import common_end, common_start
 from mcp_toolserver.text.edit.line_diff import Change, changes
@@ -15,7 +14,7 @@ _LINE_CHARACTERS = 1_000
 _LEAD_CHARACTERS = 200
 """How much of a shortened line is shown before the place where it differs."""
 _NOTE_BYTES = 160
-"""Room for the last lines, which say what is not shown."""
+"""Room for the lines that say what is not shown."""
 _GAP = "[…]"
 
 
@@ -49,20 +48,34 @@ def unified(before: str, after: str, path: str, *, to: str | None = None, limit:
     """Return a unified diff, as of `git diff`, of at most `limit` UTF-8 bytes; "" for equal texts.
 
     `to` is where the new text lies, if elsewhere. Lines end at "\\n" only. Lines over 1,000 characters are
-    shortened around the place where they differ. A diff that is shortened or cut says so in its last lines,
-    with the number of changed lines left out.
+    shortened around the place where they differ, which the last line says. A diff that is too long is cut in
+    the middle, where a line says how many changed lines are left out.
     """
     if before == after:
         return ""
     part = _part(before, after)
-    rows, whole = _fitting(_rows(part, path, path if to is None else to), limit)
-    if not whole or any(row.shortened for row in rows):
-        rows, _ = _fitting(rows, limit - _NOTE_BYTES)
-    missing = sum(change.size for change in part.changes) - sum(row.changed for row in rows)
-    notes = [f"[{missing} more changed lines are left out]\n"] * (missing > 0)
-    if any(row.shortened for row in rows):
-        notes.append(f"[lines over {_LINE_CHARACTERS} characters are shortened at {_GAP}]\n")
-    return head_bytes("".join([*(row.text for row in rows), *notes]), limit)
+    start, end = _cut(part, path, path if to is None else to, limit)
+    missing = sum(change.size for change in part.changes) - sum(row.changed for row in (*start, *end))
+    texts = [row.text for row in start]
+    texts += [f"[{missing} more changed lines are left out here]\n"] * (missing > 0)
+    texts += [row.text for row in end]
+    if any(row.shortened for row in (*start, *end)):
+        texts.append(f"[lines over {_LINE_CHARACTERS} characters are shortened at {_GAP}]\n")
+    return head_bytes("".join(texts), limit)
+
+
+def _cut(part: _Part, path: str, to: str, limit: int) -> tuple[list[_Row], list[_Row]]:
+    """Return the first rows and, if these are not all, the last ones, with room for notes in `limit`."""
+    rows, whole = _fitting(_rows(part, path, to), limit)
+    if whole and not any(row.shortened for row in rows):
+        return rows, []
+    room = limit - _NOTE_BYTES
+    rows, whole = _fitting(rows, room) if whole else (rows, False)
+    if whole:
+        return rows, []
+    start, _ = _fitting(rows, room - room // 4)
+    end, _ = _fitting(_rows_backwards(part), room - sum(row.size for row in start))
+    return start, end[::-1]
 
 
 def _part(before: str, after: str) -> _Part:
@@ -137,19 +150,49 @@ def _hunks(found: Sequence[Change]) -> Iterator[list[Change]]:
     yield hunk
 
 
+def _rows_backwards(part: _Part) -> Iterator[_Row]:
+    """The rows of all hunks, the last one first."""
+    for hunk in reversed(list(_hunks(part.changes))):
+        yield from reversed(_context_rows(_context_after(part, hunk)))
+        for index in reversed(range(len(hunk))):
+            removed, added = _sides(part, hunk[index])
+            yield from (_changed_row("+", added, removed, line) for line in reversed(range(len(added))))
+            yield from (_changed_row("-", removed, added, line) for line in reversed(range(len(removed))))
+            yield from reversed(_context_rows(_context_before(part, hunk, index)))
+        yield _header(part, hunk)
+
+
 def _hunk_rows(part: _Part, hunk: Sequence[Change]) -> Iterator[_Row]:
-    start = max(0, hunk[0].old_start - _CONTEXT)
-    before = hunk[0].old_start - start
-    after = min(_CONTEXT, max(0, len(part.old) - hunk[-1].old_end))
-    old_range = _range(part.first + start, part.first + hunk[-1].old_end + after)
+    yield _header(part, hunk)
+    for index, change in enumerate(hunk):
+        yield from _context_rows(_context_before(part, hunk, index))
+        removed, added = _sides(part, change)
+        yield from (_changed_row("-", removed, added, line) for line in range(len(removed)))
+        yield from (_changed_row("+", added, removed, line) for line in range(len(added)))
+    yield from _context_rows(_context_after(part, hunk))
+
+
+def _header(part: _Part, hunk: Sequence[Change]) -> _Row:
+    before, after = len(_context_before(part, hunk, 0)), len(_context_after(part, hunk))
+    old_range = _range(part.first + hunk[0].old_start - before, part.first + hunk[-1].old_end + after)
     new_range = _range(part.first + hunk[0].new_start - before, part.first + hunk[-1].new_end + after)
-    yield _Row(text=f"@@ -{old_range} +{new_range} @@\n")
-    for change in hunk:
-        yield from _context_rows(part.old[start : change.old_start])
-        removed = part.old[change.old_start : change.old_end]
-        yield from _change_rows(removed, part.new[change.new_start : change.new_end])
-        start = change.old_end
-    yield from _context_rows(part.old[start : start + after])
+    return _Row(text=f"@@ -{old_range} +{new_range} @@\n")
+
+
+def _context_before(part: _Part, hunk: Sequence[Change], index: int) -> Sequence[str]:
+    """The unchanged lines before a change of the hunk: all since the previous one, some before the first."""
+    end = hunk[index].old_start
+    return part.old[hunk[index - 1].old_end if index else max(0, end - _CONTEXT) : end]
+
+
+def _context_after(part: _Part, hunk: Sequence[Change]) -> Sequence[str]:
+    """The unchanged lines after the last change of the hunk."""
+    return part.old[hunk[-1].old_end : hunk[-1].old_end + _CONTEXT]
+
+
+def _sides(part: _Part, change: Change) -> tuple[Sequence[str], Sequence[str]]:
+    """The removed and the added lines."""
+    return part.old[change.old_start : change.old_end], part.new[change.new_start : change.new_end]
 
 
 def _range(start: int, end: int) -> str:
@@ -163,15 +206,14 @@ def _range(start: int, end: int) -> str:
             return f"{start + 1},{count}"
 
 
-def _context_rows(lines: Sequence[str]) -> Iterator[_Row]:
-    return (_row(" ", line, 0) for line in lines)
+def _context_rows(lines: Sequence[str]) -> list[_Row]:
+    return [_row(" ", line, 0) for line in lines]
 
 
-def _change_rows(removed: Sequence[str], added: Sequence[str]) -> Iterator[_Row]:
-    for line, other in zip_longest(removed, added[: len(removed)]):
-        yield _row("-", line, _first_difference(line, other))
-    for line, other in zip_longest(added, removed[: len(added)]):
-        yield _row("+", line, _first_difference(line, other))
+def _changed_row(sign: str, lines: Sequence[str], others: Sequence[str], index: int) -> _Row:
+    """The row of one of the removed or added `lines`, shown where it differs from its counterpart."""
+    line, other = lines[index], others[index] if index < len(others) else None
+    return _row(sign, line, _first_difference(line, other))
 
 
 def _row(sign: str, line: str, place: int) -> _Row:

@@ -1,8 +1,11 @@
 """Notes of the git tools about what they omitted; each is one line, or empty."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from mcp_toolserver.capabilities.git import GitText
+
+MAX_FILES = 200
+"""Files that an answer lists."""
 
 
 def hidden(count: int, what: str) -> Iterator[str]:
@@ -11,9 +14,17 @@ def hidden(count: int, what: str) -> Iterator[str]:
         yield f"[{counted(count, what)} left out, hidden by a rule of the operator]"
 
 
-def counted(count: int, what: str) -> str:
-    """Count in words: `1 file`, `2 files`."""
-    return f"{count:,} {what}{'s' * (count != 1)}"
+def counted(count: int, what: str, many: str = "") -> str:
+    """Count in words: `1 file`, `2 files`; `many` is the plural if it does not end in a mere s."""
+    return f"{count:,} {what if count == 1 else many or f'{what}s'}"
+
+
+def file_lines(files: Sequence[tuple[str, str]]) -> tuple[list[str], bool]:
+    """List files, each with a letter of what became of it; the second value is whether the list is cut."""
+    lines = [f"{letter} {path}" for letter, path in files[:MAX_FILES]]
+    is_cut = len(files) > len(lines)
+    note = [f"[the first {len(lines):,} of {len(files):,} files]"] if is_cut else []
+    return lines + note, is_cut
 
 
 def about(found: GitText, *, asked: str) -> Iterator[str]:

@@ -86,7 +86,7 @@ def long(status: GitState, changes: Iterable[GitChange]) -> Iterator[str]:
     yield f"On {_branch(status)}"
     listed = tuple(changes)
     for title, lines in (
-        ("Unmerged", [_moved(change) for change in listed if _is_unmerged(change)]),
+        ("Unmerged", [_moved(change) for change in listed if is_unmerged(change)]),
         ("Staged", [line for change in listed if (line := _word(change, change.staged))]),
         ("Not staged", [line for change in listed if (line := _word(change, change.unstaged))]),
         ("Untracked", [change.path for change in listed if change.staged == "?"]),
@@ -96,13 +96,14 @@ def long(status: GitState, changes: Iterable[GitChange]) -> Iterator[str]:
             yield from (f"  {line}" for line in lines)
 
 
-def _is_unmerged(change: GitChange) -> bool:
+def is_unmerged(change: GitChange) -> bool:
+    """Whether the file has conflicts of a merge."""
     return f"{change.staged}{change.unstaged}" in _UNMERGED
 
 
 def _word(change: GitChange, letter: str) -> str:
     """Describe a staged or unstaged change; empty if `letter` stands for none."""
-    if letter not in _WORDS or _is_unmerged(change):
+    if letter not in _WORDS or is_unmerged(change):
         return ""
     moved = letter in "RC"
     return f"{_WORDS[letter]}: {_moved(change) if moved else change.path}"

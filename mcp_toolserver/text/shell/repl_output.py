@@ -1,6 +1,5 @@
 """Parses the language of a REPL call and formats the result for the model."""
 
-import shlex
 from collections.abc import Mapping
 
 from mcp_toolserver.capabilities.repl import Evaluation, Language
@@ -17,8 +16,6 @@ _LANGUAGES: Mapping[str, Language] = {
     "bash": "shell",
 }
 
-_PROGRAMS: Mapping[Language, tuple[str, str]] = {"python": ("python3", "-c"), "javascript": ("node", "-e")}
-
 
 def named_language(name: object) -> Language:
     """Return the language that goes by `name`.
@@ -32,18 +29,6 @@ def named_language(name: object) -> Language:
     return found
 
 
-def one_shot(spoken: Language, code: str) -> str:
-    """Return a script that runs the code in a process of its own."""
-    if spoken == "shell":
-        return code
-    name, option = _PROGRAMS[spoken]
-    missing = f"No {name} was found on the PATH of commands here. Tell the user, or use another language."
-    return (
-        f"command -v {name} >/dev/null || {{ echo {shlex.quote(missing)} >&2; exit 127; }}\n"
-        f"exec {name} {option} {shlex.quote(code)}"
-    )
-
-
 def evaluated(came: Evaluation, spoken: Language, *, asked: str, hidden: int) -> str:
     """Return the output, followed by notes, one per line.
 
@@ -53,7 +38,10 @@ def evaluated(came: Evaluation, spoken: Language, *, asked: str, hidden: int) ->
     notes = [_ending(came, spoken, asked), *state.notes]
     if hidden:
         notes.append(f"pictures left out, as too many, too large or damaged: {hidden}")
-    if came.session not in ("", asked):
+    is_new = came.session not in ("", asked)
+    if came.interpreter and (is_new or (not asked and state.exit_status)):
+        notes.append(f"interpreter: {came.interpreter}")
+    if is_new:
         notes.append(f"session {came.session}")
     nothing = "" if came.pictures else "(no output)"
     return noted(printed(state) or nothing, [note for note in notes if note])
@@ -63,11 +51,12 @@ def _ending(came: Evaluation, spoken: Language, asked: str) -> str:
     state = came.state
     after = f"timeout after {state.seconds:.1f} s"
     if came.gone:
-        return f"{after}; the session {came.gone}" if came.timed_out else f"the session {came.gone}"
+        gone = f"the {'session' if asked else 'interpreter'} {came.gone}"
+        return f"{after}; {gone}" if came.timed_out else gone
     said: list[str] = []
     if came.timed_out:
         said.append(f"{after}: interrupted{', and the session goes on' if came.session else ''}")
-    elif spoken == "shell" and state.exit_status:
+    elif state.exit_status and (spoken == "shell" or not asked):
         said.append(f"exit status {state.exit_status}")
     if asked and not came.session:
         said.append("the session has ended")

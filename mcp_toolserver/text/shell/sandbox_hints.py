@@ -35,6 +35,8 @@ class Confined:
     git: bool
     """Whether `.git` can be written."""
     network: bool
+    git_tools: tuple[str, ...] = ()
+    """Tools that the model may call and that write in `.git`, where commands cannot."""
 
 
 def explain(output: str, status: int | None, confined: Confined | None) -> tuple[str, ...]:
@@ -74,11 +76,21 @@ def _why_unwritable(output: str, confined: Confined) -> str:
             "--permission-mode workspace-write."
         )
     if not confined.git and _GIT.search(output):
-        return (
-            ".git is read-only for commands here, so they cannot commit. The operator can start the server "
-            "with --git writable."
-        )
+        return _why_no_git(confined.git_tools)
     return (
         "Commands write to the roots and to $TMPDIR only; and not to what editors, shells, agents and git "
         "act upon by themselves."
+    )
+
+
+def _why_no_git(git_tools: tuple[str, ...]) -> str:
+    why = (
+        ".git is read-only for commands here, so they cannot stage or commit; mv and rm work on files, and "
+        "commits include what they did."
+    )
+    if git_tools:
+        return f"{why} Use these tools: {', '.join(git_tools)}."
+    return (
+        f"{why} The operator can offer tools for it with --toolsets default,git, or start the server with "
+        "--git writable."
     )

@@ -1,6 +1,6 @@
 """Create, change, move or delete several files with one patch: a unified diff (git format included) or the
 `*** Begin Patch` format. If one file fails, none is changed. Hunks are located by their lines; inexact
-matches are reported.
+matches are reported. Returns a line per file, with the id that undoes its change.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,6 +20,7 @@ from mcp_toolserver.tool import (
     Output,
     PathsMark,
     Permission,
+    Previous,
     Runtime,
     ToolSpec,
     Written,
@@ -72,18 +73,30 @@ def _headline(outcomes: "tuple[Outcome, ...]", written: Mapping[CanonicalPath, W
 
 
 def _lines(outcomes: "tuple[Outcome, ...]", written: Mapping[CanonicalPath, Written]) -> Iterator[str]:
+    if any(one.previous and one.previous.handle for one in written.values()):
+        yield "To undo a file: write_file with its path and the id after restore."
     for outcome in outcomes:
-        yield f"- {outcome.text}{_about(outcome, written.get(outcome.path))}"
+        yield f"- {outcome.text}{_about(outcome, written)}"
         yield from (f"  - {note}" for note in outcome.notes)
 
 
-def _about(outcome: "Outcome", written: Written | None) -> str:
-    if outcome.section.action == "delete":
-        return ""
-    if written is None:
-        return " (unchanged)"
-    links = f", {written.links} hard links: the other names keep the old content" * (written.links > 1)
-    return f" ({len(written.after)} bytes{links})"
+def _about(outcome: "Outcome", written: Mapping[CanonicalPath, Written]) -> str:
+    new, old = written.get(outcome.path), written.get(CanonicalPath(outcome.section.path))
+    notes: list[str] = []
+    if outcome.section.action != "delete":
+        notes.append("unchanged" if new is None else f"{len(new.after)} bytes")
+    if new is not None and new.links > 1 and notes:
+        notes.append(f"{new.links} hard links: the other names keep the old content")
+    if old is not None and old.previous is not None:
+        notes.append(_undo(outcome, old.previous))
+    return f" ({', '.join(notes)})" if notes else ""
+
+
+def _undo(outcome: "Outcome", previous: Previous) -> str:
+    if previous.why:
+        return f"not kept for undo: {previous.why}"
+    place = f" at {outcome.section.path}" if outcome.path != outcome.section.path else ""
+    return f'restore "{previous.handle}"{place}'
 
 
 def _diffs(outcomes: "tuple[Outcome, ...]") -> Iterator[str]:

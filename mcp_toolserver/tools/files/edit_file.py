@@ -4,6 +4,7 @@ numbers. If one replacement fails, the file stays unchanged.
 
 from typing import TYPE_CHECKING
 
+from mcp_toolserver.text.edit.undo_note import undo_notes
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -93,7 +94,9 @@ async def run(args: EditFile, rt: Runtime) -> Output:
     written = await rt.fs.update(args.path, change)
     edited, diff = done[-1]
     return Output(
-        "\n".join((_summary(args.path, edited, written), *_notes(edited, written), diff)).rstrip("\n"),
+        "\n".join((_summary(args.path, edited, written), *_notes(args.path, edited, written), diff)).rstrip(
+            "\n"
+        ),
         sha256={args.path: written.sha256},
     )
 
@@ -104,13 +107,15 @@ def _summary(path: str, edited: "Edited", written: Written) -> str:
     return f"Edited {path}: {count}{where} ({len(written.after)} bytes)."
 
 
-def _notes(edited: "Edited", written: Written) -> list[str]:
+def _notes(path: str, edited: "Edited", written: Written) -> list[str]:
     notes: list[str] = []
     if edited.flexible:
         notes.append("The text was found with other line endings than were sent; the file keeps its own.")
     if written.after == written.before:
         notes.append("The content is the same as before.")
-    elif written.links > 1:
+        return notes
+    notes += undo_notes(path, written.previous)
+    if written.links > 1:
         notes.append(f"The file had {written.links} hard links; the other names keep the old content.")
     return notes
 

@@ -4,6 +4,7 @@ numbers. Changing the source of a code cell clears its outputs; the rest of the 
 
 from typing import TYPE_CHECKING, Literal
 
+from mcp_toolserver.text.edit.undo_note import undo_notes
 from mcp_toolserver.text.lines.encoding import Encoding, detect
 from mcp_toolserver.tool import (
     Alias,
@@ -84,7 +85,7 @@ async def run(args: NotebookEdit, rt: Runtime) -> Output:
     written = await rt.fs.update(args.path, change, expected_sha256=args.expected_sha256)
     edited, diff = done[-1]
     return Output(
-        "\n".join((_summary(args, edited, written), *_notes(edited, written), diff)).rstrip("\n"),
+        "\n".join((_summary(args, edited, written), *_notes(args.path, edited, written), diff)).rstrip("\n"),
         sha256={args.path: written.sha256},
     )
 
@@ -118,7 +119,7 @@ def _summary(args: NotebookEdit, edited: "EditedNotebook", written: Written) -> 
     )
 
 
-def _notes(edited: "EditedNotebook", written: Written) -> list[str]:
+def _notes(path: str, edited: "EditedNotebook", written: Written) -> list[str]:
     notes: list[str] = []
     if written.after == written.before:
         return ["The content is the same as before."]
@@ -128,6 +129,7 @@ def _notes(edited: "EditedNotebook", written: Written) -> list[str]:
         notes.append(f"Its outputs ({edited.cleared}) are cleared.")
     if edited.detached:
         notes.append("Its attachments are gone: a code cell has none.")
+    notes += undo_notes(path, written.previous)
     if written.links > 1:
         notes.append(f"The file had {written.links} hard links; the other names keep the old content.")
     return notes

@@ -1,5 +1,5 @@
-"""Read a text file, image, Jupyter notebook, PDF, docx or xlsx. Each line of text comes as its number, a tab
-and the line.
+"""Read a text file, Jupyter notebook or image (PNG, JPEG, GIF, WebP). Each line of text comes as its number,
+a tab and the line. A file of over 10 MiB needs limit.
 """
 
 from dataclasses import dataclass, replace
@@ -13,6 +13,7 @@ from mcp_toolserver.tool import (
     Args,
     Capability,
     Field,
+    HostFacts,
     Image,
     InvalidInput,
     Output,
@@ -34,7 +35,11 @@ _DOCUMENT_BYTES = 50 * 1024 * 1024
 
 class ReadFile(Args):
     path: WorkspacePath = Field(description="Path of the file, relative to the first root or absolute")
-    offset: int = Field(default=0, ge=0, description="Lines to skip; cells in a notebook, pages in a PDF")
+    offset: int = Field(
+        default=0,
+        ge=0,
+        description="Lines to skip: 199 starts at line 200; cells in a notebook, pages otherwise",
+    )
     limit: int | None = Field(
         default=None,
         ge=1,
@@ -143,6 +148,13 @@ def _lines_before(number: int) -> int:
     return max(number - 1, 0) if number >= 0 else number
 
 
+def _documents(host: HostFacts) -> str:
+    *others, last = host.documents or ("",)
+    return (
+        last and f"Also reads the text of {' and '.join((*filter(None, [', '.join(others)]), last))} files."
+    )
+
+
 TOOL = ToolSpec(
     name="read_file",
     description=__doc__ or "",
@@ -153,6 +165,7 @@ TOOL = ToolSpec(
     kind="read",
     subjects=lambda args: (args.path,),
     idempotent=True,
+    host_note=_documents,
     aliases=(
         Alias("read_text_file"),
         Alias("Read", converts={"offset": _lines_before}),

@@ -1,7 +1,8 @@
 """Create or overwrite a whole file, with missing parent folders, and return the diff. To change part of a
-file, use edit_file.
+file, use edit_file. The replaced content is kept for undo; the answer says how to restore it.
 """
 
+from mcp_toolserver.text.edit.undo_note import undo_notes
 from mcp_toolserver.text.lines.encoding import detect
 from mcp_toolserver.tool import (
     Alias,
@@ -15,21 +16,39 @@ from mcp_toolserver.tool import (
     ToolSpec,
     WorkspacePath,
     Written,
+    model_validator,
 )
 
 
 class WriteFile(Args):
     path: WorkspacePath = Field(description="Path of the file, relative to the first root or absolute")
-    content: str = Field(description="Whole new content, stored as UTF-8")
+    content: str | None = Field(
+        default=None, min_length=0, description="Whole new content, stored as UTF-8; required without restore"
+    )
     expected_sha256: str | None = Field(
         default=None,
         pattern="^[0-9a-fA-F]{64}$",
         description="SHA-256 (hex) of the current file; if it differs, nothing is written",
     )
+    overwrite: bool = Field(
+        default=False,
+        description="Replace a file that was not read in this session even if most of its content goes",
+    )
+    restore: str | None = Field(
+        default=None,
+        max_length=64,
+        description="Instead of content: id from an earlier answer, to put that previous content back",
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "WriteFile":
+        if (self.content is None) == (self.restore is None):
+            raise ValueError("give content, which may be empty, or restore, and not both")
+        return self
 
 
 async def run(args: WriteFile, rt: Runtime) -> Output:
-    written = await rt.fs.write(args.path, args.content.encode(), expected_sha256=args.expected_sha256)
+    written = await _written(args, rt)
     digest = {args.path: written.sha256}
     about = f"{args.path} ({len(written.after)} bytes)"
     if written.created:
@@ -37,22 +56,35 @@ async def run(args: WriteFile, rt: Runtime) -> Output:
     if written.after == written.before:
         return Output(f"Unchanged: {about} has this content already.", sha256=digest)
     diff = await rt.compute(lambda: _diff(args, written))
-    return Output("\n".join((f"Updated {about}.", *_notes(written), diff)).rstrip("\n"), sha256=digest)
+    return Output(
+        "\n".join((f"Updated {about}.", *_notes(args.path, written), diff)).rstrip("\n"), sha256=digest
+    )
+
+
+async def _written(args: WriteFile, rt: Runtime) -> Written:
+    if args.restore is not None:
+        return await rt.fs.restore(args.path, args.restore, expected_sha256=args.expected_sha256)
+    content = (args.content or "").encode()
+    return await rt.fs.write(
+        args.path, content, expected_sha256=args.expected_sha256, overwrite=args.overwrite
+    )
 
 
 def _diff(args: WriteFile, written: Written) -> str:
     from mcp_toolserver.text.edit.unified_diff import unified
 
-    encoding = detect(written.before)
-    if encoding is None:
-        return f"It replaced {len(written.before)} bytes that were not text."
-    return unified(encoding.decode(written.before), args.content, args.path)
-
-
-def _notes(written: Written) -> list[str]:
-    """Changes other than the text."""
     old, new = detect(written.before), detect(written.after)
-    notes: list[str] = []
+    if old is None or new is None:
+        return f"It replaced {len(written.before)} bytes; the old or the new content is not text."
+    return unified(old.decode(written.before), new.decode(written.after), args.path)
+
+
+def _notes(path: str, written: Written) -> list[str]:
+    """Changes other than the text, and how to undo them."""
+    old, new = detect(written.before), detect(written.after)
+    notes = undo_notes(path, written.previous)
+    if written.previous and written.previous.path:
+        notes.append(f"read_file shows the previous content: path {written.previous.path}")
     if old is not None and new is not None and written.before and old.name != new.name:
         notes.append(f"The encoding was {old.name} and is now {new.name}.")
     was, now = _line_endings(written.before), _line_endings(written.after)

@@ -1,4 +1,4 @@
-"""Show who last changed each line of a file, when, and in which commit."""
+"""Show who last changed each line of a file, when, and in which commit, with the line and its number."""
 
 from collections.abc import Iterator
 
@@ -25,8 +25,12 @@ _NOT_COMMITTED = "0" * _ID
 
 class GitBlame(Args):
     path: WorkspacePath = Field(description="Path of the file")
-    start_line: int | None = Field(default=None, ge=1, le=_LAST, description="First line to show, from 1")
-    end_line: int | None = Field(default=None, ge=1, le=_LAST, description="Last line to show")
+    start_line: int | None = Field(
+        default=None, ge=1, le=_LAST, description="First line to show, from 1; needs end_line"
+    )
+    end_line: int | None = Field(
+        default=None, ge=1, le=_LAST, description="Last line to show; needs start_line"
+    )
     commit: str = Field(default="", max_length=256, description="Commit whose version of the file to show")
 
 

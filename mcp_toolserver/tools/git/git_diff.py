@@ -1,5 +1,6 @@
-"""Show changes as a patch: unstaged, staged, or between commits. A range A..B compares its ends; A...B shows
-what B added since it left A. A patch that is too long becomes a line count per file.
+"""Show changes as a patch: unstaged (the default), staged, or between commits. Untracked files are not
+shown. A range A..B compares its ends; A...B shows what B added since it left A. A patch that is too long
+becomes a line count per file.
 """
 
 from mcp_toolserver.text.git.messages import about, joined

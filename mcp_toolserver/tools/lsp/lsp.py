@@ -1,6 +1,7 @@
 """Ask a language server about code: definitions, references, types, symbols, calls, diagnostics. Give a
-position as `line` with `character` or `query`, or as `query` alone. Lines and characters count from 1, as in
-read_file. If no language server is installed, a text search answers and says so.
+position as `line` with `query` (the name on that line) or `character`, or as `query` alone. Lines and
+characters count from 1, as in read_file. If no language server is installed or it fails, a text search
+answers and says so.
 """
 
 from pydantic import JsonValue

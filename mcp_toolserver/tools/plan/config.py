@@ -1,5 +1,6 @@
 """Read or change preferences stored for this workspace. Give `setting` to read one, `setting` and `value` to
-change it, neither to read all. Permissions and server settings are read-only.
+change it, neither to read all. Returns lines of name and value. Permissions and server settings are read-
+only.
 """
 
 import json
@@ -18,7 +19,6 @@ from mcp_toolserver.tool import (
     Output,
     Permission,
     Preference,
-    Profile,
     Runtime,
     ToolSpec,
     model_validator,
@@ -29,10 +29,10 @@ ConfigValue = Annotated[object, WithJsonSchema({"type": "string"})]
 
 
 class Config(Args):
-    setting: str = Field(default="", max_length=100, description="Name of the preference")
+    setting: str = Field(default="", max_length=100, description="Name of the preference, such as theme")
     value: ConfigValue = Field(default=None, description="New value: text, or true or false")
     action: Literal["get", "set", "list"] | None = Field(
-        default=None, description="Optional; must match the other arguments"
+        default=None, description="Not needed: follows from the other arguments"
     )
 
     @model_validator(mode="after")
@@ -96,5 +96,4 @@ TOOL = ToolSpec(
     destructive=True,
     idempotent=True,
     aliases=(Alias("Config", {"key": "setting"}),),
-    profile=Profile.DEFAULT,
 )

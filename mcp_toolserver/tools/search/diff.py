@@ -1,5 +1,5 @@
-"""Compare two text files and return a unified diff that patch and apply_patch accept. For changes in a
-repository, use the git tools.
+"""Compare two text files and return a unified diff that patch and apply_patch accept. Equal files are
+reported as equal. For changes in a repository, use the git tools.
 """
 
 from typing import BinaryIO

@@ -1,5 +1,5 @@
-"""Find files by name pattern, newest first. Skips symbolic links, dot files and files excluded by
-.gitignore.
+"""Find files by name pattern and return their paths, newest first. Skips symbolic links, dot files and files
+excluded by .gitignore.
 """
 
 from collections.abc import Iterator

@@ -37,7 +37,7 @@ class GrepSearch(Args):
     type: str | None = Field(default=None, description="Search only this ripgrep file type, such as `py`")
     output_mode: SearchMode = Field(
         default="files_with_matches",
-        description="What to return: paths of matching files, matching lines, or matches per file",
+        description="What to return: paths of matching files (default), matching lines, or matches per file",
     )
     after: int | None = Field(
         default=None, ge=0, alias="-A", description="Lines to show after each match (content mode)"

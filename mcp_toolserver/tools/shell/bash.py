@@ -1,14 +1,15 @@
-"""Run a script in a new bash process and return its output and exit status. After 45 s, or later if the
-client is known to wait longer, it continues in the background and the call returns a task id for
-TaskOutput and TaskStop. Processes that a finished script leaves running are killed. A server started with
-run_in_background answers later commands on localhost, and files in $TMPDIR stay for later commands. Of
-long output the start and the end are shown.
+"""Run a script in a new bash process and return its output (stdout and stderr together) and exit status.
+After 45 s, or later if the client is known to wait longer, it continues in the background and the call
+returns a task id for TaskOutput and TaskStop. A finished script leaves no process behind: start servers
+with run_in_background. There is no terminal and no input. Of long output the start and the end are shown,
+with the path of all of it.
 """
 
 from math import isfinite
 from typing import Any
 
 from mcp_toolserver.text.shell.command_output import command_text, describing
+from mcp_toolserver.text.shell.sandbox_facts import sandbox_facts
 from mcp_toolserver.text.shell.words import simple_parts
 from mcp_toolserver.tool import (
     Alias,
@@ -77,6 +78,7 @@ TOOL = ToolSpec(
     subjects=lambda args: simple_parts(args.command),
     destructive=True,
     may_be_long=True,
+    host_note=sandbox_facts,
     aliases=(Alias("Bash"), Alias("shell", converts={"timeout": _milliseconds})),
     # The supervisor keeps the timeout, so the deadline must not come first; the bytes leave room for notes.
     limits=Limits(deadline=660.0, output_bytes=30_000),

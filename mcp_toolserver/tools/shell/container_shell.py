@@ -1,6 +1,6 @@
-"""Run a script with sh in a new container that mounts the first root as /workspace and is removed afterwards.
-It has the programs of its image, not those of this machine. A long run moves to the background and returns a
-task id.
+"""Run a script with sh in a new container that mounts the first root as /workspace and is removed
+afterwards. It has the programs of its image, not those of this machine; files outside /workspace are lost
+with it. Returns output and exit status. A long run moves to the background and returns a task id.
 """
 
 from typing import Annotated

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from mcp_toolserver.text.shell.command_output import command_text, describing
+from mcp_toolserver.text.shell.sandbox_facts import sandbox_facts
 from mcp_toolserver.text.shell.words import argument, program, simple_parts
 from mcp_toolserver.tool import (
     Args,
@@ -69,6 +70,7 @@ TOOL = ToolSpec(
     subjects=lambda args: simple_parts(args.command),
     destructive=True,
     may_be_long=True,
+    host_note=sandbox_facts,
     # As for bash: the supervisor keeps the timeout, and the bytes leave room for notes.
     limits=Limits(deadline=660.0, output_bytes=30_000),
     profile=Profile.DEFAULT,

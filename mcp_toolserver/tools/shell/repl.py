@@ -1,14 +1,16 @@
-"""Run Python, JavaScript or shell code in the first root and return what it prints and plots. To keep
-variables between calls, start with session "new" and pass the returned handle in later calls.
+"""Run Python, JavaScript or shell code in the first root and return what it prints; of Python and JavaScript
+also the value of the last expression, of Python the figures of matplotlib. Python is that of .venv or venv in
+this root, else python3 on the PATH; % and ! commands of notebooks do not work. To keep variables between
+calls, start with session "new" and pass the returned handle in later calls.
 """
 
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator
 
 from mcp_toolserver.text.documents.image import viewable
 from mcp_toolserver.text.shell.command_output import command_text
-from mcp_toolserver.text.shell.repl_output import evaluated, named_language, one_shot
+from mcp_toolserver.text.shell.repl_output import evaluated, named_language
 from mcp_toolserver.text.shell.words import argument, simple_parts
 from mcp_toolserver.tool import (
     Args,
@@ -29,14 +31,14 @@ from mcp_toolserver.tool import (
     model_validator,
 )
 
-NamedLanguage = Annotated[Language, BeforeValidator(named_language), WithJsonSchema({"type": "string"})]
+NamedLanguage = Annotated[Language, BeforeValidator(named_language)]
 
 
 class Repl(Args):
     code: Annotated[str, AfterValidator(argument)] = Field(
         max_length=100_000, description="Source code to run"
     )
-    language: NamedLanguage = Field(description="Language: python, javascript or shell")
+    language: NamedLanguage = Field(description="Language of the code")
     timeout_ms: int = Field(
         default=45_000, ge=1, le=600_000, description="Milliseconds until the code is stopped; at most 600000"
     )
@@ -55,10 +57,9 @@ class Repl(Args):
 
 
 async def run(args: Repl, rt: Runtime) -> Output:
-    if args.session or (args.language == "python" and rt.sessions.has_kernel):
+    if args.session or args.language != "shell":
         return _output(args, await rt.sessions.run(_snippet(args), rt.report))
-    script = one_shot(args.language, args.code)
-    command = Command(script=script, cwd=CanonicalPath("."), timeout=args.timeout_ms / 1000)
+    command = Command(script=args.code, cwd=CanonicalPath("."), timeout=args.timeout_ms / 1000)
     state = await rt.processes.run(command, rt.report)
     return Output.of_job(command_text(state), state)
 

@@ -1,5 +1,6 @@
 """Ask the user one or more questions that you need answered to continue, each with options or a free-text
-answer. Do not ask for passwords or other secrets.
+answer, and return the answers. Needs a client that can ask its user. Do not ask for passwords or other
+secrets.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
-"""Pause until the user confirms: before a step that only they can judge or do. They may add a comment, or
-stop you.
+"""Pause until the user confirms: before a step that only they can judge or do. Returns their comment, or an
+error if they stop you or nobody can be asked.
 """
 
 from mcp_toolserver.tool import (

@@ -1,5 +1,5 @@
-"""Send the user a message, such as progress or a result, without waiting for an answer. Files can be attached
-by path.
+"""Send the user a message, such as progress or a result, without waiting for an answer. With `attachments`,
+the message also lists these files with their sizes; their content is not sent.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,9 +26,7 @@ _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".svg")
 
 class SendUserMessage(Args):
     message: str = Field(max_length=20_000, description="Text of the message")
-    attachments: WorkspacePaths = Field(
-        default=(), strict=False, max_length=20, description="Paths of files to attach"
-    )
+    attachments: WorkspacePaths = Field(default=(), max_length=20, description="Paths of files to list")
     status: Literal["normal", "proactive"] = Field(
         default="normal", description="`proactive` if the user did not ask for this message"
     )

@@ -1,7 +1,7 @@
 """The server's enforcement and settings."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import mcp_types as mcp
@@ -14,7 +14,7 @@ SECURITY_URI = "toolserver://security"
 CONFIG_URI = "toolserver://config"
 
 TOOL = "Config"
-"""The tool whose permission and rules apply to preferences."""
+"""The tool whose permission and rules apply to preferences, in whichever toolset it is."""
 
 _FIXED_MS = 300_000
 """Cache time of what does not change while the server runs."""
@@ -28,8 +28,6 @@ class ServerStatus:
     """A text on what this server enforces."""
     settings: Mapping[str, object]
     """The settings that clients may read."""
-    offered: Callable[[str], bool]
-    """Whether the server has a tool of this name."""
 
     def listed(self, _: str) -> Sequence[mcp.Resource]:
         """See `Source.listed`."""
@@ -71,8 +69,6 @@ class ServerStatus:
 
     async def _preferences(self, visitor: Visitor) -> Mapping[str, object]:
         """Empty if clients may not read them."""
-        if not self.offered(TOOL):
-            return {}
         try:
             found = await visitor.call(TOOL, {}, OutputOverride(run=_preferences, output_bytes=LARGEST))
         except Refused:

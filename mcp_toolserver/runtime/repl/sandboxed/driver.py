@@ -2,12 +2,14 @@
 
 Run by path as `python -I driver.py LANGUAGE`. A message is one line of JSON. The server sends
 
-    {"run": CODE, "tag": TAG}        {"interrupt": true}
+    {"run": CODE, "tag": TAG, "last": BOOLEAN}        {"interrupt": true}
 
-The driver first sends `{"ready": true}` or `{"missing": PROGRAM}`, last `{"ended": STATUS}`, and for each
-code
+The driver first sends `{"missing": PROGRAM}`, or `{"interpreter": PATH, "note": TEXT}` and then
+`{"ready": VERSION}`, at the end `{"ended": STATUS}`, and for each code
 
     {"output": BASE64}        {"picture": BASE64, "tag": TAG}        {"done": STATUS, "tag": TAG}
+
+After the last code Python and Node do not report `done`: they wait for threads and timers, and end.
 
 The interpreter has its own process group, so that an interrupt also reaches its child processes.
 """
@@ -22,7 +24,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeGuard
 
@@ -51,33 +53,68 @@ BASH_VARIABLES = {
 """An interactive bash returns to its prompt even after an interrupt, and then runs PROMPT_COMMAND."""
 
 
+VIRTUAL_ENVIRONMENTS = (".venv", "venv")
+"""Names of a project's own environment, in the folder that a session starts in."""
+
+PYTHON_START = """\
+import sys
+if sys.version_info < (3, 8):
+    sys.exit("Python 3.8 or newer is needed, and this is %d.%d" % sys.version_info[:2])
+sys.path[:] = filter(None, sys.path)
+exec(compile(open({script!r}, "rb").read(), {script!r}, "exec"))
+"""
+"""Runs `python_session.py`. Not by its path: pyenv would choose the version for the folder of that file, and
+Python would import modules from there."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Interpreter:
     """How to start an interpreter."""
 
     argv: tuple[str, ...]
-    variables: Mapping[str, str]
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
     commands: int = COMMANDS_FD
+    note: str = ""
+    """Why it is not the one that the user may expect."""
 
 
 def interpreter(language: str) -> Interpreter | str:
     """Return how to start the interpreter of `language`, or the name of the missing program."""
     if language == "python":
-        return Interpreter(argv=(sys.executable, "-P", str(HERE / "python_session.py")), variables={})
+        return _python()
     name = {"javascript": "node", "shell": "bash"}[language]
     program = shutil.which(name)
     if program is None:
         return name
     if language == "javascript":
-        return Interpreter(argv=(program, str(HERE / "node_session.js")), variables={})
+        return Interpreter(argv=(program, str(HERE / "node_session.js")))
     options = ("--noprofile", "--norc", "--noediting", "+H", "+o", "history", "-i")
     return Interpreter(argv=(program, *options), variables=BASH_VARIABLES, commands=0)
 
 
-def encode_command(language: str, code: str, tag: str) -> bytes:
-    """Encode the command that makes an interpreter run `code` and report `tag` when it is done."""
+def _python() -> Interpreter | str:
+    """The interpreter of the project's environment, else the first `python3` on the PATH."""
+    note = ""
+    for folder in VIRTUAL_ENVIRONMENTS:
+        program = os.path.abspath(f"{folder}/bin/python")
+        if os.path.isfile(program) and os.access(program, os.X_OK):
+            break
+        if os.path.lexists(folder) and not note:
+            note = f"{folder} is not used: commands find no program {folder}/bin/python"
+    else:
+        found = shutil.which("python3")
+        if found is None:
+            return "python3"
+        program = found
+    start = PYTHON_START.format(script=str(HERE / "python_session.py"))
+    return Interpreter(argv=(program, "-c", start), note=note)
+
+
+def encode_command(language: str, code: str, tag: str, *, last: bool = False) -> bytes:
+    """Encode the command that makes an interpreter run `code` and report `tag` when it is done, or end if it
+    is the last."""
     if language != "shell":
-        return json.dumps({"code": code, "tag": tag}).encode() + b"\n"
+        return json.dumps({"code": code, "tag": tag, "last": last}).encode() + b"\n"
     quoted = "".join(_QUOTED.get(character, character) for character in code)
     # Programs that inherit the reply channel must not send the prompt's message.
     return f"REPL_TAG={shlex.quote(tag)}; eval $'{quoted}' </dev/null {REPLIES_FD}>&-\n".encode()
@@ -207,7 +244,8 @@ class Driver:
                 os.killpg(self._running.pid, signal.SIGINT)
             elif isinstance(code, str) and isinstance(tag, str):
                 self._tag = tag
-                _write(self._running.commands, encode_command(self._language, code, tag))
+                last = message.get("last") is True
+                _write(self._running.commands, encode_command(self._language, code, tag, last=last))
         return bool(data)
 
     def _read_interpreter(self) -> None:
@@ -216,7 +254,7 @@ class Driver:
         self._replies_open = bool(data)
         for message in self._replies.feed(data):
             if not self._ready:
-                self._mark_ready()
+                self._mark_ready(message.get("version", ""))
             elif self._tag is not None and message.get("tag") == self._tag:
                 self._forward(message)
 
@@ -229,11 +267,11 @@ class Driver:
             send({"done": message["done"], "tag": self._tag})
             self._tag = None
 
-    def _mark_ready(self) -> None:
+    def _mark_ready(self, version: object) -> None:
         """Discard the startup output and report readiness."""
         self._forward_output(MAX_REMAINING_OUTPUT)
         self._ready, self._startup_output = True, b""
-        send({"ready": True})
+        send({"ready": version})
 
     def _forward_output(self, limit: int) -> None:
         """Forward at most `limit` bytes of output."""
@@ -273,7 +311,12 @@ def main(language: str) -> None:
     start = interpreter(language)
     if isinstance(start, str):
         return send({"missing": start})
-    return Driver(language, InterpreterProcess(start)).run()
+    send({"interpreter": start.argv[0], "note": start.note})
+    try:
+        running = InterpreterProcess(start)
+    except OSError as error:
+        sys.exit(error.strerror)
+    return Driver(language, running).run()
 
 
 if __name__ == "__main__":

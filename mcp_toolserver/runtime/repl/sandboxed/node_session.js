@@ -33,7 +33,13 @@ const print = (error) => {
   // Frames of Node and of this file say nothing of the code.
   console.error(text.replace(/\n +at [^\n]*(\(node:|node_session\.js|REPLServer)[^\n]*/g, ""));
 };
-const fail = (error) => (finish ? finish(error) : print(error));
+// Whether the last code has run and the process ends when nothing is left to do.
+let ending = false;
+const fail = (error) => {
+  if (finish) return finish(error);
+  print(error);
+  if (ending) process.exit(1);
+};
 const interrupt = () => finish && finish(new Error("interrupted"));
 
 if (shell._domain) {
@@ -58,12 +64,20 @@ const run = (code) =>
     process.on("SIGINT", interrupt);
   });
 
+const end = (status) => {
+  if (status) process.exit(status);
+  ending = true;
+  process.removeListener("SIGINT", interrupt);
+  commands.destroy();
+};
+
 const answer = (word) => fs.writeSync(REPLIES_FD, JSON.stringify(word) + "\n");
 
 let turn = Promise.resolve();
 // A file stream would keep a thread waiting, and process.exit() would wait for that.
-readline.createInterface({ input: new Socket({ fd: COMMANDS_FD, writable: false }) }).on("line", (line) => {
-  const { code, tag } = JSON.parse(line);
-  turn = turn.then(() => run(code)).then((done) => answer({ done, tag }));
+const commands = new Socket({ fd: COMMANDS_FD, writable: false });
+readline.createInterface({ input: commands }).on("line", (line) => {
+  const { code, tag, last } = JSON.parse(line);
+  turn = turn.then(() => run(code)).then((done) => (last ? end(done) : answer({ done, tag })));
 });
 answer({ done: 0 });

@@ -64,6 +64,9 @@ class Program:
     timeout: float | None
     environment: tuple[tuple[str, str], ...] = ()
     """Settings for git that no argument could spell: `GIT_CONFIG_COUNT` and what it counts, nothing else."""
+    writes: tuple[str, ...] = ()
+    """Absolute folders, without links, that it may write in. The broker permits what the rule of the helper
+    names, and nothing in read-only mode."""
 
 
 Request = Script | Program
@@ -100,12 +103,13 @@ def decode(body: bytes) -> Request:
             return Script(
                 script=script,
                 timeout=timeout,
-                roots=_roots(message.get("roots")),
+                roots=_folders(message.get("roots")),
                 session=_text(message.get("session", "")),
             )
         case "helper", None, argv if _is_argv(argv):
             environment = _variables(message.get("environment", []))
-            return Program(argv=tuple(argv), timeout=timeout, environment=environment)
+            writes = _folders(message.get("writes")) or ()
+            return Program(argv=tuple(argv), timeout=timeout, environment=environment, writes=writes)
         case _:
             raise ValueError("not a request")
 
@@ -133,18 +137,18 @@ def _text(value: object) -> str:
     return value
 
 
-def _roots(value: object) -> tuple[str, ...] | None:
+def _folders(value: object) -> tuple[str, ...] | None:
     if value is None:
         return None
     if not is_list(value):
-        raise ValueError("roots are a list of paths")
+        raise ValueError("folders are a list of paths")
     return tuple(map(_folder, value))
 
 
 def _folder(value: object) -> str:
     path = _text(value)
     if not path.startswith("/") or path.startswith("//") or path != os.path.normpath(path) or "\0" in path:
-        raise ValueError("a root is an absolute path in its shortest spelling")
+        raise ValueError("a folder is an absolute path in its shortest spelling")
     return path
 
 

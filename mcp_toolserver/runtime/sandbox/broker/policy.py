@@ -12,6 +12,8 @@ from mcp_toolserver.text.path_syntax import lies_in
 UNCONFINED = "danger-full-access"
 """The one mode in which a command may run without a sandbox."""
 
+READ_ONLY = "read-only"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Helper:
@@ -23,6 +25,9 @@ class Helper:
     reach: Reach = "folder"
     places: tuple[str, ...] = ()
     """More paths that it reads: its own files, if they are not the system's."""
+    writes: str = ""
+    """The name of the folders in the roots that it may write in, each where a request asks for it; empty for
+    none. In read-only mode it writes nowhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +57,8 @@ class SandboxPlan:
     """None for a command."""
     roots: tuple[str, ...] | None = None
     """The parts of the roots that a command sees; None for all."""
+    writes: tuple[str, ...] = ()
+    """Folders in the roots that a helper may write in."""
 
     @property
     def shown_roots(self) -> tuple[str, ...]:
@@ -64,11 +71,16 @@ def plan_for(broker_policy: BrokerPolicy, proof: Proof, request: Request) -> San
     match request:
         case Script(roots=roots):
             return _command(broker_policy.sandbox, proof, roots)
-        case Program(argv=argv):
+        case Program(argv=argv, writes=writes):
             helper = next((one for one in broker_policy.helpers if argv[: len(one.argv)] == one.argv), None)
             if helper is None:
                 return "the program is none of the helpers that this server was started with"
-            return _helper(broker_policy.sandbox, proof, helper)
+            plan = _helper(broker_policy.sandbox, proof, helper)
+            return (
+                plan
+                if isinstance(plan, str) or not writes
+                else _writing(plan, proof, helper, writes, broker_policy.sandbox.mode)
+            )
 
 
 def _command(sandbox: SandboxSpec, proof: Proof, roots: tuple[str, ...] | None) -> SandboxPlan | str:
@@ -92,14 +104,31 @@ def _are_within(own: tuple[str, ...], asked: tuple[str, ...]) -> bool:
 
 
 def _helper(sandbox: SandboxSpec, proof: Proof, helper: Helper) -> SandboxPlan | str:
-    """A helper only ever reads, whatever the mode is."""
+    """A helper reads, whatever the mode is."""
     layer = proof.helpers if helper.reach == "folder" or proof.commands == "none" else proof.commands
     if layer == "none" and sandbox.mode != UNCONFINED:
         return f"programs run only in a sandbox in {sandbox.mode}, and none was proven at start"
-    reading = replace(sandbox, mode="read-only", network=False)
+    reading = replace(sandbox, mode=READ_ONLY, network=False)
     return SandboxPlan(
         layer=layer, sandbox=reading, program=proof.program, filtered=proof.filtered, helper=helper
     )
+
+
+def _writing(
+    plan: SandboxPlan, proof: Proof, helper: Helper, writes: tuple[str, ...], mode: str
+) -> SandboxPlan | str:
+    """The plan of a helper that also writes in the folders `writes`."""
+    if mode == UNCONFINED:
+        # Commands write everywhere there.
+        return replace(plan, writes=writes)
+    if mode == READ_ONLY:
+        return "no program writes in the roots in read-only"
+    if proof.commands == "none":
+        return f"programs write in the roots only in the sandbox of commands in {mode}, and there is none"
+    roots = plan.sandbox.roots
+    if not all(os.path.basename(place) == helper.writes and _are_within(roots, (place,)) for place in writes):
+        return f"it may write only in folders of the roots that are called {helper.writes or 'nothing'}"
+    return replace(plan, writes=writes)
 
 
 def find_shell(path: str) -> tuple[str, ...]:

@@ -23,9 +23,17 @@ from mcp_toolserver.runtime.sandbox.layers.session_namespaces import (
 )
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
-from mcp_toolserver.runtime.sandbox.mounts.mounts import EVERYTHING, Visibility, mounts, scratch_folder
+from mcp_toolserver.runtime.sandbox.mounts.mounts import (
+    EVERYTHING,
+    Mount,
+    Mounts,
+    Visibility,
+    mounts,
+    scratch_folder,
+)
 from mcp_toolserver.runtime.sandbox.mounts.temporary import TEMPORARY
 from mcp_toolserver.runtime.sandbox.protected.compare import changes
+from mcp_toolserver.runtime.sandbox.protected.git_dir import hooks_and_config
 from mcp_toolserver.runtime.sandbox.protected.snapshot import (
     WRITING,
     ProtectedPath,
@@ -117,7 +125,7 @@ class LaunchPlan:
         elif plan.layer == "landlock":
             process_locks.lock_command(
                 roots=plan.shown_roots,
-                writes=(self.scratch,),
+                writes=(self.scratch, *plan.writes),
                 hidden=(sandbox.state, *sandbox.hidden, *self.hidden),
                 writable_roots=sandbox.mode != "read-only",
                 network=sandbox.network,
@@ -238,7 +246,8 @@ def _in_bubblewrap(
     visibility = replace(_visibility(plan, root_handles), shares_temporary=session is not None)
     before = take_snapshot(replace(plan.sandbox, roots=tuple(roots)), roots, places)
     try:
-        made = mounts(before, visibility)
+        made = dict(mounts(before, visibility))
+        made.update(_writable(plan, root_handles.roots))
     except BaseException:
         before.close()
         raise
@@ -252,6 +261,19 @@ def _in_bubblewrap(
         bwrap_args=sandbox, scratch=scratch_folder(made), devices=root_handles.devices, session=session
     )
     return Confinement(plan=plan, launch_plan=launch_plan, before=before, status=reading)
+
+
+def _writable(plan: SandboxPlan, roots: Mapping[str, int]) -> Mounts:
+    """The mounts of what a helper may write: git folders, without what makes git run programs."""
+    made: dict[str, Mount] = {}
+    for place in plan.writes:
+        made[place] = "writable"
+        root = next(root for root in roots if lies_in(root, place))
+        inner = hooks_and_config(roots[root], os.path.relpath(place, root))
+        # A link cannot be mounted; what it leads to outside of the git folder is read-only anyway.
+        paths = (os.path.join(root, path) for path in inner)
+        made |= {path: "read-only" for path in paths if not os.path.islink(path)}
+    return made
 
 
 def _name_inside(folder: str, state: str) -> str:

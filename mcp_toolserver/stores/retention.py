@@ -1,7 +1,7 @@
-"""Limits the size and age of the quarantine at server start.
+"""Limits the size and age of what servers leave in the state folder: the quarantine and replaced contents.
 
-Entries newer than the start of the oldest running server stay, so none disappears in the session that
-reported it.
+The limits are enforced at server start. Entries newer than the start of the oldest running server stay, so
+none disappears in the session that reported it.
 """
 
 import os
@@ -10,15 +10,15 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 
-FOLDER = "quarantine"
+QUARANTINE_FOLDER = "quarantine"
 
 _ENTRY_BYTES = 4096
 """Size added for each file or folder to that of its content."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuarantineLimits:
-    """Limits for the quarantine."""
+class RetentionLimits:
+    """Limits for the entries of a folder."""
 
     total: int
     """Bytes."""
@@ -35,15 +35,14 @@ class Removed:
     """Entries that could not be removed completely."""
 
 
-def enforce_limits(state: str, bounds: QuarantineLimits, *, since: float, now: float) -> Removed:
+def enforce_limits(folder: str, bounds: RetentionLimits, *, since: float, now: float) -> Removed:
     """Remove expired entries, then the oldest until the rest is small enough; keep those newer than `since`.
 
-    Times are in seconds since 1970.
+    The entries are the folders in `folder`, an absolute path. Times are in seconds since 1970.
 
     Raises:
-        OSError: the quarantine cannot be listed.
+        OSError: the folder cannot be listed.
     """
-    folder = f"{state}/{FOLDER}"
     try:
         with os.scandir(folder) as entries:
             found = sorted(

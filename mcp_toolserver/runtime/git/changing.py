@@ -1,0 +1,140 @@
+"""What commits and branches share: whether a repository may be changed, and the commands that change it.
+
+Git writes only in the `.git` folder, with our settings and no programs. The server writes the files of the
+work tree, through the same checks as those of every file tool.
+"""
+
+import os
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from mcp_toolserver.capabilities.call_scope import Scope
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.errors import Conflict, Denied, ToolError, Unavailable
+from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
+from mcp_toolserver.runtime.git.executable import GIT_FOLDER
+from mcp_toolserver.runtime.git.hardening import NO_SETTINGS
+from mcp_toolserver.runtime.git.repository import SECONDS, Repository, RepositoryAccess, open_repository
+from mcp_toolserver.runtime.git.runner import GitResult
+from mcp_toolserver.runtime.search.display_path import showable
+
+MAX_STATUS = 16 << 20
+"""Bytes of the list of changed files."""
+
+NAMED = 10
+"""Files that an error names."""
+
+_UNFINISHED: Mapping[str, str] = {
+    "MERGE_HEAD": "merge",
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+    "sequencer": "cherry-pick or revert",
+}
+"""What git leaves in its folder while an operation waits for the user."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeAccess:
+    """What changing a repository needs."""
+
+    repositories: RepositoryAccess
+    scope: Scope
+    author: str
+    """The operator's `Name <email>`; empty for that of the user's configuration."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangingRepository:
+    """A repository that no other call changes meanwhile."""
+
+    repository: Repository
+    access: ChangeAccess
+
+    async def change(
+        self,
+        subcommand: str,
+        *options: str,
+        revisions: Sequence[str] = (),
+        stdin: bytes = b"",
+        settings: Mapping[str, str] = NO_SETTINGS,
+    ) -> GitResult:
+        """Run a git command that changes the `.git` folder; the caller checks the status."""
+        repository = self.repository
+        query = GitInvocation(subcommand=subcommand, options=options, revisions=tuple(revisions), stdin=stdin)
+        return await repository.access.git.change(
+            repository.location, query, cwd=repository.top_fd, timeout=SECONDS, settings=settings
+        )
+
+    def check(self, answer: GitResult) -> None:
+        """Raises: Conflict, Unavailable: the command failed."""
+        if answer.status != 0:
+            raise self._failure(answer)
+
+    def _failure(self, answer: GitResult) -> ToolError:
+        """Return an error in our own words: git's message may quote any file."""
+        place = self.repository.location
+        lock = f"{place.git_dir}/index.lock"
+        if os.path.lexists(lock):
+            return Conflict(
+                "Another git is at work in this repository, or one was killed: .git/index.lock is there. Try "
+                "again; if it stays, the user can remove it once no git runs."
+            )
+        return Unavailable(
+            f"git could not change the repository in '{self.repository.top}' (exit status {answer.status}). "
+            "A part of its .git may belong to another user or be a link to another place. Ask the user to "
+            "look at it."
+        )
+
+    def named(self, names: Iterable[str]) -> str:
+        """Name files of the repository in an error."""
+        shown = sorted(names)
+        more = f" and {len(shown) - NAMED} more" if len(shown) > NAMED else ""
+        paths = (showable(self.repository.workspace_path(name)) for name in shown[:NAMED])
+        return ", ".join(f"'{path}'" for path in paths) + more
+
+    def forbidden(self, name: str) -> str | None:
+        """Return why a rule of the operator keeps this call from the file; None if none does."""
+        workspace = self.repository.access.workspace
+        return self.access.scope.forbids(*workspace.spellings(self.repository.workspace_path(name)))
+
+
+@asynccontextmanager
+async def changing(access: ChangeAccess, path: CanonicalPath) -> AsyncGenerator[ChangingRepository]:
+    """Open the repository that contains `path`, and wait until no other call changes it.
+
+    Raises:
+        NotFound, Denied: no repository there may be changed.
+        Conflict: an operation of the user, such as a merge, is not finished.
+        TimedOut, Unavailable: git took too long or did not start.
+    """
+    async with open_repository(access.repositories, path) as repository:
+        place = repository.location
+        _check_own_folder(repository)
+        async with access.repositories.workspace.lock(place.common_dir):
+            _check_finished(repository)
+            yield ChangingRepository(repository=repository, access=access)
+
+
+def _check_finished(repository: Repository) -> None:
+    """Raises: Conflict: an operation of the user waits for its end."""
+    for name, operation in _UNFINISHED.items():
+        if os.path.lexists(f"{repository.location.git_dir}/{name}"):
+            raise Conflict(
+                f"The repository in '{repository.top}' is in the middle of a {operation}. Ask the user to "
+                "finish it (git status shows how) or to abort it first."
+            )
+
+
+def _check_own_folder(repository: Repository) -> None:
+    """Raises: Denied: git would write elsewhere than in a real `.git` folder."""
+    place = repository.location
+    link = next((one for one in (f"{place.top}/{GIT_FOLDER}", place.common_dir) if os.path.islink(one)), None)
+    if link or os.path.basename(place.common_dir) != GIT_FOLDER:
+        raise Denied(
+            f"The data of the repository in '{repository.top}' is not in a folder called {GIT_FOLDER}: "
+            f"{GIT_FOLDER} is a link, or leads elsewhere. The git tools only read such a repository. Ask the "
+            "user to change it."
+        )

@@ -1,0 +1,206 @@
+"""Commits files of the work tree.
+
+`git add` and `git commit --only` read the files themselves, so line ends are stored as always. They get the
+names of files, never of folders: what a rule hides, and what appears meanwhile, is not committed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import anyio
+
+from mcp_toolserver.capabilities.git import GitChange
+from mcp_toolserver.capabilities.git_changes import CommitQuery, Committed
+from mcp_toolserver.errors import Conflict, Denied, InvalidInput, Unavailable
+from mcp_toolserver.runtime.files.path_resolver import relative_to
+from mcp_toolserver.runtime.git.allowed_commands import pathspec_input
+from mcp_toolserver.runtime.git.changing import MAX_STATUS, ChangeAccess, ChangingRepository, changing
+from mcp_toolserver.runtime.git.hardening import parse_config
+from mcp_toolserver.runtime.git.repository import MAX_PATHS, SECONDS
+from mcp_toolserver.runtime.git.versions import filters, is_nested, refuse_filtered
+from mcp_toolserver.runtime.search.display_path import showable
+from mcp_toolserver.text.git.author import Author, parse_author
+from mcp_toolserver.text.git.messages import counted
+from mcp_toolserver.text.git.status import is_unmerged, parsed
+
+_TRUE = frozenset({"true", "yes", "on", "1", ""})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Chosen:
+    """The changed files to commit."""
+
+    names: tuple[str, ...]
+    left_out: int
+    nested: int
+
+
+async def commit(access: ChangeAccess, query: CommitQuery) -> Committed:
+    """See `GitChanges.commit`."""
+    anchor = query.paths[0] if query.paths else access.repositories.workspace.canonical(".")
+    async with changing(access, anchor) as at:
+        author = await _author(at)
+        if query.amend:
+            await _check_amendable(at, author)
+        chosen = await _choose(at, query)
+        await refuse_filtered(at.repository, await filters(at.repository, chosen.names))
+        # Once git writes, it is not interrupted: it would leave its locks.
+        with anyio.CancelScope(shield=True):
+            await _write(at, query, chosen.names, author)
+        return await _report(at, author, chosen)
+
+
+async def _author(at: ChangingRepository) -> Author:
+    """Return the operator's author, or else the one of the user's own configuration.
+
+    Raises:
+        InvalidInput: there is neither.
+    """
+    given = at.access.author
+    if not given:
+        repository = at.repository
+        settings = await repository.access.git.user_settings(
+            repository.location, cwd=repository.top_fd, timeout=SECONDS
+        )
+        given = f"{settings.get('user.name', '')} <{settings.get('user.email', '')}>"
+    try:
+        return parse_author(given)
+    except ValueError:
+        raise InvalidInput(
+            "There is no author for a commit. The user can set one: git config --global user.name NAME, and "
+            "git config --global user.email ADDRESS; or the operator can start the server with "
+            "--git-author 'NAME <ADDRESS>'. The configuration of the repository does not count."
+        ) from None
+
+
+async def _check_amendable(at: ChangingRepository, author: Author) -> None:
+    """Raises: InvalidInput, Denied: the last commit is not the author's own, or was pushed."""
+    repository = at.repository
+    answer = await repository.ask("log", "--max-count=1", "--format=%H%x00%an <%ae>")
+    if answer.status != 0:
+        raise InvalidInput("There is no commit to amend yet. Leave out `amend`.")
+    id_, _, owner = answer.stdout.decode("utf-8", "replace").strip("\n").partition("\0")
+    if owner != str(author):
+        raise Denied(
+            f"The last commit, {id_[:12]}, is not by {author}, who commits here, so it is not amended. "
+            "Make a new commit."
+        )
+    pushed = await repository.ask(
+        "for-each-ref", "--count=1", f"--contains={id_}", "--format=%(refname)", revisions=["refs/remotes"]
+    )
+    if pushed.status != 0 or pushed.stdout:
+        raise Denied(f"The last commit, {id_[:12]}, was pushed, so it is not amended. Make a new commit.")
+
+
+async def _choose(at: ChangingRepository, query: CommitQuery) -> _Chosen:
+    """Return the changed files in the paths of `query`.
+
+    Raises:
+        InvalidInput: a path has nothing to commit, or is in another repository.
+        Denied: a rule hides a path.
+        Conflict: a file has conflicts.
+    """
+    asked = [_relative(at, path) for path in query.paths]
+    if not asked:
+        return _Chosen(names=(), left_out=0, nested=0)
+    found = await _changes(at, [] if "." in asked else asked)
+    own = [change.path for change in found if not is_nested(at.repository, change.path)]
+    names = tuple(name for name in own if not at.repository.is_hidden(name) and not at.forbidden(name))
+    for path, name in zip(query.paths, asked, strict=True):
+        if not any(_is_within(name, one) for one in names):
+            raise InvalidInput(_nothing(path, left_out=len(own) - len(names)))
+    return _Chosen(names=names, left_out=len(own) - len(names), nested=len(found) - len(own))
+
+
+def _nothing(path: str, *, left_out: int) -> str:
+    hint = f" {counted(left_out, 'changed file')} left out by a rule of the operator." if left_out else ""
+    return (
+        f"'{path}' has nothing to commit: it is unchanged, missing or ignored by .gitignore.{hint} "
+        "git_status lists what changed."
+    )
+
+
+def _relative(at: ChangingRepository, path: str) -> str:
+    repository = at.repository
+    workspace = repository.access.workspace
+    canonical = workspace.canonical(path)
+    # Raises if a rule hides it.
+    workspace.kind(canonical)
+    name = relative_to(repository.location.top, workspace.spellings(canonical)[-1])
+    if name is None or is_nested(repository, name):
+        raise InvalidInput(
+            f"'{path}' is not in the repository in '{repository.top}', as the first path is. Commit to "
+            "one repository at a time."
+        )
+    return name
+
+
+async def _changes(at: ChangingRepository, paths: Sequence[str]) -> tuple[GitChange, ...]:
+    if sum(map(len, paths)) > MAX_PATHS:
+        raise InvalidInput("The `paths` are too many. Name folders, or make several commits.")
+    options = ("--porcelain=v2", "--untracked-files=all", "--no-renames", "-z")
+    answer = await at.repository.ask("status", *options, paths=paths, limit=MAX_STATUS)
+    if answer.status != 0:
+        raise await at.repository.failure(answer, ())
+    if answer.truncated:
+        raise InvalidInput("Too many files changed. Commit folder by folder: name some of them as `paths`.")
+    changes = parsed(answer.stdout).changes
+    if unmerged := [change.path for change in changes if is_unmerged(change)]:
+        raise Conflict(f"{at.named(unmerged)}: not merged. Ask the user to resolve the conflicts first.")
+    return changes
+
+
+def _is_within(folder: str, name: str) -> bool:
+    return folder in (".", name) or name.startswith(f"{folder}/")
+
+
+async def _write(at: ChangingRepository, query: CommitQuery, names: Sequence[str], author: Author) -> None:
+    stdin = pathspec_input(names)
+    if names:
+        at.check(await at.change("add", stdin=stdin))
+    message = f"--message={query.message}" if query.message else "--no-edit"
+    options = ("--amend", message) if query.amend else (message,)
+    at.check(await at.change("commit", *options, stdin=stdin, settings=_settings(author)))
+
+
+def _settings(author: Author) -> Mapping[str, str]:
+    """Return the settings that name the author, and that take precedence over all of the repository."""
+    who = {"name": author.name, "email": author.email}
+    sections = ("user", "author", "committer")
+    return {
+        **{f"{section}.{part}": value for section in sections for part, value in who.items()},
+        "i18n.commitEncoding": "UTF-8",
+    }
+
+
+async def _report(at: ChangingRepository, author: Author, chosen: _Chosen) -> Committed:
+    repository = at.repository
+    shown = await repository.ask(
+        "show", "--format=%H%x00%s", "--name-status", "--no-renames", "--first-parent", "-z",
+        revisions=["HEAD"],
+    )  # fmt: skip
+    if shown.status != 0:
+        raise Unavailable("The commit was made, but git could not show it. git_log lists it.")
+    fields = shown.stdout.decode("utf-8", "surrogateescape").split("\0")
+    id_, subject, *rest = fields
+    files = [(letter.strip(), name) for letter, name in zip(rest[::2], rest[1::2], strict=False)]
+    head = await repository.ask("rev-parse", "--symbolic-full-name", revisions=["HEAD"])
+    branch = head.stdout.decode("utf-8", "replace").strip().removeprefix("refs/heads/")
+    return Committed(
+        id=id_,
+        branch="" if branch == "HEAD" else branch,
+        author=str(author),
+        subject=showable(subject),
+        files=tuple(
+            (letter, showable(repository.workspace_path(name)))
+            for letter, name in files
+            if not repository.is_hidden(name)
+        ),
+        left_out=chosen.left_out,
+        nested=chosen.nested,
+        # Our own setting, the last of them, turns it off.
+        unsigned=any(
+            name == "commit.gpgsign" and value.lower() in _TRUE
+            for name, value in parse_config(repository.location.config)
+        ),
+    )

@@ -1,0 +1,242 @@
+"""Reads files as git would check them out, without the filters of the configuration.
+
+Line ends, encodings and `$Id$` are converted by git itself. A file whose attributes name a configured filter,
+such as one of Git LFS, is refused: without the filter its content would be wrong.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.git import FileVersion, VersionQuery
+from mcp_toolserver.errors import InvalidInput, NotFound, Unavailable
+from mcp_toolserver.runtime.files.path_resolver import relative_to
+from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
+from mcp_toolserver.runtime.git.hardening import parse_config
+from mcp_toolserver.runtime.git.repository import MAX_PATHS, Repository, RepositoryAccess, open_repository
+from mcp_toolserver.runtime.search.display_path import showable
+from mcp_toolserver.text.git.revision import peeled, plain
+
+FILE, EXECUTABLE, LINK, SUBMODULE = "100644", "100755", "120000", "160000"
+"""Modes of tree entries."""
+
+MAX_CONTENTS = 64 << 20
+"""Bytes of all files that one call reads from a repository."""
+
+MAX_CONVERTED = 200
+"""Files with converted content that one call reads; git is started for each of them."""
+
+_CONVERSIONS = ("crlf", "eol", "ident", "working-tree-encoding")
+_NO_CONVERSION = frozenset({"unspecified", "unset", "lf"})
+_CONVERTING_SETTINGS = frozenset(
+    {("core.eol", "crlf"), *(("core.autocrlf", value) for value in ("true", "yes", "on", "1", ""))}
+)
+_FILTERING = frozenset({"clean", "smudge", "process"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeEntry:
+    """An entry of a tree or of the index."""
+
+    path: str
+    """Relative to the work tree."""
+    mode: str
+    id: str
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a regular file."""
+        return self.mode in (FILE, EXECUTABLE)
+
+
+async def read_versions(access: RepositoryAccess, query: VersionQuery) -> tuple[FileVersion, ...]:
+    """See `Git.versions`."""
+    async with open_repository(access, query.paths[0]) as repository:
+        revision = "" if query.staged else peeled_commit(query.revision)
+        entries = {path: await _entry(repository, path, revision) for path in query.paths}
+        found = await contents(repository, list(entries.values()))
+        return tuple(
+            FileVersion(path=path, content=found[entry.path], executable=entry.mode == EXECUTABLE)
+            for path, entry in entries.items()
+        )
+
+
+def peeled_commit(revision: str) -> str:
+    """Return `revision` so that git takes it for one commit.
+
+    Raises:
+        InvalidInput: it names something else.
+    """
+    try:
+        if ".." not in revision:
+            return peeled(revision)
+    except ValueError as error:
+        raise InvalidInput(str(error)) from None
+    raise InvalidInput(f"'{revision}' is a range. Name one commit.")
+
+
+async def _entry(repository: Repository, path: CanonicalPath, revision: str) -> TreeEntry:
+    """Return the entry of a file in a commit, or in the index if `revision` is empty.
+
+    Raises:
+        InvalidInput: it is no regular file there, or lies in another repository.
+        NotFound: it is not there.
+    """
+    workspace = repository.access.workspace
+    # Raises if a rule hides it.
+    workspace.kind(path)
+    name = relative_to(repository.location.top, workspace.spellings(path)[-1])
+    if name is None or is_nested(repository, name):
+        raise InvalidInput(
+            f"'{path}' is not in the repository in '{repository.top}', as the first path is. Name files of "
+            "one repository at a time."
+        )
+    if revision:
+        answer = await repository.ask("ls-tree", "-z", revisions=[revision], paths=[name])
+    else:
+        answer = await repository.ask("ls-files", "--stage", "-z", paths=[name])
+    if answer.status != 0:
+        raise await repository.failure(answer, [revision] if revision else [])
+    head, _, found = answer.stdout.decode("utf-8", "surrogateescape").partition("\0")[0].partition("\t")
+    place = plain(revision) if revision else "the index"
+    if not head:
+        raise NotFound(
+            f"'{path}' is not in {place}. git_log with this path lists the commits that changed it."
+        )
+    # `ls-tree` prints mode, kind and id, `ls-files` mode, id and stage.
+    mode, *words = head.split(" ")
+    entry = TreeEntry(path=name, mode=mode, id=words[1] if revision else words[0])
+    if found != name or not entry.is_file or (not revision and words[1] != "0"):
+        raise InvalidInput(
+            f"'{path}' is no regular file in {place}: it is a folder, a link, a submodule or a file with "
+            "conflicts. Name single files."
+        )
+    return entry
+
+
+def is_nested(repository: Repository, name: str) -> bool:
+    """Whether the path is that of a repository inside of this one, or lies in one."""
+    parts = name.rstrip("/").split("/")
+    places = ("/".join(parts[: count + 1]) for count in range(len(parts)))
+    return name != "." and any(os.path.lexists(f"{repository.location.top}/{one}/.git") for one in places)
+
+
+async def contents(repository: Repository, entries: Sequence[TreeEntry]) -> Mapping[str, bytes]:
+    """Return the contents of files, by path.
+
+    Raises:
+        InvalidInput: they are too large, or stored through a filter.
+        Unavailable: git failed, or an object is missing.
+    """
+    attributes = await _attributes(repository, [entry.path for entry in entries])
+    await refuse_filtered(repository, attributes)
+    converts_all = any(
+        (name, value.lower()) in _CONVERTING_SETTINGS
+        for name, value in parse_config(repository.location.config)
+    )
+    converted = [entry for entry in entries if converts_all or _is_converted(attributes.get(entry.path, {}))]
+    if len(converted) > MAX_CONVERTED:
+        raise InvalidInput(
+            f"{len(converted)} of these files have converted line ends or encodings; at most {MAX_CONVERTED} "
+            "can be read in one call. Name fewer files, or ask the user to run git."
+        )
+    whole = {entry.path: await _converted(repository, entry) for entry in converted}
+    return {**whole, **await _batch(repository, [entry for entry in entries if entry.path not in whole])}
+
+
+async def refuse_filtered(repository: Repository, attributes: Mapping[str, Mapping[str, str]]) -> None:
+    """Raises: InvalidInput: a configured filter applies to one of the files."""
+    drivers = {
+        name.removeprefix("filter.").rpartition(".")[0]
+        for name, value in parse_config(repository.location.config)
+        if name.startswith("filter.") and name.rpartition(".")[2] in _FILTERING and value
+    }
+    filtered = [path for path, values in attributes.items() if values.get("filter") in drivers]
+    if filtered:
+        raise InvalidInput(
+            f"{_listed(repository, filtered)}: stored through a filter (see .gitattributes; Git LFS is one). "
+            "Filters are programs, which the git tools do not run. Leave these files out, or ask the user to "
+            "do this with git."
+        )
+
+
+async def filters(repository: Repository, paths: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+    """Return the attributes of `paths` if any filter is configured; they need not be looked at otherwise."""
+    if not any(name.startswith("filter.") for name, _ in parse_config(repository.location.config)):
+        return {}
+    return await _attributes(repository, paths)
+
+
+def _listed(repository: Repository, names: Iterable[str]) -> str:
+    shown = sorted(names)
+    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
+    return ", ".join(f"'{showable(repository.workspace_path(name))}'" for name in shown[:5]) + more
+
+
+def _is_converted(attributes: Mapping[str, str]) -> bool:
+    return any(attributes.get(name, "unspecified") not in _NO_CONVERSION for name in _CONVERSIONS)
+
+
+async def _attributes(repository: Repository, paths: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for some in _in_parts(paths):
+        answer = await repository.ask("check-attr", "-z", "filter", *_CONVERSIONS, paths=some)
+        if answer.status != 0 or answer.truncated:
+            raise await repository.failure(answer, ())
+        fields = answer.stdout.decode("utf-8", "surrogateescape").split("\0")
+        for path, name, value in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
+            found.setdefault(path, {})[name] = value
+    return found
+
+
+def _in_parts(paths: Sequence[str]) -> Iterable[Sequence[str]]:
+    """Split paths so that each part fits into an argument list."""
+    part: list[str] = []
+    for path in paths:
+        part.append(path)
+        if sum(map(len, part)) > MAX_PATHS:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+async def _converted(repository: Repository, entry: TreeEntry) -> bytes:
+    answer = await repository.ask("cat-file", "--filters", f"--path={entry.path}", revisions=[entry.id])
+    if answer.status != 0:
+        raise await repository.failure(answer, ())
+    if answer.truncated:
+        raise _too_large()
+    return answer.stdout
+
+
+async def _batch(repository: Repository, entries: Sequence[TreeEntry]) -> Mapping[str, bytes]:
+    if not entries:
+        return {}
+    ids = "".join(f"{entry.id}\n" for entry in entries)
+    query = GitInvocation(subcommand="cat-file", options=("--batch",), stdin=ids.encode())
+    answer = await repository.run(query, MAX_CONTENTS)
+    if answer.truncated:
+        raise _too_large()
+    found: dict[str, bytes] = {}
+    rest = memoryview(answer.stdout)
+    for entry in entries:
+        head, _, _ = bytes(rest[:256]).partition(b"\n")
+        words = head.split(b" ")
+        if answer.status != 0 or len(words) != 3 or words[1] != b"blob":
+            raise Unavailable(
+                f"The content of '{showable(repository.workspace_path(entry.path))}' is missing in the "
+                "repository. Ask the user to check it with git fsck."
+            )
+        start, size = len(head) + 1, int(words[2])
+        found[entry.path] = bytes(rest[start : start + size])
+        rest = rest[start + size + 1 :]
+    return found
+
+
+def _too_large() -> InvalidInput:
+    return InvalidInput(
+        f"The files are too large: at most {MAX_CONTENTS >> 20} MiB can be read in one call. Name fewer "
+        "files, or ask the user to run git."
+    )

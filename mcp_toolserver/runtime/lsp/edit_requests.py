@@ -1,0 +1,288 @@
+"""Maps each operation that changes code to requests of the Language Server Protocol.
+
+Imported on the first query, because the protocol's types take half a second to import.
+
+A code action that is a command is used where its argument is the edit, or where the command is known to do
+nothing but ask the client for an edit. Other commands are not run: they change files themselves, where nobody
+checks the change.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from mcp_toolserver.capabilities.call_scope import Refusal
+from mcp_toolserver.capabilities.code import CodeAction, CodeEdit, CodeEditOperation, CodeEditQuery
+from mcp_toolserver.errors import Conflict, InvalidInput, Unavailable
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.lsp.documents import Document
+from mcp_toolserver.runtime.lsp.framing import ProtocolError
+from mcp_toolserver.runtime.lsp.session import PULL, Session
+from mcp_toolserver.runtime.lsp.workspace_edit import WorkspaceEditReader
+from mcp_toolserver.runtime.sandbox.broker.messages import is_list, is_object
+from mcp_toolserver.text.code.indentation import indentation
+from mcp_toolserver.text.code.positions import symbol_at, to_units
+from mcp_toolserver.text.code.resolve_symbol import AskedPlace, asked_place
+
+MOST_ACTIONS = 100
+"""Code actions of one answer that are read."""
+
+_MOST_TITLE = 200
+"""Characters of a title."""
+
+_ATTEMPTS = 3
+"""How often an edit is requested until two in a row are the same."""
+
+Position = Mapping[Literal["line", "character"], int]
+"""A position in the units of the server, both from 0."""
+
+_METHODS: Mapping[CodeEditOperation, str] = {
+    "rename": "textDocument/rename",
+    "codeAction": "textDocument/codeAction",
+    "format": "textDocument/formatting",
+}
+
+
+_EDIT_KEYS = frozenset(("changes", "documentChanges"))
+"""The keys of a workspace edit."""
+
+_EDIT_COMMANDS = frozenset(
+    (
+        *("clangd.applyFix", "clangd.applyTweak"),
+        *("_typescript.applyRefactoring", "_typescript.organizeImports"),
+        "gopls.apply_fix",
+    )
+)
+"""Commands that compute an edit, ask the client to apply it, and do nothing else."""
+
+_NOT_RUN = "The action also has a command for the language server; such commands are not run."
+
+
+@dataclass(frozen=True, kw_only=True)
+class EditRequest:
+    """Requests one change from one server."""
+
+    session: Session
+    document: Document
+    query: CodeEditQuery
+    workspace: Workspace
+    refuses: Refusal
+
+    async def proposal(self) -> CodeEdit:
+        """Return the change.
+
+        Raises:
+            InvalidInput: the position is not in the file, or there is no such action.
+            Denied, Conflict, Unavailable: see `WorkspaceEditReader.files`.
+            ConnectionClosed, ResponseError, TimeoutError, ProtocolError: the server gave no answer.
+        """
+        operation = self.query.operation
+        if not self.session.supports(_METHODS[operation]):
+            raise Unavailable(
+                f"{self.session.name} does not support {operation}. Use edit_file or apply_patch."
+            )
+        await self.session.sync_files(self.workspace.open_file)
+        match operation:
+            case "rename":
+                return await self._rename()
+            case "format":
+                return await self._format()
+            case "codeAction":
+                return await self._action()
+
+    async def _rename(self) -> CodeEdit:
+        place = asked_place(self.query, self.document.lines)
+        params = {"position": self._position(place), "newName": self.query.new_name}
+
+        async def ask() -> object:
+            return _in_order(await self._request(params))
+
+        if not self.session.is_indexed:
+            await self.session.query_until_stable(ask)
+        if not self.session.is_indexed:
+            raise Unavailable(
+                f"{self.session.name} is still reading the project and could miss a place. Try again later."
+            )
+        symbol = symbol_at(self.document.lines[place.line], place.index)
+        edit = await self._checked(ask, f"rename {symbol} to {self.query.new_name}", place.note)
+        return replace(edit, symbol=symbol)
+
+    async def _format(self) -> CodeEdit:
+        style = indentation(self.document.lines)
+        options = {"tabSize": style.width, "insertSpaces": not style.is_tabs}
+
+        async def ask() -> object:
+            edits = await self._request({"options": options})
+            return {"changes": {self.document.uri: edits or []}}
+
+        return await self._checked(ask, f"format {self.query.path}")
+
+    async def _action(self) -> CodeEdit:
+        start, end, note = self._range()
+        context = {"diagnostics": await self._diagnostics(start, end), "triggerKind": 1}
+        params = {"range": {"start": start, "end": end}, "context": context}
+        if not self.query.action:
+            actions = tuple(map(_action, await self._actions(params)))
+            return CodeEdit(title="", actions=actions, source=self.session.name, notes=_notes(note))
+        notes: list[str] = []
+
+        async def ask() -> object:
+            chosen = _chosen(self.query.action, await self._actions(params))
+            if chosen.get("edit") is None and self.session.resolves_actions():
+                resolved = await self.session.request("codeAction/resolve", chosen)
+                chosen = resolved if is_object(resolved) else chosen
+            edit, command = chosen.get("edit"), chosen.get("command")
+            if edit is not None:
+                notes[:] = [_NOT_RUN] * (command is not None)
+                return edit
+            return await self._edit_of_command(command if is_object(command) else chosen)
+
+        edit = await ask()
+        if edit is None:
+            raise Unavailable(
+                f"{self.session.name} offers '{self.query.action}' as a command that may change more than it "
+                "tells, and such commands are not run. Nothing was changed; edit_file and apply_patch can "
+                "make the change."
+            )
+        return await self._checked(ask, self.query.action, note, *notes)
+
+    async def _edit_of_command(self, action: Mapping[str, object]) -> object | None:
+        """Return the edit of a command of the protocol; None for one that is not run."""
+        command, arguments = action.get("command"), action.get("arguments")
+        given = arguments[0] if is_list(arguments) and len(arguments) == 1 else None
+        if is_object(given) and given.keys() & _EDIT_KEYS and given.keys() <= _EDIT_KEYS:
+            return given
+        if isinstance(command, str) and command in _EDIT_COMMANDS:
+            return await self.session.edit_of_command(command, arguments)
+        return None
+
+    async def _checked(self, ask: Callable[[], Awaitable[object]], title: str, *notes: str) -> CodeEdit:
+        """Return the change for the files as they are now.
+
+        A server says no version of files that are not open. So the edit is requested again after the files
+        were read: if nothing changed meanwhile, and the edit is the same, it is about what was read.
+        """
+        edit = await self.session.query_current(ask, self.workspace.open_file)
+        for _ in range(_ATTEMPTS):
+            if edit is None:
+                raise Unavailable(f"{self.session.name} proposes no change here. Check the position.")
+            reader = WorkspaceEditReader(session=self.session, workspace=self.workspace, refuses=self.refuses)
+            files = await reader.files(edit)
+            again = await self.session.query_current(ask, self.workspace.open_file)
+            if again == edit:
+                return CodeEdit(title=title, files=files, source=self.session.name, notes=_notes(*notes))
+            edit = again
+        raise Conflict(
+            f"Files changed each time {self.session.name} answered. Try again. Nothing was changed."
+        )
+
+    async def _request(self, params: Mapping[str, object]) -> object:
+        identity = {"textDocument": {"uri": self.document.uri}}
+        return await self.session.request(_METHODS[self.query.operation], {**identity, **params})
+
+    async def _actions(self, params: Mapping[str, object]) -> list[dict[str, object]]:
+        """Return the code actions that can be chosen, as the server sent them."""
+        found = await self._request(params)
+        if found is not None and not is_list(found):
+            raise ProtocolError("sent a response that violates the protocol")
+        return [one for one in (found or [])[:MOST_ACTIONS] if is_object(one) and _is_offered(one)]
+
+    async def _diagnostics(self, start: Position, end: Position) -> list[object]:
+        """Return the diagnostics of a range: a server offers fixes for those that it is sent."""
+        if self.session.supports(PULL):
+            report = await self.session.request(PULL, {"textDocument": {"uri": self.document.uri}})
+            items = report.get("items") if is_object(report) else None
+        else:
+            items = await self.session.recent_diagnostics(self.document)
+        return [item for item in items if _touches(item, start, end)] if is_list(items) else []
+
+    def _range(self) -> tuple[Position, Position, str]:
+        """Return the range that is asked about: the symbol, the line, or without either the file."""
+        query, lines = self.query, self.document.lines
+        if query.symbol or query.character is not None:
+            place = asked_place(query, lines)
+            end = AskedPlace(place.line, place.index + len(query.symbol if query.character is None else ""))
+            return self._position(place), self._position(end), place.note
+        if query.line is None:
+            last = len(lines) - 1
+            return {"line": 0, "character": 0}, self._position(AskedPlace(last, len(lines[last]))), ""
+        first = asked_place(replace(query, character=1), lines)
+        line = lines[first.line]
+        indented = AskedPlace(first.line, len(line) - len(line.lstrip()))
+        # What is missing at the end of a line is reported at the start of the next.
+        is_last = first.line == len(lines) - 1
+        end = AskedPlace(first.line, len(line)) if is_last else AskedPlace(first.line + 1, 0)
+        return self._position(indented), self._position(end), ""
+
+    def _position(self, place: AskedPlace) -> Position:
+        units = to_units(self.document.lines[place.line], place.index, self.session.encoding)
+        return {"line": place.line, "character": units}
+
+
+def _in_order(edit: object) -> object:
+    """Return an edit with its files in order: some servers list them in another order each time."""
+    changes = edit.get("documentChanges") if is_object(edit) else None
+    if not is_object(edit) or not is_list(changes) or not all(map(_is_text_edit, changes)):
+        return edit
+    return {**edit, "documentChanges": sorted(changes, key=_uri)}
+
+
+def _is_text_edit(step: object) -> bool:
+    return is_object(step) and "kind" not in step
+
+
+def _uri(step: object) -> str:
+    document = step.get("textDocument") if is_object(step) else None
+    return str(document.get("uri")) if is_object(document) else ""
+
+
+def _notes(*notes: str) -> tuple[str, ...]:
+    return tuple(filter(None, notes))
+
+
+def _is_offered(action: dict[str, object]) -> bool:
+    """Whether a code action can be chosen: it has a title and is not disabled."""
+    return isinstance(action.get("title"), str) and action.get("disabled") is None
+
+
+def _action(action: dict[str, object]) -> CodeAction:
+    kind = action.get("kind")
+    return CodeAction(title=_title(action), kind=kind[:_MOST_TITLE] if isinstance(kind, str) else "")
+
+
+def _title(action: dict[str, object]) -> str:
+    return " ".join(str(action["title"]).split())[:_MOST_TITLE]
+
+
+def _chosen(title: str, actions: Sequence[dict[str, object]]) -> dict[str, object]:
+    """Return the action with a title. Raises: InvalidInput: there is none, or there are several."""
+    found = [action for action in actions if _title(action) == title]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise InvalidInput(
+            f"{len(found)} actions have the title '{title}'. Give `line`, and `query` or `character`, of the "
+            "one that is meant."
+        )
+    titles = "; ".join(dict.fromkeys(map(_title, actions)))
+    raise InvalidInput(
+        f"There is no action '{title}' here. {f'There are: {titles}' if titles else 'There are none at all.'}"
+    )
+
+
+def _touches(diagnostic: object, start: Position, end: Position) -> bool:
+    """Whether a diagnostic overlaps the range."""
+    place = diagnostic.get("range") if is_object(diagnostic) else None
+    if not is_object(place):
+        return False
+    first, last = _place(place.get("start")), _place(place.get("end"))
+    return first is not None and last is not None and first <= _key(end) and _key(start) <= last
+
+
+def _place(given: object) -> tuple[int, int] | None:
+    line, units = (given.get("line"), given.get("character")) if is_object(given) else (None, None)
+    return (line, units) if isinstance(line, int) and isinstance(units, int) else None
+
+
+def _key(position: Position) -> tuple[int, int]:
+    return position["line"], position["character"]

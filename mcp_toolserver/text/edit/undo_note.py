@@ -1,0 +1,20 @@
+"""Says what became of the content that a call replaced."""
+
+from mcp_toolserver.capabilities.files import Previous
+
+
+def undo_notes(path: str, previous: Previous | None) -> list[str]:
+    """Return a line on how to put the previous content of `path` back, or why it is not kept; none if there
+    was none."""
+    if previous is None:
+        return []
+    if previous.why:
+        return [f"The previous content of {path} is not kept for undo: {previous.why}."]
+    return [f'To undo: write_file, path "{path}", restore "{previous.handle}".']
+
+
+def brief_undo_note(previous: Previous | None) -> str:
+    """Return the same for a list of files: a remark in brackets after a path, or nothing."""
+    if previous is None:
+        return ""
+    return f" (not kept for undo: {previous.why})" if previous.why else f' (restore "{previous.handle}")'

@@ -1,0 +1,99 @@
+"""Switch to a branch, create one, or list branches (without `name`). A switch rewrites the files that differ
+and keeps uncommitted changes of others; it is refused if it would overwrite any, or if the branches differ in
+links, submodules or protected names such as .vscode. Hooks and filters do not run. It does not delete, merge,
+fetch or push.
+"""
+
+from typing import Self
+
+from mcp_toolserver.text.git.messages import counted, file_lines
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    BranchChange,
+    BranchQuery,
+    CanonicalPath,
+    Capability,
+    Field,
+    GitOverview,
+    Output,
+    Permission,
+    Runtime,
+    ToolSpec,
+    WorkspacePath,
+    model_validator,
+)
+
+
+class GitBranch(Args):
+    name: str = Field(
+        default="",
+        max_length=200,
+        pattern=r"^([\w.@][\w./+#=%@-]*)?$",
+        description="Branch to switch to or to create; leave out to list branches",
+    )
+    create: bool = Field(default=False, description="Create the branch, which must not exist yet")
+    start: str = Field(
+        default="", max_length=256, description="Commit that a new branch starts from; default HEAD"
+    )
+    switch: bool = Field(default=True, description="Switch to it; false with `create` only creates it")
+    path: WorkspacePath = Field(default=CanonicalPath("."), description="Any path in the repository")
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if not self.name and (self.create or self.start):
+            raise ValueError("`name` must name the new branch")
+        if self.name and not self.create and (self.start or not self.switch):
+            raise ValueError("`start` and `switch` false need `create`")
+        return self
+
+
+async def run(args: GitBranch, rt: Runtime) -> Output:
+    if not args.name:
+        return Output(_listed(await rt.git.overview(args.path)))
+    query = BranchQuery(
+        path=args.path, name=args.name, create=args.create, start=args.start, switch=args.switch
+    )
+    found = await rt.git_changes.branch(query)
+    lines, is_cut = file_lines(found.files)
+    return Output("\n".join((_headline(found), *lines)), truncated=is_cut)
+
+
+def _listed(found: GitOverview) -> str:
+    lines = [
+        f"{'*' if one.current else ' '} {one.name} {one.commit[:12]} {one.date}" for one in found.branches
+    ]
+    more = found.all_branches - len(lines)
+    note = f", {more:,} older ones not shown" if more else ""
+    return "\n".join((*lines, f"[{counted(found.all_branches, 'branch', 'branches')}{note}]"))
+
+
+def _headline(found: BranchChange) -> str:
+    at = f"{found.name} at {found.commit[:12]}"
+    if not found.switched:
+        return (
+            f"Created {at}; {found.before or 'no branch'} stays checked out."
+            if found.created
+            else f"Already on {at}."
+        )
+    verb = "Created and switched to" if found.created else "Switched to"
+    return (
+        f"{verb} {at} (before: {found.before}). {counted(len(found.files), 'file')} changed in the work tree."
+    )
+
+
+TOOL = ToolSpec(
+    name="git_branch",
+    description=__doc__ or "",
+    permission=Permission.WORKSPACE_WRITE,
+    needs=frozenset({Capability.GIT, Capability.GIT_WRITE, Capability.FS_WRITE}),
+    args=GitBranch,
+    run=run,
+    kind="edit",
+    subjects=lambda args: (args.path,),
+    destructive=True,
+    aliases=tuple(
+        Alias(name, {"branch": "name", "branch_name": "name", "start_point": "start", "repo_path": "path"})
+        for name in ("GitBranch", "git_branch", "git_checkout", "git_switch")
+    ),
+)

@@ -1,0 +1,88 @@
+"""Restore files of the work tree to their content in a commit, or in the index. This discards uncommitted
+changes of these files and brings deleted files back. All files are restored or none. The index,
+other files and the branch stay as they are; files stored through a filter (Git LFS) are refused.
+"""
+
+from collections.abc import Sequence
+
+from mcp_toolserver.text.edit.undo_note import brief_undo_note
+from mcp_toolserver.text.git.messages import counted
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    Capability,
+    Contents,
+    Field,
+    FileChange,
+    FileVersion,
+    Output,
+    Permission,
+    Runtime,
+    ToolSpec,
+    VersionQuery,
+    WorkspacePaths,
+)
+
+_PATHS = 100
+
+
+class GitRestore(Args):
+    paths: WorkspacePaths = Field(
+        min_length=1,
+        max_length=_PATHS,
+        description=f"Files to restore, at most {_PATHS}; no folders or patterns",
+    )
+    commit: str = Field(
+        default="HEAD",
+        min_length=1,
+        max_length=256,
+        description="Commit to take the content from: id, branch or tag",
+    )
+    staged: bool = Field(default=False, description="Take the staged content instead of that of `commit`")
+
+
+async def run(args: GitRestore, rt: Runtime) -> Output:
+    query = VersionQuery(paths=args.paths, revision=args.commit, staged=args.staged)
+    versions = {version.path: version for version in await rt.git.versions(query)}
+    same: set[str] = set()
+
+    def change(contents: Contents) -> Sequence[FileChange]:
+        same.update(path for path, content in contents.items() if content == versions[path].content)
+        return [
+            FileChange(path=path, content=version.content, executable=version.executable)
+            for path, version in versions.items()
+        ]
+
+    written = await rt.fs.update_all(tuple(versions), change)
+    source = "the index" if args.staged else args.commit
+    created = {path for path, one in written.items() if one.created}
+    lines = [
+        f"- {_line(one, same=path in same, created=path in created)}{brief_undo_note(written[path].previous)}"
+        for path, one in versions.items()
+    ]
+    is_kept = any(one.previous and one.previous.handle for one in written.values())
+    undo = ["To undo a file: write_file with its path and the id after restore."] * is_kept
+    return Output("\n".join((f"Restored {counted(len(lines), 'file')} from {source}.", *undo, *lines)))
+
+
+def _line(version: FileVersion, *, same: bool, created: bool) -> str:
+    note = " (created)" if created else " (was the same)" if same else ""
+    return f"{version.path}, {len(version.content):,} bytes{note}"
+
+
+TOOL = ToolSpec(
+    name="git_restore",
+    description=__doc__ or "",
+    permission=Permission.WORKSPACE_WRITE,
+    needs=frozenset({Capability.GIT, Capability.FS_WRITE}),
+    args=GitRestore,
+    run=run,
+    kind="edit",
+    subjects=lambda args: args.paths,
+    destructive=True,
+    idempotent=True,
+    aliases=tuple(
+        Alias(name, {"path": "paths", "file_path": "paths", "files": "paths", "source": "commit"})
+        for name in ("GitRestore", "git_restore")
+    ),
+)
