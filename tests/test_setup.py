@@ -309,11 +309,10 @@ def test_a_broken_file_is_left_untouched_with_a_message_that_names_the_line(
     file, before = existing(client, home)
     broken = before + "\n}}\n"
     file.write_text(broken, encoding="utf-8")
-    for arguments in ([*roots_for(client, project)], ["--remove"]):
-        refused = setup(client.name, *arguments, "--yes", home=home)
-        assert (refused.returncode, refused.stdout) == (2, "")
-        assert f"{file}, line {len(broken.splitlines())}, column " in refused.stderr
-        assert file.read_text(encoding="utf-8") == broken
+    refused = setup(client.name, *roots_for(client, project), "--yes", home=home)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"{file}, line {len(broken.splitlines())}, column " in refused.stderr
+    assert file.read_text(encoding="utf-8") == broken
     assert files_in(home) == {str(file.relative_to(home))}
 
 
