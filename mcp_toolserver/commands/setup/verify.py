@@ -31,17 +31,20 @@ def listed_tools(command: Sequence[str], root: str | None, environ: Mapping[str,
         bare = ["/usr/bin/env", "-i", f"HOME={environ['HOME']}", *words]
         cwd = folder if opened else "/"
         # At the end of its input a server that could start ends with status 0.
-        ended = subprocess.run(
-            bare,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            cwd=cwd,
-            timeout=_SECONDS,
-            check=False,
-        )
+        try:
+            ended = subprocess.run(
+                bare,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+                cwd=cwd,
+                timeout=_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise SettingsError(f"the server does not start within {_SECONDS} s") from None
         if ended.returncode != 0:
             said = ended.stderr.strip() or f"exit status {ended.returncode}"
             raise SettingsError(f"the server does not start as configured: {said}")
