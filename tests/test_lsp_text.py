@@ -470,6 +470,6 @@ def test_many_files_are_listed_up_to_a_bound() -> None:
         ProposedFile(path=CanonicalPath(f"{number}.py"), before=b"a\n", after=b"b\n", edits=1)
         for number in range(120)
     )
-    text = edit_text(CodeEdit(title="x", files=files, source="s"), preview=False)
+    text = edit_text(CodeEdit(title="x", files=files, source="s"), {})
     assert "Done: x, by s. Changed 120 files." in text
     assert "- 99.py: 1 edit\n- and 20 more files\n" in text

@@ -390,7 +390,7 @@ async def test_ignore_files_above_the_root_do_not_count(grounds: Grounds) -> Non
 async def test_the_one_file_asked_for_is_searched_whatever_it_is_called(grounds: Grounds) -> None:
     grounds.write(_dot_gitignore="a\n", a="1\nneedle\n", _dot_hidden="needle\n")
     assert await grounds.shown("needle", path="a", type="py", glob="*.py") == ["2:needle"]
-    assert await grounds.shown("needle", path=".hidden", before=1) == [".hidden:1:needle"]
+    assert await grounds.shown("needle", path=".hidden", before=1) == ["1:needle"]
     assert await grounds.shown("needle", "files_with_matches", path="a") == ["a"]
     assert await grounds.shown("needle", "count", path="a") == ["a:1"]
     assert await grounds.shown("nothing", path="a") == []

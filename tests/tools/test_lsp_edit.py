@@ -78,6 +78,7 @@ async def test_a_symbol_is_renamed_in_every_file(
     text, files = await changed(at, "rename", path, new_name="twice", **more)
     assert files == after
     assert text.startswith("Done: rename doubled to twice, by ")
+    assert text.count('(restore "') == len(after)
     for name in after:
         assert f"--- a/{name}\n+++ b/{name}\n" in text
 

@@ -1,8 +1,10 @@
 """Formats a change that a language server proposes: its files, and a diff of bounded size."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mcp_toolserver.capabilities.code import CodeEdit, ProposedFile
+from mcp_toolserver.capabilities.files import CanonicalPath, Previous
+from mcp_toolserver.text.edit.undo_note import brief_undo_note, undo_help
 from mcp_toolserver.text.edit.unified_diff import unified
 
 DIFF_CHARACTERS = 20_000
@@ -15,23 +17,29 @@ _MOST_FILES = 100
 """Files that are listed."""
 
 
-def edit_text(edit: CodeEdit, *, preview: bool) -> str:
-    """Format a change that was made, or with `preview` only proposed."""
-    return "\n".join(_parts(edit, preview=preview)).rstrip("\n")
+Replaced = Mapping[CanonicalPath, Previous | None]
+"""By path what became of the content that a change replaced."""
 
 
-def _parts(edit: CodeEdit, *, preview: bool) -> Iterator[str]:
+def edit_text(edit: CodeEdit, replaced: Replaced | None) -> str:
+    """Format a change that was made; `replaced` is None where it is only proposed."""
+    return "\n".join(_parts(edit, replaced)).rstrip("\n")
+
+
+def _parts(edit: CodeEdit, replaced: Replaced | None) -> Iterator[str]:
     count = len({one.path for one in edit.files if one.after is not None})
     files = f"{count} file{'s' * (count != 1)}"
     if not edit.files:
         yield f"Nothing to change, says {edit.source}: {edit.title}."
-    elif preview:
+    elif replaced is None:
         yield f"Preview of {edit.title}, by {edit.source}: would change {files}. Nothing was changed."
     else:
         yield f"Done: {edit.title}, by {edit.source}. Changed {files}."
     yield from (f"[{note}]" for note in edit.notes)
+    undo = replaced or {}
+    yield from undo_help(undo.values())
     shown = [one for one in edit.files if one.after is not None]
-    yield from map(_line, shown[:_MOST_FILES])
+    yield from (f"{_line(one)}{brief_undo_note(undo.get(one.path))}" for one in shown[:_MOST_FILES])
     if len(shown) > _MOST_FILES:
         yield f"- and {len(shown) - _MOST_FILES} more files"
     yield cut_middle("".join(_diffs(edit.files)), DIFF_CHARACTERS)

@@ -1,5 +1,7 @@
 """Says what became of the content that a call replaced."""
 
+from collections.abc import Iterable
+
 from mcp_toolserver.capabilities.files import Previous
 
 
@@ -11,6 +13,12 @@ def undo_notes(path: str, previous: Previous | None) -> list[str]:
     if previous.why:
         return [f"The previous content of {path} is not kept for undo: {previous.why}."]
     return [f'To undo: write_file, path "{path}", restore "{previous.handle}".']
+
+
+def undo_help(replaced: Iterable[Previous | None]) -> list[str]:
+    """Return the line that explains the ids of `brief_undo_note`; none if there is no id."""
+    is_kept = any(one is not None and one.handle for one in replaced)
+    return ["To undo a file: write_file with its path and the id after restore."] * is_kept
 
 
 def brief_undo_note(previous: Previous | None) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
 
+from mcp_toolserver.text.edit.undo_note import undo_help
 from mcp_toolserver.text.patch.model import Patch
 from mcp_toolserver.tool import (
     Alias,
@@ -73,8 +74,7 @@ def _headline(outcomes: "tuple[Outcome, ...]", written: Mapping[CanonicalPath, W
 
 
 def _lines(outcomes: "tuple[Outcome, ...]", written: Mapping[CanonicalPath, Written]) -> Iterator[str]:
-    if any(one.previous and one.previous.handle for one in written.values()):
-        yield "To undo a file: write_file with its path and the id after restore."
+    yield from undo_help(one.previous for one in written.values())
     for outcome in outcomes:
         yield f"- {outcome.text}{_about(outcome, written)}"
         yield from (f"  - {note}" for note in outcome.notes)

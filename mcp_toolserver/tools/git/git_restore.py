@@ -5,7 +5,7 @@ other files and the branch stay as they are; files stored through a filter (Git 
 
 from collections.abc import Sequence
 
-from mcp_toolserver.text.edit.undo_note import brief_undo_note
+from mcp_toolserver.text.edit.undo_note import brief_undo_note, undo_help
 from mcp_toolserver.text.git.messages import counted
 from mcp_toolserver.tool import (
     Alias,
@@ -60,8 +60,7 @@ async def run(args: GitRestore, rt: Runtime) -> Output:
         f"- {_line(one, same=path in same, created=path in created)}{brief_undo_note(written[path].previous)}"
         for path, one in versions.items()
     ]
-    is_kept = any(one.previous and one.previous.handle for one in written.values())
-    undo = ["To undo a file: write_file with its path and the id after restore."] * is_kept
+    undo = undo_help(one.previous for one in written.values())
     return Output("\n".join((f"Restored {counted(len(lines), 'file')} from {source}.", *undo, *lines)))
 
 

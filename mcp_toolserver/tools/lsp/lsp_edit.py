@@ -78,7 +78,7 @@ async def run(args: LspEdit, rt: Runtime) -> Output:
     if args.preview:
         for file in edit.files:
             await rt.fs.check_writable(file.path)
-        return Output(edit_text(edit, preview=True))
+        return Output(edit_text(edit, None))
 
     def change(contents: Contents) -> tuple[FileChange, ...]:
         for file in edit.files:
@@ -90,7 +90,8 @@ async def run(args: LspEdit, rt: Runtime) -> Output:
 
     written = await rt.fs.update_all(tuple(file.path for file in edit.files), change)
     digests = {file.path: written[file.path].sha256 for file in edit.files if file.after is not None}
-    return Output(edit_text(edit, preview=False), sha256=digests)
+    replaced = {path: one.previous for path, one in written.items()}
+    return Output(edit_text(edit, replaced), sha256=digests)
 
 
 def _listed(edit: CodeEdit) -> str:
