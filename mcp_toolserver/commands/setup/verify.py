@@ -3,6 +3,7 @@
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import anyio
 
@@ -30,25 +31,36 @@ def listed_tools(command: Sequence[str], root: str | None, environ: Mapping[str,
         words = [folder if opened and word == root and root != "." else word for word in command]
         bare = ["/usr/bin/env", "-i", f"HOME={environ['HOME']}", *words]
         cwd = folder if opened else "/"
-        # At the end of its input a server that could start ends with status 0.
-        try:
-            ended = subprocess.run(
-                bare,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                encoding="utf-8",
-                errors="replace",
-                cwd=cwd,
-                timeout=_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise SettingsError(f"the server does not start within {_SECONDS} s") from None
-        if ended.returncode != 0:
-            said = ended.stderr.strip() or f"exit status {ended.returncode}"
-            raise SettingsError(f"the server does not start as configured: {said}")
+        with suppress(OSError, TimeoutError, ExceptionGroup):
+            return anyio.run(_listed, bare, cwd)
+        _check_start(bare, cwd)
+        # What took too long was the installation, which is done now.
         return anyio.run(_listed, bare, cwd)
+
+
+def _check_start(command: Sequence[str], cwd: str) -> None:
+    """Start the server with no input, at the end of which one that could start ends with status 0.
+
+    Raises:
+        SettingsError: it does not.
+    """
+    try:
+        ended = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            cwd=cwd,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise SettingsError(f"the server does not start within {_SECONDS} s") from None
+    if ended.returncode != 0:
+        said = ended.stderr.strip() or f"exit status {ended.returncode}"
+        raise SettingsError(f"the server does not start as configured: {said}")
 
 
 async def _listed(command: Sequence[str], cwd: str) -> tuple[str, ...]:
