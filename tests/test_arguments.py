@@ -102,7 +102,12 @@ def test_an_unknown_argument_stays_for_validation() -> None:
 
 @pytest.mark.parametrize("nothing", [None, "", [], {}], ids=str)
 def test_an_unknown_argument_with_nothing_in_it_asks_for_nothing(nothing: JsonValue) -> None:
-    assert lenient({"path": "x", "nope": nothing}, SCHEMA) == {"path": "x"}
+    assert lenient({"path": "x", "nope": nothing}, {**SCHEMA, "additionalProperties": False}) == {"path": "x"}
+
+
+def test_where_any_argument_is_allowed_all_of_them_stay() -> None:
+    sent: dict[str, JsonValue] = {"path": "x", "nope": "", "explanation": "of the user's"}
+    assert lenient(sent, SCHEMA) == sent
 
 
 def test_an_optional_argument_that_is_the_zero_of_its_type_may_be_a_placeholder() -> None:

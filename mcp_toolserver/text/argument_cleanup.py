@@ -62,27 +62,34 @@ def lenient(arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonValue])
     or "" counts as not sent, unless its schema allows an empty string by name (`minLength: 0`). So do
     fields of objects.
     """
+    return _lenient(arguments, schema, is_closed=schema.get("additionalProperties") is False)
+
+
+def _lenient(
+    arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonValue], *, is_closed: bool
+) -> dict[str, JsonValue]:
+    """Do the same for an object in a call. Unless it `is_closed`, no argument of it is unknown."""
     optional = _optional(schema)
     properties = _mapping(schema.get("properties"))
-    sent = adapted(arguments, properties)
+    sent = adapted(arguments, properties) if is_closed else dict(arguments)
     named = {own_name(name, properties, sent): value for name, value in sent.items()}
     if len(named) < len(sent):
         # Two names mean one argument: validation names the one that is not ours.
         named = sent
     return {
-        name: _mended(value, _mapping(properties.get(name)))
+        name: _mended(value, _mapping(properties.get(name)), is_closed=is_closed)
         for name, value in named.items()
         if not (name in optional and _is_unsent(value, optional[name]))
     }
 
 
-def _mended(value: JsonValue, schema: Mapping[str, JsonValue]) -> JsonValue:
+def _mended(value: JsonValue, schema: Mapping[str, JsonValue], *, is_closed: bool) -> JsonValue:
     """Mend what lies inside an argument in the same way."""
     match parsed(value, schema.get("type")):
         case dict() as parts if "properties" in schema:
-            return lenient(parts, schema)
+            return _lenient(parts, schema, is_closed=is_closed)
         case list() as items:
-            return [_mended(item, _mapping(schema.get("items"))) for item in items]
+            return [_mended(item, _mapping(schema.get("items")), is_closed=is_closed) for item in items]
         case other:
             return other
 

@@ -150,7 +150,7 @@ async def test_a_full_list_takes_no_more(at: Dispatcher) -> None:
         pytest.param({"todos": [todo(" ")]}, "content: must not be empty", id="blank content"),
         pytest.param({"todos": [{**todo("a"), "activeForm": " "}]}, "activeForm", id="blank activeForm"),
         pytest.param({"todos": [todo("a", "done")]}, "status", id="unknown status"),
-        pytest.param({"todos": [{"content": "a", "id": 1}]}, "id", id="unknown field"),
+        pytest.param({"todos": [{"content": "a", "colour": 1}]}, "colour", id="unknown field"),
         pytest.param({"todos": [todo("a")], "action": "clear"}, "does not take todos", id="both"),
         pytest.param({"todos": [todo("a")], "text": "b"}, "does not take text", id="list and text"),
         pytest.param({"action": "add"}, "add needs text", id="add nothing"),

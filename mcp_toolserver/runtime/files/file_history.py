@@ -5,7 +5,6 @@ from typing import Protocol
 from mcp_toolserver.capabilities.files import CanonicalPath, Previous
 from mcp_toolserver.errors import Conflict
 from mcp_toolserver.runtime.files.atomic_write import FileId
-from mcp_toolserver.text.edit.kept_lines import drops_most
 from mcp_toolserver.text.secret_files import is_secret_file
 
 
@@ -65,6 +64,9 @@ def check_loss(path: CanonicalPath, before: bytes, after: bytes) -> None:
     Raises:
         Conflict: it does not.
     """
+    # An engine that reading does not need.
+    from mcp_toolserver.text.edit.kept_lines import drops_most
+
     if drops_most(before, after):
         raise Conflict(
             f"'{path}' exists, its {len(before)} bytes were not read in this session as they are now, and "

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from mcp_toolserver.capabilities.code import CodeEdit, ProposedFile
 from mcp_toolserver.capabilities.files import CanonicalPath, Previous
-from mcp_toolserver.text.edit.undo_note import brief_undo_note, undo_help
 from mcp_toolserver.text.edit.unified_diff import unified
+from mcp_toolserver.text.undo_note import brief_undo_note, undo_help
 
 DIFF_CHARACTERS = 20_000
 """Of the diffs of all files together."""

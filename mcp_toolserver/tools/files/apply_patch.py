@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator, InstanceOf, WithJsonSchema
 
-from mcp_toolserver.text.edit.undo_note import undo_help
 from mcp_toolserver.text.patch.model import Patch
+from mcp_toolserver.text.undo_note import undo_help
 from mcp_toolserver.tool import (
     Alias,
     Args,

@@ -4,7 +4,7 @@ numbers. If one replacement fails, the file stays unchanged.
 
 from typing import TYPE_CHECKING
 
-from mcp_toolserver.text.edit.undo_note import undo_notes
+from mcp_toolserver.text.undo_note import undo_notes
 from mcp_toolserver.tool import (
     Alias,
     Args,

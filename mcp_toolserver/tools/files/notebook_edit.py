@@ -4,8 +4,8 @@ numbers. Changing the source of a code cell clears its outputs; the rest of the 
 
 from typing import TYPE_CHECKING, Literal
 
-from mcp_toolserver.text.edit.undo_note import undo_notes
 from mcp_toolserver.text.lines.encoding import Encoding, detect
+from mcp_toolserver.text.undo_note import undo_notes
 from mcp_toolserver.tool import (
     Alias,
     Args,

@@ -2,8 +2,8 @@
 file, use edit_file. The replaced content is kept for undo; the answer says how to restore it.
 """
 
-from mcp_toolserver.text.edit.undo_note import undo_notes
 from mcp_toolserver.text.lines.encoding import detect
+from mcp_toolserver.text.undo_note import undo_notes
 from mcp_toolserver.tool import (
     Alias,
     Args,

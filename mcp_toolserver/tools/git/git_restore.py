@@ -5,8 +5,8 @@ other files and the branch stay as they are; files stored through a filter (Git 
 
 from collections.abc import Sequence
 
-from mcp_toolserver.text.edit.undo_note import brief_undo_note, undo_help
 from mcp_toolserver.text.git.messages import counted
+from mcp_toolserver.text.undo_note import brief_undo_note, undo_help
 from mcp_toolserver.tool import (
     Alias,
     Args,

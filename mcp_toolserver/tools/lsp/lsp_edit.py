@@ -4,7 +4,6 @@ Give the symbol as `line` with `query` (its name) or `character`. Without `actio
 is offered there. Needs a language server for the file; an action that is more than an edit is refused.
 """
 
-from mcp_toolserver.text.code.edit_text import edit_text
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -62,6 +61,8 @@ class LspEdit(Args):
 
 
 async def run(args: LspEdit, rt: Runtime) -> Output:
+    from mcp_toolserver.text.code.edit_text import edit_text
+
     edit = await rt.languages.propose(
         CodeEditQuery(
             operation=args.operation,

@@ -2,7 +2,7 @@
 undo, and creates missing parent folders. Returns the size. Obeys robots.txt.
 """
 
-from mcp_toolserver.text.edit.undo_note import undo_notes
+from mcp_toolserver.text.undo_note import undo_notes
 from mcp_toolserver.tool import (
     Args,
     Capability,
