@@ -148,6 +148,13 @@ def test_environment_is_listed_by_name_only(base: Path) -> None:
     assert "hidden-value" not in printed.stdout
 
 
+@pytest.mark.parametrize("mode", [READ_ONLY, FULL])
+def test_the_variables_of_the_sandbox_are_listed_where_there_is_one(base: Path, mode: str) -> None:
+    found = findings(doctor(base, "--json", "--permission-mode", mode))
+    listed = found["environment of commands"]["detail"].split(", ")
+    assert ({"TMPDIR", "GOCACHE"} <= set(listed)) is (mode == READ_ONLY)
+
+
 @pytest.mark.measured
 @pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE, FULL])
 def test_what_commands_find_is_asked_of_a_command(base: Path, mode: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from mcp_toolserver.app import confinement
 from mcp_toolserver.app.compose import host_facts
 from mcp_toolserver.app.policy import rule_context
-from mcp_toolserver.capabilities.permissions import DESKTOP, Capability
+from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, Permission
 from mcp_toolserver.commands.doctor import host
 from mcp_toolserver.commands.doctor.host import Host, RootFacts
 from mcp_toolserver.commands.doctor.server_lock_test import LockTestResult, try_lock
@@ -19,6 +19,7 @@ from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import describe
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell, plan_for
+from mcp_toolserver.runtime.sandbox.layers.environment import CACHES
 from mcp_toolserver.runtime.sandbox.layers.kernel import landlock_abi
 from mcp_toolserver.runtime.sandbox.layers.landlock import mended_errata, missing_rights
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
@@ -108,6 +109,7 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
     abi = landlock_abi() if broker else 0
     facts = host_facts(settings, found, NO_SANDBOX if broker else None, server_landlock=None)
     proofs = {mode: _proof(broker_policy, mode) if broker else NO_SANDBOX for mode in CONFINED}
+    own = () if settings.permission_mode is Permission.DANGER_FULL_ACCESS else ("TMPDIR", *CACHES)
     hiding_rules, tool_rules = by_reach(settings.deny, rule_context(Registry(discover())))
     return Facts(
         host=host.look(),
@@ -132,7 +134,7 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
         allow_unconfined_server=settings.allow_unconfined_server,
         limits=describe(broker_policy.bounds),
         saved=_saved(settings),
-        variables=tuple(sorted(broker_policy.environment)),
+        variables=tuple(sorted({*broker_policy.environment, *own})),
         command_path=broker_policy.environment["PATH"],
         command_programs=_command_programs(broker_policy, proofs.get(sandbox.mode, NO_SANDBOX))
         if broker
