@@ -70,6 +70,7 @@ CASES = {
     "PERS04-new": new(".idea", "mkdir .idea && echo x > .idea/runConfigurations.xml"),
     "PERS04-below": new("d/.claude", "mkdir d/.claude && echo x > d/.claude/settings.json"),
     "PERS04-renamed": new(".cursor", "mkdir made && echo x > made/rules && mv made .cursor"),
+    "PERS04-agents": new(".gemini", "mkdir .gemini && echo x > .gemini/settings.json"),
     "PERS04-within": new("b/.husky", "mkdir -p a/.husky && echo x > a/.husky/pre-commit && mv a b"),
     "PERS04-closed": new(
         ".devcontainer", "mkdir .devcontainer && echo x > .devcontainer/x && chmod 0 .devcontainer"

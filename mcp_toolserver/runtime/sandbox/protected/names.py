@@ -11,7 +11,10 @@ from collections.abc import Sequence
 GIT = ".git"
 
 FOLDERS = frozenset(
-    (GIT, ".vscode", ".idea", ".claude", ".codex", ".agents", ".cursor", ".devcontainer", ".husky")
+    (
+        *(GIT, ".husky", ".vscode", ".idea", ".zed", ".devcontainer", ".agents", ".claude", ".codex"),
+        *(".cursor", ".gemini", ".junie", ".opencode", ".qwen", ".windsurf"),
+    )
 )
 
 FILES = frozenset(
