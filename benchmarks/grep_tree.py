@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.benchmark import Benchmark, Effort
-from benchmarks.client import Client, Unanswered
+from benchmarks.client import Answer, Client, Unanswered
 from benchmarks.figures import MILLISECOND, Row, interleaved, ratio, seconds
 from benchmarks.ripgrep import lines
 from benchmarks.servers import ours
@@ -69,7 +69,7 @@ def run(effort: Effort, folder: Path) -> list[Row]:
 
 def _compared(client: Client, tree: Path, search: Search, rounds: int) -> Row:
     found = lines(tree, *search.flags)
-    text = client.call("grep_search", search.arguments).text
+    text = _whole(client.call("grep_search", search.arguments))
     named = sum(line.partition(":")[0] in text for line in found)
     if named < min(len(found), SURELY_SHOWN) or ("head_limit" in search.arguments and named < len(found)):
         raise Unanswered(f"grep_search ({search.what}) names {named} of the {len(found)} that ripgrep finds")
@@ -80,6 +80,12 @@ def _compared(client: Client, tree: Path, search: Search, rounds: int) -> Row:
     taken = interleaved(rounds, subjects)
     what = f"{search.what} ({len(found)} lines from rg)"
     return ratio(what, taken["ours"], taken["rg"], factor=FACTOR, plus=PLUS)
+
+
+def _whole(answer: Answer) -> str:
+    """The text of an answer, from its saved output if it is too long to be sent whole."""
+    saved = answer.result["_meta"]["mcp-toolserver/metadata"].get("output_path")
+    return answer.text if saved is None else Path(saved).read_text(encoding="utf-8")
 
 
 BENCHMARK = Benchmark(name="grep", title="grep_search against `rg`", run=run)
