@@ -17,7 +17,7 @@ PROGRAM = "/home/you/.local/bin/mcp-toolserver"
 
 
 def setup(*arguments: str, home: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run the command for the user of `home`, in the folder `project` beside it."""
+    """Run the command for the user of `home`, in the folder `project` next to it."""
     return subprocess.run(
         [sys.executable, "-m", "mcp_toolserver", "setup", *arguments],
         stdin=subprocess.DEVNULL,

@@ -72,7 +72,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def home(tmp_path: Path, project: Path) -> Path:
-    """A home folder beside the project in which the command runs."""
+    """A home folder next to the project in which the command runs."""
     folder = tmp_path / "home"
     folder.mkdir()
     return folder

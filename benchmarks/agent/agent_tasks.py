@@ -1,4 +1,4 @@
-"""Twelve tasks on third-party projects, with this server and with the official one beside a bare shell.
+"""Twelve tasks on third-party projects, with this server and with the official one and a bare shell.
 
 A model does not take part. Each task is the sequence of calls that a good agent makes with the tools it has,
 and ends in a check of what came of it: tests that pass, the content of a file, the answer of a server.

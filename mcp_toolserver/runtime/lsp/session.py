@@ -157,7 +157,7 @@ class Session:
 
     async def edit_of_command(self, command: str, arguments: object) -> object | None:
         """Run a command on the server and return the workspace edit that it asks the client to apply; None
-        if it asks for none. The edit is not applied, and the server is told so.
+        if it asks for none. The edit is not applied, and the server learns that.
 
         Raises:
             ConnectionClosed: the server is gone.
