@@ -5,6 +5,7 @@ that they cannot even see proves nothing.
 """
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -233,6 +234,13 @@ class Server:
         said = self.call("bash", command=self.scene.spelt(script), **arguments)
         assert not said.is_error, said.text
         return said.text
+
+    def start(self, script: str) -> str:
+        """Start a command in the background; its handle."""
+        said = self.call("bash", command=script, run_in_background=True).text
+        found = re.search(r"bg_\w+", said)
+        assert found is not None, said
+        return found[0]
 
     def tools(self) -> dict[str, dict[str, Any]]:
         """The list, by name."""

