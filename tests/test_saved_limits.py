@@ -13,7 +13,8 @@ from mcp_types import ResourceLink
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
-from mcp_toolserver.stores.saved_outputs import MIB, OWNERS, OutputLimits, OutputStore
+from mcp_toolserver.stores.disk_space import MIB
+from mcp_toolserver.stores.saved_outputs import OWNERS, OutputLimits, OutputStore
 from tests.live import Setup, connected, text
 from tests.processes import python
 from tests.resource_clients import refusal

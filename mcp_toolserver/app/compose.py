@@ -47,12 +47,13 @@ from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.audit_entry import AuditContext
 from mcp_toolserver.stores.audit_log import AuditLog
 from mcp_toolserver.stores.database import Database
+from mcp_toolserver.stores.disk_space import MIB
 from mcp_toolserver.stores.file_history import FOLDER as UNDO_FOLDER
 from mcp_toolserver.stores.file_history import FileHistories, HistoryLimits
 from mcp_toolserver.stores.preferences import StoredPreferences
 from mcp_toolserver.stores.retention import QUARANTINE_FOLDER, RetentionLimits, enforce_limits
 from mcp_toolserver.stores.running_servers import RunningServer, oldest_start, sweep
-from mcp_toolserver.stores.saved_outputs import MIB, OutputLimits, OutputStore
+from mcp_toolserver.stores.saved_outputs import OutputLimits, OutputStore
 from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
 from mcp_toolserver.stores.todos import StoredTodos
 from mcp_toolserver.telemetry import observers

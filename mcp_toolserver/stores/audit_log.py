@@ -27,7 +27,7 @@ from mcp_toolserver.stores.audit_chain import (
     file_numbers,
 )
 from mcp_toolserver.stores.audit_entry import AuditContext, Fields, encode_entry, entry_fields
-from mcp_toolserver.stores.disk_space import preallocate, preallocated_bytes
+from mcp_toolserver.stores.disk_space import free_bytes, preallocate, preallocated_bytes
 from mcp_toolserver.stores.file_lock import (
     LOCK_RETRY_SECONDS,
     LOCK_TIMEOUT_SECONDS,
@@ -321,6 +321,5 @@ def _private_folder(state: str) -> int:
 
 def _is_full(folder: int) -> bool:
     """Whether the disk has less free space than the next entries may need."""
-    disk = os.fstatvfs(folder)
-    # Some network file systems report no sizes.
-    return bool(disk.f_blocks) and disk.f_bavail * disk.f_frsize < _MIN_FREE_BYTES
+    free = free_bytes(folder)
+    return free is not None and free < _MIN_FREE_BYTES

@@ -1,4 +1,6 @@
-"""Preallocates disk space for a file that must be able to grow when the disk is full."""
+"""How much room the files of the state folder take and leave, and preallocation for one that must be able to
+grow when the disk is full.
+"""
 
 import ctypes
 import os
@@ -9,6 +11,24 @@ _KEEP_SIZE = 1
 
 _BLOCK_BYTES = 512
 """Unit of `st_blocks`, whatever the block size of the file system."""
+
+
+MIB = 1 << 20
+
+ENTRY_BYTES = 4096
+"""Added for each file or folder to the size of its content, so that many small ones count too."""
+
+
+def free_bytes(descriptor: int) -> int | None:
+    """Return how many bytes are free where the open file or folder lies; None if the file system reports no
+    sizes, as some network file systems do not."""
+    disk = os.fstatvfs(descriptor)
+    return disk.f_bavail * disk.f_frsize if disk.f_blocks else None
+
+
+def too_little_stays(reserve: int) -> str:
+    """Say that `reserve` bytes would not stay free."""
+    return f"less than {reserve // MIB} MiB would stay free on the disk of the state folder"
 
 
 def preallocate(descriptor: int, offset: int, size: int) -> bool:

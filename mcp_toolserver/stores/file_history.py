@@ -18,14 +18,10 @@ from threading import RLock
 
 from mcp_toolserver.capabilities.files import Previous
 from mcp_toolserver.errors import NotFound
+from mcp_toolserver.stores.disk_space import ENTRY_BYTES, MIB, free_bytes, too_little_stays
 from mcp_toolserver.stores.state_dir import private_folder
 
 FOLDER = "undo"
-
-MIB = 1 << 20
-
-_ENTRY_BYTES = 4096
-"""Size added for each content, so that many small ones count too."""
 
 _FILES = 4096
 """Files of one session that count as read or written; beyond it, the first ones are forgotten."""
@@ -69,7 +65,7 @@ class _Kept:
 
     @property
     def cost(self) -> int:
-        return self.size + _ENTRY_BYTES
+        return self.size + ENTRY_BYTES
 
 
 class FileHistories:
@@ -238,11 +234,9 @@ class OwnerHistory:
             if kept.cost > min(limits.of_owner, limits.total):
                 raise OSError(errno.EFBIG, f"its {kept.size} bytes are more than undo may take")
             folder = self._opened()
-            free = os.fstatvfs(self._descriptor)
-            # Some network file systems report no sizes.
-            if free.f_blocks and free.f_bavail * free.f_frsize - kept.size < limits.reserve:
-                why = f"less than {limits.reserve // MIB} MiB would stay free on the disk of the state folder"
-                raise OSError(errno.ENOSPC, why)
+            free = free_bytes(self._descriptor)
+            if free is not None and free - kept.size < limits.reserve:
+                raise OSError(errno.ENOSPC, too_little_stays(limits.reserve))
             while self.size + kept.cost > limits.of_owner or len(self._kept) >= limits.count:
                 self.remove_next()
             self._histories.make_room(kept.cost)

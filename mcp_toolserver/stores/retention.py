@@ -10,10 +10,9 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 
-QUARANTINE_FOLDER = "quarantine"
+from mcp_toolserver.stores.disk_space import ENTRY_BYTES
 
-_ENTRY_BYTES = 4096
-"""Size added for each file or folder to that of its content."""
+QUARANTINE_FOLDER = "quarantine"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +68,7 @@ def _size(path: str) -> int:
     """Return the total size of a folder. Links are not followed."""
     total = 0
     for _, folders, files, descriptor in os.fwalk(path, onerror=None):
-        total += _ENTRY_BYTES * (1 + len(files))
+        total += ENTRY_BYTES * (1 + len(files))
         for name in (*folders, *files):
             status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             total += status.st_size if stat.S_ISREG(status.st_mode) else 0

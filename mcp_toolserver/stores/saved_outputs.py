@@ -19,19 +19,15 @@ from anyio import to_thread
 
 from mcp_toolserver.capabilities.call_scope import REMOVED, SavedOutput
 from mcp_toolserver.errors import NotFound
+from mcp_toolserver.stores.disk_space import ENTRY_BYTES, MIB, free_bytes, too_little_stays
 from mcp_toolserver.stores.session_folder import SessionFolder, start_session
 
 _SUFFIX = ".txt"
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-_ENTRY_BYTES = 4096
-"""Size added for each file to that of its content, so that many small files count too."""
-
 OWNERS = 256
 """Largest number of owners; beyond it, all outputs of the first owner are removed."""
-
-MIB = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +161,7 @@ class OutputStore:
             fd = os.open(name, _CREATE, 0o600, dir_fd=session.outputs)
             made = OutputFile(self, owner, f"{session.path}/{name}", fd)
             self._saved[made.handle] = made
-            self._total += _ENTRY_BYTES
+            self._total += ENTRY_BYTES
             return made
 
     async def save(self, text: str, owner: str) -> SavedOutput:
@@ -218,8 +214,7 @@ class OutputStore:
                     free = self._free()
             left = max(bounds.total - self._total, 0)
             if free < wanted and free < left:
-                why = f"less than {bounds.reserve // MIB} MiB would stay free on the disk of the state folder"
-                return AvailableSpace(size=max(free, 0), why=why)
+                return AvailableSpace(size=max(free, 0), why=too_little_stays(bounds.reserve))
             return AvailableSpace(
                 size=min(wanted, left), why=f"saved outputs take {bounds.total // MIB} MiB at most"
             )
@@ -246,15 +241,12 @@ class OutputStore:
 
     def _free(self) -> int:
         """Return how many bytes may be written before the reserve is used."""
-        disk = None if self._session is None else os.fstatvfs(self._session.outputs)
-        # Some network file systems report no sizes.
-        if disk is None or not disk.f_blocks:
-            return self._bounds.total
-        return disk.f_bavail * disk.f_frsize - self._bounds.reserve
+        free = None if self._session is None else free_bytes(self._session.outputs)
+        return self._bounds.total if free is None else free - self._bounds.reserve
 
     def _remove(self, saved: OutputFile) -> None:
         del self._saved[saved.handle]
-        self._total -= saved.size + _ENTRY_BYTES
+        self._total -= saved.size + ENTRY_BYTES
         if saved.finished is not None:
             # An open file would still take up space.
             saved.release()
