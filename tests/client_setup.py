@@ -64,6 +64,13 @@ def _lines(client: Client, printed: str, confined: str | None) -> Iterator[str]:
         if all(protected_name(part) is None for part in Path(client.project).parts):
             yield "Tools in workspace-write can change that file, because its name is not a protected one."
         yield ""
+    if client.on_windows:
+        yield "The client of Windows, with the server in WSL (a root on a drive is `/mnt/c/…`):"
+        yield ""
+        yield "```sh"
+        yield f"mcp-toolserver setup {client.name} --windows --root ~/project"
+        yield "```"
+        yield ""
     if client.home is not None:
         yield f"If `{client.home[0]}` is set, the file is in that folder."
         yield ""
