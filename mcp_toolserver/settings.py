@@ -395,6 +395,8 @@ class SetupRequest:
     scope: str = "user"
     """`user` or `project`: the configuration of this user, or of the project in the current folder."""
     url: str | None = None
+    windows: bool = False
+    """From WSL, configure the client of Windows."""
     confine: bool = False
     removed: bool = False
     printed: bool = False
@@ -463,6 +465,7 @@ def _setup_request(parsed: "_Parsed") -> SetupRequest:
         name=parsed.name,
         scope=parsed.scope,
         url=parsed.url,
+        windows=parsed.windows,
         confine=parsed.confine,
         removed=parsed.remove,
         printed=parsed.print,
@@ -486,6 +489,7 @@ class _Parsed(argparse.Namespace):
     name: str = "toolserver"
     scope: str = "user"
     url: str | None = None
+    windows: bool = False
     confine: bool = False
     remove: bool = False
     print: bool = False
@@ -577,6 +581,7 @@ def _add_setup_arguments(parser: argparse.ArgumentParser) -> None:
         help="configure the client for this user (default), or for the project in the current folder",
     )
     parser.add_argument("--url", metavar="URL", help="with --transport http: address of a running server")
+    parser.add_argument("--windows", action="store_true", help="in WSL: configure the client of Windows")
     parser.add_argument("--confine", action="store_true", help="also turn off the client's own tools")
     parser.add_argument("--remove", action="store_true", help="remove the server; with --confine that too")
     parser.add_argument("--print", action="store_true", help="show the change and write nothing")
