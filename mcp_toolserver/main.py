@@ -19,6 +19,7 @@ from mcp_toolserver.errors import SettingsError, Unavailable
 from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
 from mcp_toolserver.runtime.platform_check import unsupported_reason
 from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.windows_paths import find_windows_paths
 from mcp_toolserver.settings import Action, Invocation, Settings, load
 
 INTERRUPTED = 130
@@ -104,7 +105,8 @@ def _serve(invocation: Invocation, broker: Broker | None, found: HostExecutables
         binding = bind_http(invocation.settings)
         held_by = _lock(invocation.settings, broker)
         flush = _export()
-        app = build_application(invocation.settings, broker, found, held_by=held_by)
+        windows = find_windows_paths(os.environ)
+        app = build_application(invocation.settings, broker, found, held_by=held_by, windows=windows)
 
     def end(status: int) -> NoReturn:
         flush()

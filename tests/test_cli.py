@@ -121,7 +121,7 @@ def test_tools_is_a_table_for_people(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "fields"),
     [
-        ("mcp", {"name", "description", "inputSchema", "annotations", "_meta"}),
+        ("mcp", {"name", "title", "description", "inputSchema", "annotations", "_meta"}),
         ("anthropic", {"name", "description", "input_schema"}),
         ("openai", {"type", "name", "description", "parameters"}),
         ("acp", {"name", "kind"}),

@@ -60,6 +60,7 @@ from mcp_toolserver.telemetry import observers
 from mcp_toolserver.text.documents.optional_parser import PARSERS
 from mcp_toolserver.text.enforcement_summary import Enforcement, summary
 from mcp_toolserver.text.shell.sandbox_hints import Confined, explain
+from mcp_toolserver.text.windows_paths import WindowsPaths
 from mcp_toolserver.tool_spec import Profile
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ class Application:
     commands: Commands | None
     providers: LazyProviders
     broker: Broker | None
+    windows: WindowsPaths | None = None
+    """In WSL, what Windows calls the folders here."""
     running: RunningServer | None = None
     """The record of this process in the state folder; None if the server will run no call."""
     upkeep: Callable[[], None] = lambda: None
@@ -124,10 +127,19 @@ class Application:
 
 
 def build_application(
-    settings: Settings, broker: Broker | None, found: HostExecutables, *, held_by: int | None
+    settings: Settings,
+    broker: Broker | None,
+    found: HostExecutables,
+    *,
+    held_by: int | None,
+    windows: WindowsPaths | None = None,
 ) -> Application:
-    """Build the application. `held_by` is the version of Landlock that confines this process, 0 for none;
-    None if the server will run no call, so it opens no audit log.
+    """Build the application.
+
+    Args:
+        held_by: the version of Landlock that confines this process, 0 for none; None if the server will run
+            no call, so it opens no audit log.
+        windows: in WSL, what Windows calls the folders here.
 
     Raises:
         SettingsError: a tool, toolset, rule or root is unknown or invalid.
@@ -234,6 +246,7 @@ def build_application(
         commands=commands,
         providers=providers,
         broker=broker,
+        windows=windows,
         running=record,
         upkeep=partial(_clean_up, settings, state, record, workspace),
     )
