@@ -631,6 +631,15 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     )
 
 
+def serves_stdio(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether an invalid command line is that of a server over stdio, as far as flags and variables say."""
+    if argv[:1] and argv[0] != "serve" and argv[0] in ACTIONS:
+        return False
+    words = [word for argument in argv for word in argument.split("=", 1)]
+    flags = [value for flag, value in pairwise(words) if flag == "--transport"]
+    return (flags or [environ.get(f"{PREFIX}TRANSPORT")])[-1] not in ("http", "sse")
+
+
 def _setup_request(parsed: "_Parsed") -> SetupRequest:
     if parsed.client is None and not parsed.list:
         raise SettingsError(f"name a client; `{_PROGRAM} setup --list` shows all")
