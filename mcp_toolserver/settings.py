@@ -256,6 +256,12 @@ class Settings:
         "author of git_commit, 'NAME <ADDRESS>' (default: the user's git configuration)",
         metavar="AUTHOR",
     )
+    client_sandbox: str = setting(
+        "apply",
+        _one_of("apply", "ignore"),
+        "the client's own sandbox policy (Codex): apply (default) where it is stricter, ignore",
+        metavar="C",
+    )
     allow_degraded: bool = setting(
         False,
         _yes_or_no,
