@@ -12,6 +12,9 @@ from mcp_toolserver.runtime.sandbox.protected.names import protected_name
 
 PAGES = Path(__file__).parent.parent / "docs" / "clients"
 
+OBSERVED = Path(__file__).parent / "client_programs" / "observed.json"
+"""By client what `test_client_programs.py` saw of it."""
+
 PROJECT = "/home/you/project"
 PROGRAM = "/home/you/.local/bin/mcp-toolserver"
 
