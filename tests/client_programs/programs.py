@@ -109,8 +109,10 @@ PROGRAMS: Sequence[Program] = (
             Call(
                 tool="ToolSearch",
                 arguments={
-                    "query": "select:" + ",".join(f"mcp__toolserver__{tool}" for tool in TOOLS),
-                    "max_results": len(TOOLS),
+                    # Those of its own that wait for a search, too: they come only if they are active.
+                    "query": "select:EnterWorktree,CronCreate,"
+                    + ",".join(f"mcp__toolserver__{tool}" for tool in TOOLS),
+                    "max_results": len(TOOLS) + 2,
                 },
             ),
         ),
@@ -119,7 +121,7 @@ PROGRAMS: Sequence[Program] = (
             Call(tool="Write", arguments={"file_path": "own-2", "content": "x"}),
             Call(tool="EnterWorktree", arguments={"name": "own-2"}),
         ),
-        hidden=frozenset({"Bash", "Monitor", "Edit", "Write", "NotebookEdit", "EnterWorktree"}),
+        hidden=frozenset({"Bash", "Monitor", "Edit", "Write", "NotebookEdit", "EnterWorktree", "CronCreate"}),
     ),
     Program(
         client="codex",

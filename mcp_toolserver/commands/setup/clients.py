@@ -199,7 +199,7 @@ _ALL = (
                 path=("permissions", "deny"),
                 value=[
                     *("Bash", "Monitor", "PowerShell", "Edit", "Write", "NotebookEdit"),
-                    *("EnterWorktree", "ExitWorktree"),
+                    *("EnterWorktree", "ExitWorktree", "CronCreate"),
                 ],
             ),
         ),
@@ -209,7 +209,10 @@ _ALL = (
             "Restart Claude Code. `claude mcp list` shows the server as connected, /mcp lists its tools.",
             "In the project scope Claude Code asks once for approval.",
         ),
-        notes=("`claude -p` does not wait for a server that starts slowly.",),
+        notes=(
+            "`claude -p` does not wait for a server, unless `MCP_CONNECTION_NONBLOCKING=0` is set.",
+            "With `--confine`, agents with `isolation: worktree` can still make a git worktree.",
+        ),
     ),
     Client(
         name="claude-desktop",
@@ -407,7 +410,10 @@ _ALL = (
         known="verified",
         keeps="its terminal and edit tools stay active",
         next=("Restart the Cline daemon.",),
-        notes=("Its daemon stays in the first folder it was started in, so the root is a fixed folder.",),
+        notes=(
+            "Its daemon stays in the first folder it was started in, so the root is a fixed folder.",
+            "Without `timeout`, it waits 3 s for the start of a server.",
+        ),
     ),
     Client(
         name="cline-vscode",
