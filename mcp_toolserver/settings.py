@@ -352,8 +352,9 @@ class Settings:
     client_sandbox: str = setting(
         "apply",
         _one_of("apply", "ignore"),
-        "the client's own sandbox policy (Codex): apply (default) where it is stricter, ignore",
-        metavar="C",
+        "whether calls keep to a stricter sandbox policy of the client (Codex)",
+        metavar="WHETHER",
+        group="confinement",
     )
     allow_degraded: bool = setting(
         False,
