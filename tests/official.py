@@ -8,6 +8,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import venv
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,12 @@ import platformdirs
 PACKAGES = Path(__file__).parent / "conformance" / "package.json"
 OLD_CLIENT = "mcp==1.30.0"
 """The last line of the Python SDK that knows only the handshake."""
+
+BUNDLE_TOOL = "@anthropic-ai/mcpb@2.1.2"
+"""Validates and unpacks bundles, and fills in what their users configure."""
+
+REGISTRY_SCHEMAS = "skillsaw==0.22.0"
+"""Contains the schemas of `server.json`, as the MCP registry publishes them."""
 
 CACHE = "TOOLSERVER_TESTS_CACHE"
 WITHOUT = "TOOLSERVER_TESTS_WITHOUT_OFFICIAL"
@@ -50,9 +57,25 @@ def old_python() -> Path:
     return _installed("python", OLD_CLIENT, _install_python) / "bin" / "python"
 
 
+def bundle_tool() -> Path:
+    """The folder of the package that validates bundles."""
+    return _installed("bundles", BUNDLE_TOOL, _install_bundle_tool) / "node_modules/@anthropic-ai/mcpb"
+
+
+def registry_schema(version: str) -> Path:
+    """The file of the schema of `server.json` with this date."""
+    folder = _installed("registry", REGISTRY_SCHEMAS, _install_registry_schemas)
+    return folder / "skillsaw/schemas/mcp_registry" / f"v{version.replace('-', '_')}" / "server.schema.json"
+
+
+def cache_folder() -> Path:
+    """The folder of everything that tests install once."""
+    return Path(os.environ.get(CACHE) or platformdirs.user_cache_path("mcp-toolserver-tests"))
+
+
 def _installed(kind: str, wanted: str, install: Callable[[Path], None]) -> Path:
     """The folder in which `wanted` is installed; several processes may ask at once."""
-    cache = Path(os.environ.get(CACHE) or platformdirs.user_cache_path("mcp-toolserver-tests"))
+    cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
     folder = cache / f"{kind}-{hashlib.sha256(wanted.encode()).hexdigest()[:16]}"
     with _alone(cache / f"{kind}.lock"):
@@ -79,6 +102,17 @@ def _install_node(folder: Path) -> None:
     shutil.copy(PACKAGES, folder)
     # The packages ask for the Node that comes with them, not for the one that npm runs on.
     _run([npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--engine-strict=false"], folder)
+
+
+def _install_bundle_tool(folder: Path) -> None:
+    npm = shutil.which("npm")
+    assert npm is not None, "npm was there when the tests began"
+    _run([npm, "install", "--no-audit", "--no-fund", "--no-package-lock", BUNDLE_TOOL], folder)
+
+
+def _install_registry_schemas(folder: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    _run([*pip, "--target", ".", REGISTRY_SCHEMAS], folder)
 
 
 def _install_python(folder: Path) -> None:

@@ -468,7 +468,7 @@ def fake_program(folder: Path, name: str) -> Path:
 @pytest.mark.parametrize(
     ("prefix", "made_by", "words"),
     [
-        pytest.param(".cache/uv/archive-v0/x", "uv", ["tool", "run", "--from"], id="uvx"),
+        pytest.param(".cache/uv/archive-v0/x", "uv", ["tool", "run", "--python"], id="uvx"),
         pytest.param(".cache/pipx/x", "pipx", ["run", "--spec"], id="pipx-run"),
         pytest.param(".local/state/pipx/.cache/x", "pipx", ["run", "--spec"], id="pipx-run-now"),
     ],
@@ -482,7 +482,29 @@ def test_in_a_temporary_environment_the_program_that_made_it_is_configured(
     runner = fake_program(home / "bin", made_by)
     command = server_command({"PATH": str(home / "bin")}, "mcp-toolserver")
     assert command[: 1 + len(words)] == (str(runner), *words)
-    assert command[-1] == "mcp-toolserver"
+    assert command[-1].replace("_", "-") == "mcp-toolserver"
+
+
+@pytest.mark.parametrize(
+    ("interpreter", "link", "named"),
+    [
+        pytest.param("lib/python3.11", "bin/python3", "bin/python3", id="on the PATH"),
+        pytest.param("lib/python3.11", "elsewhere/python3", "lib/python3.11", id="not on the PATH"),
+        pytest.param("uv/python/cpython-3.12-linux/bin/python", "bin/python3", None, id="installed by uv"),
+    ],
+)
+def test_uvx_is_told_the_python_that_it_finds_on_the_path_only(
+    interpreter: str, link: str, named: str | None, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = fake_program((home / interpreter).parent, Path(interpreter).name)
+    fake_program(home / "bin", "uv")
+    (home / link).parent.mkdir(exist_ok=True)
+    (home / link).symlink_to(program)
+    monkeypatch.setattr(sys, "prefix", str(home / ".cache/uv/archive-v0/x"))
+    monkeypatch.setattr(sys, "executable", str(program))
+    command = server_command({"PATH": str(home / "bin")}, "mcp-toolserver")
+    flags = command[3 : command.index("--from")]
+    assert flags == (("--python", str(home / named)) if named else ())
 
 
 def test_a_link_to_the_program_is_configured_and_not_its_target(
