@@ -349,6 +349,13 @@ class Settings:
         group="tools",
         unset="that of the user's git configuration",
     )
+    client_sandbox: str = setting(
+        "apply",
+        _one_of("apply", "ignore"),
+        "sandbox policy of the client (Codex): apply where it is stricter, or ignore",
+        metavar="POLICY",
+        group="confinement",
+    )
     allow_degraded: bool = setting(
         False,
         _yes_or_no,
