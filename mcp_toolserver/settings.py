@@ -544,7 +544,7 @@ OPTIONS = tuple(option for option in _options() if not option.rule)
 RULES = tuple(option for option in _options() if option.rule)
 """The lists of the `[rules]` table in the config file."""
 
-Action = Literal["serve", "setup", "tools", "call", "doctor", "log", "demo"]
+Action = Literal["serve", "setup", "tools", "call", "doctor", "log", "demo", "completion"]
 
 ACTIONS: Mapping[Action, str] = {
     "serve": "serve MCP (the default)",
@@ -554,7 +554,11 @@ ACTIONS: Mapping[Action, str] = {
     "doctor": "test what is enforced on this machine, and say what is missing",
     "log": "print the audit log, or verify that nobody changed it",
     "demo": "show a client that uses a read-only server on a folder",
+    "completion": "print a script that completes commands, flags and values in a shell",
 }
+
+SHELLS = ("bash", "zsh", "fish")
+"""Those that `completion` knows."""
 
 FORMATS = ("table", "json", "mcp", "anthropic", "openai", "acp")
 
@@ -599,6 +603,8 @@ class Invocation:
     """`log`: keep printing new calls."""
     verify: bool = False
     """`log`: verify the audit log instead of printing it."""
+    shell: str = ""
+    """`completion` only."""
     setup: SetupRequest | None = None
     """`setup` only."""
 
@@ -610,7 +616,7 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
         SettingsError: something is unknown or wrong; the text names it and the choices.
         SystemExit: `--help` or `--version` was printed.
     """
-    parsed = _parser().parse_args(_with_action(argv), namespace=_Parsed())
+    parsed = command_parser().parse_args(_with_action(argv), namespace=_Parsed())
     variables = _variables(environ)
     config = parsed.config or variables.pop(PREFIX + "CONFIG", None)
     config = config and _expanded(config, _path, environ)
@@ -627,6 +633,7 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
         format=parsed.format,
         follow=parsed.follow,
         verify=parsed.verify,
+        shell=parsed.shell,
         setup=_setup_request(parsed) if parsed.action == "setup" else None,
     )
 
@@ -672,6 +679,7 @@ class _Parsed(argparse.Namespace):
     format: str = "table"
     follow: bool = False
     verify: bool = False
+    shell: str = ""
     client: str | None = None
     name: str = "toolserver"
     scope: str = "user"
@@ -704,6 +712,7 @@ _SHOWN: Mapping[Action, Container[str]] = {
     "doctor": ("permission-mode", "root", "config"),
     "log": ("state-dir",),
     "demo": ("root",),
+    "completion": (),
 }
 """The settings in the help of each command. Every command accepts all of them, so that the flags of a server
 can be copied."""
@@ -713,6 +722,11 @@ _EPILOGS: Mapping[Action, str] = {
     **dict.fromkeys(
         ("tools", "call", "doctor"), f"It also takes the other flags of the server; see {_PROGRAM} --help."
     ),
+    "completion": f"""\
+Write the script to the file from which the shell loads it:
+  bash  ~/.local/share/bash-completion/completions/{_PROGRAM}
+  zsh   _{_PROGRAM} in a folder of $fpath
+  fish  ~/.config/fish/completions/{_PROGRAM}.fish""",
     "setup": "Without --root, the tools work in the folder that is open in the client, if the\n"
     "client tells it. The other flags of the server are configured as given; see\n"
     f"{_PROGRAM} --help.",
@@ -750,7 +764,9 @@ class _ProgramParser(_Parser):
         return f"{super().format_help()}\n{formatter.format_help()}"
 
 
-def _add_settings(parser: argparse.ArgumentParser, shown: Container[str], *, several: bool) -> None:
+def _add_settings(
+    parser: argparse.ArgumentParser, shown: Container[str], adapt: "Adapt", *, several: bool
+) -> None:
     """Add the flags of the settings; `several` values may follow one that is repeatable."""
     # A flag that is absent sets nothing.
     parser.argument_default = argparse.SUPPRESS
@@ -761,21 +777,30 @@ def _add_settings(parser: argparse.ArgumentParser, shown: Container[str], *, sev
             if option.switch:
                 section.add_argument(f"--{option.name}", help=text, action="store_true")
                 continue
-            section.add_argument(
+            added = section.add_argument(
                 f"--{option.name}",
                 metavar=option.metavar,
                 help=text,
                 action=("extend" if several else "append") if option.repeatable else "store",
                 nargs="+" if option.repeatable and several else None,
             )
+            adapt(added, option.choices)
         if group == "files":
             text = f"TOML file with settings and rules\n[default: none] [env: {PREFIX}CONFIG]"
-            section.add_argument(
-                "--config", metavar="FILE", help=text if "config" in shown else argparse.SUPPRESS
+            adapt(
+                section.add_argument(
+                    "--config", metavar="FILE", help=text if "config" in shown else argparse.SUPPRESS
+                ),
+                (),
             )
 
 
-def _parser() -> argparse.ArgumentParser:
+Adapt = Callable[[argparse.Action, Sequence[str]], object]
+"""Gets each argument that takes a value, and the values if they are a fixed set."""
+
+
+def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser:
+    """Build the parser of the command line; `adapt` may change its arguments."""
     parser = _ProgramParser(
         prog=_PROGRAM,
         usage="%(prog)s [COMMAND] [FLAG ...]",
@@ -790,7 +815,7 @@ def _parser() -> argparse.ArgumentParser:
         dest="action", metavar="COMMAND", title="Commands", prog=_PROGRAM, parser_class=_Parser
     )
     # No command is parsed with these: they are here to be shown by --help.
-    _add_settings(parser, _SHOWN["serve"], several=True)
+    _add_settings(parser, _SHOWN["serve"], adapt, several=True)
     general = parser.add_argument_group("General")
     general.add_argument("-h", "--help", action="help", help="show this help")
     general.add_argument(
@@ -810,11 +835,12 @@ def _parser() -> argparse.ArgumentParser:
     }
     for name, of in parsers.items():
         # What follows a repeatable flag of these may be their own arguments.
-        _add_settings(of, _SHOWN[name], several=name not in ("call", "setup"))
+        _add_settings(of, _SHOWN[name], adapt, several=name not in ("call", "setup"))
     parsers["tools"].add_argument(
         "--format", choices=FORMATS, default="table", help="how to print\n[default: table]"
     )
-    parsers["call"].add_argument("tool", metavar="NAME", help="a tool, under any of its names")
+    tool = parsers["call"].add_argument("tool", metavar="NAME", help="a tool, under any of its names")
+    adapt(tool, ())
     parsers["call"].add_argument(
         "arguments",
         metavar="JSON",
@@ -822,18 +848,19 @@ def _parser() -> argparse.ArgumentParser:
         default="{}",
         help="its arguments as a JSON object\n[default: {}]",
     )
+    parsers["completion"].add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
     parsers["log"].add_argument("--follow", action="store_true", help="keep printing new calls until Ctrl-C")
     parsers["log"].add_argument(
         "--verify", action="store_true", help="verify the audit log instead of printing it"
     )
-    _add_setup_arguments(parsers["setup"])
+    adapt(_add_setup_arguments(parsers["setup"]), ())
     for name in ("call", "doctor", "log"):
         parsers[name].add_argument("--json", action="store_true", help="print everything as JSON")
     return parser
 
 
-def _add_setup_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("client", metavar="CLIENT", nargs="?", help="the MCP client; --list shows all")
+def _add_setup_arguments(parser: argparse.ArgumentParser) -> argparse.Action:
+    """Add the arguments of `setup`; returns that for the client."""
     parser.add_argument(
         "--name", metavar="NAME", help="name of the server in the client [default: toolserver]"
     )
@@ -859,6 +886,7 @@ def _add_setup_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--list", action="store_true", help="show all clients, and how this server is configured in each"
     )
+    return parser.add_argument("client", metavar="CLIENT", nargs="?", help="the MCP client; --list shows all")
 
 
 def _with_action(argv: Sequence[str]) -> list[str]:

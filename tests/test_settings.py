@@ -306,11 +306,12 @@ def test_the_help_of_a_command_shows_its_own_flags(
     assert ("--max-calls" in shown) == (action == "serve")
     assert ("--follow" in shown) == (action == "log")
     assert ("--confine" in shown) == (action == "setup")
+    assert ("fish" in shown) == (action == "completion")
 
 
 def test_every_command_accepts_the_flags_of_a_server() -> None:
     for action in ACTIONS:
-        own = {"setup": ["zed"], "call": ["ls"]}.get(action, [])
+        own = {"setup": ["zed"], "call": ["ls"], "completion": ["bash"]}.get(action, [])
         assert load([action, *own, "--max-calls", "3"], {}).settings.max_calls == 3
 
 
