@@ -349,6 +349,12 @@ class Settings:
         group="tools",
         unset="that of the user's git configuration",
     )
+    client_sandbox: str = setting(
+        "apply",
+        _one_of("apply", "ignore"),
+        "the client's own sandbox policy (Codex): apply (default) where it is stricter, ignore",
+        metavar="C",
+    )
     allow_degraded: bool = setting(
         False,
         _yes_or_no,

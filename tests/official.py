@@ -1,6 +1,6 @@
 """The official programs that the server is tested with, installed once into a cache folder.
 
-They come from npm and PyPI in the exact versions named here and in `conformance/package.json`. Nothing is put
+They come from npm and PyPI in the exact versions named here and in two files `package.json`. Nothing is put
 into the source tree. `docs/contributing.md` says how to choose the folder, and how to do without.
 """
 
@@ -12,11 +12,13 @@ import sys
 import venv
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import platformdirs
 
 PACKAGES = Path(__file__).parent / "conformance" / "package.json"
+CLIENT_PACKAGES = Path(__file__).parent / "client_programs" / "package.json"
 OLD_CLIENT = "mcp==1.30.0"
 """The last line of the Python SDK that knows only the handshake."""
 
@@ -48,8 +50,12 @@ def node(package: str, script: str) -> list[str]:
 
 def node_modules() -> Path:
     """The folder of the packages."""
-    text = PACKAGES.read_text(encoding="utf-8")
-    return _installed("node", text, _install_node) / "node_modules"
+    return _packages("node", PACKAGES)
+
+
+def client_programs() -> Path:
+    """The folder of the MCP clients' commands."""
+    return _packages("clients", CLIENT_PACKAGES) / ".bin"
 
 
 def old_python() -> Path:
@@ -71,6 +77,10 @@ def registry_schema(version: str) -> Path:
 def cache_folder() -> Path:
     """The folder of everything that tests install once."""
     return Path(os.environ.get(CACHE) or platformdirs.user_cache_path("mcp-toolserver-tests"))
+
+
+def _packages(kind: str, file: Path) -> Path:
+    return _installed(kind, file.read_text(encoding="utf-8"), partial(_install_node, file)) / "node_modules"
 
 
 def _installed(kind: str, wanted: str, install: Callable[[Path], None]) -> Path:
@@ -96,10 +106,10 @@ def _alone(lock: Path) -> Generator[None]:
         yield
 
 
-def _install_node(folder: Path) -> None:
+def _install_node(file: Path, folder: Path) -> None:
     npm = shutil.which("npm")
     assert npm is not None, "npm was there when the tests began"
-    shutil.copy(PACKAGES, folder)
+    shutil.copy(file, folder)
     # The packages ask for the Node that comes with them, not for the one that npm runs on.
     _run([npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--engine-strict=false"], folder)
 

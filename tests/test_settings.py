@@ -41,6 +41,7 @@ VALUES = {
     "port": "9",
     "permission-mode": "read-only",
     "network": "none",
+    "client-sandbox": "ignore",
     "git": "writable",
     "git-author": "n <n@example.org>",
     "transport": "sse",

@@ -98,7 +98,9 @@ def mcp_server(
         connect(made, own)
         return made
 
-    features = (own, TaskFeature(tasks), SandboxState(), *extra)
+    # A client sends its policy only to a server that declares this; one that is sent is always applied.
+    sandbox = () if app.settings.client_sandbox == "ignore" else (SandboxState(),)
+    features = (own, TaskFeature(tasks), *sandbox, *extra)
     text = instructions(app.status, app.roots, _started_in(app.settings))
     return build(handlers, text, features)
 
