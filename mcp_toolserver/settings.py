@@ -352,8 +352,9 @@ class Settings:
     client_sandbox: str = setting(
         "apply",
         _one_of("apply", "ignore"),
-        "the client's own sandbox policy (Codex): apply (default) where it is stricter, ignore",
+        "the client's own sandbox policy (Codex): apply where it is stricter, ignore",
         metavar="C",
+        group="confinement",
     )
     allow_degraded: bool = setting(
         False,
