@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from mcp_toolserver.commands.setup.clients import CLIENTS
 from mcp_toolserver.commands.tools import tools
 from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.settings import ACTIONS, OPTIONS, RULES, load
@@ -260,8 +261,8 @@ def test_the_readme_names_no_flag_that_the_help_does_not_have(tmp_path: Path) ->
     assert named - set(re.findall(r"--[\w-]+", shown)) <= OF_OTHER_PROGRAMS
 
 
-OF_OTHER_PROGRAMS = {"--scope", "--disallowedTools"}
-"""Flags of Claude Code."""
+OF_OTHER_PROGRAMS = {"--scope"}
+"""A flag of Claude Code."""
 
 
 # --- demo, and the files that users copy ---------------------------------------------------------
@@ -348,13 +349,10 @@ def test_the_readme_adds_the_server_to_claude_code_where_the_client_works() -> N
     assert settings.permission_mode.flag == "workspace-write"
 
 
-def test_the_readme_says_of_every_client_how_its_own_tools_are_turned_off_and_how_that_is_known() -> None:
-    table = README.partition("| client | setting | known from |\n|---|---|---|\n")[2].partition("\n\n")[0]
-    rows = [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table.splitlines()]
-    assert {row[0] for row in rows} >= {"Claude Code", "Gemini CLI", "opencode", "Codex"}
-    for client, setting, known in rows:
-        assert "`" in setting, client
-        assert known in ("verified", "its documentation", "its source"), client
+def test_the_readme_names_every_client_whose_own_tools_setup_turns_off() -> None:
+    sentence = README.partition("`setup CLIENT --confine`")[2].partition(".")[0]
+    named = {client.name for client in CLIENTS.values() if client.title.removesuffix(" CLI") in sentence}
+    assert named == {client.name for client in CLIENTS.values() if client.confine}
 
 
 def test_ci_runs_the_gate_command_of_the_readme() -> None:

@@ -19,7 +19,7 @@ import pytest
 from mcp_toolserver.commands.setup.clients import CLIENTS
 from tests import official
 from tests.client_programs.programs import PROGRAMS, TOOLS, Program
-from tests.client_setup import OBSERVED, setup, setup_line
+from tests.client_setup import OBSERVED, setup_line
 from tests.scripted_model import Call, Request, ScriptedModel, scripted_model
 
 pytestmark = [
@@ -32,6 +32,8 @@ pytestmark = [
 
 SECONDS = 120
 """For one run of a client on a busy machine."""
+
+SERVER = str(Path(sys.executable).with_name("mcp-toolserver"))
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -56,10 +58,19 @@ class Home:
         self._program = program
         self._url = model.url
 
+    def set_up(self, *arguments: str) -> None:
+        """Run `setup` as the installed program, in a bare environment."""
+        flags = ("--permission-mode", "workspace-write", "--toolsets", "default", "--tools", "view_image")
+        environ = {"PATH": "/usr/bin:/bin", "HOME": str(self.home)}
+        self._run([SERVER, "setup", *arguments, *flags, "--yes"], environ)
+
     def run(self, arguments: Sequence[str]) -> str:
         """Run the client to its end; what it prints."""
+        return self._run([self._programs / self._program.command, *arguments], self._environment())
+
+    def _run(self, command: Sequence[str | Path], environ: Mapping[str, str]) -> str:
         process = subprocess.Popen(
-            [self._programs / self._program.command, *arguments],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -67,7 +78,7 @@ class Home:
             encoding="utf-8",
             errors="replace",
             cwd=self.project,
-            env=self._environment(),
+            env=environ,
             start_new_session=True,
         )
         try:
@@ -75,22 +86,21 @@ class Home:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             printed, _ = process.communicate()
-            raise AssertionError(f"{arguments} did not end: {printed}") from None
+            raise AssertionError(f"{command} did not end: {printed}") from None
         assert process.returncode == 0, printed
         return printed
 
     def record(self) -> None:
         """Put a program before the configured server that writes down what the client sends to it."""
-        program = str(Path(sys.executable).with_name("mcp-toolserver"))
         recorder = self.home / "recorder"
-        recorder.write_text(f'#!/bin/sh\ntee -a "{self.received}" | "{program}" "$@"\n', encoding="utf-8")
+        recorder.write_text(f'#!/bin/sh\ntee -a "{self.received}" | "{SERVER}" "$@"\n', encoding="utf-8")
         recorder.chmod(0o700)
         client = CLIENTS[self._program.client]
         config = client.user.format(config=self.home / ".config", application=self.home / ".config")
         file = Path(config.replace("~", str(self.home), 1))
         text = file.read_text(encoding="utf-8")
-        assert text.count(program) == 1
-        file.write_text(text.replace(program, str(recorder)), encoding="utf-8")
+        assert text.count(SERVER) == 1
+        file.write_text(text.replace(SERVER, str(recorder)), encoding="utf-8")
 
     def _environment(self) -> dict[str, str]:
         proxies = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), self._url)
@@ -125,21 +135,7 @@ def test_a_client_lists_the_server_and_its_turn_goes_through_it(
     with scripted_model(calls) as model:
         user = Home(tmp_path, program, model)
         confine = ["--confine"] if CLIENTS[program.client].confine else []
-        done = setup(
-            *setup_line(CLIENTS[program.client], str(user.project)),
-            *(
-                "--permission-mode",
-                "workspace-write",
-                "--toolsets",
-                "default",
-                "--tools",
-                "view_image",
-                "--yes",
-                *confine,
-            ),
-            home=user.home,
-        )
-        assert done.returncode == 0, done.stderr
+        user.set_up(*setup_line(CLIENTS[program.client], str(user.project)), *confine)
         if program.listing:
             printed = user.run(program.listing)
             assert any("toolserver" in line and program.connected in line for line in printed.splitlines()), (
