@@ -64,7 +64,7 @@ def _run(invocation: Invocation) -> int:
         raise SettingsError(lacking)
     _check(settings, needs_root=invocation.action in ("serve", "call"))
     found = find_host_executables(os.environ, settings.root)
-    broker = None if invocation.action in ("setup", "demo", "log") else _broker(settings, found)
+    broker = None if invocation.action in ("setup", "demo", "log", "token") else _broker(settings, found)
     _log(settings.log_level.upper(), as_json=settings.log_format == "json")
     # The handshake protocol uses features that the SDK deprecates, which users need not know.
     warnings.filterwarnings("ignore", module=r"mcp(_types)?\b")
@@ -169,6 +169,13 @@ def _log_command(invocation: Invocation, _: Broker | None, __: HostExecutables) 
     return log(state, follow=invocation.follow, verify=invocation.verify, as_json=invocation.json)
 
 
+def _token(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:
+    from mcp_toolserver.commands.token import token
+
+    assert invocation.token is not None
+    return token(invocation.settings, invocation.token)
+
+
 _ACTIONS: Mapping[Action, Callable[[Invocation, Broker | None, HostExecutables], int]] = {
     "serve": _serve,
     "setup": _setup,
@@ -176,6 +183,7 @@ _ACTIONS: Mapping[Action, Callable[[Invocation, Broker | None, HostExecutables],
     "call": _call,
     "doctor": _doctor,
     "log": _log_command,
+    "token": _token,
     "demo": _demo,
 }
 """Each command imports only what it needs, to keep the start of `serve` fast."""

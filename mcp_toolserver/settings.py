@@ -225,6 +225,13 @@ class Settings:
     token_file: str | None = setting(
         None, _text, "file with the bearer token, mode 0600", metavar="FILE", expand=_path
     )
+    tokens: str | None = setting(
+        None,
+        _text,
+        "file with a token, mode, roots and limits for each of several users, mode 0600",
+        metavar="FILE",
+        expand=_path,
+    )
     toolsets: tuple[str, ...] = setting(
         (), _words, "toolsets, or lean, default (default), all", metavar="A,B"
     )
@@ -366,7 +373,7 @@ OPTIONS = tuple(option for option in _options() if not option.rule)
 RULES = tuple(option for option in _options() if option.rule)
 """The lists of the `[rules]` table in the config file."""
 
-Action = Literal["serve", "setup", "tools", "call", "doctor", "log", "demo"]
+Action = Literal["serve", "setup", "tools", "call", "doctor", "log", "token", "demo"]
 
 ACTIONS: Mapping[Action, str] = {
     "serve": "serve MCP (the default)",
@@ -375,6 +382,7 @@ ACTIONS: Mapping[Action, str] = {
     "call": "run one tool and print its result",
     "doctor": "test what is enforced here, and show what is missing",
     "log": "show the audit log, or verify that nobody changed it",
+    "token": "add, list or revoke the names in a file of tokens (see --tokens)",
     "demo": "show a real client using a real server on a folder",
 }
 
@@ -403,6 +411,23 @@ class SetupRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TokenRequest:
+    """What `token` is to do."""
+
+    what: str
+    """`add`, `list` or `revoke`."""
+    name: str = ""
+    """Empty with `list`."""
+    expires: str = ""
+    given: frozenset[str]
+    """Names of the settings that were given as flags: these are for the name."""
+    ceiling: Permission
+    """The highest mode of a name: that of the server, where the environment or config file says it."""
+    roots: tuple[str, ...]
+    """The folders of the server, in which those of a name lie; the whole machine where they are unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Invocation:
     """A parsed command line."""
 
@@ -421,6 +446,8 @@ class Invocation:
     """`log`: verify the audit log instead of printing it."""
     setup: SetupRequest | None = None
     """`setup` only."""
+    token: TokenRequest | None = None
+    """`token` only."""
 
 
 def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
@@ -434,7 +461,8 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     variables = _variables(environ)
     config = parsed.config or variables.pop(PREFIX + "CONFIG", None)
     config = config and _expanded(config, _path, environ)
-    given = {**_from_config(config), **_from_variables(variables), **_from_flags(parsed)}
+    configured = {**_from_config(config), **_from_variables(variables)}
+    given = {**configured, **_from_flags(parsed)}
     values = {**given, **_expand_paths(given, environ)}
     settings = replace(Settings(), config=config, **values)
     _check_outside_roots(settings, config)
@@ -448,6 +476,9 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
         follow=parsed.follow,
         verify=parsed.verify,
         setup=_setup_request(parsed) if parsed.action == "setup" else None,
+        token=_token_request(parsed, {**configured, **_expand_paths(configured, environ)})
+        if parsed.action == "token"
+        else None,
     )
 
 
@@ -471,6 +502,20 @@ def _setup_request(parsed: "_Parsed") -> SetupRequest:
     )
 
 
+def _token_request(parsed: "_Parsed", configured: Mapping[str, Value]) -> TokenRequest:
+    if (parsed.what == "list") == bool(parsed.token_name):
+        raise SettingsError("token list takes no NAME; token add and token revoke take one")
+    ceiling, roots = configured.get("permission_mode"), configured.get("root")
+    return TokenRequest(
+        what=parsed.what,
+        name=parsed.token_name,
+        expires=parsed.expires,
+        given=frozenset(option.name for option in OPTIONS if parsed.given(option) is not None),
+        ceiling=ceiling if isinstance(ceiling, Permission) else Permission.DANGER_FULL_ACCESS,
+        roots=roots if isinstance(roots, tuple) else ("/",),
+    )
+
+
 class _Parsed(argparse.Namespace):
     """The parsed command line, typed."""
 
@@ -491,6 +536,9 @@ class _Parsed(argparse.Namespace):
     print: bool = False
     yes: bool = False
     list: bool = False
+    what: str = ""
+    token_name: str = ""
+    expires: str = ""
 
     def given(self, option: Option) -> Raw | None:
         """The value of a flag, None when it was not given."""
@@ -548,7 +596,7 @@ def _parser() -> argparse.ArgumentParser:
     actions = parser.add_subparsers(dest="action", metavar="COMMAND", prog=_PROGRAM)
     # What follows a flag of these may be their own arguments.
     single = _flags(several=False)
-    parents: Mapping[str, _Parser] = {"call": single, "setup": single}
+    parents: Mapping[str, _Parser] = {"call": single, "setup": single, "token": single}
     parsers = {
         name: actions.add_parser(
             name, parents=[parents.get(name, shared)], help=text, description=text, allow_abbrev=False
@@ -561,6 +609,7 @@ def _parser() -> argparse.ArgumentParser:
     parsers["log"].add_argument("--follow", action="store_true", help="keep printing new calls")
     parsers["log"].add_argument("--verify", action="store_true", help="verify the audit log")
     _add_setup_arguments(parsers["setup"])
+    _add_token_arguments(parsers["token"])
     for name in ("call", "doctor", "log"):
         parsers[name].add_argument("--json", action="store_true", help="print everything as JSON")
     return parser
@@ -582,6 +631,15 @@ def _add_setup_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--print", action="store_true", help="show the change and write nothing")
     parser.add_argument("--yes", action="store_true", help="write without asking")
     parser.add_argument("--list", action="store_true", help="show the clients and how they are configured")
+
+
+def _add_token_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.argument_default = argparse.SUPPRESS
+    parser.add_argument(
+        "what", choices=("add", "list", "revoke"), help="what to do with the file of --tokens"
+    )
+    parser.add_argument("token_name", metavar="NAME", nargs="?", help="who gets or loses the token")
+    parser.add_argument("--expires", metavar="WHEN", help="12h, 90d, 4w, or a date and time with a zone")
 
 
 def _with_action(argv: Sequence[str]) -> list[str]:
@@ -705,6 +763,7 @@ def _check_outside_roots(settings: Settings, config: str | None) -> None:
     places = {
         "config file": config,
         "token file": settings.token_file,
+        "file of tokens": settings.tokens,
         "state folder": settings.state_dir,
     }
     keys = [("key file", entry.partition("=")[2] or None) for entry in settings.web_search_keys]
