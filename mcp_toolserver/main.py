@@ -19,7 +19,10 @@ from mcp_toolserver.errors import SettingsError, Unavailable
 from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
 from mcp_toolserver.runtime.platform_check import unsupported_reason
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.settings import Action, Invocation, Settings, load
+from mcp_toolserver.runtime.windows_paths import find_windows_paths
+from mcp_toolserver.settings import Action, Invocation, Settings, load, serves_stdio
+
+INVALID_SETTINGS = 2
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as in shells. The signal itself ends a starting server."""
@@ -29,15 +32,28 @@ NOBODY_READS = 141
 
 NO_ROOT = "no folder to work in: give --root DIR, or set MCP_TOOLSERVER_ROOT"
 
+NEXT_STEPS = """\
+mcp-toolserver gives an MCP client the tools of a coding agent. The client starts it. To begin:
+
+  mcp-toolserver setup --list    show MCP clients, and which are installed here
+  mcp-toolserver setup CLIENT    add this server to one of them
+  mcp-toolserver doctor          test what is enforced on this machine
+  mcp-toolserver demo            show it at work in the current folder
+  mcp-toolserver --help          list all commands and flags
+"""
+
 
 def main() -> NoReturn:
     """The `mcp-toolserver` script. Exit status 2 means invalid settings."""
     interrupts.end_at_once()
+    invocation = None
     try:
-        status = _run(load(sys.argv[1:], os.environ))
+        invocation = load(sys.argv[1:], os.environ)
+        status = _run(invocation)
     except SettingsError as error:
         sys.stderr.write(f"mcp-toolserver: {error}\n")
-        status = 2
+        _tell_client(str(error), invocation)
+        status = INVALID_SETTINGS
     except KeyboardInterrupt:
         status = INTERRUPTED
     except BrokenPipeError:
@@ -45,11 +61,35 @@ def main() -> NoReturn:
     leave(status)
 
 
+def _tell_client(reason: str, invocation: Invocation | None) -> None:
+    """Answer the client that started this process as a server over stdio, so that its user sees `reason`.
+
+    Args:
+        invocation: None if the command line was rejected.
+    """
+    if invocation is None:
+        serves = serves_stdio(sys.argv[1:], os.environ)
+    else:
+        serves = invocation.action == "serve" and invocation.settings.transport == "stdio"
+    # A closed descriptor may be that of another file now.
+    if not serves or sys.stdin is None or sys.stdout is None or sys.stdin.isatty():
+        return
+    from mcp_toolserver.protocol.stdio import start_error
+
+    start_error.answer(reason)
+
+
+def _on_terminal() -> bool:
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+
 def leave(status: int) -> NoReturn:
     """Exit at once: everything is closed, and the interpreter's own cleanup takes 0.3 s."""
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            # It is None where the descriptor was closed at the start.
+            if stream is not None:
+                stream.flush()
     except BrokenPipeError:
         status = NOBODY_READS
     os._exit(status)
@@ -62,6 +102,9 @@ def _run(invocation: Invocation) -> int:
         interrupts.raise_an_exception()
     if lacking := unsupported_reason():
         raise SettingsError(lacking)
+    if not (sys.argv[1:] or settings.root) and _on_terminal():
+        sys.stderr.write(NEXT_STEPS)
+        return INVALID_SETTINGS
     _check(settings, needs_root=invocation.action in ("serve", "call"))
     found = find_host_executables(os.environ, settings.root)
     broker = None if invocation.action in ("setup", "demo", "log", "token") else _broker(settings, found)
@@ -104,7 +147,8 @@ def _serve(invocation: Invocation, broker: Broker | None, found: HostExecutables
         binding = bind_http(invocation.settings)
         held_by = _lock(invocation.settings, broker)
         flush = _export()
-        app = build_application(invocation.settings, broker, found, held_by=held_by)
+        windows = find_windows_paths(os.environ)
+        app = build_application(invocation.settings, broker, found, held_by=held_by, windows=windows)
 
     def end(status: int) -> NoReturn:
         flush()

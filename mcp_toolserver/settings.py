@@ -8,11 +8,12 @@ import argparse
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, NoReturn, TypedDict, TypeVar, Unpack
+from typing import Literal, NoReturn, Required, TypedDict, TypeVar, Unpack
 
 from mcp_toolserver import __version__
 from mcp_toolserver.capabilities.permissions import Permission
@@ -29,13 +30,30 @@ Raw = str | int | float | bool | list[str] | dict[str, list[str]]
 
 Value = str | int | float | bool | Permission | tuple[str, ...] | None
 
+Group = Literal["tools", "transport", "confinement", "commands", "web", "limits", "output", "files"]
+
+GROUPS: Mapping[Group, str] = {
+    "tools": "Permissions and tools",
+    "transport": "Transport",
+    "confinement": "Confinement",
+    "commands": "Commands",
+    "web": "Web",
+    "limits": "Limits",
+    "output": "Logging and output",
+    "files": "Files of the server",
+}
+"""The groups of settings with their headings, in the order of `--help`."""
+
 
 @dataclass(frozen=True)
 class Option:
     """How a setting is given: as a flag, a config key and, in capitals, a variable of the same spelling."""
 
     read: Callable[[Raw], Value]
-    help: str
+    text: str
+    """What it sets, without its values and its default."""
+    group: Group
+    default: object
     metavar: str | None = None
     """Of the value of a flag; settings without it are for the config file alone, except switches."""
     repeatable: bool = False
@@ -47,7 +65,41 @@ class Option:
     """For paths: a value and the home folder → the value without `~`."""
     rule: bool = False
     """A list of the config file's table `[rules]`."""
+    unset: str = ""
+    """What the default value means, where the value does not say it."""
     name: str = ""
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """All its values, if they are a fixed set."""
+        return self.read.choices if isinstance(self.read, _OneOf) else ()
+
+    @property
+    def shown_default(self) -> str:
+        """The default value for people; docs/configuration.md has the same."""
+        match self.default:
+            case _ if self.unset:
+                return self.unset
+            case bool():
+                return ("on" if self.default else "off") if self.switch else str(self.default).lower()
+            case Permission():
+                return self.default.flag
+            case float():
+                return f"{self.default:g}"
+            case _:
+                return str(self.default or "none")
+
+    @property
+    def help(self) -> str:
+        """What it sets, with its values, its default and its variable."""
+        explained = all(choice in self.text for choice in self.choices)
+        values = "" if explained else f": {', '.join(self.choices)}"
+        if self.rule:
+            return self.text
+        default = f"[default: {self.shown_default}]"
+        return f"{self.text}{values}" + (
+            f"\n{default} [env: {self.variable}]" if self.flag else f" {default}"
+        )
 
     @property
     def flag(self) -> bool:
@@ -70,20 +122,23 @@ class Option:
 
 
 class _Form(TypedDict, total=False):
-    """The fields of `Option` that few settings have."""
+    """The fields of `Option` that are given by name."""
 
+    group: Required[Group]
     repeatable: bool
     separator: str
     switch: bool
     expand: Callable[[str, str], str]
     rule: bool
+    unset: str
 
 
 def setting(
     default: T, read: Callable[[Raw], Value], text: str, metavar: str | None = None, **form: Unpack[_Form]
 ) -> T:
     """Declare a field of `Settings` with its default value and how it is given; see `Option`."""
-    return field(default=default, metadata={"option": Option(read, text, metavar, **form)})
+    option = Option(read=read, text=text, default=default, metavar=metavar, **form)
+    return field(default=default, metadata={"option": option})
 
 
 def _path(text: str, home: str) -> str:
@@ -97,18 +152,28 @@ def _path_of_key(entry: str, home: str) -> str:
     return f"{engine}{sign}{_path(path, home)}"
 
 
-def _one_of(*choices: str) -> Callable[[Raw], str]:
-    def read(raw: Raw) -> str:
-        if raw not in choices:
-            raise ValueError(f"{raw!r} is none of {', '.join(choices)}")
-        return str(raw)
+@dataclass(frozen=True)
+class _OneOf:
+    """Reads one value of a fixed set."""
 
-    return read
+    values: Mapping[str, Value]
+    """By the text of each."""
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return tuple(self.values)
+
+    def __call__(self, raw: Raw) -> Value:
+        if not isinstance(raw, str) or raw not in self.values:
+            raise ValueError(f"{raw!r} is none of {', '.join(self.values)}")
+        return self.values[raw]
 
 
-def _permission(raw: Raw) -> Permission:
-    name = _one_of(*(permission.flag for permission in Permission))(raw)
-    return next(permission for permission in Permission if permission.flag == name)
+def _one_of(*choices: str) -> _OneOf:
+    return _OneOf({choice: choice for choice in choices})
+
+
+_permission = _OneOf({permission.flag: permission for permission in Permission})
 
 
 def _text(raw: Raw) -> str:
@@ -201,19 +266,28 @@ class Settings:
     """Constant for the life of the process."""
 
     permission_mode: Permission = setting(
-        Permission.READ_ONLY,
-        _permission,
-        "ceiling: read-only (default), workspace-write, danger-full-access",
-        metavar="MODE",
+        Permission.READ_ONLY, _permission, "highest permission of any tool", metavar="MODE", group="tools"
     )
     root: tuple[str, ...] = setting(
-        (), _paths, "folders the tools work in; repeatable", metavar="DIR", repeatable=True, expand=_path
+        (),
+        _paths,
+        "folder that the tools work in; repeatable; serve and call need one",
+        metavar="DIR",
+        repeatable=True,
+        expand=_path,
+        group="tools",
     )
     transport: str = setting(
-        "stdio", _one_of("stdio", "http", "sse"), "stdio (default), http or sse", metavar="T"
+        "stdio",
+        _one_of("stdio", "http", "sse"),
+        "how clients connect",
+        metavar="TRANSPORT",
+        group="transport",
     )
-    host: str = setting("127.0.0.1", _text, "address to listen on (default 127.0.0.1)", metavar="ADDR")
-    port: int = setting(8765, _whole(0, 65535), "port to listen on (default 8765; 0 = any)", metavar="N")
+    host: str = setting("127.0.0.1", _text, "address to listen on", metavar="ADDR", group="transport")
+    port: int = setting(
+        8765, _whole(0, 65535), "port to listen on; 0 is any free one", metavar="N", group="transport"
+    )
     allowed_host: tuple[str, ...] = setting(
         (),
         _host_names,
@@ -221,9 +295,16 @@ class Settings:
         metavar="HOST",
         repeatable=True,
         separator=",",
+        group="transport",
     )
     token_file: str | None = setting(
-        None, _text, "file with the bearer token, mode 0600", metavar="FILE", expand=_path
+        None,
+        _text,
+        "file with the bearer token, mode 0600",
+        metavar="FILE",
+        expand=_path,
+        group="transport",
+        unset="a new token, printed at start",
     )
     tokens: str | None = setting(
         None,
@@ -231,133 +312,231 @@ class Settings:
         "file with a token, mode, roots and limits for each of several users, mode 0600",
         metavar="FILE",
         expand=_path,
+        group="transport",
     )
     toolsets: tuple[str, ...] = setting(
-        (), _words, "toolsets, or lean, default (default), all", metavar="A,B"
+        (),
+        _words,
+        "toolsets to serve: names, lean, default or all",
+        metavar="A,B",
+        group="tools",
+        unset="default",
     )
-    tools: tuple[str, ...] = setting((), _words, "single tools, in addition to the toolsets", metavar="A,B")
+    tools: tuple[str, ...] = setting(
+        (), _words, "single tools, in addition to the toolsets", metavar="A,B", group="tools"
+    )
     exclude_tools: tuple[str, ...] = setting(
-        (), _words, "tools to leave out; overrides all other flags", metavar="A,B"
+        (), _words, "tools to leave out; overrides all other flags", metavar="A,B", group="tools"
     )
     sandbox: str = setting(
         "auto",
         _one_of("auto", "required", "off"),
-        "confinement of commands: auto (default), required, off",
-        metavar="S",
+        "confinement of commands",
+        metavar="WHEN",
+        group="confinement",
     )
     network: str = setting(
         "fetch",
         _one_of("none", "fetch", "commands"),
-        "who may reach the network: none, fetch (default), commands",
-        metavar="N",
+        "who may use the network: none, fetch (web tools), commands (web tools and commands)",
+        metavar="WHO",
+        group="confinement",
     )
     git: str = setting(
         "protected",
         _one_of("protected", "writable"),
-        "the .git folder for confined commands: protected (default), writable",
-        metavar="G",
+        "whether confined commands may write the .git folder",
+        metavar="ACCESS",
+        group="confinement",
     )
     git_author: str = setting(
         "",
         _git_author,
-        "author of git_commit, 'NAME <ADDRESS>' (default: the user's git configuration)",
+        "author of git_commit, 'NAME <ADDRESS>'",
         metavar="AUTHOR",
+        group="tools",
+        unset="that of the user's git configuration",
     )
     allow_degraded: bool = setting(
         False,
         _yes_or_no,
-        "workspace-write: let commands run with Landlock alone, without bubblewrap",
+        "in workspace-write, let commands run with Landlock alone, without bubblewrap",
         switch=True,
+        group="confinement",
     )
     allow_unconfined_server: bool = setting(
-        False, _yes_or_no, "serve where the kernel has no Landlock for the server's own process", switch=True
+        False,
+        _yes_or_no,
+        "serve although the kernel cannot confine the server's own process (no Landlock)",
+        switch=True,
+        group="confinement",
     )
-    raw_output: bool = setting(False, _yes_or_no, "send invisible characters as they are", switch=True)
+    raw_output: bool = setting(
+        False,
+        _yes_or_no,
+        "send control and invisible characters to clients as they are",
+        switch=True,
+        group="output",
+    )
     """Send control, bidi and invisible characters as they are."""
-    audit_values: bool = setting(False, _yes_or_no, "log arguments too, secrets blanked", switch=True)
+    audit_values: bool = setting(
+        False,
+        _yes_or_no,
+        "write the arguments of calls into the audit log too, secrets blanked",
+        switch=True,
+        group="output",
+    )
     """Write the arguments of calls into the audit log, secrets blanked."""
     desktop_private: bool = setting(
-        False, _yes_or_no, "let tools read the clipboard and notes, and look at the screen", switch=True
+        False,
+        _yes_or_no,
+        "let tools read the clipboard and notes, and look at the screen",
+        switch=True,
+        group="tools",
     )
-    state_dir: str | None = setting(None, _text, "private folder of the server", metavar="DIR", expand=_path)
-    log_level: str = setting("warning", _one_of(*_LEVELS), f"on stderr: {', '.join(_LEVELS)}", metavar="L")
-    log_format: str = setting("text", _one_of("text", "json"), "on stderr: text (default), json", metavar="F")
+    state_dir: str | None = setting(
+        None,
+        _text,
+        "folder for the audit log, saved outputs and other state",
+        metavar="DIR",
+        expand=_path,
+        group="files",
+        unset="mcp-toolserver in the user's state folder",
+    )
+    log_level: str = setting(
+        "warning",
+        _one_of(*_LEVELS),
+        "least severe messages on standard error",
+        metavar="LEVEL",
+        group="output",
+    )
+    log_format: str = setting(
+        "text",
+        _one_of("text", "json"),
+        "form of the messages on standard error",
+        metavar="FORMAT",
+        group="output",
+    )
     granted: Permission | None = setting(
-        None, _permission, "level up to which calls run without asking the user"
+        None,
+        _permission,
+        "level up to which calls run without asking the user",
+        group="tools",
+        unset="the permission mode",
     )
     """Calls up to this level run without a question; None means the permission mode."""
-    ask_seconds: float = setting(45.0, _seconds, "how long a question waits for an answer")
+    ask_seconds: float = setting(
+        45.0, _seconds, "seconds that a question to the user waits for an answer", group="tools"
+    )
     foreground_seconds: float | None = setting(
-        None, _seconds, "after how long a command moves to the background"
+        None,
+        _seconds,
+        "seconds after which a command continues in the background",
+        group="commands",
+        unset="what the client is known to wait, or else 45",
     )
     """None: what the client is known to wait, or else 45 s."""
-    web_hosts: tuple[str, ...] = setting((), _texts, "the only hosts that may be fetched from")
+    web_hosts: tuple[str, ...] = setting(
+        (), _texts, "the only hosts that may be fetched from", group="web", unset="every public host"
+    )
     """Hosts that may be fetched from; empty is every public one."""
     web_private: tuple[str, ...] = setting(
-        (), _texts, "hosts and networks that may be fetched from although they are not public"
+        (), _texts, "hosts and networks that may be fetched from although they are not public", group="web"
     )
-    web_robots: bool = setting(True, _yes_or_no, "whether to obey robots.txt")
-    web_search: tuple[str, ...] = setting((), _texts, "search engines, name or name=address")
+    web_robots: bool = setting(True, _yes_or_no, "whether to obey robots.txt", group="web")
+    web_search: tuple[str, ...] = setting((), _texts, "search engines, name or name=address", group="web")
     """Search engines, each as `name` or `name=address`; a session keeps to one of them."""
     web_search_keys: tuple[str, ...] = setting(
-        (), _texts, "files with their keys, name=FILE", expand=_path_of_key
+        (), _texts, "files with their keys, name=FILE", expand=_path_of_key, group="web"
     )
-    tool_files: tuple[str, ...] = setting((), _texts, "Python files with custom tools", expand=_path)
-    tool_packages: tuple[str, ...] = setting((), _texts, "installed packages to take tools from")
+    tool_files: tuple[str, ...] = setting(
+        (), _texts, "Python files with custom tools", expand=_path, group="tools"
+    )
+    tool_packages: tuple[str, ...] = setting(
+        (), _texts, "installed packages to take tools from", group="tools"
+    )
     containers: str = setting(
         "off",
         _one_of("off", "failover", "containerOnly"),
-        "whether commands run in containers: off (default), failover, containerOnly",
+        "whether commands run in containers",
+        group="commands",
     )
     """Where commands run: off is on this machine, and container_shell in containers; containerOnly leaves
     nothing but that; failover lets it run on this machine where no container can be started."""
     container_image: str = setting(
-        "ghcr.io/astral-sh/uv:python3.13-alpine3.23", _text, "the image of containers"
+        "ghcr.io/astral-sh/uv:python3.13-alpine3.23", _text, "image of the containers", group="commands"
     )
     command_environment: tuple[str, ...] = setting(
-        (), _texts, "names or patterns (`CARGO_*`) of more environment variables that commands see"
+        (),
+        _texts,
+        "names or patterns (`CARGO_*`) of more environment variables that commands see",
+        group="commands",
     )
-    command_processes: int = setting(512, _whole(1, 100_000), "processes of one command")
+    command_processes: int = setting(512, _whole(1, 100_000), "processes of one command", group="commands")
     command_memory: int = setting(
-        0, _whole(0, 2**24), "MiB that one command may use; 0 is half of the machine's memory"
+        0,
+        _whole(0, 2**24),
+        "MiB that one command may use",
+        group="commands",
+        unset="0 = half of the machine's memory",
     )
-    command_file_size: int = setting(8 * 1024, _whole(1, 2**24), "MiB of one file of a command")
-    command_cpu_seconds: int = setting(0, _whole(0, 10**7), "processor time of one command")
+    command_file_size: int = setting(
+        8 * 1024, _whole(1, 2**24), "MiB of one file of a command", group="commands"
+    )
+    command_cpu_seconds: int = setting(
+        0,
+        _whole(0, 10**7),
+        "seconds of processor time of one command",
+        group="commands",
+        unset="0 = one hour per processor",
+    )
     """For all processes of one command; 0 means one hour per processor."""
-    output_size: int = setting(1024, _whole(1, 2**24), "MiB of all saved outputs together (default 1024)")
-    output_hours: int = setting(24, _whole(1, 8760), "hours that a saved output is kept (default 24)")
+    output_size: int = setting(1024, _whole(1, 2**24), "MiB of all saved outputs together", group="limits")
+    output_hours: int = setting(24, _whole(1, 8760), "hours that a saved output is kept", group="limits")
     disk_reserve: int = setting(
-        64, _whole(8, 2**24), "MiB that saved outputs leave free on the disk of the state folder (default 64)"
+        64,
+        _whole(8, 2**24),
+        "MiB that saved outputs leave free on the disk of the state folder",
+        group="limits",
     )
     quarantine_size: int = setting(
-        1024, _whole(1, 2**24), "MiB in quarantine that a start leaves, the newest (default 1024)"
+        1024, _whole(1, 2**24), "MiB in quarantine; a start deletes the oldest beyond that", group="limits"
     )
     quarantine_days: int = setting(
-        30, _whole(1, 3650), "days that a start leaves something in quarantine (default 30)"
+        30, _whole(1, 3650), "days in quarantine; a start deletes what is older", group="limits"
     )
     undo_size: int = setting(
-        256, _whole(0, 2**24), "MiB of replaced contents kept for undo; 0 keeps none (default 256)"
+        256, _whole(0, 2**24), "MiB of replaced contents kept for undo; 0 keeps none", group="limits"
     )
     undo_days: int = setting(
-        7, _whole(1, 3650), "days that a start leaves replaced contents in the state folder (default 7)"
+        7,
+        _whole(1, 3650),
+        "days that replaced contents are kept; a start deletes what is older",
+        group="limits",
     )
-    max_body: int = setting(4 * 1024 * 1024, _whole(1024, 2**30), "bytes of one HTTP request")
+    max_body: int = setting(
+        4 * 1024 * 1024, _whole(1024, 2**30), "bytes of one HTTP request", group="transport", unset="4 MiB"
+    )
     max_calls: int = setting(
-        256, _whole(1, 10_000), "requests in progress at once (default 256)", metavar="N"
+        256, _whole(1, 10_000), "requests in progress at once", metavar="N", group="limits"
     )
     max_calls_per_client: int = setting(
-        128, _whole(1, 10_000), "those of one client over HTTP (default 128)", metavar="N"
+        128, _whole(1, 10_000), "requests in progress of one client over HTTP", metavar="N", group="limits"
     )
     calls_per_minute: int = setting(
         0,
         _whole(0, 1_000_000),
-        "calls of tools by one client in a minute (default 0 = no bound)",
+        "calls of tools by one client in a minute",
         metavar="N",
+        group="limits",
+        unset="0 = no limit",
     )
-    max_sessions: int = setting(256, _whole(1, 10_000), "HTTP sessions at the same time")
-    deny: tuple[str, ...] = setting((), _texts, "calls to reject", rule=True)
-    ask: tuple[str, ...] = setting((), _texts, "calls that need the user's approval", rule=True)
-    allow: tuple[str, ...] = setting((), _texts, "calls that need no approval", rule=True)
+    max_sessions: int = setting(256, _whole(1, 10_000), "HTTP sessions at the same time", group="limits")
+    deny: tuple[str, ...] = setting((), _texts, "calls to reject", rule=True, group="tools")
+    ask: tuple[str, ...] = setting(
+        (), _texts, "calls that need the user's approval", rule=True, group="tools"
+    )
+    allow: tuple[str, ...] = setting((), _texts, "calls that need no approval", rule=True, group="tools")
     config: str | None = None
     """The config file that was read."""
 
@@ -378,12 +557,12 @@ Action = Literal["serve", "setup", "tools", "call", "doctor", "log", "token", "d
 ACTIONS: Mapping[Action, str] = {
     "serve": "serve MCP (the default)",
     "setup": "add this server to an MCP client, with the flags given, or remove it",
-    "tools": "show what this configuration offers",
+    "tools": "list the tools that these flags offer",
     "call": "run one tool and print its result",
-    "doctor": "test what is enforced here, and show what is missing",
-    "log": "show the audit log, or verify that nobody changed it",
-    "token": "add, list or revoke the names in a file of tokens (see --tokens)",
-    "demo": "show a real client using a real server on a folder",
+    "doctor": "test what is enforced on this machine, and say what is missing",
+    "log": "print the audit log, or verify that nobody changed it",
+    "token": "add, list or revoke the users in a file of tokens",
+    "demo": "show a client that uses a read-only server on a folder",
 }
 
 FORMATS = ("table", "json", "mcp", "anthropic", "openai", "acp")
@@ -403,6 +582,8 @@ class SetupRequest:
     scope: str = "user"
     """`user` or `project`: the configuration of this user, or of the project in the current folder."""
     url: str | None = None
+    windows: bool = False
+    """From WSL, configure the client of Windows."""
     confine: bool = False
     removed: bool = False
     printed: bool = False
@@ -482,6 +663,15 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     )
 
 
+def serves_stdio(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether an invalid command line is that of a server over stdio, as far as flags and variables say."""
+    if argv[:1] and argv[0] != "serve" and argv[0] in ACTIONS:
+        return False
+    words = [word for argument in argv for word in argument.split("=", 1)]
+    flags = [value for flag, value in pairwise(words) if flag == "--transport"]
+    return (flags or [environ.get(f"{PREFIX}TRANSPORT")])[-1] not in ("http", "sse")
+
+
 def _setup_request(parsed: "_Parsed") -> SetupRequest:
     if parsed.client is None and not parsed.list:
         raise SettingsError(f"name a client; `{_PROGRAM} setup --list` shows all")
@@ -494,6 +684,7 @@ def _setup_request(parsed: "_Parsed") -> SetupRequest:
         name=parsed.name,
         scope=parsed.scope,
         url=parsed.url,
+        windows=parsed.windows,
         confine=parsed.confine,
         removed=parsed.remove,
         printed=parsed.print,
@@ -531,6 +722,7 @@ class _Parsed(argparse.Namespace):
     name: str = "toolserver"
     scope: str = "user"
     url: str | None = None
+    windows: bool = False
     confine: bool = False
     remove: bool = False
     print: bool = False
@@ -551,63 +743,141 @@ class _Parser(argparse.ArgumentParser):
         raise SettingsError(f"{message} (see {self.prog} --help)")
 
 
-def _flags(*, several: bool) -> "_Parser":
-    """The flags of every command; `several` values may follow one that is repeatable."""
-    shared = _Parser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
-    for option in (option for option in OPTIONS if option.flag and not option.switch):
-        shared.add_argument(
-            f"--{option.name}",
-            metavar=option.metavar,
-            help=option.help,
-            action=("extend" if several else "append") if option.repeatable else "store",
-            nargs="+" if option.repeatable and several else None,
-        )
-    for option in (option for option in OPTIONS if option.switch):
-        shared.add_argument(f"--{option.name}", help=option.help, action="store_true")
-    shared.add_argument("--config", metavar="FILE", help="TOML file with the same settings, and rules")
-    return shared
-
-
 _PROGRAM = "mcp-toolserver"
-_EPILOG = "\n".join(
-    (
-        f"Each flag is also an environment variable ({PREFIX}PERMISSION_MODE, ...) and",
-        "a key of the config file. Keys of the config file alone:",
-        *(f"  {option.name}: {option.help}" for option in OPTIONS if not option.flag),
-        "and the lists of its table [rules]:",
-        *(f"  {option.name}: {option.help}" for option in RULES),
-    )
-)
+
+_SHOWN: Mapping[Action, Container[str]] = {
+    "serve": frozenset(option.name for option in OPTIONS) | {"config"},
+    "setup": ("permission-mode", "root", "toolsets", "transport"),
+    "tools": ("permission-mode", "toolsets", "tools", "exclude-tools", "config"),
+    "call": ("permission-mode", "root", "config"),
+    "doctor": ("permission-mode", "root", "config"),
+    "log": ("state-dir",),
+    "token": ("tokens", "permission-mode", "root", "calls-per-minute", "max-calls", "config"),
+    "demo": ("root",),
+}
+"""The settings in the help of each command. Every command accepts all of them, so that the flags of a server
+can be copied."""
+
+
+_EPILOGS: Mapping[Action, str] = {
+    **dict.fromkeys(
+        ("tools", "call", "doctor"), f"It also takes the other flags of the server; see {_PROGRAM} --help."
+    ),
+    "token": "The flags of `token add` are for the user: a mode, roots and limits within\n"
+    "those of the server. Without --root, all roots of the server are meant.",
+    "setup": "Without --root, the tools work in the folder that is open in the client, if the\n"
+    "client tells it. The other flags of the server are configured as given; see\n"
+    f"{_PROGRAM} --help.",
+}
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps what is in brackets in one piece: defaults and variables."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        # No line ends at a no-break space.
+        joined = re.sub(r"\[[^]]*\]", lambda fact: fact[0].replace(" ", "\xa0"), text)
+        wrapped = (textwrap.wrap(part, width, break_on_hyphens=False) for part in joined.split("\n"))
+        return [line.replace("\xa0", " ") for lines in wrapped for line in lines]
+
+
+class _ProgramParser(_Parser):
+    """Of the program: its help ends with the keys of the config file."""
+
+    def format_help(self) -> str:
+        formatter = self._get_formatter()
+        for title, options in (
+            (
+                "Keys of the config file alone, which docs/configuration.md explains",
+                [option for option in OPTIONS if not option.flag],
+            ),
+            ("Lists of its table [rules], which docs/rules.md explains", RULES),
+        ):
+            formatter.start_section(title)
+            in_order = (option for group in GROUPS for option in options if option.group == group)
+            formatter.add_arguments(
+                argparse.Action([], dest=option.name, help=option.help) for option in in_order
+            )
+            formatter.end_section()
+        return f"{super().format_help()}\n{formatter.format_help()}"
+
+
+def _add_settings(parser: argparse.ArgumentParser, shown: Container[str], *, several: bool) -> None:
+    """Add the flags of the settings; `several` values may follow one that is repeatable."""
+    # A flag that is absent sets nothing.
+    parser.argument_default = argparse.SUPPRESS
+    for group, title in GROUPS.items():
+        section = parser.add_argument_group(title)
+        for option in (option for option in OPTIONS if option.flag and option.group == group):
+            text = option.help.replace("%", "%%") if option.name in shown else argparse.SUPPRESS
+            if option.switch:
+                section.add_argument(f"--{option.name}", help=text, action="store_true")
+                continue
+            section.add_argument(
+                f"--{option.name}",
+                metavar=option.metavar,
+                help=text,
+                action=("extend" if several else "append") if option.repeatable else "store",
+                nargs="+" if option.repeatable and several else None,
+            )
+        if group == "files":
+            text = f"TOML file with settings and rules\n[default: none] [env: {PREFIX}CONFIG]"
+            section.add_argument(
+                "--config", metavar="FILE", help=text if "config" in shown else argparse.SUPPRESS
+            )
 
 
 def _parser() -> argparse.ArgumentParser:
-    shared = _flags(several=True)
-    parser = _Parser(
+    parser = _ProgramParser(
         prog=_PROGRAM,
         usage="%(prog)s [COMMAND] [FLAG ...]",
-        # No command is parsed with them: they are here to be shown by --help.
-        parents=[shared],
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="A coding agent's tools over MCP, with a permission mode that the server enforces.",
+        formatter_class=_Formatter,
+        description="A coding agent's tools over MCP, with a permission mode that the server\n"
+        f"enforces. Start with `{_PROGRAM} setup CLIENT`, which adds this server to\n"
+        "an MCP client. Without a COMMAND it serves.",
         allow_abbrev=False,
+        add_help=False,
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    actions = parser.add_subparsers(dest="action", metavar="COMMAND", prog=_PROGRAM)
-    # What follows a flag of these may be their own arguments.
-    single = _flags(several=False)
-    parents: Mapping[str, _Parser] = {"call": single, "setup": single, "token": single}
-    parsers = {
+    actions = parser.add_subparsers(
+        dest="action", metavar="COMMAND", title="Commands", prog=_PROGRAM, parser_class=_Parser
+    )
+    # No command is parsed with these: they are here to be shown by --help.
+    _add_settings(parser, _SHOWN["serve"], several=True)
+    general = parser.add_argument_group("General")
+    general.add_argument("-h", "--help", action="help", help="show this help")
+    general.add_argument(
+        "--version", action="version", version=f"%(prog)s {__version__}", help="show the version"
+    )
+    parsers: dict[Action, argparse.ArgumentParser] = {
         name: actions.add_parser(
-            name, parents=[parents.get(name, shared)], help=text, description=text, allow_abbrev=False
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            usage="%(prog)s [FLAG ...]" if name == "serve" else None,
+            epilog=_EPILOGS.get(name),
+            formatter_class=_Formatter,
+            allow_abbrev=False,
         )
         for name, text in ACTIONS.items()
     }
-    parsers["tools"].add_argument("--format", choices=FORMATS, default="table", help="how to print")
+    for name, of in parsers.items():
+        # What follows a repeatable flag of these may be their own arguments.
+        _add_settings(of, _SHOWN[name], several=name not in ("call", "setup", "token"))
+    parsers["tools"].add_argument(
+        "--format", choices=FORMATS, default="table", help="how to print\n[default: table]"
+    )
     parsers["call"].add_argument("tool", metavar="NAME", help="a tool, under any of its names")
-    parsers["call"].add_argument("arguments", metavar="JSON", nargs="?", default="{}", help="its arguments")
-    parsers["log"].add_argument("--follow", action="store_true", help="keep printing new calls")
-    parsers["log"].add_argument("--verify", action="store_true", help="verify the audit log")
+    parsers["call"].add_argument(
+        "arguments",
+        metavar="JSON",
+        nargs="?",
+        default="{}",
+        help="its arguments as a JSON object\n[default: {}]",
+    )
+    parsers["log"].add_argument("--follow", action="store_true", help="keep printing new calls until Ctrl-C")
+    parsers["log"].add_argument(
+        "--verify", action="store_true", help="verify the audit log instead of printing it"
+    )
     _add_setup_arguments(parsers["setup"])
     _add_token_arguments(parsers["token"])
     for name in ("call", "doctor", "log"):
@@ -616,21 +886,32 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_setup_arguments(parser: argparse.ArgumentParser) -> None:
-    # Defaults are those of `_Parsed`, because flags that are absent set nothing.
-    parser.argument_default = argparse.SUPPRESS
-    parser.add_argument("client", metavar="CLIENT", nargs="?", help="an MCP client; --list shows all")
-    parser.add_argument("--name", metavar="NAME", help="name of the server in the client (toolserver)")
+    parser.add_argument("client", metavar="CLIENT", nargs="?", help="the MCP client; --list shows all")
+    parser.add_argument(
+        "--name", metavar="NAME", help="name of the server in the client [default: toolserver]"
+    )
     parser.add_argument(
         "--scope",
         choices=("user", "project"),
-        help="configure the client for this user (default), or for the project in the current folder",
+        help="configure the client for this user, or for the project in the current folder [default: user]",
     )
     parser.add_argument("--url", metavar="URL", help="with --transport http: address of a running server")
-    parser.add_argument("--confine", action="store_true", help="also turn off the client's own tools")
-    parser.add_argument("--remove", action="store_true", help="remove the server; with --confine that too")
+    parser.add_argument("--windows", action="store_true", help="in WSL: configure the client of Windows")
+    parser.add_argument(
+        "--confine",
+        action="store_true",
+        help="also turn off the client's own tools, which bypass this server",
+    )
+    parser.add_argument(
+        "--remove",
+        action="store_true",
+        help="remove the server; with --confine, also turn the client's own tools on again",
+    )
     parser.add_argument("--print", action="store_true", help="show the change and write nothing")
     parser.add_argument("--yes", action="store_true", help="write without asking")
-    parser.add_argument("--list", action="store_true", help="show the clients and how they are configured")
+    parser.add_argument(
+        "--list", action="store_true", help="show all clients, and how this server is configured in each"
+    )
 
 
 def _add_token_arguments(parser: argparse.ArgumentParser) -> None:

@@ -212,6 +212,8 @@ class ToolSpec:
     """A tool as a value: the text for the model, its permission and needs, and the function that runs."""
 
     name: str
+    title: str = ""
+    """The name that clients show to people; empty: they show `name`."""
     description: str
     """The module docstring; at most 2,048 characters."""
     permission: Permission

@@ -1,14 +1,17 @@
 """The `setup` command, and docs/clients/<client>.md, made from the table of clients and what it prints."""
 
-import os
+import contextlib
+import io
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+from mcp_toolserver.commands.setup import setup as command
 from mcp_toolserver.commands.setup.clients import Client
+from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.runtime.sandbox.protected.names import protected_name
+from mcp_toolserver.settings import load
 
 PAGES = Path(__file__).parent.parent / "docs" / "clients"
 
@@ -16,24 +19,35 @@ PROJECT = "/home/you/project"
 PROGRAM = "/home/you/.local/bin/mcp-toolserver"
 
 
-def setup(*arguments: str, home: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run the command for the user of `home`, in the folder `project` next to it."""
-    return subprocess.run(
-        [sys.executable, "-m", "mcp_toolserver", "setup", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=120,
-        cwd=home.parent / "project",
-        env={
-            "PATH": "/usr/bin:/bin",
-            "HOME": str(home),
-            **{name: value for name, value in os.environ.items() if name.startswith("COVERAGE")},
-            **environ,
-        },
-        check=False,
-    )
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """What the command printed, and its exit status."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def setup(*arguments: str, home: Path, **environ: str) -> Done:
+    """Run the command for the user of `home`, in the folder `project` next to it.
+
+    It runs in this process, because a process of its own takes longer than all that it does.
+    """
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(home), **environ}
+    said, complained = io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(home.parent / "project"),
+        contextlib.redirect_stdout(said),
+        contextlib.redirect_stderr(complained),
+    ):
+        try:
+            invocation = load(["setup", *arguments], variables)
+            assert invocation.setup is not None
+            status = command.setup(invocation.settings, invocation.setup, variables)
+        except SettingsError as error:
+            status = 2
+            print(f"mcp-toolserver: {error}", file=complained)
+    return Done(returncode=status, stdout=said.getvalue(), stderr=complained.getvalue())
 
 
 def page(client: Client, printed: str, confined: str | None) -> str:
@@ -63,6 +77,13 @@ def _lines(client: Client, printed: str, confined: str | None) -> Iterator[str]:
         yield f"With `--scope project` the file is `{client.project}` in the current folder."
         if all(protected_name(part) is None for part in Path(client.project).parts):
             yield "Tools in workspace-write can change that file, because its name is not a protected one."
+        yield ""
+    if client.on_windows:
+        yield "The client of Windows, with the server in WSL (a root on a drive is `/mnt/c/…`):"
+        yield ""
+        yield "```sh"
+        yield f"mcp-toolserver setup {client.name} --windows --root ~/project"
+        yield "```"
         yield ""
     if client.home is not None:
         yield f"If `{client.home[0]}` is set, the file is in that folder."

@@ -121,7 +121,7 @@ def test_tools_is_a_table_for_people(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "fields"),
     [
-        ("mcp", {"name", "description", "inputSchema", "annotations", "_meta"}),
+        ("mcp", {"name", "title", "description", "inputSchema", "annotations", "_meta"}),
         ("anthropic", {"name", "description", "input_schema"}),
         ("openai", {"type", "name", "description", "parameters"}),
         ("acp", {"name", "kind"}),
@@ -423,24 +423,49 @@ def test_of_one_argument_sent_twice_rules_and_tool_see_the_same(
     assert "the secret" not in shown
 
 
-@pytest.mark.measured
-def test_a_terminal_on_standard_input_gets_one_helpful_line(workspace: Path, tmp_path: Path) -> None:
+def on_terminal(*arguments: str, home: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """The program with a new terminal on standard input and output, and the other end of that terminal."""
     outer, inner = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "mcp_toolserver", "--root", str(workspace)],
+        [sys.executable, "-m", "mcp_toolserver", *arguments],
         stdin=inner,
-        stdout=subprocess.PIPE,
+        stdout=inner,
         stderr=subprocess.PIPE,
         cwd=ROOT,
-        env={**covered(os.environ, tmp_path / STATE), "HOME": str(tmp_path)},
+        env={**covered(os.environ, home / STATE), "HOME": str(home)},
     )
     os.close(inner)
+    return process, outer
+
+
+@pytest.mark.measured
+def test_a_server_on_a_terminal_says_that_it_waits_for_a_client_and_how_to_add_it(
+    workspace: Path, tmp_path: Path
+) -> None:
+    process, outer = on_terminal("--root", str(workspace), home=tmp_path)
     assert process.stderr is not None
-    assert b"waiting for an MCP client" in process.stderr.readline()
+    said = b"".join(process.stderr.readline() for _ in range(3)).decode()
+    assert "waiting for an MCP client" in said
+    assert "mcp-toolserver setup CLIENT" in said
+    # It serves all the same.
+    os.write(outer, json.dumps(HELLO).encode() + b"\n")
+    with os.fdopen(outer, "rb") as terminal:
+        answers = (json.loads(line) for line in terminal)
+        assert next(answer for answer in answers if "result" in answer)["id"] == HELLO["id"]
+        process.terminate()
+        assert process.communicate(timeout=20)[1] == b""
+
+
+@pytest.mark.measured
+def test_without_arguments_a_terminal_gets_the_next_steps(tmp_path: Path) -> None:
+    process, outer = on_terminal(home=tmp_path)
+    said = process.communicate(timeout=60)[1].decode()
     os.close(outer)
-    process.terminate()
-    out, rest = process.communicate(timeout=20)
-    assert (out, rest) == (b"", b"")
+    assert process.returncode == 2
+    assert {"setup CLIENT", "doctor", "--help"} <= set(re.findall(r"mcp-toolserver (setup CLIENT|\S+)", said))
+    assert len(said.splitlines()) < 10
+    named = set(re.findall(r"mcp-toolserver ([a-z]+) ", said)) - {"gives"}
+    assert named <= ACTIONS.keys()
 
 
 def test_every_tool_is_in_the_readme_or_the_tools_page() -> None:

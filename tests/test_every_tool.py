@@ -1,6 +1,7 @@
 """What holds for every tool, whoever wrote it."""
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -88,6 +89,15 @@ def test_its_name_suits_every_client(entry: Entry) -> None:
         assert name.replace("_", "").isalnum()
         assert name.isascii()
         assert len(name) <= 30
+
+
+@every_tool
+def test_it_has_a_title_for_people(entry: Entry) -> None:
+    title = wire(entry)["title"]
+    assert isinstance(title, str)
+    assert re.fullmatch(r"[A-Z][A-Za-z ]{3,39}", title)
+    assert title != entry.spec.name
+    assert [other.spec.name for other in ENTRIES if other.spec.title == title] == [entry.spec.name]
 
 
 @every_tool

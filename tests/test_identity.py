@@ -2,6 +2,7 @@
 
 import base64
 import json
+import struct
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from mcp_toolserver import __version__
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.protocol.instructions import LONGEST, EnforcementStatus, instructions
+from mcp_toolserver.protocol.server_info import WEBSITE
 from mcp_toolserver.text import enforcement_summary
 from tests.live import Setup
 from tests.resource_clients import ERAS, place
@@ -32,14 +34,24 @@ async def test_a_client_learns_what_the_server_is(era: str, tmp_path: Path) -> N
         assert info is not None
         assert (info.name, info.title, info.version) == ("mcp-toolserver", "MCP toolserver", __version__)
         assert info.description
+        assert info.website_url == WEBSITE
         assert info.icons is not None
-        (icon,) = info.icons
-        assert icon.mime_type == "image/svg+xml"
-        head, _, data = icon.src.partition(",")
-        assert head == "data:image/svg+xml;base64"
-        drawing = ET.fromstring(base64.b64decode(data))
-        assert drawing.tag == "{http://www.w3.org/2000/svg}svg"
-        assert len(icon.src) < 1_000
+        assert {(icon.theme, icon.mime_type) for icon in info.icons} == {
+            (theme, kind) for theme in ("light", "dark") for kind in ("image/png", "image/svg+xml")
+        }
+        assert all(is_drawn(icon) for icon in info.icons)
+        assert sum(len(icon.src) for icon in info.icons) < 3_000
+
+
+def is_drawn(icon: mcp.Icon) -> bool:
+    """Whether the data of an icon is a picture of its type and size."""
+    head, _, data = icon.src.partition(",")
+    assert head == f"data:{icon.mime_type};base64"
+    picture = base64.b64decode(data)
+    if icon.mime_type == "image/svg+xml":
+        return icon.sizes == ["any"] and ET.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"
+    start, width, height = struct.unpack(">8s8xII", picture[:24])
+    return start == b"\x89PNG\r\n\x1a\n" and icon.sizes == [f"{width}x{height}"]
 
 
 async def test_an_ordinary_answer_does_not_repeat_the_icon(tmp_path: Path) -> None:

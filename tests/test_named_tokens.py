@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Generator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,12 +72,26 @@ class Office:
 
 
 @pytest.fixture
-def office(tmp_path_factory: pytest.TempPathFactory) -> Generator[Office]:
+def office(tmp_path: Path) -> Generator[Office]:
+    """An office of the test's own."""
+    with opened(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def same_office(tmp_path_factory: pytest.TempPathFactory) -> Generator[Office]:
+    """One for all tests that leave the file of tokens as it is."""
+    with opened(tmp_path_factory.mktemp("office")) as made:
+        yield made
+
+
+@contextmanager
+def opened(folder: Path) -> Generator[Office]:
     """Ann writes in `a`, Ben reads in `b`, Cleo writes everywhere."""
-    setup = Setup.below(tmp_path_factory.mktemp("office"), "workspace-write")
-    for folder in ("a", "b"):
-        (setup.root / folder).mkdir()
-        (setup.root / folder / "file").write_text(f"the text of {folder}\n", encoding="utf-8")
+    setup = Setup.below(folder, "workspace-write")
+    for name in ("a", "b"):
+        (setup.root / name).mkdir()
+        (setup.root / name / "file").write_text(f"the text of {name}\n", encoding="utf-8")
     terms: dict[str, dict[str, Any]] = {
         "ann": {"roots": [str(setup.root / "a")]},
         "ben": {"permission-mode": "read-only", "roots": [str(setup.root / "b")]},
@@ -148,8 +162,8 @@ async def test_modes_and_roots_hold_for_each_call_of_names_that_call_at_once(off
     assert {entry["mode"] for entry in office.entries() if entry["user"] == "ben"} == {"read-only"}
 
 
-async def test_each_name_is_told_its_own_tools_mode_and_roots(office: Office) -> None:
-    async with office.client("ann") as ann, office.client("ben") as ben:
+async def test_each_name_is_told_its_own_tools_mode_and_roots(same_office: Office) -> None:
+    async with same_office.client("ann") as ann, same_office.client("ben") as ben:
         offered = [{tool.name for tool in (await one.list_tools()).tools} for one in (ann, ben)]
         assert "write_file" in offered[0] - offered[1]
         assert {"bash", "read_file"} <= offered[1]
@@ -157,11 +171,11 @@ async def test_each_name_is_told_its_own_tools_mode_and_roots(office: Office) ->
         assert ben.instructions is not None
         assert "that of the token 'ben'" in ben.instructions
         assert "Permission mode: read-only" in ben.instructions
-        assert f"- {office.root}/b\n" in ben.instructions
-        assert f"{office.root}/a" not in ben.instructions
+        assert f"- {same_office.root}/b\n" in ben.instructions
+        assert f"{same_office.root}/a" not in ben.instructions
         shown = (await ben.read_resource(SERVED)).contents[0]
         settings = json.loads(shown.text)  # type: ignore[union-attr]
-        assert (settings["permission-mode"], settings["root"]) == ("read-only", [f"{office.root}/b"])
+        assert (settings["permission-mode"], settings["root"]) == ("read-only", [f"{same_office.root}/b"])
         assert [uri for uri in await listed(ben) if "/a" in uri] == []
         assert "!" in await said(ben, "read_file", path="../a/file")
         session = await said(ben, "REPL", language="shell", code="touch made; ls")
@@ -171,29 +185,29 @@ async def test_each_name_is_told_its_own_tools_mode_and_roots(office: Office) ->
         assert "vim" not in await said(ben, "Config", setting="editorMode")
 
 
-async def test_wrong_and_expired_tokens_are_refused(office: Office) -> None:
-    assert await office.status("ann") == 200
-    assert await office.status("late") == 401
-    for wrong in ("x" * 43, office.names.tokens["ann"][:-1], office.names.tables["ann"]["sha256"]):
-        assert await office.status("ann", wrong) == 401
-    async with httpx.AsyncClient(base_url=office.url.rpartition("/")[0], trust_env=False) as http:
+async def test_wrong_and_expired_tokens_are_refused(same_office: Office) -> None:
+    assert await same_office.status("ann") == 200
+    assert await same_office.status("late") == 401
+    for wrong in ("x" * 43, same_office.names.tokens["ann"][:-1], same_office.names.tables["ann"]["sha256"]):
+        assert await same_office.status("ann", wrong) == 401
+    async with httpx.AsyncClient(base_url=same_office.url.rpartition("/")[0], trust_env=False) as http:
         assert (await http.post("/mcp", json={})).status_code == 401
         assert (await http.get("/readyz")).text == "ready"
 
 
-async def test_clients_that_share_a_token_share_its_limits_and_nothing_else(office: Office) -> None:
-    async with office.client("cleo") as one, office.client("cleo") as other:
+async def test_clients_that_share_a_token_share_its_limits_and_nothing_else(same_office: Office) -> None:
+    async with same_office.client("cleo") as one, same_office.client("cleo") as other:
         await one.call_tool("TodoWrite", {"todos": [{"content": "mine"}]})
         assert "mine" not in await said(other, "TodoWrite", action="list")
         await other.call_tool("ls", {})
         with pytest.raises(MCPError, match="calls a minute"):
             await one.call_tool("ls", {})
     # Another name has a limit of its own.
-    assert await office.status("ann") == 200
+    assert await same_office.status("ann") == 200
 
 
-async def test_what_a_name_can_make_under_invented_client_names_is_limited(office: Office) -> None:
-    async with office.http("ann") as http:
+async def test_what_a_name_can_make_under_invented_client_names_is_limited(same_office: Office) -> None:
+    async with same_office.http("ann") as http:
 
         async def ask(client: int, tool: str, **arguments: Any) -> str:
             message, headers = modern(tool)
@@ -211,8 +225,8 @@ async def test_what_a_name_can_make_under_invented_client_names_is_limited(offic
         assert "mine" not in await ask(0, "TodoWrite", action="list")
 
 
-async def test_a_session_belongs_to_the_name_that_opened_it(office: Office) -> None:
-    async with office.http("ann") as ann, office.http("ben") as ben:
+async def test_a_session_belongs_to_the_name_that_opened_it(same_office: Office) -> None:
+    async with same_office.http("ann") as ann, same_office.http("ben") as ben:
         session = await open_session(ann)
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
         assert (await ann.post("/mcp", json=call, headers=session)).status_code == 200

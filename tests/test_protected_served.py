@@ -174,8 +174,8 @@ def test_what_a_background_job_plants_is_moved_away_while_it_runs(server: Server
     handle = re.findall(r"bg_[0-9a-f]{6}", started.text)[0]
     until((server.scene.root / "done").exists)
     until(lambda: not (server.scene.root / ".idea").exists())
-    until(lambda: ".idea appeared" in server.call("TaskOutput", task_id=handle).text)
-    assert "running for" in server.call("TaskOutput", task_id=handle).text
+    until(lambda: ".idea appeared" in server.call("TaskOutput", task_id=handle, until="now").text)
+    assert "running for" in server.call("TaskOutput", task_id=handle, until="now").text
     assert ".idea appeared" in server.call("TaskStop", task_id=handle).text
 
 

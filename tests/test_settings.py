@@ -2,13 +2,14 @@
 
 import os
 import pwd
+import re
 from pathlib import Path
 
 import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.settings import OPTIONS, Invocation, Settings, load
+from mcp_toolserver.settings import ACTIONS, GROUPS, OPTIONS, RULES, Invocation, Settings, load
 
 
 def read(*argv: str, **environ: str) -> Invocation:
@@ -262,3 +263,62 @@ def test_help_and_version_end_with_success(flag: str, capsys: pytest.CaptureFixt
         load([flag], {})
     assert end.value.code == 0
     assert "mcp-toolserver" in capsys.readouterr().out
+
+
+# --- the help, and the page that explains the settings ---------------------------------------------------
+
+PAGE = (Path(__file__).parent.parent / "docs/configuration.md").read_text(encoding="utf-8")
+
+
+def helped(
+    *argv: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> str:
+    """What `--help` prints on a terminal of this width."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    with pytest.raises(SystemExit):
+        load([*argv, "--help"], {})
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_help_groups_every_flag_with_its_default_and_its_variable(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = helped(width=width, monkeypatch=monkeypatch, capsys=capsys)
+    assert max(map(len, shown.splitlines())) <= width
+    sections = {section.partition(":\n")[0]: section.partition(":\n")[2] for section in shown.split("\n\n")}
+    for option in OPTIONS:
+        if option.flag:
+            entry = re.split(rf"^  --{option.name}\b", sections[GROUPS[option.group]], flags=re.MULTILINE)[1]
+            entry = re.split(r"^  --", entry, flags=re.MULTILINE)[0]
+            assert f"[default: {option.shown_default}]" in entry
+            assert f"[env: {option.variable}]" in entry
+            assert all(choice in entry for choice in option.choices)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("action", ACTIONS)
+def test_the_help_of_a_command_shows_its_own_flags(
+    action: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = helped(action, width=width, monkeypatch=monkeypatch, capsys=capsys)
+    assert max(map(len, shown.splitlines())) <= width
+    assert ("--max-calls" in shown) == (action in ("serve", "token"))
+    assert ("--follow" in shown) == (action == "log")
+    assert ("--confine" in shown) == (action == "setup")
+
+
+def test_every_command_accepts_the_flags_of_a_server() -> None:
+    for action in ACTIONS:
+        own = {"setup": ["zed"], "call": ["ls"], "token": ["list"]}.get(action, [])
+        assert load([action, *own, "--max-calls", "3"], {}).settings.max_calls == 3
+
+
+def test_the_page_about_settings_names_every_flag_and_key_with_the_default_of_the_program() -> None:
+    named = set(re.findall(r"(?<![\w-])-{2}[a-z][\w-]+", PAGE))
+    assert named - {"--help"} == {f"--{option.name}" for option in OPTIONS if option.flag} | {"--config"}
+    assert all(option.name in PAGE for option in (*OPTIONS, *RULES))
+    rows = re.findall(r"^\| `(?:--)?([a-z-]+)` \| ([^|]+) \|", PAGE, flags=re.MULTILINE)
+    defaults = {option.name: option.shown_default for option in OPTIONS}
+    assert len(rows) > 20
+    assert {name: cell.strip("`") for name, cell in rows} == {name: defaults[name] for name, _ in rows}

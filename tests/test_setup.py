@@ -164,7 +164,6 @@ def test_a_file_with_comments_and_other_servers_keeps_every_other_byte(
     assert files_in(home) == {str(file.relative_to(home))}
 
 
-@pytest.mark.measured
 @CONFINED
 def test_confine_is_written_once_and_lifted_with_remove(client: Client, home: Path) -> None:
     file, before = existing(client, home)
@@ -199,7 +198,6 @@ def test_a_client_that_cannot_be_confined_says_so_and_nothing_is_written(
     assert files_in(home) == set()
 
 
-@pytest.mark.measured
 def test_another_mode_changes_only_the_mode_and_keeps_what_the_user_added(home: Path) -> None:
     file = home / ".claude.json"
     assert setup("claude-code", "--yes", home=home).returncode == 0
@@ -211,7 +209,6 @@ def test_another_mode_changes_only_the_mode_and_keeps_what_the_user_added(home: 
     assert file.read_text(encoding="utf-8") == mine.replace("read-only", "workspace-write")
 
 
-@pytest.mark.measured
 def test_further_flags_are_configured_with_absolute_paths(home: Path, project: Path) -> None:
     (home.parent / "config.toml").write_text("", encoding="utf-8")
     flags = [
@@ -237,7 +234,6 @@ def test_further_flags_are_configured_with_absolute_paths(home: Path, project: P
     ]
 
 
-@pytest.mark.measured
 def test_a_project_gets_its_own_configuration(home: Path, project: Path) -> None:
     done = setup("cursor", "--scope", "project", "--yes", home=home)
     assert done.returncode == 0, done.stderr
@@ -250,7 +246,6 @@ def test_a_project_gets_its_own_configuration(home: Path, project: Path) -> None
     assert re.search(rf"^cursor .* project +read-only +{re.escape(str(project))}", shown, re.MULTILINE)
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize(
     ("name", "reference"),
     [
@@ -274,7 +269,6 @@ def test_a_server_over_http_is_configured_with_the_name_of_the_variable_of_its_t
     assert "url" not in entry_of(CLIENTS[name], home)
 
 
-@pytest.mark.measured
 def test_without_a_terminal_and_without_yes_nothing_is_written(home: Path) -> None:
     shown = setup("claude-code", home=home)
     assert shown.returncode == 1
@@ -283,7 +277,6 @@ def test_without_a_terminal_and_without_yes_nothing_is_written(home: Path) -> No
     assert files_in(home) == set()
 
 
-@pytest.mark.measured
 def test_a_variable_of_the_client_moves_its_files(home: Path) -> None:
     moved = home.parent / "moved"
     done = setup("claude-code", "--confine", "--yes", home=home, CLAUDE_CONFIG_DIR=str(moved))
@@ -292,7 +285,6 @@ def test_a_variable_of_the_client_moves_its_files(home: Path) -> None:
     assert files_in(moved) == {".claude.json", "settings.json"}
 
 
-@pytest.mark.measured
 def test_a_server_that_does_not_start_is_reported_with_what_it_says(home: Path) -> None:
     wrong = setup("claude-code", "--tools", "no_such_tool", "--yes", home=home)
     assert wrong.returncode == 1
@@ -316,7 +308,6 @@ def test_a_broken_file_is_left_untouched_with_a_message_that_names_the_line(
     assert files_in(home) == {str(file.relative_to(home))}
 
 
-@pytest.mark.measured
 @ALL
 def test_a_read_only_file_is_left_untouched(client: Client, home: Path, project: Path) -> None:
     file, before = existing(client, home)
@@ -328,7 +319,6 @@ def test_a_read_only_file_is_left_untouched(client: Client, home: Path, project:
     assert files_in(home) == {str(file.relative_to(home))}
 
 
-@pytest.mark.measured
 def test_files_that_are_no_text_are_left_untouched(home: Path) -> None:
     file = home / ".claude.json"
     file.write_bytes(b'{\n"a": "\xff"}')
@@ -354,7 +344,6 @@ def test_a_link_is_followed_and_stays_a_link(home: Path) -> None:
     assert "toolserver" in json.loads(target.read_text(encoding="utf-8"))["mcpServers"]
 
 
-@pytest.mark.measured
 def test_a_link_of_a_project_that_leads_out_of_it_is_not_followed(home: Path, project: Path) -> None:
     target = home / ".other.json"
     target.write_text("{}", encoding="utf-8")
@@ -365,7 +354,6 @@ def test_a_link_of_a_project_that_leads_out_of_it_is_not_followed(home: Path, pr
     assert target.read_text(encoding="utf-8") == "{}"
 
 
-@pytest.mark.measured
 def test_another_server_of_the_same_name_is_neither_replaced_nor_removed(home: Path) -> None:
     file = home / ".claude.json"
     before = '{"mcpServers": {"toolserver": {"command": "theirs"}}}'
@@ -382,7 +370,6 @@ def test_another_server_of_the_same_name_is_neither_replaced_nor_removed(home: P
 # --- requests that are wrong -----------------------------------------------------------------------------
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -419,7 +406,6 @@ def test_a_wrong_request_ends_with_status_2_and_changes_nothing(
     assert files_in(home) == files_in(project) == set()
 
 
-@pytest.mark.measured
 def test_a_root_in_which_tools_could_change_the_configuration_or_the_program_is_rejected(home: Path) -> None:
     (home / ".cursor").mkdir()
     write = ["--permission-mode", "workspace-write", "--yes"]
@@ -432,7 +418,6 @@ def test_a_root_in_which_tools_could_change_the_configuration_or_the_program_is_
     assert files_in(home) == set()
 
 
-@pytest.mark.measured
 def test_the_list_shows_what_is_installed_and_configured_and_names_broken_files(home: Path) -> None:
     (home / ".codeium/windsurf").mkdir(parents=True)
     (home / ".codeium/windsurf/mcp_config.json").write_text("{", encoding="utf-8")
@@ -449,7 +434,6 @@ def test_the_list_shows_what_is_installed_and_configured_and_names_broken_files(
 # --- the terminal ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize(("answer", "written"), [("y", True), ("", False)], ids=["yes", "enter"])
 def test_on_a_terminal_the_change_is_written_after_a_yes(answer: str, written: bool, home: Path) -> None:
     environ = {**os.environ, "HOME": str(home)}
@@ -484,7 +468,7 @@ def fake_program(folder: Path, name: str) -> Path:
 @pytest.mark.parametrize(
     ("prefix", "made_by", "words"),
     [
-        pytest.param(".cache/uv/archive-v0/x", "uv", ["tool", "run", "--from"], id="uvx"),
+        pytest.param(".cache/uv/archive-v0/x", "uv", ["tool", "run", "--python"], id="uvx"),
         pytest.param(".cache/pipx/x", "pipx", ["run", "--spec"], id="pipx-run"),
         pytest.param(".local/state/pipx/.cache/x", "pipx", ["run", "--spec"], id="pipx-run-now"),
     ],
@@ -498,7 +482,29 @@ def test_in_a_temporary_environment_the_program_that_made_it_is_configured(
     runner = fake_program(home / "bin", made_by)
     command = server_command({"PATH": str(home / "bin")}, "mcp-toolserver")
     assert command[: 1 + len(words)] == (str(runner), *words)
-    assert command[-1] == "mcp-toolserver"
+    assert command[-1].replace("_", "-") == "mcp-toolserver"
+
+
+@pytest.mark.parametrize(
+    ("interpreter", "link", "named"),
+    [
+        pytest.param("lib/python3.11", "bin/python3", "bin/python3", id="on the PATH"),
+        pytest.param("lib/python3.11", "elsewhere/python3", "lib/python3.11", id="not on the PATH"),
+        pytest.param("uv/python/cpython-3.12-linux/bin/python", "bin/python3", None, id="installed by uv"),
+    ],
+)
+def test_uvx_is_told_the_python_that_it_finds_on_the_path_only(
+    interpreter: str, link: str, named: str | None, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = fake_program((home / interpreter).parent, Path(interpreter).name)
+    fake_program(home / "bin", "uv")
+    (home / link).parent.mkdir(exist_ok=True)
+    (home / link).symlink_to(program)
+    monkeypatch.setattr(sys, "prefix", str(home / ".cache/uv/archive-v0/x"))
+    monkeypatch.setattr(sys, "executable", str(program))
+    command = server_command({"PATH": str(home / "bin")}, "mcp-toolserver")
+    flags = command[3 : command.index("--from")]
+    assert flags == (("--python", str(home / named)) if named else ())
 
 
 def test_a_link_to_the_program_is_configured_and_not_its_target(

@@ -61,6 +61,7 @@ from mcp_toolserver.telemetry import observers
 from mcp_toolserver.text.documents.optional_parser import PARSERS
 from mcp_toolserver.text.enforcement_summary import Enforcement, summary
 from mcp_toolserver.text.shell.sandbox_hints import Confined, explain
+from mcp_toolserver.text.windows_paths import WindowsPaths
 from mcp_toolserver.tool_spec import Profile
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ class Application:
     broker: Broker | None
     user: str = ""
     """The name whose token its clients have; empty if it is for all clients."""
+    windows: WindowsPaths | None = None
+    """In WSL, what Windows calls the folders here."""
     running: RunningServer | None = None
     """The record of this process in the state folder; None if the server will run no call."""
     upkeep: Callable[[], None] = lambda: None
@@ -155,10 +158,19 @@ class Application:
 
 
 def build_application(
-    settings: Settings, broker: Broker | None, found: HostExecutables, *, held_by: int | None
+    settings: Settings,
+    broker: Broker | None,
+    found: HostExecutables,
+    *,
+    held_by: int | None,
+    windows: WindowsPaths | None = None,
 ) -> Application:
-    """Build the application. `held_by` is the version of Landlock that confines this process, 0 for none;
-    None if the server will run no call, so it opens no audit log.
+    """Build the application.
+
+    Args:
+        held_by: the version of Landlock that confines this process, 0 for none; None if the server will run
+            no call, so it opens no audit log.
+        windows: in WSL, what Windows calls the folders here.
 
     Raises:
         SettingsError: a tool, toolset, rule or root is unknown or invalid.
@@ -198,6 +210,7 @@ def build_application(
         audit=audit,
         running=record,
         upkeep=partial(_clean_up, settings, state, record, workspace),
+        windows=windows,
     )
 
 
@@ -234,7 +247,7 @@ def application_of(app: Application, grant: Grant) -> Application:
             for name in ("registry", "offered", "unlisted", "for_resources", "policy", "host", "user")
         },
     )
-    return replace(made, dispatcher=dispatcher)
+    return replace(made, dispatcher=dispatcher, windows=app.windows)
 
 
 _NO_ROOT = "none of the roots of its token is a folder now. Tell the user to ask the operator of the server."

@@ -19,6 +19,7 @@ from mcp_toolserver.app.shutdown import Leave, run_until_shutdown
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.protocol.build_server import build
+from mcp_toolserver.protocol.client_roots import ClientRoots
 from mcp_toolserver.protocol.codex_sandbox_state import SandboxState
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.instructions import instructions
@@ -111,6 +112,7 @@ def mcp_server(
         ask_seconds=app.settings.ask_seconds,
         changes=app.changes,
         only_client=only_client,
+        roots=ClientRoots(app.windows),
     )
     own = adapt(resource_feature(app, handlers))
 

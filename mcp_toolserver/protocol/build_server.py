@@ -12,7 +12,7 @@ from mcp_toolserver.protocol.elicitation.sealed_state import SealedState
 from mcp_toolserver.protocol.error_middleware import error_middleware
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import Feature, ToolServer
-from mcp_toolserver.protocol.server_info import DESCRIPTION, NAME, TITLE, icons
+from mcp_toolserver.protocol.server_info import DESCRIPTION, NAME, TITLE, WEBSITE, icons
 from mcp_toolserver.telemetry import is_tracing
 
 _LISTS = CacheHint(ttl_ms=300_000, scope="public")
@@ -30,6 +30,7 @@ def build(handlers: Handlers, instructions: str, features: Sequence[Feature] = (
         version=__version__,
         title=TITLE,
         description=DESCRIPTION,
+        website_url=WEBSITE,
         icons=icons(),
         instructions=instructions,
         on_list_tools=handlers.list_tools,

@@ -1,11 +1,13 @@
 """An MCP client for the `demo` and `setup` commands."""
 
+import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TextIO
 
 from mcp import Client
-from mcp.client.stdio import StdioServerParameters
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import TextContent
 from pydantic import JsonValue
 
@@ -47,8 +49,14 @@ class Connection:
 
 
 @asynccontextmanager
-async def connect(command: Sequence[str], *, cwd: str | None = None) -> AsyncGenerator[Connection]:
-    """Start `command` in the folder `cwd` (default: the current one) and connect to it over stdio."""
+async def connect(
+    command: Sequence[str], *, cwd: str | None = None, errors: TextIO | None = None
+) -> AsyncGenerator[Connection]:
+    """Start `command` in the folder `cwd` (default: the current one) and connect to it over stdio.
+
+    Its standard error is the open file `errors` (default: that of this process).
+    """
     parameters = StdioServerParameters(command=command[0], args=list(command[1:]), cwd=cwd)
-    async with Client(parameters, read_timeout_seconds=30) as client:
+    transport = stdio_client(parameters, errlog=errors or sys.stderr)
+    async with Client(transport, read_timeout_seconds=30) as client:
         yield Connection(client)

@@ -20,6 +20,7 @@ from mcp_types.version import is_version_at_least
 
 from mcp_toolserver.pipeline.call import ClientFolders
 from mcp_toolserver.protocol.translate import MODERN
+from mcp_toolserver.text.windows_paths import WindowsPaths
 
 _SECONDS = 5.0
 """How long a client may take to name its roots."""
@@ -54,8 +55,9 @@ class _Named:
 class ClientRoots:
     """Asks each connection until it names its roots, and again after each list_changed notification."""
 
-    def __init__(self) -> None:
+    def __init__(self, windows: WindowsPaths | None = None) -> None:
         self._named: dict[int, _Named] = {}
+        self._windows = windows
 
     @property
     def clients(self) -> int:
@@ -75,7 +77,7 @@ class ClientRoots:
             weakref.finalize(client, self._named.pop, key)
             self._named[key] = _Named()
         named = self._named[key]
-        return named.folders or await _asked(context, named)
+        return named.folders or await self._asked(context, named)
 
     def changed(self, context: _Context) -> None:
         """Discard the last answer, and one that may be on its way."""
@@ -83,42 +85,42 @@ class ClientRoots:
             named.generation += 1
             named.folders = None
 
+    async def _asked(self, context: _Context, named: _Named) -> ClientFolders:
+        """Ask the client now; store the answer in `named` if it names a folder."""
+        try:
+            with anyio.fail_after(_SECONDS):
+                generation = -1
+                paths: Sequence[str] = ()
+                while generation != named.generation:
+                    generation = named.generation
+                    paths = await self._paths(context)
+        except TimeoutError:
+            return ClientFolders(why=_LATE)
+        except (MCPError, ValueError):
+            return ClientFolders(why=_ERROR)
+        if not paths:
+            return ClientFolders(why=_NONE)
+        named.folders = ClientFolders(paths=tuple(paths))
+        return named.folders
 
-async def _asked(context: _Context, named: _Named) -> ClientFolders:
-    """Ask the client now; store the answer in `named` if it names a folder."""
-    try:
-        with anyio.fail_after(_SECONDS):
-            generation = -1
-            paths: Sequence[str] = ()
-            while generation != named.generation:
-                generation = named.generation
-                paths = await _paths(context)
-    except TimeoutError:
-        return ClientFolders(why=_LATE)
-    except (MCPError, ValueError):
-        return ClientFolders(why=_ERROR)
-    if not paths:
-        return ClientFolders(why=_NONE)
-    named.folders = ClientFolders(paths=tuple(paths))
-    return named.folders
-
-
-async def _paths(context: _Context) -> Sequence[str]:
-    answer = await context.session.send_request(
-        mcp.ListRootsRequest(),
-        mcp.ListRootsResult,
-        metadata=ServerMessageMetadata(related_request_id=context.request_id),
-    )
-    return [path for root in answer.roots if (path := _path(str(root.uri)))]
+    async def _paths(self, context: _Context) -> Sequence[str]:
+        answer = await context.session.send_request(
+            mcp.ListRootsRequest(),
+            mcp.ListRootsResult,
+            metadata=ServerMessageMetadata(related_request_id=context.request_id),
+        )
+        return [path for root in answer.roots if (path := _path(str(root.uri), self._windows))]
 
 
-def _path(uri: str) -> str | None:
-    """The absolute path of a local `file:` URI, decoded once.
+def _path(uri: str, windows: WindowsPaths | None) -> str | None:
+    """The absolute path of a local `file:` URI, decoded once; in WSL also of one that Windows uses.
 
     A URI with a query or a fragment is rejected: without them the path could name another, wider folder.
     """
     parts = urlsplit(uri)
     path = unquote(parts.path, errors="strict")
-    local = parts.scheme == "file" and parts.netloc in ("", "localhost")
-    plain = path.startswith("/") and "\0" not in path and not (parts.query or parts.fragment)
-    return path if local and plain else None
+    if parts.scheme != "file" or parts.query or parts.fragment or not path.startswith("/") or "\0" in path:
+        return None
+    host = "" if parts.netloc == "localhost" else parts.netloc
+    found = windows and windows.local(f"//{host}{path}" if host else path)
+    return found or (None if host else path)

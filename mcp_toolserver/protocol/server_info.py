@@ -1,22 +1,30 @@
 """The identity of the server that clients show."""
 
 from base64 import b64encode
+from pathlib import Path
 
 import mcp_types as mcp
 
 NAME = "mcp-toolserver"
 TITLE = "MCP toolserver"
 DESCRIPTION = "A coding agent's tools over MCP, with a permission mode that the server enforces."
+WEBSITE = "https://github.com/mcp-toolserver/mcp-toolserver"
 
-_DRAWING = (
-    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" fill="none" stroke="#2a7f62" '
-    'stroke-width="2" stroke-linecap="round" stroke-linejoin="round">'
-    '<path d="M12 2l8 3v6c0 5-3.4 9-8 11-4.6-2-8-6-8-11V5z"/><path d="M8.5 9l3 3-3 3M13 15h3"/></svg>'
-)
-"""A shield with a prompt, in a colour that works on light and dark."""
+_ICONS = Path(__file__).parent / "icons"
+"""A shield with a prompt. The PNG files are the SVG files, drawn with resvg and reduced to a palette."""
 
 
 def icons() -> list[mcp.Icon]:
-    """The icon as a data URI, so that nothing has to be fetched."""
-    source = f"data:image/svg+xml;base64,{b64encode(_DRAWING.encode()).decode()}"
-    return [mcp.Icon(src=source, mime_type="image/svg+xml", sizes=["any"])]
+    """The icons for light and dark backgrounds as data URIs, so that nothing has to be fetched.
+
+    Every client that shows icons supports PNG; SVG stays sharp at every size.
+    """
+    return [
+        mcp.Icon(src=_data_uri(f"{theme}.{suffix}", kind), mime_type=kind, sizes=[size], theme=theme)
+        for theme in ("light", "dark")
+        for suffix, kind, size in (("svg", "image/svg+xml", "any"), ("png", "image/png", "64x64"))
+    ]
+
+
+def _data_uri(name: str, kind: str) -> str:
+    return f"data:{kind};base64,{b64encode((_ICONS / name).read_bytes()).decode()}"

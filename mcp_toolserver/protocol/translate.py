@@ -30,6 +30,7 @@ def tool(entry: Entry, level: Permission, reaches: frozenset[Capability]) -> mcp
     reads = only_reads(entry, level, reaches)
     return mcp.Tool(
         name=spec.name,
+        title=spec.title or None,
         description=spec.description,
         input_schema=spec.schema,
         output_schema=spec.output_schema,

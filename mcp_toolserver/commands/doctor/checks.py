@@ -291,7 +291,9 @@ def _warnings(facts: Facts) -> Iterator[Finding]:
             remedy="run the server as an ordinary user",
         )
     if facts.host.container:
-        yield Finding(what="container", standing="note", detail="this is one: its own limits come on top")
+        yield Finding(
+            what="container", standing="note", detail=f"{facts.host.container}: its own limits come on top"
+        )
     if facts.host.wsl:
         yield Finding(
             what="WSL", standing="note", detail="Windows programs that commands start are not confined"

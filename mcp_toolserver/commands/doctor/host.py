@@ -1,14 +1,22 @@
 """Describes this machine as far as sandboxing depends on it."""
 
+import errno
 import os
 import platform
+import re
 import stat
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
+CONTAINER_MARKS: Mapping[str, str] = {
+    "/var/run/secrets/kubernetes.io": "Kubernetes",
+    "/run/.containerenv": "Podman",
+    "/.dockerenv": "Docker",
+}
+"""Files that engines make in containers, the most specific first: CRI-O makes that of Podman in pods too."""
 
 NETWORK_FILE_SYSTEMS = frozenset(
     (
@@ -45,7 +53,10 @@ class Host:
     machine: str
     distributions: tuple[str, ...]
     """As /etc/os-release names this one and its parents, nearest first."""
-    container: bool
+    container: str
+    """The engine that this container runs on; empty if this is none."""
+    container_limits: tuple[str, ...] = ()
+    """What of the container keeps bubblewrap from working: seccomp, proc, apparmor, selinux, capabilities."""
     wsl: bool
     root: bool
     """Whether this is the superuser."""
@@ -75,13 +86,68 @@ def look() -> Host:
         release=release,
         machine=platform.machine(),
         distributions=_distributions(),
-        container=any(map(os.path.exists, CONTAINER_MARKS)),
+        container=(container := _container()),
+        container_limits=tuple(_container_limits()) if container else (),
         wsl="microsoft" in release.lower(),
         root=hasattr(os, "geteuid") and os.geteuid() == 0,
         namespaces_forbidden=tuple(
             name for name, (file, value) in _SWITCHES.items() if _content(file).strip() == value
         ),
     )
+
+
+def _container() -> str:
+    return next((engine for mark, engine in CONTAINER_MARKS.items() if os.path.exists(mark)), "")
+
+
+def _container_limits() -> Iterator[str]:
+    refusal = _namespace_refusal()
+    label = _content("/proc/self/attr/current").rstrip("\0\n")
+    if refusal in (errno.EPERM, errno.ENOSYS) and re.search("^Seccomp:\t2$", _status(), re.MULTILINE):
+        yield "seccomp"
+    if covers_proc(_content("/proc/self/mounts")):
+        yield "proc"
+    if label.endswith("(enforce)"):
+        yield "apparmor"
+    elif ":" in label and refusal == errno.EACCES:
+        yield "selinux"
+    # Bubblewrap takes them for a set-id program that was tampered with.
+    if os.geteuid() != 0 and re.search("^CapPrm:\t.*[^0\n]", _status(), re.MULTILINE):
+        yield "capabilities"
+
+
+def covers_proc(mounts: str) -> bool:
+    """Whether parts of /proc are covered, by a table as in /proc/self/mounts. The kernel then lets no user
+    namespace mount another."""
+    places = (line.split()[1] for line in mounts.splitlines())
+    return any(place.startswith("/proc/") and place != "/proc/sys/fs/binfmt_misc" for place in places)
+
+
+def _namespace_refusal() -> int:
+    """The errno with which a fork of this process is refused a user namespace with mounts; 0 if it is not."""
+    child = os.fork()
+    if child == 0:
+        refusal = 1
+        with suppress(BaseException):
+            refusal = _enter_namespace()
+        os._exit(refusal)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _enter_namespace() -> int:
+    # They need what only Linux has.
+    from mcp_toolserver.runtime.sandbox.layers import kernel
+
+    try:
+        kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
+        kernel.mount(None, "/", kernel.MS_REC | kernel.MS_SLAVE)
+    except OSError as error:
+        return error.errno or errno.EPERM
+    return 0
+
+
+def _status() -> str:
+    return _content("/proc/self/status")
 
 
 def _distributions() -> tuple[str, ...]:

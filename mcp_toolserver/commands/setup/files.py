@@ -138,7 +138,10 @@ def _replacement(file: ConfigFile, content: bytes) -> Generator[Path]:
             target.write(content)
             target.flush()
             if file.status is not None:
-                os.fchown(target.fileno(), file.status.st_uid, file.status.st_gid)
+                owner, made = (file.status.st_uid, file.status.st_gid), os.fstat(target.fileno())
+                # Drives of Windows refuse a change of the owner.
+                if owner != (made.st_uid, made.st_gid):
+                    os.fchown(target.fileno(), *owner)
                 os.fchmod(target.fileno(), stat.S_IMODE(file.status.st_mode))
             os.fsync(target.fileno())
         yield temporary

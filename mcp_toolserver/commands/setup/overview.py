@@ -29,6 +29,8 @@ def show(places: Places, name: str) -> int:
     """Print the table of clients; the exit status is 0."""
     table = Table("client", "title", "installed", "configured", "mode", "root", box=None, pad_edge=False)
     for client in CLIENTS.values():
+        if places.wsl and not client.on_windows:
+            continue
         installed = "yes" if places.is_installed(client) else "no"
         rows = _rows(client, places, name) or [_Row(scope="no")]
         for row in rows:
@@ -44,7 +46,7 @@ def show(places: Places, name: str) -> int:
 
 def _rows(client: Client, places: Places, name: str) -> list[_Row]:
     rows: list[_Row] = []
-    for scope in _SCOPES if client.project else _SCOPES[:1]:
+    for scope in _SCOPES if client.project and not places.wsl else _SCOPES[:1]:
         try:
             found = Plan(client=client, scope=scope, places=places).entry(name)
         except SettingsError as error:

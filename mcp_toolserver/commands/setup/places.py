@@ -20,6 +20,8 @@ class Places:
     application: Path
     project: Path
     environ: Mapping[str, str]
+    wsl: str = ""
+    """The WSL distribution in which a client of Windows starts the server; empty for other clients."""
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "Places":

@@ -12,6 +12,9 @@ from mcp_toolserver.runtime.which import find_program, is_executable
 
 NAME = "mcp-toolserver"
 
+_MODULE = ("-P", "-m", "mcp_toolserver")
+"""For Python. The current folder is not among the places of imports (-P), because it may be a workspace."""
+
 
 def server_command(environ: Mapping[str, str], started_as: str) -> tuple[str, ...]:
     """Return the command, without the server's own flags.
@@ -28,13 +31,15 @@ def server_command(environ: Mapping[str, str], started_as: str) -> tuple[str, ..
     """
     prefix = Path(sys.prefix)
     if _is_uvx(prefix):
-        return (*_runner("uv", environ.get("UV"), environ), "tool", "run", "--from", _requirement(), NAME)
+        uv = _runner("uv", environ.get("UV"), environ)
+        start = (*uv, "tool", "run", *_python_for_uv(environ), "--from", _requirement())
+        # The script that uv installs is a shell script, which finds Python by programs on the PATH.
+        return (*start, "python", *_MODULE)
     if _is_pipx_run(prefix):
         return (*_runner("pipx", None, environ), "run", "--spec", _requirement(), NAME)
     script = Path(sys.executable).with_name(NAME)
     if not is_executable(str(script)):
-        # Without the current folder among the places of imports (-P): it may be a workspace.
-        return (sys.executable, "-P", "-m", "mcp_toolserver")
+        return (sys.executable, *_MODULE)
     link = Path(os.path.abspath(started_as))
     return (str(link if link.resolve() == script.resolve() else script),)
 
@@ -54,6 +59,21 @@ def _runner(name: str, known: str | None, environ: Mapping[str, str]) -> tuple[s
     if found is None:
         raise SettingsError(f"{name} made this environment, which is temporary, but is not on the PATH")
     return (found,)
+
+
+def _python_for_uv(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The flag that names this Python, unless uv installed it.
+
+    uv looks for other Pythons on the PATH, which a client may not pass on, and else downloads one. The path
+    is the one on the PATH, which an upgrade leaves in place.
+    """
+    python = Path(sys.executable).resolve()
+    if any(part.startswith("cpython-") for part in python.parts):
+        return ()
+    names = ("python3", f"python3.{sys.version_info.minor}")
+    on_path = (find_program((name,), environ.get("PATH", "").split(os.pathsep)) for name in names)
+    same = (found for found in on_path if found and Path(found).resolve() == python)
+    return ("--python", next(same, str(python)))
 
 
 def _requirement() -> str:

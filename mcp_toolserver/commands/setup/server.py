@@ -24,7 +24,9 @@ class Inputs:
     request: SetupRequest
     program: tuple[str, ...]
     """The command of the server without its flags."""
-    home: Path
+    launcher: tuple[str, ...]
+    """What the client starts the program with, where it cannot start it itself."""
+    homes: tuple[Path, ...]
     project: Path
     file: Path
     """The client's file that gets the entry."""
@@ -82,7 +84,7 @@ def _command(inputs: Inputs) -> tuple[str, ...]:
     for option in OPTIONS:
         if option.name in inputs.request.given - _OWN:
             flags += _flags(option, getattr(inputs.settings, option.attribute))
-    return (*inputs.program, *flags)
+    return (*inputs.launcher, *inputs.program, *flags)
 
 
 def _flags(option: Option, value: Value) -> list[str]:
@@ -117,7 +119,7 @@ def _check_places(inputs: Inputs, roots: tuple[str, ...]) -> None:
     for folder in folders:
         if not Path(folder).is_dir():
             raise SettingsError(f"--root {folder} is not a folder")
-        if is_inside(str(inputs.home), [folder]):
+        if any(is_inside(str(home), [folder]) for home in inputs.homes):
             raise SettingsError(
                 f"--root {folder} contains your home folder, with the keys and the configuration of other "
                 "programs; name a folder in it"

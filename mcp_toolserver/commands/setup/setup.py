@@ -6,12 +6,14 @@ It shows the change, asks, writes it, starts the server as the client will, and 
 import difflib
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from mcp_toolserver.commands.setup import files, server, verify
 from mcp_toolserver.commands.setup.clients import CLIENTS, TOKEN, Client, Scope, command_of, quoted
 from mcp_toolserver.commands.setup.places import Places
 from mcp_toolserver.commands.setup.plan import Change, Plan
 from mcp_toolserver.commands.setup.program import server_command
+from mcp_toolserver.commands.setup.windows import launcher, on_windows, windows_places, without_launcher
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.runtime.sandbox.protected.names import protected_name
 from mcp_toolserver.settings import Settings, SetupRequest
@@ -29,12 +31,14 @@ def setup(settings: Settings, request: SetupRequest, environ: Mapping[str, str])
     Raises:
         SettingsError: the request or a file of the client is invalid; nothing was changed.
     """
-    places = Places.of(environ)
+    places = windows_places(environ) if request.windows else Places.of(environ)
     if request.listed:
         from mcp_toolserver.commands.setup.overview import show
 
         return show(places, request.name)
     client = _client(request.client)
+    if request.windows:
+        client = on_windows(client)
     plan = Plan(client=client, scope=_scope(request), places=places)
     if request.removed:
         return _remove(plan, request)
@@ -59,7 +63,8 @@ def _add(plan: Plan, settings: Settings, request: SetupRequest) -> int:
         settings=settings,
         request=request,
         program=server_command(places.environ, sys.argv[0]),
-        home=places.home,
+        launcher=launcher(places),
+        homes=(places.home, Path(places.environ["HOME"])),
         project=places.project,
         file=plan.servers.file.path,
     )
@@ -152,7 +157,7 @@ def _finish(plan: Plan, request: SetupRequest, mode: str) -> int:
     """Start the server as the file says now, and print what comes next."""
     client = plan.client
     written = Plan(client=client, scope=plan.scope, places=plan.places).entry(request.name)
-    command = command_of(written) if isinstance(written, dict) else ()
+    command = without_launcher(command_of(written)) if isinstance(written, dict) else ()
     if command:
         try:
             tools = verify.listed_tools(command, client.root, plan.places.environ)

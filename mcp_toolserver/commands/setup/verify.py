@@ -1,9 +1,12 @@
 """Starts a configured server as the client will, and lists its tools."""
 
+import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
 
 import anyio
 
@@ -32,10 +35,10 @@ def listed_tools(command: Sequence[str], root: str | None, environ: Mapping[str,
         bare = ["/usr/bin/env", "-i", f"HOME={environ['HOME']}", *words]
         cwd = folder if opened else "/"
         with suppress(OSError, TimeoutError, ExceptionGroup):
-            return anyio.run(_listed, bare, cwd)
+            return _listed(bare, cwd)
         _check_start(bare, cwd)
         # What took too long was the installation, which is done now.
-        return anyio.run(_listed, bare, cwd)
+        return _listed(bare, cwd)
 
 
 def _check_start(command: Sequence[str], cwd: str) -> None:
@@ -59,10 +62,16 @@ def _check_start(command: Sequence[str], cwd: str) -> None:
     except subprocess.TimeoutExpired:
         raise SettingsError(f"the server does not start within {_SECONDS} s") from None
     if ended.returncode != 0:
-        said = ended.stderr.strip() or f"exit status {ended.returncode}"
+        said = ended.stderr.strip().removeprefix("mcp-toolserver: ") or f"exit status {ended.returncode}"
         raise SettingsError(f"the server does not start as configured: {said}")
 
 
-async def _listed(command: Sequence[str], cwd: str) -> tuple[str, ...]:
-    async with connect(command, cwd=cwd) as connection:
+def _listed(command: Sequence[str], cwd: str) -> tuple[str, ...]:
+    # If it fails, `_check_start` reports what the server says.
+    with Path(os.devnull).open("w", encoding="utf-8") as nothing:
+        return anyio.run(_connected, command, cwd, nothing)
+
+
+async def _connected(command: Sequence[str], cwd: str, errors: TextIO) -> tuple[str, ...]:
+    async with connect(command, cwd=cwd, errors=errors) as connection:
         return await connection.tools()

@@ -20,8 +20,9 @@ from mcp_toolserver.protocol.stdio.draining import Draining
 from mcp_toolserver.protocol.stdio.line_streams import LineReader, LineWriter
 
 HINT = (
-    "mcp-toolserver: waiting for an MCP client on standard input. "
-    "Run `mcp-toolserver demo` to see it work, or --help for more; Ctrl-C ends it."
+    "mcp-toolserver: waiting for an MCP client on standard input, which is a terminal; Ctrl-C ends it.\n"
+    "To add this server to a client: mcp-toolserver setup CLIENT (setup --list shows the clients).\n"
+    "To see it work: mcp-toolserver demo"
 )
 
 

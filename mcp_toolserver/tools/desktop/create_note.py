@@ -21,6 +21,7 @@ async def run(args: CreateNote, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="create_note",
+    title="Create note",
     description=__doc__ or "",
     permission=Permission.DANGER_FULL_ACCESS,
     needs=frozenset({Capability.NOTES_WRITE}),

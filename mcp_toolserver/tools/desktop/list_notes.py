@@ -55,6 +55,7 @@ def _line(card: NoteCard) -> str:
 
 TOOL = ToolSpec(
     name="list_notes",
+    title="List notes",
     description=__doc__ or "",
     permission=Permission.DANGER_FULL_ACCESS,
     needs=frozenset({Capability.NOTES_READ}),

@@ -46,6 +46,7 @@ def _notes(found: Indexed) -> tuple[str, ...]:
 
 TOOL = ToolSpec(
     name="mdfind",
+    title="Search the desktop index",
     description=__doc__ or "",
     permission=Permission.DANGER_FULL_ACCESS,
     needs=frozenset({Capability.DESKTOP_FIND}),

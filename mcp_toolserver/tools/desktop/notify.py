@@ -15,6 +15,7 @@ async def run(args: Notify, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="notify",
+    title="Show notification",
     description=__doc__ or "",
     permission=Permission.DANGER_FULL_ACCESS,
     needs=frozenset({Capability.DESKTOP_NOTIFY}),

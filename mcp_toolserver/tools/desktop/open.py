@@ -32,6 +32,7 @@ async def run(args: Open, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="open",
+    title="Open file or address",
     description=__doc__ or "",
     permission=Permission.DANGER_FULL_ACCESS,
     needs=frozenset({Capability.DESKTOP_OPEN}),

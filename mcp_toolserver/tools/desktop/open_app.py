@@ -40,6 +40,7 @@ async def run(args: OpenApp, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="open_app",
+    title="Start desktop program",
     description=__doc__ or "",
     permission=Permission.DANGER_FULL_ACCESS,
     needs=frozenset({Capability.DESKTOP_APP}),

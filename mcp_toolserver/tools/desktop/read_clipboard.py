@@ -23,6 +23,7 @@ async def run(_: ReadClipboard, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="read_clipboard",
+    title="Read clipboard",
     description=__doc__ or "",
     permission=Permission.DANGER_FULL_ACCESS,
     needs=frozenset({Capability.CLIPBOARD_READ}),

@@ -44,6 +44,7 @@ async def run(args: ReadNote, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="read_note",
+    title="Read note",
     description=__doc__ or "",
     permission=Permission.DANGER_FULL_ACCESS,
     needs=frozenset({Capability.NOTES_READ}),

@@ -17,6 +17,7 @@ async def run(args: Say, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="say",
+    title="Read text aloud",
     description=__doc__ or "",
     permission=Permission.DANGER_FULL_ACCESS,
     needs=frozenset({Capability.DESKTOP_SAY}),

@@ -38,6 +38,7 @@ async def run(args: TakeScreenshot, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="take_screenshot",
+    title="Take screenshot",
     description=__doc__ or "",
     permission=Permission.DANGER_FULL_ACCESS,
     needs=frozenset({Capability.SCREEN}),

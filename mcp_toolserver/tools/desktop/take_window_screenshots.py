@@ -46,6 +46,7 @@ def _ending(found: WindowPictures) -> str:
 
 TOOL = ToolSpec(
     name="take_window_screenshots",
+    title="Take screenshots of windows",
     description=__doc__ or "",
     permission=Permission.DANGER_FULL_ACCESS,
     needs=frozenset({Capability.WINDOWS}),

@@ -46,6 +46,7 @@ async def run(args: UpdateNote, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="update_note",
+    title="Change note",
     description=__doc__ or "",
     permission=Permission.DANGER_FULL_ACCESS,
     # A wrong title returns the titles that exist, and appending reads the note first.

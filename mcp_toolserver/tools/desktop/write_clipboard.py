@@ -14,6 +14,7 @@ async def run(args: WriteClipboard, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="write_clipboard",
+    title="Write clipboard",
     description=__doc__ or "",
     permission=Permission.DANGER_FULL_ACCESS,
     needs=frozenset({Capability.CLIPBOARD_WRITE}),

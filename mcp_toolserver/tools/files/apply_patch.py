@@ -110,6 +110,7 @@ def _diffs(outcomes: "tuple[Outcome, ...]") -> Iterator[str]:
 
 TOOL = ToolSpec(
     name="apply_patch",
+    title="Apply patch",
     description=__doc__ or "",
     permission=Permission.WORKSPACE_WRITE,
     needs=frozenset({Capability.FS_WRITE}),

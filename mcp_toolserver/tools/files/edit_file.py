@@ -122,6 +122,7 @@ def _notes(path: str, edited: "Edited", written: Written) -> list[str]:
 
 TOOL = ToolSpec(
     name="edit_file",
+    title="Edit file",
     description=__doc__ or "",
     permission=Permission.WORKSPACE_WRITE,
     needs=frozenset({Capability.FS_WRITE}),

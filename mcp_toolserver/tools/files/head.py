@@ -37,6 +37,7 @@ def _shown(args: Head, file: BinaryIO, size: int) -> Output:
 
 TOOL = ToolSpec(
     name="head",
+    title="Show start of file",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.FS_READ}),

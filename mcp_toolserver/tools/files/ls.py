@@ -64,6 +64,7 @@ def _notes(args: Ls, content: FolderContent) -> Iterator[str]:
 
 TOOL = ToolSpec(
     name="ls",
+    title="List folder",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.FS_READ}),

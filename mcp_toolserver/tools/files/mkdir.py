@@ -25,6 +25,7 @@ async def run(args: Mkdir, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="mkdir",
+    title="Create folder",
     description=__doc__ or "",
     permission=Permission.WORKSPACE_WRITE,
     needs=frozenset({Capability.FS_WRITE}),

@@ -137,6 +137,7 @@ def _notes(path: str, edited: "EditedNotebook", written: Written) -> list[str]:
 
 TOOL = ToolSpec(
     name="NotebookEdit",
+    title="Edit notebook",
     description=__doc__ or "",
     permission=Permission.WORKSPACE_WRITE,
     needs=frozenset({Capability.FS_WRITE}),

@@ -157,6 +157,7 @@ def _documents(host: HostFacts) -> str:
 
 TOOL = ToolSpec(
     name="read_file",
+    title="Read file",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.FS_READ}),

@@ -35,6 +35,7 @@ def _shown(args: Tail, file: BinaryIO, size: int) -> Output:
 
 TOOL = ToolSpec(
     name="tail",
+    title="Show end of file",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.FS_READ}),

@@ -56,6 +56,7 @@ def _shown(path: str, file: BinaryIO, size: int) -> Output:
 
 TOOL = ToolSpec(
     name="view_image",
+    title="Show image",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.FS_READ}),

@@ -105,6 +105,7 @@ def _line_endings(content: bytes) -> str:
 
 TOOL = ToolSpec(
     name="write_file",
+    title="Write file",
     description=__doc__ or "",
     permission=Permission.WORKSPACE_WRITE,
     needs=frozenset({Capability.FS_WRITE}),

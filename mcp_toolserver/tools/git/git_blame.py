@@ -63,6 +63,7 @@ def _shown(lines: tuple[GitLine, ...]) -> Iterator[str]:
 
 TOOL = ToolSpec(
     name="git_blame",
+    title="Show who changed each line",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.GIT}),

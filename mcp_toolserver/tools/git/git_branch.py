@@ -84,6 +84,7 @@ def _headline(found: BranchChange) -> str:
 
 TOOL = ToolSpec(
     name="git_branch",
+    title="Switch or create branch",
     description=__doc__ or "",
     permission=Permission.WORKSPACE_WRITE,
     needs=frozenset({Capability.GIT, Capability.GIT_WRITE, Capability.FS_WRITE}),

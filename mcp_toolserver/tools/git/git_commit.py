@@ -102,6 +102,7 @@ def _notes(found: Committed) -> list[str]:
 
 TOOL = ToolSpec(
     name="git_commit",
+    title="Commit changes",
     description=__doc__ or "",
     permission=Permission.WORKSPACE_WRITE,
     needs=frozenset({Capability.GIT_WRITE}),

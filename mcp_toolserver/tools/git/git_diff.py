@@ -52,6 +52,7 @@ def _revision(args: GitDiff) -> str:
 
 TOOL = ToolSpec(
     name="git_diff",
+    title="Show changes",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.GIT}),

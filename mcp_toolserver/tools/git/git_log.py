@@ -89,6 +89,7 @@ def _lines(commit: GitCommit, *, oneline: bool) -> Iterator[str]:
 
 TOOL = ToolSpec(
     name="git_log",
+    title="List commits",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.GIT}),

@@ -71,6 +71,7 @@ def _line(version: FileVersion, *, same: bool, created: bool) -> str:
 
 TOOL = ToolSpec(
     name="git_restore",
+    title="Restore files from git",
     description=__doc__ or "",
     permission=Permission.WORKSPACE_WRITE,
     needs=frozenset({Capability.GIT, Capability.FS_WRITE}),

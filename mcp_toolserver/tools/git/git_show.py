@@ -55,6 +55,7 @@ def _form(args: GitShow) -> ShowForm:
 
 TOOL = ToolSpec(
     name="git_show",
+    title="Show commit",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.GIT}),

@@ -85,6 +85,7 @@ def _state(status: GitState, shown: tuple[GitChange, ...]) -> State:
 
 TOOL = ToolSpec(
     name="git_status",
+    title="Show git status",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.GIT}),

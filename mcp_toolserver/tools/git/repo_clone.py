@@ -72,6 +72,7 @@ def _text(args: RepoClone, found: Cloned) -> str:
 
 TOOL = ToolSpec(
     name="repo_clone",
+    title="Clone repository",
     description=__doc__ or "",
     permission=Permission.WORKSPACE_WRITE,
     needs=frozenset({Capability.CLONES}),

@@ -77,6 +77,7 @@ def _counts(counts: Counts) -> Iterator[str]:
 
 TOOL = ToolSpec(
     name="repo_overview",
+    title="Summarize repository",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.GIT}),

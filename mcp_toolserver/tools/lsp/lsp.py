@@ -73,6 +73,7 @@ async def run(args: Lsp, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="LSP",
+    title="Look up code",
     description=__doc__ or "",
     permission=Permission.DANGER_FULL_ACCESS,
     needs=frozenset({Capability.LANGUAGES}),

@@ -110,6 +110,7 @@ def _listed(edit: CodeEdit) -> str:
 
 TOOL = ToolSpec(
     name="lsp_edit",
+    title="Refactor code",
     description=__doc__ or "",
     permission=Permission.DANGER_FULL_ACCESS,
     needs=frozenset({Capability.LANGUAGES, Capability.FS_WRITE}),

@@ -20,6 +20,7 @@ async def run(args: Calculator, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="calculator",
+    title="Calculate",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset(),

@@ -86,6 +86,7 @@ def _shown(value: Preference | None) -> str:
 
 TOOL = ToolSpec(
     name="Config",
+    title="Change preferences",
     description=__doc__ or "",
     permission=Permission.WORKSPACE_WRITE,
     needs=frozenset({Capability.PREFERENCES}),

@@ -26,6 +26,7 @@ def _text(now: datetime, zone: str) -> str:
 
 TOOL = ToolSpec(
     name="current_datetime",
+    title="Tell date and time",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.CLOCK}),

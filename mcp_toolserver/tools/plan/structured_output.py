@@ -45,6 +45,7 @@ async def run(args: StructuredOutput, _: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="StructuredOutput",
+    title="Return structured result",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset(),

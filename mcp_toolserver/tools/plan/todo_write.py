@@ -175,6 +175,7 @@ def _lines(handle: str, todos: Sequence[Todo], *, nudge: bool) -> Iterator[str]:
 
 TOOL = ToolSpec(
     name="TodoWrite",
+    title="Update todo list",
     description=__doc__ or "",
     permission=Permission.WORKSPACE_WRITE,
     needs=frozenset({Capability.TODOS}),

@@ -22,6 +22,7 @@ class CallTool(Args):
 
 TOOL = ToolSpec(
     name="CallTool",
+    title="Call an unlisted tool",
     description=__doc__ or "",
     # The permission of the called tool applies; clients see the highest that any available tool needs.
     permission=Permission.DANGER_FULL_ACCESS,

@@ -61,6 +61,7 @@ def _text(args: Diff, old: bytes, new: bytes) -> str:
 
 TOOL = ToolSpec(
     name="diff",
+    title="Compare two files",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.FS_READ}),

@@ -94,6 +94,7 @@ def _lines(args: GlobSearch, found: FoundFiles) -> Iterator[str]:
 
 TOOL = ToolSpec(
     name="glob_search",
+    title="Find files by name",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.SEARCH}),

@@ -122,6 +122,7 @@ _PLURALS = {"matching line": "matching lines", "match": "matches"}
 
 TOOL = ToolSpec(
     name="grep_search",
+    title="Search file contents",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.SEARCH}),

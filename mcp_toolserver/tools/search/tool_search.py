@@ -37,6 +37,7 @@ async def run(args: ToolSearch, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="ToolSearch",
+    title="Find tools",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.CATALOGUE}),

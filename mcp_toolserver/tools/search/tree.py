@@ -58,6 +58,7 @@ def _notes(folders: Mapping[str, FolderContent], *, is_cut: bool) -> Iterator[st
 
 TOOL = ToolSpec(
     name="tree",
+    title="Show folder tree",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.FS_READ}),

@@ -69,6 +69,7 @@ def _milliseconds(seconds: Any) -> Any:
 
 TOOL = ToolSpec(
     name="bash",
+    title="Run bash script",
     description=__doc__ or "",
     args=Bash,
     run=run,

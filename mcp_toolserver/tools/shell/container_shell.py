@@ -42,6 +42,7 @@ async def run(args: ContainerShell, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="container_shell",
+    title="Run script in container",
     description=__doc__ or "",
     args=ContainerShell,
     run=run,

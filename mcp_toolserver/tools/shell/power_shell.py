@@ -61,6 +61,7 @@ async def run(args: PowerShell, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="PowerShell",
+    title="Run PowerShell script",
     description=__doc__ or "",
     args=PowerShell,
     run=run,

@@ -88,6 +88,7 @@ def _subjects(args: Repl) -> tuple[str, ...]:
 
 TOOL = ToolSpec(
     name="REPL",
+    title="Run code",
     description=__doc__ or "",
     args=Repl,
     run=run,

@@ -34,6 +34,7 @@ async def run(args: Sleep, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="Sleep",
+    title="Wait",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.CLOCK}),

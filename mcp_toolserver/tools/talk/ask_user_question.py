@@ -91,6 +91,7 @@ def _text(questions: Sequence[QuestionItem], answers: Answers) -> str:
 
 TOOL = ToolSpec(
     name="AskUserQuestion",
+    title="Ask the user",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.ASK}),

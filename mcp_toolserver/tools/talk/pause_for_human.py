@@ -43,6 +43,7 @@ async def run(args: PauseForHuman, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="pause_for_human",
+    title="Wait for the user",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.ASK}),

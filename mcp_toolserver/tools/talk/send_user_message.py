@@ -54,6 +54,7 @@ def _attached(sizes: Mapping[CanonicalPath, int]) -> Iterator[str]:
 
 TOOL = ToolSpec(
     name="SendUserMessage",
+    title="Send message to the user",
     description=__doc__ or "",
     permission=Permission.READ_ONLY,
     needs=frozenset({Capability.TELL, Capability.FS_READ, Capability.CLOCK}),

@@ -82,6 +82,7 @@ def _status(state: JobState, more: bool) -> str:
 
 TOOL = ToolSpec(
     name="TaskOutput",
+    title="Read output of background command",
     description=__doc__ or "",
     args=TaskOutput,
     run=run,

@@ -29,6 +29,7 @@ async def run(args: TaskStop, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="TaskStop",
+    title="Stop background command",
     description=__doc__ or "",
     args=TaskStop,
     run=run,

@@ -48,6 +48,7 @@ async def run(args: Curl, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="curl",
+    title="Send HTTP request",
     description=__doc__ or "",
     args=Curl,
     run=run,

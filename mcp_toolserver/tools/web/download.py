@@ -52,6 +52,7 @@ async def run(args: Download, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="download",
+    title="Download file",
     description=__doc__ or "",
     args=Download,
     run=run,

@@ -48,6 +48,7 @@ async def run(args: RemoteTrigger, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="RemoteTrigger",
+    title="Call webhook",
     description=__doc__ or "",
     args=RemoteTrigger,
     run=run,

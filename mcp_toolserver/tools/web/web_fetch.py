@@ -112,6 +112,7 @@ def _page(args: WebFetch, answer: WebAnswer, found: "Readable", lines: list[str]
 
 TOOL = ToolSpec(
     name="WebFetch",
+    title="Read web page",
     description=__doc__ or "",
     args=WebFetch,
     run=run,

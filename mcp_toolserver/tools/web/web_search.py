@@ -69,6 +69,7 @@ def _listed(number: int, hit: WebHit) -> str:
 
 TOOL = ToolSpec(
     name="WebSearch",
+    title="Search the web",
     description=__doc__ or "",
     args=WebSearch,
     run=run,

@@ -101,7 +101,9 @@ def _fix(devices: list[str]) -> None:
     kernel.mount(None, "/", kernel.MS_REC | kernel.MS_SLAVE)
     for device in devices:
         kernel.mount(device, device, kernel.MS_BIND)
-        kernel.mount(None, device, kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
+        # In a user namespace the kernel refuses to lift these, which the /dev of containers has.
+        kept = os.statvfs(device).f_flag & (kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+        kernel.mount(None, device, kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | kept)
 
 
 def _leave_mounts() -> None:
