@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Container, Generator, Mapping
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -107,7 +107,7 @@ def _run(invocation: Invocation) -> int:
         return INVALID_SETTINGS
     _check(settings, needs_root=invocation.action in ("serve", "call"))
     found = find_host_executables(os.environ, settings.root)
-    broker = None if invocation.action in ("setup", "demo", "log", "token") else _broker(settings, found)
+    broker = None if invocation.action in _WITHOUT_BROKER else _broker(settings, found)
     _log(settings.log_level.upper(), as_json=settings.log_format == "json")
     # The handshake protocol uses features that the SDK deprecates, which users need not know.
     warnings.filterwarnings("ignore", module=r"mcp(_types)?\b")
@@ -220,6 +220,14 @@ def _token(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int
     return token(invocation.settings, invocation.token)
 
 
+def _completion(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:
+    from mcp_toolserver.commands.completion import completion
+
+    return completion(invocation.shell)
+
+
+_WITHOUT_BROKER: Container[Action] = ("setup", "demo", "log", "token", "completion")
+
 _ACTIONS: Mapping[Action, Callable[[Invocation, Broker | None, HostExecutables], int]] = {
     "serve": _serve,
     "setup": _setup,
@@ -229,6 +237,7 @@ _ACTIONS: Mapping[Action, Callable[[Invocation, Broker | None, HostExecutables],
     "log": _log_command,
     "token": _token,
     "demo": _demo,
+    "completion": _completion,
 }
 """Each command imports only what it needs, to keep the start of `serve` fast."""
 

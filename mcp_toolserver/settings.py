@@ -357,6 +357,13 @@ class Settings:
         group="tools",
         unset="that of the user's git configuration",
     )
+    client_sandbox: str = setting(
+        "apply",
+        _one_of("apply", "ignore"),
+        "the client's own sandbox policy (Codex): apply where it is stricter, or ignore",
+        metavar="C",
+        group="confinement",
+    )
     allow_degraded: bool = setting(
         False,
         _yes_or_no,
@@ -552,7 +559,7 @@ OPTIONS = tuple(option for option in _options() if not option.rule)
 RULES = tuple(option for option in _options() if option.rule)
 """The lists of the `[rules]` table in the config file."""
 
-Action = Literal["serve", "setup", "tools", "call", "doctor", "log", "token", "demo"]
+Action = Literal["serve", "setup", "tools", "call", "doctor", "log", "token", "demo", "completion"]
 
 ACTIONS: Mapping[Action, str] = {
     "serve": "serve MCP (the default)",
@@ -563,7 +570,11 @@ ACTIONS: Mapping[Action, str] = {
     "log": "print the audit log, or verify that nobody changed it",
     "token": "add, list or revoke the users in a file of tokens",
     "demo": "show a client that uses a read-only server on a folder",
+    "completion": "print a script that completes commands, flags and values in a shell",
 }
+
+SHELLS = ("bash", "zsh", "fish")
+"""Those that `completion` knows."""
 
 FORMATS = ("table", "json", "mcp", "anthropic", "openai", "acp")
 
@@ -625,6 +636,8 @@ class Invocation:
     """`log`: keep printing new calls."""
     verify: bool = False
     """`log`: verify the audit log instead of printing it."""
+    shell: str = ""
+    """`completion` only."""
     setup: SetupRequest | None = None
     """`setup` only."""
     token: TokenRequest | None = None
@@ -638,7 +651,7 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
         SettingsError: something is unknown or wrong; the text names it and the choices.
         SystemExit: `--help` or `--version` was printed.
     """
-    parsed = _parser().parse_args(_with_action(argv), namespace=_Parsed())
+    parsed = command_parser().parse_args(_with_action(argv), namespace=_Parsed())
     variables = _variables(environ)
     config = parsed.config or variables.pop(PREFIX + "CONFIG", None)
     config = config and _expanded(config, _path, environ)
@@ -656,6 +669,7 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
         format=parsed.format,
         follow=parsed.follow,
         verify=parsed.verify,
+        shell=parsed.shell,
         setup=_setup_request(parsed) if parsed.action == "setup" else None,
         token=_token_request(parsed, {**configured, **_expand_paths(configured, environ)})
         if parsed.action == "token"
@@ -718,6 +732,7 @@ class _Parsed(argparse.Namespace):
     format: str = "table"
     follow: bool = False
     verify: bool = False
+    shell: str = ""
     client: str | None = None
     name: str = "toolserver"
     scope: str = "user"
@@ -754,6 +769,7 @@ _SHOWN: Mapping[Action, Container[str]] = {
     "log": ("state-dir",),
     "token": ("tokens", "permission-mode", "root", "calls-per-minute", "max-calls", "config"),
     "demo": ("root",),
+    "completion": (),
 }
 """The settings in the help of each command. Every command accepts all of them, so that the flags of a server
 can be copied."""
@@ -765,6 +781,11 @@ _EPILOGS: Mapping[Action, str] = {
     ),
     "token": "The flags of `token add` are for the user: a mode, roots and limits within\n"
     "those of the server. Without --root, all roots of the server are meant.",
+    "completion": f"""\
+Write the script to the file from which the shell loads it:
+  bash  ~/.local/share/bash-completion/completions/{_PROGRAM}
+  zsh   _{_PROGRAM} in a folder of $fpath
+  fish  ~/.config/fish/completions/{_PROGRAM}.fish""",
     "setup": "Without --root, the tools work in the folder that is open in the client, if the\n"
     "client tells it. The other flags of the server are configured as given; see\n"
     f"{_PROGRAM} --help.",
@@ -802,7 +823,9 @@ class _ProgramParser(_Parser):
         return f"{super().format_help()}\n{formatter.format_help()}"
 
 
-def _add_settings(parser: argparse.ArgumentParser, shown: Container[str], *, several: bool) -> None:
+def _add_settings(
+    parser: argparse.ArgumentParser, shown: Container[str], adapt: "Adapt", *, several: bool
+) -> None:
     """Add the flags of the settings; `several` values may follow one that is repeatable."""
     # A flag that is absent sets nothing.
     parser.argument_default = argparse.SUPPRESS
@@ -813,21 +836,30 @@ def _add_settings(parser: argparse.ArgumentParser, shown: Container[str], *, sev
             if option.switch:
                 section.add_argument(f"--{option.name}", help=text, action="store_true")
                 continue
-            section.add_argument(
+            added = section.add_argument(
                 f"--{option.name}",
                 metavar=option.metavar,
                 help=text,
                 action=("extend" if several else "append") if option.repeatable else "store",
                 nargs="+" if option.repeatable and several else None,
             )
+            adapt(added, option.choices)
         if group == "files":
             text = f"TOML file with settings and rules\n[default: none] [env: {PREFIX}CONFIG]"
-            section.add_argument(
-                "--config", metavar="FILE", help=text if "config" in shown else argparse.SUPPRESS
+            adapt(
+                section.add_argument(
+                    "--config", metavar="FILE", help=text if "config" in shown else argparse.SUPPRESS
+                ),
+                (),
             )
 
 
-def _parser() -> argparse.ArgumentParser:
+Adapt = Callable[[argparse.Action, Sequence[str]], object]
+"""Gets each argument that takes a value, and the values if they are a fixed set."""
+
+
+def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser:
+    """Build the parser of the command line; `adapt` may change its arguments."""
     parser = _ProgramParser(
         prog=_PROGRAM,
         usage="%(prog)s [COMMAND] [FLAG ...]",
@@ -842,7 +874,7 @@ def _parser() -> argparse.ArgumentParser:
         dest="action", metavar="COMMAND", title="Commands", prog=_PROGRAM, parser_class=_Parser
     )
     # No command is parsed with these: they are here to be shown by --help.
-    _add_settings(parser, _SHOWN["serve"], several=True)
+    _add_settings(parser, _SHOWN["serve"], adapt, several=True)
     general = parser.add_argument_group("General")
     general.add_argument("-h", "--help", action="help", help="show this help")
     general.add_argument(
@@ -862,11 +894,12 @@ def _parser() -> argparse.ArgumentParser:
     }
     for name, of in parsers.items():
         # What follows a repeatable flag of these may be their own arguments.
-        _add_settings(of, _SHOWN[name], several=name not in ("call", "setup", "token"))
+        _add_settings(of, _SHOWN[name], adapt, several=name not in ("call", "setup", "token"))
     parsers["tools"].add_argument(
         "--format", choices=FORMATS, default="table", help="how to print\n[default: table]"
     )
-    parsers["call"].add_argument("tool", metavar="NAME", help="a tool, under any of its names")
+    tool = parsers["call"].add_argument("tool", metavar="NAME", help="a tool, under any of its names")
+    adapt(tool, ())
     parsers["call"].add_argument(
         "arguments",
         metavar="JSON",
@@ -874,19 +907,20 @@ def _parser() -> argparse.ArgumentParser:
         default="{}",
         help="its arguments as a JSON object\n[default: {}]",
     )
+    parsers["completion"].add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
     parsers["log"].add_argument("--follow", action="store_true", help="keep printing new calls until Ctrl-C")
     parsers["log"].add_argument(
         "--verify", action="store_true", help="verify the audit log instead of printing it"
     )
-    _add_setup_arguments(parsers["setup"])
+    adapt(_add_setup_arguments(parsers["setup"]), ())
     _add_token_arguments(parsers["token"])
     for name in ("call", "doctor", "log"):
         parsers[name].add_argument("--json", action="store_true", help="print everything as JSON")
     return parser
 
 
-def _add_setup_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("client", metavar="CLIENT", nargs="?", help="the MCP client; --list shows all")
+def _add_setup_arguments(parser: argparse.ArgumentParser) -> argparse.Action:
+    """Add the arguments of `setup`; returns that for the client."""
     parser.add_argument(
         "--name", metavar="NAME", help="name of the server in the client [default: toolserver]"
     )
@@ -912,6 +946,7 @@ def _add_setup_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--list", action="store_true", help="show all clients, and how this server is configured in each"
     )
+    return parser.add_argument("client", metavar="CLIENT", nargs="?", help="the MCP client; --list shows all")
 
 
 def _add_token_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.extent import VARIABLE
 
 ROOT = Path(__file__).parent.parent
-SOURCES = ("mcp_toolserver", "tests", "benchmarks")
+SOURCES = ("mcp_toolserver", "tests", "benchmarks", "packaging")
 FULLY_COVERED = (
     "pipeline/*",
     "policy/*",
@@ -77,10 +77,10 @@ STEPS: dict[str, Sequence[Sequence[str]]] = {
     ],
     "pure": [("pytest", "-n", "2", *without_programs())],
     "long": [("pytest", *IN_PARALLEL, "-m", "long or hypothesis")],
-    # The example first: the page of tools shows its answer.
+    # Examples and observations first: pages show them.
     "update": [
         ("pytest", "--quiet", "--update", f"tests/test_{name}.py")
-        for name in ("each_example", "every_tool", "client_pages")
+        for name in ("each_example", "every_tool", "client_programs", "client_pages")
     ],
 }
 

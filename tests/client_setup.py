@@ -2,10 +2,12 @@
 
 import contextlib
 import io
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mcp_toolserver.commands.setup import setup as command
 from mcp_toolserver.commands.setup.clients import Client
@@ -14,6 +16,11 @@ from mcp_toolserver.runtime.sandbox.protected.names import protected_name
 from mcp_toolserver.settings import load
 
 PAGES = Path(__file__).parent.parent / "docs" / "clients"
+
+OBSERVED = Path(__file__).parent / "client_programs" / "observed.json"
+"""By client what `test_client_programs.py` saw of it."""
+DOCUMENTED = OBSERVED.with_name("documented.json")
+"""By client, of those that are not run, what it supports besides tools by the protocol's list of clients."""
 
 PROJECT = "/home/you/project"
 PROGRAM = "/home/you/.local/bin/mcp-toolserver"
@@ -100,6 +107,10 @@ def _lines(client: Client, printed: str, confined: str | None) -> Iterator[str]:
         yield f"With `--confine` (known from: {client.confine_known}), {client.keeps}. It writes:"
         yield ""
         yield from _files(confined)
+    yield "## What it supports"
+    yield ""
+    yield from _support(client)
+    yield ""
     yield "## Next"
     yield ""
     for line in (*client.next, *client.notes):
@@ -113,6 +124,43 @@ def _lines(client: Client, printed: str, confined: str | None) -> Iterator[str]:
     confine = "" if confined is None else " --confine"
     yield f"mcp-toolserver setup {client.name} --remove{confine}"
     yield "```"
+
+
+def _support(client: Client) -> Iterator[str]:
+    observed: dict[str, Any] = json.loads(OBSERVED.read_text(encoding="utf-8"))
+    if client.name in observed:
+        yield from _observed(**observed[client.name])
+        return
+    documented: dict[str, list[str]] = json.loads(DOCUMENTED.read_text(encoding="utf-8"))
+    features = ", ".join(["tools", *documented[client.name]])
+    yield f"Not observed here. By the protocol's list of clients: {features}."
+
+
+def _observed(
+    *,
+    version: str,
+    name: str,
+    protocol: str,
+    capabilities: list[str],
+    requests: list[str],
+    at_once: bool,
+    instructions: bool,
+    images: bool,
+    progress: bool,
+) -> Iterator[str]:
+    listed = ", ".join(f"`{one}`" for one in requests)
+    yield f"Observed in version {version}, which calls itself `{name}`:"
+    yield ""
+    yield f"* It asks for protocol {protocol} and declares {', '.join(capabilities) or 'no capabilities'}."
+    yield f"* Its requests besides calls of tools: {listed}."
+    yield "* Its calls carry a progress token." if progress else "* Its calls carry no progress token."
+    yield (
+        "* Its model gets the server's tools at once."
+        if at_once
+        else "* Its model gets the server's tools only after it searches for tools."
+    )
+    yield f"* Its model {'gets' if instructions else 'does not get'} the server's instructions."
+    yield f"* Its model {'sees' if images else 'does not see'} the images in results."
 
 
 def _files(printed: str) -> Iterator[str]:

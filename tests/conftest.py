@@ -10,7 +10,7 @@ from tests.covering import collect, count, measuring
 from tests.extent import IN_FULL
 from tests.official import WITHOUT, is_wanted
 
-collect_ignore = [] if is_wanted() else ["clients", "conformance"]
+collect_ignore = [] if is_wanted() else ["clients", "conformance", "packaging"]
 
 # How long an example takes says more of the machine than of the code. The gate tries the same examples each
 # time, so that it fails for the change that it checks; the long step tries new ones.
@@ -48,7 +48,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show what official programs said of the server, which a test records as its summary."""
     if not is_wanted():
         terminalreporter.section("left out")
-        terminalreporter.write_line(f"the protocol's own programs: there is no npm, or {WITHOUT} is set")
+        terminalreporter.write_line(
+            f"the protocol's own programs, and packages: there is no npm, or {WITHOUT} is set"
+        )
     for report in (*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")):
         for name, value in report.user_properties:
             if name == "summary":

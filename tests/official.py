@@ -1,6 +1,6 @@
 """The official programs that the server is tested with, installed once into a cache folder.
 
-They come from npm and PyPI in the exact versions named here and in `conformance/package.json`. Nothing is put
+They come from npm and PyPI in the exact versions named here and in two files `package.json`. Nothing is put
 into the source tree. `docs/contributing.md` says how to choose the folder, and how to do without.
 """
 
@@ -8,16 +8,25 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import venv
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import platformdirs
 
 PACKAGES = Path(__file__).parent / "conformance" / "package.json"
+CLIENT_PACKAGES = Path(__file__).parent / "client_programs" / "package.json"
 OLD_CLIENT = "mcp==1.30.0"
 """The last line of the Python SDK that knows only the handshake."""
+
+BUNDLE_TOOL = "@anthropic-ai/mcpb@2.1.2"
+"""Validates and unpacks bundles, and fills in what their users configure."""
+
+REGISTRY_SCHEMAS = "skillsaw==0.22.0"
+"""Contains the schemas of `server.json`, as the MCP registry publishes them."""
 
 CACHE = "TOOLSERVER_TESTS_CACHE"
 WITHOUT = "TOOLSERVER_TESTS_WITHOUT_OFFICIAL"
@@ -41,8 +50,12 @@ def node(package: str, script: str) -> list[str]:
 
 def node_modules() -> Path:
     """The folder of the packages."""
-    text = PACKAGES.read_text(encoding="utf-8")
-    return _installed("node", text, _install_node) / "node_modules"
+    return _packages("node", PACKAGES)
+
+
+def client_programs() -> Path:
+    """The folder of the MCP clients' commands."""
+    return _packages("clients", CLIENT_PACKAGES) / ".bin"
 
 
 def old_python() -> Path:
@@ -50,9 +63,29 @@ def old_python() -> Path:
     return _installed("python", OLD_CLIENT, _install_python) / "bin" / "python"
 
 
+def bundle_tool() -> Path:
+    """The folder of the package that validates bundles."""
+    return _installed("bundles", BUNDLE_TOOL, _install_bundle_tool) / "node_modules/@anthropic-ai/mcpb"
+
+
+def registry_schema(version: str) -> Path:
+    """The file of the schema of `server.json` with this date."""
+    folder = _installed("registry", REGISTRY_SCHEMAS, _install_registry_schemas)
+    return folder / "skillsaw/schemas/mcp_registry" / f"v{version.replace('-', '_')}" / "server.schema.json"
+
+
+def cache_folder() -> Path:
+    """The folder of everything that tests install once."""
+    return Path(os.environ.get(CACHE) or platformdirs.user_cache_path("mcp-toolserver-tests"))
+
+
+def _packages(kind: str, file: Path) -> Path:
+    return _installed(kind, file.read_text(encoding="utf-8"), partial(_install_node, file)) / "node_modules"
+
+
 def _installed(kind: str, wanted: str, install: Callable[[Path], None]) -> Path:
     """The folder in which `wanted` is installed; several processes may ask at once."""
-    cache = Path(os.environ.get(CACHE) or platformdirs.user_cache_path("mcp-toolserver-tests"))
+    cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
     folder = cache / f"{kind}-{hashlib.sha256(wanted.encode()).hexdigest()[:16]}"
     with _alone(cache / f"{kind}.lock"):
@@ -73,12 +106,23 @@ def _alone(lock: Path) -> Generator[None]:
         yield
 
 
-def _install_node(folder: Path) -> None:
+def _install_node(file: Path, folder: Path) -> None:
     npm = shutil.which("npm")
     assert npm is not None, "npm was there when the tests began"
-    shutil.copy(PACKAGES, folder)
+    shutil.copy(file, folder)
     # The packages ask for the Node that comes with them, not for the one that npm runs on.
     _run([npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--engine-strict=false"], folder)
+
+
+def _install_bundle_tool(folder: Path) -> None:
+    npm = shutil.which("npm")
+    assert npm is not None, "npm was there when the tests began"
+    _run([npm, "install", "--no-audit", "--no-fund", "--no-package-lock", BUNDLE_TOOL], folder)
+
+
+def _install_registry_schemas(folder: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    _run([*pip, "--target", ".", REGISTRY_SCHEMAS], folder)
 
 
 def _install_python(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """The pages of docs/clients/ show what `setup` writes."""
 
+import json
 import sys
 from functools import reduce
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from mcp_toolserver.commands.setup.clients import CLIENTS, Client
-from tests.client_setup import PAGES, PROGRAM, PROJECT, page, setup, setup_line
+from tests.client_programs.programs import PROGRAMS
+from tests.client_setup import DOCUMENTED, OBSERVED, PAGES, PROGRAM, PROJECT, page, setup, setup_line
 
 pytestmark = pytest.mark.uncounted
 
@@ -36,3 +38,9 @@ def test_the_page_of_a_client_shows_what_setup_prints(client: Client, tmp_path: 
 
 def test_every_page_is_of_a_client() -> None:
     assert {path.stem for path in PAGES.glob("*.md")} == CLIENTS.keys()
+
+
+def test_what_a_client_supports_is_either_observed_or_documented() -> None:
+    observed, documented = (json.loads(file.read_text(encoding="utf-8")) for file in (OBSERVED, DOCUMENTED))
+    assert observed.keys() == {program.client for program in PROGRAMS}
+    assert documented.keys() == CLIENTS.keys() - observed.keys()

@@ -371,6 +371,17 @@ async def test_clients_learn_that_it_is_heeded(era: str, places: dict[str, Setup
     assert client.server_capabilities.experimental == {KEY: {}}
 
 
+async def test_a_server_that_is_to_ignore_it_asks_for_none_and_still_applies_one(
+    tmp_path: Path, kept: Kept
+) -> None:
+    setup = Setup.below(tmp_path, "workspace-write", "--client-sandbox", "ignore")
+    client = await kept.client(setup)
+    assert client.server_capabilities is not None
+    assert not client.server_capabilities.experimental
+    assert (await client.call_tool(*WRITE, meta={KEY: policy("read-only")})).is_error
+    assert not (await client.call_tool(*WRITE)).is_error
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_call_carries_it_from_the_protocol_to_the_dispatcher(era: str, tmp_path: Path) -> None:
     served = Handlers(dispatcher=dispatcher(machine(tmp_path)), ask_seconds=5)

@@ -32,9 +32,17 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize(
+EACH_PAGE = pytest.mark.parametrize(
     "file", [ROOT / "README.md", *(ROOT / "docs").glob("*.md")], ids=lambda path: path.stem
 )
+
+
+@EACH_PAGE
+def test_no_merge_is_left_half_done(file: Path) -> None:
+    assert not re.search(r"^(<{7}|>{7}) ", file.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@EACH_PAGE
 def test_links_lead_to_pages_and_sections_that_exist(file: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", text)):

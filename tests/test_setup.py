@@ -186,6 +186,15 @@ def test_confine_is_written_once_and_lifted_with_remove(client: Client, home: Pa
         assert files_in(home) == {str(file.relative_to(home))}
 
 
+def test_confine_is_refused_in_a_project_where_the_client_has_no_such_setting(
+    home: Path, project: Path
+) -> None:
+    refused = setup("gemini", "--scope", "project", "--confine", "--yes", home=home)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--scope user" in refused.stderr
+    assert files_in(project) == set()
+
+
 @ALL
 def test_a_client_that_cannot_be_confined_says_so_and_nothing_is_written(
     client: Client, home: Path, project: Path

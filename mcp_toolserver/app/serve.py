@@ -126,7 +126,9 @@ def mcp_server(
         app.changes.when_forgotten(made.forget)
         return made
 
-    features = (own, TaskFeature(tasks), SandboxState(), *extra)
+    # A client sends its policy only to a server that declares this; one that is sent is always applied.
+    sandbox = () if app.settings.client_sandbox == "ignore" else (SandboxState(),)
+    features = (own, TaskFeature(tasks), *sandbox, *extra)
     text = instructions(app.status, app.roots, _started_in(app.settings), user=app.user)
     server = build(handlers, text, features)
     server.lifespan = _forgetting(server.lifespan, handlers.client_ids)

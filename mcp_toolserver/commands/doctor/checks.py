@@ -1,6 +1,6 @@
 """Rates each fact about the mode and the machine: ok, degraded or missing. Pure functions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mcp_toolserver.commands.doctor import install_hints
@@ -42,6 +42,17 @@ def findings(facts: Facts) -> Iterator[Finding]:
     yield from _own_files(facts)
     yield from _output_and_limits(facts)
     yield from _warnings(facts)
+
+
+def next_step(found: Sequence[Finding]) -> str:
+    """What to do first, in one line: what is missing comes before what is degraded."""
+    wrong = [one for standing in ("missing", "degraded") for one in found if one.standing == standing]
+    if not wrong:
+        return "nothing is to do here; mcp-toolserver setup CLIENT adds this server to an MCP client"
+    # One remedy, such as bubblewrap, can mend several findings.
+    steps = list(dict.fromkeys(one.remedy or one.detail for one in wrong))
+    more = f" ({len(steps) - 1} more above)" if len(steps) > 1 else ""
+    return f"for {wrong[0].what}: {steps[0]}{more}"
 
 
 def _paths(facts: Facts) -> Finding:
@@ -182,7 +193,7 @@ def _ending(facts: Facts) -> Finding:
     detail = f"by {layers(facts, facts.mode)['ending']}"
     if facts.abi >= FIRST_ABI_WITH_SCOPES or "namespace" in detail:
         return Finding(what=what, standing="holds", detail=detail)
-    remedy = "Landlock 6 (Linux 6.12) makes it exact"
+    remedy = "use Landlock 6 (Linux 6.12), which makes it exact"
     return Finding(what=what, standing="degraded", detail=detail, remedy=remedy)
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mcp_toolserver.commands.doctor.checks import Finding, findings
+from mcp_toolserver.commands.doctor.checks import Finding, findings, next_step
 from mcp_toolserver.commands.doctor.facts import CONFINED, MODES, Facts, examine
 from mcp_toolserver.commands.doctor.layers import Standing, layers
 from mcp_toolserver.runtime.executables import HostExecutables
@@ -20,7 +20,7 @@ _COLOURS: Mapping[Standing, str] = {"holds": "green", "degraded": "yellow", "mis
 _ENDINGS = (
     "Full enforcement. Everything holds.",
     "Degraded: some of it is weaker than it should be.",
-    "Refused: something is missing that this mode does not go without.",
+    "Refused: something is missing without which this mode does not work.",
 )
 
 
@@ -54,6 +54,8 @@ class Report:
     mode: str
     modes: tuple[ModeReport, ...]
     findings: tuple[Finding, ...]
+    next: str
+    """What to do now, in one line."""
 
 
 def report(facts: Facts) -> Report:
@@ -69,6 +71,7 @@ def report(facts: Facts) -> Report:
             for mode in MODES
         ),
         findings=found,
+        next=next_step(found),
     )
 
 
@@ -112,6 +115,7 @@ def _show(said: Report) -> None:
     console.print()
     console.print(_findings(said.findings))
     console.print(f"\n{_ENDINGS[said.status]}")
+    console.print(f"[bold]Next:[/] {escape(said.next)}", soft_wrap=True, highlight=False)
 
 
 def _by_mode(modes: Sequence[ModeReport]) -> Table:
@@ -136,6 +140,9 @@ def _layer_table(title: str, trial: LayerReport) -> Table:
 
 def _findings(found: Sequence[Finding]) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
+    for _ in range(3):
+        # A path that is too long for the line continues on the next one.
+        table.add_column(overflow="fold")
     for one in found:
         colour = _COLOURS[one.standing]
         remedy = f"\n→ {one.remedy}" if one.remedy else ""

@@ -12,6 +12,7 @@ from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, Permiss
 from mcp_toolserver.commands.doctor import host
 from mcp_toolserver.commands.doctor.host import Host, RootFacts
 from mcp_toolserver.commands.doctor.server_lock_test import LockTestResult, try_lock
+from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.policy.rules import by_reach
 from mcp_toolserver.runtime.executables import HostExecutables
@@ -102,7 +103,7 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
     """Collect all facts, and test the sandbox.
 
     Raises:
-        SettingsError: a root is no folder.
+        SettingsError: a root is no folder, or there is no folder for temporary files.
     """
     broker_policy = confinement.broker_policy(settings, found)
     sandbox = broker_policy.sandbox
@@ -169,7 +170,13 @@ def _display_name(need: Capability) -> str:
 
 
 def _server(settings: Settings, mode: str) -> LockTestResult:
-    return try_lock(mode, network=settings.network != "none")
+    try:
+        return try_lock(mode, network=settings.network != "none")
+    except FileNotFoundError as error:
+        raise SettingsError(
+            f"the tests need a folder for temporary files ({error.strerror}). In a container with "
+            "--read-only, add --tmpfs /tmp"
+        ) from None
 
 
 def _filters() -> str:

@@ -53,6 +53,8 @@ class Confine:
     user: str
     """The file, as `Client.user`."""
     project: str | None
+    """None: there is no such setting for a project."""
+    format: Format = "json"
     path: tuple[str, ...]
     value: JsonValue
     """The value at `path`; items to add to a list there if it is a list of texts."""
@@ -84,6 +86,8 @@ class Client:
     known: Known
     confine: tuple[Confine, ...] = ()
     confine_known: Known | None = None
+    confine_flags: tuple[str, str] | None = None
+    """A flag of the server and its value, for modes that write: without it, `confine` restricts them too."""
     keeps: str
     """Its own tools that setup cannot turn off."""
     next: tuple[str, ...]
@@ -119,6 +123,8 @@ _VSCODE = Shape(
 _CURSOR = Shape(local=_PLAIN.local, remote=_with_url("url", f"${{env:{TOKEN}}}"))
 _WINDSURF = Shape(local=_PLAIN.local, remote=_with_url("serverUrl", f"${{env:{TOKEN}}}"))
 _GEMINI = Shape(local=_PLAIN.local, remote=_with_url("httpUrl", f"${{{TOKEN}}}"))
+# Without a timeout, Cline waits 3 s for the start of a server.
+_CLINE = Shape(local=lambda server, _: {**_split(server), "timeout": 60})
 _ZED = Shape(local=lambda server, _: {**_split(server), "env": {}})
 _CODEX = Shape(
     local=lambda server, _: {**_split(server), "startup_timeout_sec": 30, "required": True},
@@ -191,7 +197,10 @@ _ALL = (
                 user="~/.claude/settings.json",
                 project=".claude/settings.json",
                 path=("permissions", "deny"),
-                value=["Bash", "Monitor", "REPL", "PowerShell", "Edit", "Write", "NotebookEdit"],
+                value=[
+                    *("Bash", "Monitor", "PowerShell", "Edit", "Write", "NotebookEdit"),
+                    *("EnterWorktree", "ExitWorktree", "CronCreate"),
+                ],
             ),
         ),
         confine_known="verified",
@@ -200,7 +209,10 @@ _ALL = (
             "Restart Claude Code. `claude mcp list` shows the server as connected, /mcp lists its tools.",
             "In the project scope Claude Code asks once for approval.",
         ),
-        notes=("`claude -p` does not wait for a server that starts slowly.",),
+        notes=(
+            "`claude -p` does not wait for a server, unless `MCP_CONNECTION_NONBLOCKING=0` is set.",
+            "With `--confine`, agents with `isolation: worktree` can still make a git worktree.",
+        ),
     ),
     Client(
         name="claude-desktop",
@@ -283,13 +295,31 @@ _ALL = (
         programs=("codex",),
         known="verified",
         confine=(
-            Confine(user="~/.codex/config.toml", project=None, path=("sandbox_mode",), value="read-only"),
-            Confine(user="~/.codex/config.toml", project=None, path=("features", "shell_tool"), value=False),
+            Confine(
+                user="~/.codex/config.toml",
+                project=None,
+                format="toml",
+                path=("sandbox_mode",),
+                value="read-only",
+            ),
+            Confine(
+                user="~/.codex/config.toml",
+                project=None,
+                format="toml",
+                path=("features", "shell_tool"),
+                value=False,
+            ),
         ),
-        confine_known="its source",
+        confine_known="verified",
+        confine_flags=("client-sandbox", "ignore"),
         keeps="apply_patch stays listed; the read-only sandbox refuses its writes unless you approve",
         next=("Start Codex in a project; /mcp lists the tools.",),
-        notes=("`required = true` makes Codex wait for the server, and not start without it.",),
+        notes=(
+            "`required = true` makes Codex wait for the server, and not start without it.",
+            "Without `--confine`, Codex in a folder that it does not trust makes this server read-only.",
+            "`codex exec` asks nobody, so it refuses tools that write.",
+            'To allow them there, add `default_tools_approval_mode = "approve"` to the entry.',
+        ),
     ),
     Client(
         name="gemini",
@@ -303,14 +333,24 @@ _ALL = (
         known="verified",
         confine=(
             Confine(
-                user="~/.gemini/settings.json",
-                project=".gemini/settings.json",
-                path=("tools", "exclude"),
-                value=["run_shell_command", "write_file", "replace"],
+                user="~/.gemini/policies/mcp-toolserver.toml",
+                project=None,
+                format="toml",
+                path=("rule",),
+                value=[
+                    {"toolName": ["run_shell_command", "replace"], "decision": "deny", "priority": 999},
+                    # Without a pattern, Gemini CLI hides every tool of this name, this server's too.
+                    {
+                        "toolName": "write_file",
+                        "argsPattern": ".*",
+                        "decision": "deny",
+                        "priority": 999,
+                    },
+                ],
             ),
         ),
-        confine_known="its documentation",
-        keeps="reading, searching and fetching stay active",
+        confine_known="verified",
+        keeps="write_file stays listed but is refused; reading, searching and fetching stay active",
         next=(_OPEN_TRUSTED.format(title="Gemini CLI"),),
         notes=("In a folder that is not trusted, Gemini CLI shows the server as disabled.",),
     ),
@@ -332,7 +372,7 @@ _ALL = (
                 value=["run_shell_command", "monitor", "write_file", "edit"],
             ),
         ),
-        confine_known="its source",
+        confine_known="verified",
         keeps="reading, searching, fetching and saving memories stay active",
         next=(_OPEN_TRUSTED.format(title="Qwen Code"),),
         notes=("In a folder that is not trusted, Qwen Code shows the server as disabled.",),
@@ -356,7 +396,7 @@ _ALL = (
             )
             for tool in ("bash", "edit")
         ),
-        confine_known="its documentation",
+        confine_known="verified",
         keeps="reading, searching and fetching stay active",
         next=("Start opencode in a project. `opencode mcp list` shows the server as connected.",),
     ),
@@ -365,12 +405,15 @@ _ALL = (
         title="Cline CLI",
         user="~/.cline/data/settings/cline_mcp_settings.json",
         path=("mcpServers",),
-        shape=_PLAIN,
+        shape=_CLINE,
         programs=("cline",),
         known="verified",
         keeps="its terminal and edit tools stay active",
         next=("Restart the Cline daemon.",),
-        notes=("Its daemon stays in the first folder it was started in, so the root is a fixed folder.",),
+        notes=(
+            "Its daemon stays in the first folder it was started in, so the root is a fixed folder.",
+            "Without `timeout`, it waits 3 s for the start of a server.",
+        ),
     ),
     Client(
         name="cline-vscode",

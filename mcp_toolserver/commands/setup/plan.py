@@ -94,7 +94,7 @@ class Plan:
     @property
     def servers(self) -> Change:
         """The file with the client's servers."""
-        return self._change(self.places.file(self.client, self.scope))
+        return self._change(self.places.file(self.client, self.scope), self.client.format)
 
     def entry(self, name: str) -> JsonValue:
         """The entry of a server, None if there is none."""
@@ -160,20 +160,25 @@ class Plan:
         return found
 
     def _of(self, one: Confine) -> Change:
-        path = self.places.file(self.client, self.scope, one.user, one.project)
-        return self._change(path)
+        if self.scope == "project" and one.project is None:
+            raise SettingsError(
+                f"{self.client.title} has no setting per project that turns its tools off; use --scope user, "
+                "or leave --confine out"
+            )
+        return self._change(self.places.file(self.client, self.scope, one.user, one.project), one.format)
 
-    def _change(self, path: Path) -> Change:
+    def _change(self, path: Path, form: Format) -> Change:
         if path not in self.changes:
             within = self.places.project if self.scope == "project" else None
             file = files.read(path, within=within)
-            self.changes[path] = Change(file=file, text=file.text, form=self.client.format)
+            self.changes[path] = Change(file=file, text=file.text, form=form)
         return self.changes[path]
 
 
 def _items(value: JsonValue) -> list[str] | None:
     """The items of a list of texts, None for another value. Only files in JSON have such lists."""
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else None
+    texts = [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+    return texts if texts == value else None
 
 
 def _at(content: JsonValue, path: Sequence[str]) -> JsonValue:

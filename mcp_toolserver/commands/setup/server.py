@@ -84,7 +84,15 @@ def _command(inputs: Inputs) -> tuple[str, ...]:
     for option in OPTIONS:
         if option.name in inputs.request.given - _OWN:
             flags += _flags(option, getattr(inputs.settings, option.attribute))
-    return (*inputs.launcher, *inputs.program, *flags)
+    return (*inputs.launcher, *inputs.program, *flags, *_confine_flags(inputs))
+
+
+def _confine_flags(inputs: Inputs) -> tuple[str, ...]:
+    confine = inputs.client.confine_flags
+    if confine is None or not inputs.request.confine or inputs.mode is Permission.READ_ONLY:
+        return ()
+    name, value = confine
+    return () if name in inputs.request.given else (f"--{name}", value)
 
 
 def _flags(option: Option, value: Value) -> list[str]:

@@ -1,0 +1,113 @@
+"""The scripts of `completion`, in the shells that they are for."""
+
+import os
+import pty
+import select
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.commands.completion import completion
+from mcp_toolserver.settings import SHELLS
+
+CASES = {
+    "--permission-mode": "mcp-toolserver --permission-m",
+    "doctor": "mcp-toolserver doc",
+    "workspace-write": "mcp-toolserver --permission-mode w",
+    "danger-full-access": "mcp-toolserver tools --permission-mode d",
+    "opencode": "mcp-toolserver setup openc",
+    "desktop": "mcp-toolserver --toolsets des",
+    "glob_search": "mcp-toolserver call glo",
+}
+"""A unique completion, and what is typed before it."""
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the script for each shell."""
+    folder = tmp_path_factory.mktemp("completion")
+    for shell in SHELLS:
+        with pytest.MonkeyPatch.context() as patch, (folder / shell).open("w", encoding="utf-8") as file:
+            patch.setattr("sys.stdout", file)
+            assert completion(shell) == 0
+    return folder
+
+
+def program(shell: str) -> str:
+    """The path of a shell; the test is skipped where there is none."""
+    found = shutil.which(shell)
+    if found is None:
+        pytest.skip(f"{shell} is not installed")
+    return found
+
+
+def completed(shell: list[str], setup: str, home: Path) -> None:
+    """Type each line of `CASES` and Tab into an interactive shell, and wait for the completion."""
+    ours, theirs = pty.openpty()
+    environ = {"HOME": str(home), "PATH": os.environ["PATH"], "TERM": "dumb", "LC_ALL": "C.UTF-8"}
+    process = subprocess.Popen(
+        shell, stdin=theirs, stdout=theirs, stderr=theirs, cwd=home, env=environ, start_new_session=True
+    )
+    os.close(theirs)
+    try:
+        # The quotes keep the echo of this line from being taken for its output.
+        os.write(ours, f"{setup}; echo rea''dy\n".encode())
+        wait_for(ours, "ready")
+        for answer, line in CASES.items():
+            os.write(ours, f"{line}\t".encode())
+            wait_for(ours, f" {answer} ")
+            # Ctrl-U empties the line.
+            os.write(ours, b"\x15")
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def wait_for(terminal: int, text: str) -> None:
+    """Read until the terminal shows `text`."""
+    shown, deadline = b"", time.monotonic() + 60
+    while text.encode() not in shown:
+        ready = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))[0]
+        assert ready, f"{text!r} is not in {shown.decode()!r}"
+        shown += os.read(terminal, 1 << 16)
+
+
+def test_bash_completes_commands_flags_and_values(scripts: Path, tmp_path: Path) -> None:
+    completed([program("bash"), "--norc", "-i"], f"source {scripts}/bash", tmp_path)
+
+
+def test_zsh_completes_commands_flags_and_values(scripts: Path, tmp_path: Path) -> None:
+    (tmp_path / "functions").mkdir()
+    shutil.copy(scripts / "zsh", tmp_path / "functions/_mcp-toolserver")
+    setup = f"fpath=({tmp_path}/functions $fpath); autoload -Uz compinit; compinit -u -D"
+    completed([program("zsh"), "-f", "-i"], setup, tmp_path)
+
+
+def test_fish_completes_commands_flags_and_values(scripts: Path, tmp_path: Path) -> None:
+    command = "; ".join((f"source {scripts}/fish", *(f"complete -C '{line}'" for line in CASES.values())))
+    found = subprocess.run(
+        [program("fish"), "--no-config", "-c", command],
+        env={"HOME": str(tmp_path), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=True,
+    )
+    assert [line.split("\t")[0] for line in found.stdout.splitlines()] == list(CASES)
+
+
+@pytest.mark.measured
+def test_the_program_prints_the_script(scripts: Path, tmp_path: Path) -> None:
+    printed = subprocess.run(
+        [sys.executable, "-m", "mcp_toolserver", "completion", "fish"],
+        env={**os.environ, "HOME": str(tmp_path)},
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
+    assert printed.stdout == (scripts / "fish").read_text(encoding="utf-8")
