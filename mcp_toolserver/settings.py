@@ -360,8 +360,8 @@ class Settings:
     client_sandbox: str = setting(
         "apply",
         _one_of("apply", "ignore"),
-        "the client's own sandbox policy (Codex): apply where it is stricter, or ignore",
-        metavar="C",
+        "sandbox policy of the client (Codex): apply where it is stricter, or ignore",
+        metavar="POLICY",
         group="confinement",
     )
     allow_degraded: bool = setting(
@@ -651,7 +651,9 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
         SettingsError: something is unknown or wrong; the text names it and the choices.
         SystemExit: `--help` or `--version` was printed.
     """
-    parsed = command_parser().parse_args(_with_action(argv), namespace=_Parsed())
+    parsed, unknown = command_parser().parse_known_args(_with_action(argv), namespace=_Parsed())
+    if unknown:
+        raise SettingsError(_unknown_argument(unknown[0], parsed.action))
     variables = _variables(environ)
     config = parsed.config or variables.pop(PREFIX + "CONFIG", None)
     config = config and _expanded(config, _path, environ)
@@ -960,10 +962,28 @@ def _add_token_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _with_action(argv: Sequence[str]) -> list[str]:
     """Insert `serve` if no command is named."""
+    if argv[:1] and not argv[0].startswith("-") and argv[0] not in ACTIONS:
+        raise SettingsError(
+            f"unknown command {argv[0]!r}; choose from {', '.join(ACTIONS)} (see {_PROGRAM} --help)"
+        )
     named = argv[:1] and (argv[0] in ACTIONS or argv[0] in ("-h", "--help", "--version"))
     if argv[:1] != ["call"]:
         _refuse_late_command(argv)
     return list(argv) if named else ["serve", *argv]
+
+
+def _unknown_argument(word: str, action: Action) -> str:
+    """The message about an argument that no parser takes, with the flag that it may stand for."""
+    # Only mistakes need this import.
+    from difflib import get_close_matches
+
+    given = word.partition("=")[0]
+    flags = [f"--{option.name}" for option in OPTIONS if option.flag]
+    similar = [flag for flag in flags if len(given) > 3 and given.strip("-") in flag]
+    similar = get_close_matches(given, flags, n=1) or similar[:1]
+    meant = f"; did you mean {similar[0]}?" if similar and word.startswith("-") else ""
+    of = "" if action == "serve" else f"{action} "
+    return f"unknown argument {given!r}{meant} (see {_PROGRAM} {of}--help)"
 
 
 def _refuse_late_command(argv: Sequence[str]) -> None:

@@ -803,7 +803,9 @@ def test_log_says_so_when_there_is_none(tmp_path: Path, capsys: pytest.CaptureFi
     assert log(str(tmp_path / "state"), follow=False, verify=False, as_json=False) == 0
     assert "Nothing is recorded" in capsys.readouterr().err
     assert log(str(tmp_path / "state"), follow=False, verify=True, as_json=False) == 0
-    assert "Nothing is recorded" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "Nothing is recorded" in said
+    assert "chain" not in said
 
 
 def test_verify_exits_with_1_and_says_what_is_wrong_and_where(

@@ -6,6 +6,7 @@ import pty
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -287,6 +288,12 @@ def test_the_demo_shows_a_refused_write_on_an_unchanged_folder(workspace: Path, 
     assert {path.name for path in workspace.iterdir()} == {"a.txt", "mcp_toolserver"}
 
 
+def test_the_demo_of_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
+    ended = run("demo", "--root", str(tmp_path / "gone"), home=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f"mcp-toolserver: --root {tmp_path}/gone: not a folder that can be opened.\n"
+
+
 def test_the_demo_of_an_empty_folder_reads_no_file(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     printed = run("demo", "--root", str(tmp_path / "empty"), home=tmp_path)
@@ -454,6 +461,20 @@ def test_a_server_on_a_terminal_says_that_it_waits_for_a_client_and_how_to_add_i
         assert next(answer for answer in answers if "result" in answer)["id"] == HELLO["id"]
         process.terminate()
         assert process.communicate(timeout=20)[1] == b""
+
+
+@pytest.mark.measured
+def test_the_list_of_clients_ends_on_a_terminal_with_how_to_add_one(tmp_path: Path) -> None:
+    process, outer = on_terminal("setup", "--list", home=tmp_path)
+    shown = b""
+    # Linux reports the end of a terminal as an error.
+    with suppress(OSError):
+        while read := os.read(outer, 1 << 16):
+            shown += read
+    os.close(outer)
+    assert process.communicate(timeout=60)[1] == b""
+    last = shown.decode().splitlines()[-1]
+    assert last == "To add this server: mcp-toolserver setup CLIENT (its flags: setup --help)"
 
 
 @pytest.mark.measured

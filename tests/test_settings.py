@@ -195,7 +195,12 @@ def test_the_config_file_can_be_named_by_a_variable(tmp_path: Path) -> None:
     [
         pytest.param(["--permission-mode", "reed-only"], {}, None, "read-only, workspace-write", id="mode"),
         pytest.param(["--permission", "read-only"], {}, None, "--permission", id="abbreviation"),
-        pytest.param(["serv"], {}, None, "serv", id="command"),
+        pytest.param(["--rot", "."], {}, None, "did you mean --root?", id="misspelt"),
+        pytest.param(["tools", "--mode=x"], {}, None, "'--mode'; did you mean --permission-mode?", id="part"),
+        pytest.param(
+            ["doctor", "here"], {}, None, "'here' (see mcp-toolserver doctor --help)", id="argument"
+        ),
+        pytest.param(["serv"], {}, None, "'serv'; choose from serve, setup", id="command"),
         pytest.param(["tools", "--format", "xml"], {}, None, "anthropic", id="format"),
         pytest.param(["--port", "70000"], {}, None, "65535", id="port"),
         pytest.param(["--port", "-1"], {}, None, "65535", id="negative-port"),

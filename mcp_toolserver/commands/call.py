@@ -15,6 +15,8 @@ from mcp_toolserver.pipeline.call import ClientFolders, Result
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.settings import Invocation
 
+_EXAMPLE = """quote them for the shell, as in '{"path": "README.md"}'"""
+
 
 class _Terminal:
     """The caller is a command line: nobody is asked, and progress goes to standard error."""
@@ -71,9 +73,9 @@ def _parsed(text: str) -> dict[str, JsonValue]:
     try:
         arguments: JsonValue = json.loads(text)
     except (ValueError, RecursionError):
-        raise ValueError(f"the arguments are not JSON: {text[:200]}") from None
+        raise ValueError(f"the arguments are not JSON: {text[:200]}; {_EXAMPLE}") from None
     if not isinstance(arguments, dict):
-        raise ValueError('the arguments must be a JSON object, for example {"path": "README.md"}')
+        raise ValueError(f"the arguments must be a JSON object; {_EXAMPLE}")
     return arguments
 
 

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from rich.console import Console
 from rich.markup import escape
 
+from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.protocol.client import Connection, connect
 
 _LINES = 6
@@ -25,7 +26,9 @@ _MOST_FILES = 5_000
 
 
 def demo(folder: str) -> int:
-    """Run `_demo` in an event loop."""
+    """Run `_demo` in an event loop. Raises: SettingsError: there is no such folder, or no server starts."""
+    if not os.path.isdir(folder):
+        raise SettingsError(f"--root {folder}: not a folder that can be opened.")
     return anyio.run(_demo, os.path.abspath(folder))
 
 

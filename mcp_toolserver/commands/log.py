@@ -61,6 +61,8 @@ def _show(found: VerificationReport, folder: str) -> None:
         print(f"WRONG: {problem}")
     if not found.files:
         print(f"Nothing is recorded in {folder} yet.")
+        if not found.problems:
+            return
     count = f"{found.lines} lines in {found.files} files"
     print(f"{count}: {len(found.problems)} problems." if found.problems else f"{count}: the chain is whole.")
 

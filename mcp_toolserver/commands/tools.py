@@ -42,7 +42,8 @@ def _table(dispatcher: Dispatcher) -> None:
         table.add_row(entry.spec.name, entry.toolset, level, _hints(tool), entry.spec.kind, str(size))
     console = Console()
     console.print(table)
-    console.print(f"{total} characters in all, in mode {dispatcher.policy.ceiling.flag}")
+    count = f"{table.row_count} tools in mode {dispatcher.policy.ceiling.flag}"
+    console.print(f"{count}: {total} characters in all, which a client sends to its model", soft_wrap=True)
 
 
 def _hints(tool: Mapping[str, JsonValue]) -> str:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -10,6 +10,8 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import TextContent
 from pydantic import JsonValue
+
+from mcp_toolserver.errors import SettingsError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +57,22 @@ async def connect(
     """Start `command` in the folder `cwd` (default: the current one) and connect to it over stdio.
 
     Its standard error is the open file `errors` (default: that of this process).
+
+    Raises:
+        OSError: there is no such program.
+        SettingsError: the server ends, or answers with an error; the text says why.
     """
     parameters = StdioServerParameters(command=command[0], args=list(command[1:]), cwd=cwd)
     transport = stdio_client(parameters, errlog=errors or sys.stderr)
-    async with Client(transport, read_timeout_seconds=30) as client:
+    async with AsyncExitStack() as stack:
+        try:
+            client = await stack.enter_async_context(Client(transport, read_timeout_seconds=30))
+        except ExceptionGroup as failure:
+            raise SettingsError(f"the server does not start: {_cause(failure)}") from None
         yield Connection(client)
+
+
+def _cause(failure: Exception) -> str:
+    """The message of the first exception that is no group."""
+    nested: Sequence[Exception] = getattr(failure, "exceptions", ())
+    return _cause(nested[0]) if nested else str(failure)

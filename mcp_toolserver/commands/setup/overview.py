@@ -41,6 +41,10 @@ def show(places: Places, name: str) -> int:
     if not console.is_terminal:
         console = Console(width=1000)
     console.print(table)
+    if console.is_terminal:
+        console.print(
+            "\nTo add this server: mcp-toolserver setup CLIENT (its flags: setup --help)", highlight=False
+        )
     return 0
 
 

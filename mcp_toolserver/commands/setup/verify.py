@@ -34,7 +34,7 @@ def listed_tools(command: Sequence[str], root: str | None, environ: Mapping[str,
         words = [folder if opened and word == root and root != "." else word for word in command]
         bare = ["/usr/bin/env", "-i", f"HOME={environ['HOME']}", *words]
         cwd = folder if opened else "/"
-        with suppress(OSError, TimeoutError, ExceptionGroup):
+        with suppress(OSError, TimeoutError, ExceptionGroup, SettingsError):
             return _listed(bare, cwd)
         _check_start(bare, cwd)
         # What took too long was the installation, which is done now.
