@@ -213,13 +213,20 @@ def _log_command(invocation: Invocation, _: Broker | None, __: HostExecutables) 
     return log(state, follow=invocation.follow, verify=invocation.verify, as_json=invocation.json)
 
 
+def _token(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:
+    from mcp_toolserver.commands.token import token
+
+    assert invocation.token is not None
+    return token(invocation.settings, invocation.token)
+
+
 def _completion(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:
     from mcp_toolserver.commands.completion import completion
 
     return completion(invocation.shell)
 
 
-_WITHOUT_BROKER: Container[Action] = ("setup", "demo", "log", "completion")
+_WITHOUT_BROKER: Container[Action] = ("setup", "demo", "log", "token", "completion")
 
 _ACTIONS: Mapping[Action, Callable[[Invocation, Broker | None, HostExecutables], int]] = {
     "serve": _serve,
@@ -228,6 +235,7 @@ _ACTIONS: Mapping[Action, Callable[[Invocation, Broker | None, HostExecutables],
     "call": _call,
     "doctor": _doctor,
     "log": _log_command,
+    "token": _token,
     "demo": _demo,
     "completion": _completion,
 }

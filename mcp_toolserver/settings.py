@@ -306,6 +306,14 @@ class Settings:
         group="transport",
         unset="a new token, printed at start",
     )
+    tokens: str | None = setting(
+        None,
+        _text,
+        "file with a token, mode, roots and limits for each of several users, mode 0600",
+        metavar="FILE",
+        expand=_path,
+        group="transport",
+    )
     toolsets: tuple[str, ...] = setting(
         (),
         _words,
@@ -551,7 +559,7 @@ OPTIONS = tuple(option for option in _options() if not option.rule)
 RULES = tuple(option for option in _options() if option.rule)
 """The lists of the `[rules]` table in the config file."""
 
-Action = Literal["serve", "setup", "tools", "call", "doctor", "log", "demo", "completion"]
+Action = Literal["serve", "setup", "tools", "call", "doctor", "log", "token", "demo", "completion"]
 
 ACTIONS: Mapping[Action, str] = {
     "serve": "serve MCP (the default)",
@@ -560,6 +568,7 @@ ACTIONS: Mapping[Action, str] = {
     "call": "run one tool and print its result",
     "doctor": "test what is enforced on this machine, and say what is missing",
     "log": "print the audit log, or verify that nobody changed it",
+    "token": "add, list or revoke the users in a file of tokens",
     "demo": "show a client that uses a read-only server on a folder",
     "completion": "print a script that completes commands, flags and values in a shell",
 }
@@ -594,6 +603,23 @@ class SetupRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TokenRequest:
+    """What `token` is to do."""
+
+    what: str
+    """`add`, `list` or `revoke`."""
+    name: str = ""
+    """Empty with `list`."""
+    expires: str = ""
+    given: frozenset[str]
+    """Names of the settings that were given as flags: these are for the name."""
+    ceiling: Permission
+    """The highest mode of a name: that of the server, where the environment or config file says it."""
+    roots: tuple[str, ...]
+    """The folders of the server, in which those of a name lie; the whole machine where they are unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Invocation:
     """A parsed command line."""
 
@@ -614,6 +640,8 @@ class Invocation:
     """`completion` only."""
     setup: SetupRequest | None = None
     """`setup` only."""
+    token: TokenRequest | None = None
+    """`token` only."""
 
 
 def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
@@ -629,7 +657,8 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     variables = _variables(environ)
     config = parsed.config or variables.pop(PREFIX + "CONFIG", None)
     config = config and _expanded(config, _path, environ)
-    given = {**_from_config(config), **_from_variables(variables), **_from_flags(parsed)}
+    configured = {**_from_config(config), **_from_variables(variables)}
+    given = {**configured, **_from_flags(parsed)}
     values = {**given, **_expand_paths(given, environ)}
     settings = replace(Settings(), config=config, **values)
     _check_outside_roots(settings, config)
@@ -644,6 +673,9 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
         verify=parsed.verify,
         shell=parsed.shell,
         setup=_setup_request(parsed) if parsed.action == "setup" else None,
+        token=_token_request(parsed, {**configured, **_expand_paths(configured, environ)})
+        if parsed.action == "token"
+        else None,
     )
 
 
@@ -677,6 +709,20 @@ def _setup_request(parsed: "_Parsed") -> SetupRequest:
     )
 
 
+def _token_request(parsed: "_Parsed", configured: Mapping[str, Value]) -> TokenRequest:
+    if (parsed.what == "list") == bool(parsed.token_name):
+        raise SettingsError("token list takes no NAME; token add and token revoke take one")
+    ceiling, roots = configured.get("permission_mode"), configured.get("root")
+    return TokenRequest(
+        what=parsed.what,
+        name=parsed.token_name,
+        expires=parsed.expires,
+        given=frozenset(option.name for option in OPTIONS if parsed.given(option) is not None),
+        ceiling=ceiling if isinstance(ceiling, Permission) else Permission.DANGER_FULL_ACCESS,
+        roots=roots if isinstance(roots, tuple) else ("/",),
+    )
+
+
 class _Parsed(argparse.Namespace):
     """The parsed command line, typed."""
 
@@ -699,6 +745,9 @@ class _Parsed(argparse.Namespace):
     print: bool = False
     yes: bool = False
     list: bool = False
+    what: str = ""
+    token_name: str = ""
+    expires: str = ""
 
     def given(self, option: Option) -> Raw | None:
         """The value of a flag, None when it was not given."""
@@ -720,6 +769,7 @@ _SHOWN: Mapping[Action, Container[str]] = {
     "call": ("permission-mode", "root", "config"),
     "doctor": ("permission-mode", "root", "config"),
     "log": ("state-dir",),
+    "token": ("tokens", "permission-mode", "root", "calls-per-minute", "max-calls", "config"),
     "demo": ("root",),
     "completion": (),
 }
@@ -731,6 +781,8 @@ _EPILOGS: Mapping[Action, str] = {
     **dict.fromkeys(
         ("tools", "call", "doctor"), f"It also takes the other flags of the server; see {_PROGRAM} --help."
     ),
+    "token": "The flags of `token add` are for the user: a mode, roots and limits within\n"
+    "those of the server. Without --root, all roots of the server are meant.",
     "completion": f"""\
 Write the script to the file from which the shell loads it:
   bash  ~/.local/share/bash-completion/completions/{_PROGRAM}
@@ -844,7 +896,7 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
     }
     for name, of in parsers.items():
         # What follows a repeatable flag of these may be their own arguments.
-        _add_settings(of, _SHOWN[name], adapt, several=name not in ("call", "setup"))
+        _add_settings(of, _SHOWN[name], adapt, several=name not in ("call", "setup", "token"))
     parsers["tools"].add_argument(
         "--format", choices=FORMATS, default="table", help="how to print\n[default: table]"
     )
@@ -863,6 +915,7 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
         "--verify", action="store_true", help="verify the audit log instead of printing it"
     )
     adapt(_add_setup_arguments(parsers["setup"]), ())
+    _add_token_arguments(parsers["token"])
     for name in ("call", "doctor", "log"):
         parsers[name].add_argument("--json", action="store_true", help="print everything as JSON")
     return parser
@@ -896,6 +949,15 @@ def _add_setup_arguments(parser: argparse.ArgumentParser) -> argparse.Action:
         "--list", action="store_true", help="show all clients, and how this server is configured in each"
     )
     return parser.add_argument("client", metavar="CLIENT", nargs="?", help="the MCP client; --list shows all")
+
+
+def _add_token_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.argument_default = argparse.SUPPRESS
+    parser.add_argument(
+        "what", choices=("add", "list", "revoke"), help="what to do with the file of --tokens"
+    )
+    parser.add_argument("token_name", metavar="NAME", nargs="?", help="who gets or loses the token")
+    parser.add_argument("--expires", metavar="WHEN", help="12h, 90d, 4w, or a date and time with a zone")
 
 
 def _with_action(argv: Sequence[str]) -> list[str]:
@@ -1037,6 +1099,7 @@ def _check_outside_roots(settings: Settings, config: str | None) -> None:
     places = {
         "config file": config,
         "token file": settings.token_file,
+        "file of tokens": settings.tokens,
         "state folder": settings.state_dir,
     }
     keys = [("key file", entry.partition("=")[2] or None) for entry in settings.web_search_keys]

@@ -74,7 +74,14 @@ def serving(setup: Setup, transport: str) -> Generator[str]:
     token.chmod(0o600)
     owner = setup.home.stat()
     os.chown(token, owner.st_uid, owner.st_gid)
-    command = [*setup.command, "--transport", transport, "--port", "0", "--token-file", str(token)]
+    with listening(setup, transport, "--token-file", str(token)) as url:
+        yield url
+
+
+@contextmanager
+def listening(setup: Setup, transport: str, *flags: str) -> Generator[str]:
+    """A server over HTTP that finds its tokens by `flags`; gives its address."""
+    command = [*setup.command, "--transport", transport, "--port", "0", *flags]
     process = subprocess.Popen(
         command, env=setup.environment, stderr=subprocess.PIPE, text=True, encoding="utf-8"
     )
@@ -113,9 +120,11 @@ async def connected(
 
 
 @asynccontextmanager
-async def connected_to(url: str, transport: str, **options: Any) -> AsyncGenerator[Client]:
+async def connected_to(
+    url: str, transport: str, *, token: str = TOKEN, **options: Any
+) -> AsyncGenerator[Client]:
     """The official client, connected to a server that is already there."""
-    headers = {"authorization": f"Bearer {TOKEN}"}
+    headers = {"authorization": f"Bearer {token}"}
     async with httpx2.AsyncClient(headers=headers, timeout=30, trust_env=False) as http:
         wire = (
             sse_client(url, headers=headers)

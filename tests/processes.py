@@ -241,6 +241,7 @@ class Anywhere:
     """The folders that a test's commands may start in: all."""
 
     roots = None
+    is_read_only = False
 
     def open_dir(self, path: CanonicalPath) -> int:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY)

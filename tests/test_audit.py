@@ -105,7 +105,7 @@ async def test_a_call_leaves_a_line_that_says_who_did_what_and_how_it_ended(tmp_
     audit.close()
     (line,) = lines(tmp_path)
     assert line | {"time": "", "call": "", "server": "", "ms": 0} == {
-        "n": 1, "time": "", "call": "", "server": "", "session": "editor 1.2",
+        "n": 1, "time": "", "call": "", "server": "", "user": None, "session": "editor 1.2",
         "tool": "read_file", "name": "Read", "mode": "workspace-write",
         "permission": "read-only", "verdict": "allowed", "rule": "",
         "layers": ["openat2", "landlock"], "outcome": "output", "ms": 0, "bytes": len(result.text),
@@ -783,7 +783,7 @@ def test_log_prints_a_row_for_each_call(tmp_path: Path, capsys: pytest.CaptureFi
         file.write(b"\x1b[2J\n")
     assert log(str(tmp_path / "state"), follow=False, verify=False, as_json=False) == 0
     head, row, bad = capsys.readouterr().out.splitlines()
-    assert head.split() == ["time", "tool", "verdict", "outcome", "ms", "bytes", "session", "rule"]
+    assert head.split() == ["time", "tool", "verdict", "outcome", "ms", "bytes", "user", "session", "rule"]
     assert "unknown_tool" in row
     assert "evil\\u{1b}[2J\\u{202e}\\n" in row
     assert bad == "(no line of the log: '\\\\u{1b}[2J')"

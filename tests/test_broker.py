@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,12 @@ def test_what_people_need_is_passed_on() -> None:
     unattended = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
     assert found == {**given, **unattended, "TERM": "xterm", "EXTRA": "x", "PATH": DEFAULT_PATH}
     assert command_environment({})["TERM"] == "dumb"
+
+
+def test_commands_find_programs_where_the_path_holds_only_the_server_s_own_python() -> None:
+    own = f"{sys.prefix}/bin"
+    assert command_environment({"PATH": own})["PATH"] == f"{own}:{DEFAULT_PATH}"
+    assert command_environment({"PATH": f"{own}:/elsewhere"})["PATH"] == f"{own}:/elsewhere"
 
 
 # --- what is refused -------------------------------------------------------------------------------------

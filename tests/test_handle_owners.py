@@ -18,7 +18,8 @@ from mcp.shared.exceptions import MCPError
 
 from tests.confinement import USERS, Scene, as_user, visible_folder
 from tests.following import Follower, KnowsTasks
-from tests.live import Setup, connected, connected_to, serving, text
+from tests.live import TOKEN, Setup, connected, connected_to, serving, text
+from tests.named import file_of_tokens
 from tests.processes import Daemons
 from tests.resource_clients import background, listed, read, until
 
@@ -204,16 +205,22 @@ def _handle(prefix: str, said: str) -> str:
 
 
 @asynccontextmanager
-async def two_clients(setup: Setup, era: str) -> AsyncGenerator[tuple[Client, Client]]:
-    """Two clients of one server over HTTP; with a handshake, both call themselves the same."""
-    with serving(setup, "http") as url:
+async def two_clients(setup: Setup, era: str, apart: str) -> AsyncGenerator[tuple[Client, Client]]:
+    """Two clients of one server over HTTP; with a handshake, both call themselves the same, and so do those
+    that are kept `apart` by their tokens."""
+    names = file_of_tokens(setup.home, {"one": {}, "other": {}}) if apart == "tokens" else None
+    with names.serving(setup) if names is not None else serving(setup, "http") as url:
         async with AsyncExitStack() as stack:
             more = {"extensions": [KnowsTasks()]} if era == "auto" else {}
+            info = [mcp.Implementation(name="client", version="1")] * 2
+            if names is None:
+                info = [_named(era, number) for number in range(2)]
+            tokens = [TOKEN] * 2 if names is None else list(names.tokens.values())
             clients = [
                 await stack.enter_async_context(
-                    connected_to(url, "http", mode=era, client_info=_named(era, number), **more)
+                    connected_to(url, "http", mode=era, client_info=one, token=token, **more)
                 )
-                for number in range(2)
+                for one, token in zip(info, tokens, strict=True)
             ]
             yield clients[0], clients[1]
 
@@ -222,11 +229,12 @@ def _named(era: str, number: int) -> mcp.Implementation:
     return mcp.Implementation(name=f"client {number}" if era == "auto" else "client", version="1")
 
 
+@pytest.mark.parametrize("apart", ["clients", "tokens"])
 @pytest.mark.parametrize("era", ["legacy", "auto"])
 async def test_the_handle_of_another_client_is_answered_like_one_that_nobody_has(
-    era: str, setup: Setup
+    era: str, apart: str, setup: Setup
 ) -> None:
-    async with two_clients(setup, era) as (owner, other):
+    async with two_clients(setup, era, apart) as (owner, other):
         things = await make(owner, tasks=era == "auto")
         table = {**TABLE, **FOLDER, **COMMANDS, **(TASKS if era == "auto" else {})}
         answers = {
@@ -245,7 +253,7 @@ async def test_the_handle_of_another_client_is_answered_like_one_that_nobody_has
 
 @pytest.mark.parametrize("era", ["legacy", "auto"])
 async def test_the_folder_of_ones_saved_outputs_holds_no_other_clients(era: str, setup: Setup) -> None:
-    async with two_clients(setup, era) as (one, other):
+    async with two_clients(setup, era, "clients") as (one, other):
         mine, theirs = await make(one, tasks=False), await make(other, tasks=False)
         assert mine.folder != theirs.folder
         for row, ask in FOLDER.items():

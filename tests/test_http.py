@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types import JSONRPCRequest, TextContent
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.protocol.counted_streams import ConnectionStats
@@ -24,7 +24,15 @@ from mcp_toolserver.protocol.http.connection import Timeouts
 from mcp_toolserver.protocol.http.errors import FULL
 from mcp_toolserver.protocol.http.gate import POSTED, Bounds, Gateway
 from mcp_toolserver.protocol.http.listener import Address, listen, listening, port_of
-from mcp_toolserver.protocol.http.request_checks import RequestHead, Route, Rules, check_request
+from mcp_toolserver.protocol.http.members import Member, OneToken
+from mcp_toolserver.protocol.http.request_checks import (
+    INVALID_TOKEN,
+    RequestHead,
+    Route,
+    Rules,
+    bearer_token,
+    check_request,
+)
 from mcp_toolserver.protocol.http.server import HttpOptions, own_hosts
 from mcp_toolserver.protocol.http.streamable import CancelsWhenLeft
 from mcp_toolserver.protocol.http.token import check_bind, make_token, read_token_file
@@ -97,6 +105,7 @@ async def test_health_needs_no_token_and_tells_nothing() -> None:
         answer = await http.get("/healthz")
         assert (answer.status_code, answer.text) == (200, "ok")
         assert (await http.head("/healthz")).status_code == 200
+        assert (await http.get("/readyz")).text == "ready"
         assert (await http.post("/healthz")).status_code == 405
 
 
@@ -273,12 +282,7 @@ async def test_an_application_that_listens_only_after_the_end_hears_of_it() -> N
     async def send(message: Message) -> None:
         sent.append(message)
 
-    gate = Gateway(
-        app,
-        RULES,
-        Bounds(max_body=2, body_seconds=1, streams=RequestLimits()),
-        ConcurrencyLimiter(RequestLimits()),
-    )
+    gate = Gateway(members(app), RULES, Bounds(max_body=2, body_seconds=1, streams=RequestLimits()))
     scope: Scope = {
         "type": "http",
         "method": "POST",
@@ -314,17 +318,23 @@ async def test_an_application_that_does_not_end_is_ended() -> None:
         url=f"http://127.0.0.1:{port_of(sockets)}", calls=Calls(), task=asyncio.create_task(_quiet(0))
     )
     hosts = frozenset({f"127.0.0.1:{port_of(sockets)}"})
-    gate = Gateway(
-        app,
-        replace(RULES, hosts=hosts),
-        Bounds(max_body=2, body_seconds=1, streams=RequestLimits()),
-        ConcurrencyLimiter(RequestLimits()),
-    )
+    bounds = Bounds(max_body=2, body_seconds=1, streams=RequestLimits())
+    gate = Gateway(members(app), replace(RULES, hosts=hosts), bounds)
     with anyio.fail_after(5):
         async with listening(gate, sockets, patience):
             answer = asyncio.create_task(server.raw(server.head(Content_Length="2") + b"{}"))
             await entered.wait()
         assert status_of(await answer) == 500
+
+
+def members(app: ASGIApp) -> OneToken:
+    """The holder of the token, served by `app`."""
+    limiter = ConcurrencyLimiter(RequestLimits())
+    return OneToken(token=TOKEN.encode(), member=Member(app=app, limiter=limiter))
+
+
+async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    raise AssertionError
 
 
 async def test_a_websocket_is_closed_by_the_gate_too() -> None:
@@ -339,12 +349,7 @@ async def test_a_websocket_is_closed_by_the_gate_too() -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    gate = Gateway(
-        app,
-        RULES,
-        Bounds(max_body=2, body_seconds=1, streams=RequestLimits()),
-        ConcurrencyLimiter(RequestLimits()),
-    )
+    gate = Gateway(members(app), RULES, Bounds(max_body=2, body_seconds=1, streams=RequestLimits()))
     await gate({"type": "websocket"}, receive, send)
     assert sent == [{"type": "websocket.close", "code": 1008}]
 
@@ -727,7 +732,6 @@ def test_connections_send_small_answers_at_once() -> None:
 # --- the checks ------------------------------------------------------------------------------------------
 
 RULES = Rules(
-    token=TOKEN.encode(),
     hosts=own_hosts(HttpOptions(token=TOKEN), ["127.0.0.1"], 8765),
     origins=frozenset({"http://127.0.0.1:8765"}),
     routes={"/mcp": Route(methods=frozenset({"POST"}))},
@@ -751,8 +755,11 @@ def test_no_other_text_is_the_server(host: str) -> None:
 
 
 @given(st.binary(max_size=60).filter(lambda token: token.strip() != TOKEN.encode()))
-def test_no_other_token_is_accepted(token: bytes) -> None:
-    assert _status(GOOD[0], (b"authorization", b"Bearer " + token)) == 401
+async def test_no_other_token_is_accepted(token: bytes) -> None:
+    head = RequestHead(method="POST", path="/mcp", headers=((b"authorization", b"Bearer " + token),))
+    presented = bearer_token(head)
+    assert isinstance(presented, bytes)
+    assert await members(_nothing).of(presented) == INVALID_TOKEN
 
 
 @given(st.text(max_size=40))
@@ -762,18 +769,20 @@ def test_no_other_origin_is_accepted(origin: str) -> None:
 
 
 def test_the_scheme_of_the_token_may_be_spelled_in_any_case() -> None:
-    assert _status(GOOD[0], (b"authorization", f"bearer {TOKEN}".encode())) == 200
+    for scheme in ("bearer", "Bearer", "BEARER"):
+        header = (b"authorization", f"{scheme} {TOKEN}".encode())
+        assert bearer_token(RequestHead(method="POST", path="/mcp", headers=(header,))) == TOKEN.encode()
 
 
 def test_two_tokens_are_none_and_two_hosts_are_none() -> None:
-    assert _status(*GOOD, GOOD[1]) == 401
+    assert bearer_token(RequestHead(method="POST", path="/mcp", headers=(*GOOD, GOOD[1]))) == INVALID_TOKEN
     assert _status(*GOOD, GOOD[0]) == 421
 
 
 def test_the_address_that_was_reached_is_the_server_on_a_wildcard_bind() -> None:
     options = HttpOptions(host="0.0.0.0", token=TOKEN)
     hosts = own_hosts(options, ["0.0.0.0"], 8765)
-    rules = Rules(token=RULES.token, hosts=hosts, origins=RULES.origins, routes=RULES.routes)
+    rules = Rules(hosts=hosts, origins=RULES.origins, routes=RULES.routes)
     reached = (b"host", b"192.0.2.7:8765")
     assert _status(reached, GOOD[1], rules=rules, local="192.0.2.7:8765") == 200
     assert _status(reached, GOOD[1], rules=rules, local="192.0.2.8:8765") == 421

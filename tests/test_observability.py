@@ -285,6 +285,7 @@ async def test_a_line_says_what_became_of_the_call_and_nothing_that_was_sent(
         "tool": "echo", "permission": "read-only", "verdict": "allowed", "outcome": "output",
         "duration_ms": 0, "bytes": len(SECRET) + 2, "call_id": CLIENTS_OWN,
         "client": "evil\x1b[2J\n\u202e",
+        "user": None,
     }  # fmt: skip
     assert unknown.__dict__["facts"]["tool"] is None
     assert unknown.getMessage().startswith("unknown tool")
@@ -357,7 +358,7 @@ async def test_a_server_on_stdio_logs_json_and_no_value(tmp_path: Path) -> None:
     for line in records:
         assert set(line) == {
             "time", "level", "logger", "message", "tool", "permission", "verdict", "outcome",
-            "duration_ms", "bytes", "call_id", "client",
+            "duration_ms", "bytes", "call_id", "client", "user",
         }  # fmt: skip
         assert (line["call_id"], line["client"], line["message"]) == (CLIENTS_OWN, "a client 7", "call")
     assert SECRET not in "\n".join(said)

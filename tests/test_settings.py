@@ -309,7 +309,7 @@ def test_the_help_of_a_command_shows_its_own_flags(
 ) -> None:
     shown = helped(action, width=width, monkeypatch=monkeypatch, capsys=capsys)
     assert max(map(len, shown.splitlines())) <= width
-    assert ("--max-calls" in shown) == (action == "serve")
+    assert ("--max-calls" in shown) == (action in ("serve", "token"))
     assert ("--follow" in shown) == (action == "log")
     assert ("--confine" in shown) == (action == "setup")
     assert ("fish" in shown) == (action == "completion")
@@ -317,7 +317,7 @@ def test_the_help_of_a_command_shows_its_own_flags(
 
 def test_every_command_accepts_the_flags_of_a_server() -> None:
     for action in ACTIONS:
-        own = {"setup": ["zed"], "call": ["ls"], "completion": ["bash"]}.get(action, [])
+        own = {"setup": ["zed"], "call": ["ls"], "completion": ["bash"], "token": ["list"]}.get(action, [])
         assert load([action, *own, "--max-calls", "3"], {}).settings.max_calls == 3
 
 

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.policy.dangerous_commands import dangerous_command_check
 from mcp_toolserver.policy.rules import Policy
+from mcp_toolserver.protocol.http.grants import Grant
 from mcp_toolserver.protocol.instructions import EnforcementStatus
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver, relative_to
@@ -72,10 +73,31 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
+class Shared:
+    """What a server has once, also where each name of a token has an application of its own."""
+
+    facts: HostFacts
+    registry: Registry
+    broker: Broker | None
+    found: HostExecutables
+    state: str
+    """The state folder."""
+    workspace: Workspace
+    outputs: OutputStore
+    histories: FileHistories
+    sessions: Sessions | None
+    """None if commands share nothing."""
+    database: Database
+    web: WebOptions
+    recorder: Recorder | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Application:
     """All parts of a server, ready to serve or to be called."""
 
     settings: Settings
+    shared: Shared
     dispatcher: Dispatcher
     status: EnforcementStatus
     roots: tuple[str, ...]
@@ -89,27 +111,26 @@ class Application:
     commands: Commands | None
     providers: LazyProviders
     broker: Broker | None
+    user: str = ""
+    """The name whose token its clients have; empty if it is for all clients."""
     windows: WindowsPaths | None = None
     """In WSL, what Windows calls the folders here."""
     running: RunningServer | None = None
     """The record of this process in the state folder; None if the server will run no call."""
     upkeep: Callable[[], None] = lambda: None
+    users: dict[str, Application] = field(default_factory=dict[str, "Application"])
+    """The applications of names that are in use."""
 
     @property
     def shutdown_timeout(self) -> float:
         """See `shutdown.Closing`. Removing a container takes longer than ending a process."""
-        return max(0.4, self.providers.shutdown_timeout)
+        every = (self, *self.users.values())
+        return max(0.4, *(one.providers.shutdown_timeout for one in every))
 
     async def aclose(self) -> None:
         """Kill every command, and remove the saved outputs."""
         try:
-            # Store tasks as cancelled first; killing their commands would make them look failed.
-            await self.tasks.aclose()
-            await self.providers.aclose(before_commands=True)
-            async with create_task_group() as tasks:
-                tasks.start_soon(partial(self.providers.aclose, before_commands=False))
-                if self.commands is not None:
-                    tasks.start_soon(self.commands.aclose)
+            await self.end()
             if self.broker is not None:
                 # The broker waits for processes that do not die at once.
                 await to_thread.run_sync(self.broker.close, abandon_on_cancel=True)
@@ -119,6 +140,16 @@ class Application:
             if self.running is not None:
                 self.running.close()
             self.record()
+
+    async def end(self) -> None:
+        """Kill every command of this application; what it shares with others stays."""
+        # Store tasks as cancelled first; killing their commands would make them look failed.
+        await self.tasks.aclose()
+        await self.providers.aclose(before_commands=True)
+        async with create_task_group() as tasks:
+            tasks.start_soon(partial(self.providers.aclose, before_commands=False))
+            if self.commands is not None:
+                tasks.start_soon(self.commands.aclose)
 
     def record(self) -> None:
         """Record the running calls as cancelled."""
@@ -145,28 +176,99 @@ def build_application(
         SettingsError: a tool, toolset, rule or root is unknown or invalid.
     """
     facts = host_facts(settings, found, broker and broker.proof, server_landlock=held_by)
-    registry = _registry(settings).on(facts)
+    registry = _registry(settings)
     web = WebOptions() if settings.network == "none" else web_options(settings)
-    listed = registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
-    unlisted = registry.unlisted(settings.toolsets, listed, settings.exclude_tools)
     policy = build_policy(settings, registry)
     state = state_folder(settings.state_dir)
-    outputs = OutputStore(state, _output_bounds(settings))
-    histories = FileHistories(
-        state, HistoryLimits(total=settings.undo_size * MIB, reserve=settings.disk_reserve * MIB)
-    )
     audit = None if held_by is None else _audit(facts, state, values=settings.audit_values)
     record = None if held_by is None else _running(state)
     workspace = Workspace(
         settings.root,
         private=state,
         hides=policy.hides,
-        protects=protection(
-            settings.root, mode=settings.permission_mode, git_writable=settings.git == "writable"
-        ),
+        protects=_protection(settings),
     ).recorded(record)
     hide_from_commands(settings, policy, broker)
-    database = Database(state, workspace.roots)
+    shared = Shared(
+        facts=facts,
+        registry=registry,
+        broker=broker,
+        found=found,
+        state=state,
+        workspace=workspace,
+        outputs=OutputStore(state, _output_bounds(settings)),
+        histories=FileHistories(
+            state, HistoryLimits(total=settings.undo_size * MIB, reserve=settings.disk_reserve * MIB)
+        ),
+        sessions=Sessions(broker, workspace.roots) if broker and broker.proof.shares_session else None,
+        database=Database(state, workspace.roots),
+        web=web,
+        recorder=_recorder(audit, settings),
+    )
+    return replace(
+        _assembled(shared, settings, facts, policy, workspace),
+        audit=audit,
+        running=record,
+        upkeep=partial(_clean_up, settings, state, record, workspace),
+        windows=windows,
+    )
+
+
+def application_of(app: Application, grant: Grant) -> Application:
+    """The application for the clients that have the token of `grant`: with its mode and roots, and with
+    commands, sessions and other processes of its own, which its `end` ends."""
+    shared, ceiling = app.shared, min(grant.ceiling, app.settings.permission_mode)
+    granted = app.settings.granted
+    settings = replace(
+        app.settings,
+        permission_mode=ceiling,
+        granted=None if granted is None else min(granted, ceiling),
+        root=grant.roots or app.roots,
+    )
+    facts = replace(shared.facts, mode=ceiling)
+    if shared.facts.is_unconfined and not facts.is_unconfined:
+        # The broker confines no command there, whoever asks.
+        why = "this server runs in danger-full-access, where no command is confined"
+        facts = replace(facts, command_sandbox="none", sandbox_problem=why)
+    workspace = shared.workspace.guarded(_protection(settings))
+    if grant.roots:
+        workspace = workspace.restricted_to(grant.roots)
+        # Without a root it says why.
+        workspace = workspace if workspace.roots else workspace.restricted_to((), _NO_ROOT)
+    if ceiling is Permission.READ_ONLY:
+        workspace = workspace.read_only(f"cannot be written: the token {grant.name!r} is read-only.")
+    policy = app.dispatcher.policy.for_token(grant.name, ceiling)
+    made = _assembled(shared, settings, facts, policy, workspace)
+    # All names share the slots of calls.
+    dispatcher = replace(
+        app.dispatcher,
+        **{
+            name: getattr(made.dispatcher, name)
+            for name in ("registry", "offered", "unlisted", "for_resources", "policy", "host", "user")
+        },
+    )
+    return replace(made, dispatcher=dispatcher, windows=app.windows)
+
+
+_NO_ROOT = "none of the roots of its token is a folder now. Tell the user to ask the operator of the server."
+
+
+def _protection(settings: Settings) -> Callable[[str], str | None]:
+    return protection(settings.root, mode=settings.permission_mode, git_writable=settings.git == "writable")
+
+
+def _assembled(
+    shared: Shared,
+    settings: Settings,
+    facts: HostFacts,
+    policy: Policy,
+    workspace: Workspace,
+) -> Application:
+    """The application on what it shares with others."""
+    broker, found, outputs, histories = shared.broker, shared.found, shared.outputs, shared.histories
+    registry = shared.registry.on(facts)
+    listed = registry.select(settings.toolsets, settings.tools, settings.exclude_tools)
+    unlisted = registry.unlisted(settings.toolsets, listed, settings.exclude_tools)
     explained = partial(explain, confined=_confined(settings, _git_tools(registry, listed, facts)))
     limits = CommandLimits(foreground_seconds=settings.foreground_seconds)
     commands = broker and Commands(broker, workspace, outputs, limits, explain=explained)
@@ -174,7 +276,7 @@ def build_application(
     if commands is not None:
         commands.on_change(partial(changes.changed, "job"), partial(changes.removed, "job"))
         changes.when_forgotten(commands.forget)
-    sessions = Sessions(broker, workspace.roots) if broker and broker.proof.shares_session else None
+    sessions = shared.sessions
     if sessions is not None:
         changes.when_forgotten(sessions.forget)
     providers = LazyProviders(
@@ -184,22 +286,25 @@ def build_application(
             broker_or_none=broker,
             commands_or_none=commands,
             outputs=outputs,
-            roots=workspace.roots,
-            may_hide=_may_hide(policy, state, workspace.roots),
+            roots=shared.workspace.roots,
+            may_hide=_may_hide(policy, shared.state, shared.workspace.roots),
             explain=explained,
             bounds=command_bounds(settings),
             container_image=settings.container_image,
             git_author=settings.git_author,
-            web=web,
+            web=shared.web,
         )
     )
     changes.when_forgotten(providers.forget)
     changes.when_forgotten(outputs.forget)
     changes.when_forgotten(histories.forget)
-    todos = StoredTodos(database, changed=partial(changes.changed, "todos"))
+    todos = StoredTodos(shared.database, changed=partial(changes.changed, "todos"))
     changes.when_forgotten(todos.forget)
     preferences = StoredPreferences(
-        database, _decided(settings), changed=partial(changes.changed, "preferences")
+        shared.database,
+        _decided(settings),
+        user=policy.token,
+        changed=partial(changes.changed, "preferences"),
     )
     reasons = {need: need.unavailable(facts) for need in Capability}
     dispatcher = Dispatcher(
@@ -224,11 +329,13 @@ def build_application(
             },
         ),
         objections=(dangerous_command_check(command_tools(registry)),),
-        recorder=_recorder(audit, settings),
+        recorder=shared.recorder,
         raw=settings.raw_output,
+        user=policy.token,
     )
     return Application(
         settings=settings,
+        shared=shared,
         dispatcher=dispatcher,
         status=EnforcementStatus(
             mode=settings.permission_mode,
@@ -236,19 +343,17 @@ def build_application(
             network=facts.is_networked,
             summary=summary(_enforcement(facts)),
         ),
-        audit=audit,
+        audit=None,
         roots=workspace.roots,
         outputs=outputs,
         sessions=sessions,
         changes=changes,
-        database=database,
-        tasks=_tasks(database),
+        database=shared.database,
+        tasks=_tasks(shared.database),
         commands=commands,
         providers=providers,
         broker=broker,
-        windows=windows,
-        running=record,
-        upkeep=partial(_clean_up, settings, state, record, workspace),
+        user=policy.token,
     )
 
 

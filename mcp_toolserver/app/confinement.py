@@ -60,7 +60,7 @@ def broker_policy(settings: Settings, found: HostExecutables) -> BrokerPolicy:
 def sandbox(settings: Settings) -> SandboxSpec:
     """What the operator wants around commands."""
     roots = wanted_roots(settings)
-    secrets = (settings.config, settings.token_file, *_key_files(settings))
+    secrets = (settings.config, settings.token_file, settings.tokens, *_key_files(settings))
     return SandboxSpec(
         mode=settings.permission_mode.flag,
         roots=roots,
@@ -146,7 +146,9 @@ def lock_server(settings: Settings) -> int:
     writes = (state, *roots) if mode is Permission.WORKSPACE_WRITE else (state,)
     network = settings.network != "none"
     files = map(os.path.realpath, settings.tool_files)
-    reads = (state, *roots, *files, *(_web_places(settings) if network else ()))
+    # A changed file of tokens is a new file in this folder.
+    tokens = (os.path.dirname(os.path.realpath(settings.tokens)),) if settings.tokens else ()
+    reads = (state, *roots, *files, *tokens, *(_web_places(settings) if network else ()))
     try:
         return process_locks.lock_server(mode=mode.flag, reads=reads, writes=writes, network=network).abi
     except process_locks.LockError as error:

@@ -2,18 +2,22 @@
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
+from mcp.server.lowlevel import Server
 
-from mcp_toolserver.app.compose import Application
+from mcp_toolserver.app.compose import Application, application_of
+from mcp_toolserver.app.readiness import Readiness
 from mcp_toolserver.app.shutdown import Leave, run_until_shutdown
 from mcp_toolserver.capabilities.call_scope import LOCAL
+from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.protocol.build_server import build
 from mcp_toolserver.protocol.client_roots import ClientRoots
 from mcp_toolserver.protocol.codex_sandbox_state import SandboxState
@@ -21,6 +25,7 @@ from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.instructions import instructions
 from mcp_toolserver.protocol.mcp_server import Feature, ToolServer
 from mcp_toolserver.protocol.rate_limit import RequestLimits
+from mcp_toolserver.protocol.resources.client_identity import ClientIds
 from mcp_toolserver.protocol.resources.feature import ResourceFeature
 from mcp_toolserver.protocol.stdio.draining import reads
 from mcp_toolserver.protocol.stdio.server import serve_stdio
@@ -28,8 +33,12 @@ from mcp_toolserver.protocol.tasks.feature import TaskFeature
 from mcp_toolserver.settings import Settings, public_settings
 
 if TYPE_CHECKING:
+    from mcp_toolserver.protocol.http.grants import Grant, GrantFile
+    from mcp_toolserver.protocol.http.members import OwnServer
     from mcp_toolserver.protocol.tasks.tasks import Tasks
 
+
+_Lifespan = Callable[[Server[Any]], AbstractAsyncContextManager[Any]]
 
 _EXPIRY_SECONDS = 600.0
 """Time between two removals of expired saved outputs while no call comes."""
@@ -37,31 +46,49 @@ _EXPIRY_SECONDS = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class HttpBinding:
-    """The listening sockets and the token, opened before Landlock and seccomp forbid the server to open
+    """The listening sockets and the tokens, opened before Landlock and seccomp forbid the server to open
     them."""
 
     sockets: Sequence[socket.socket]
     token: str
+    """Empty with named tokens."""
     announced: bool
     """Whether the token is new, so that the server prints it."""
+    grants: "GrantFile | None"
+    """The named tokens."""
 
 
 def bind_http(settings: Settings) -> HttpBinding | None:
     """Listen for HTTP clients; returns None for stdio.
 
     Raises:
-        SettingsError: the server cannot listen on the address, or cannot use the token file.
+        SettingsError: the server cannot listen on the address, or cannot use the file of tokens.
     """
     if settings.transport == "stdio":
+        if settings.tokens is not None:
+            raise SettingsError("--tokens is for --transport http or sse; on stdio there is no token")
         return None
+    if settings.tokens is not None and settings.token_file is not None:
+        raise SettingsError("give --tokens or --token-file, not both: a token without a name has no limits")
     # A stdio server skips this import.
     from mcp_toolserver.protocol.http.server import bind
     from mcp_toolserver.protocol.http.token import check_bind, make_token, read_token_file
 
-    check_bind(settings.host, has_token_file=settings.token_file is not None)
-    token = read_token_file(settings.token_file) if settings.token_file else make_token()
+    has_tokens = settings.tokens is not None or settings.token_file is not None
+    check_bind(settings.host, has_token_file=has_tokens)
+    grants = _grants(settings)
+    token = read_token_file(settings.token_file) if settings.token_file else "" if grants else make_token()
     sockets = bind(settings.host, settings.port)
-    return HttpBinding(sockets=sockets, token=token, announced=settings.token_file is None)
+    return HttpBinding(sockets=sockets, token=token, announced=not has_tokens, grants=grants)
+
+
+def _grants(settings: Settings) -> "GrantFile | None":
+    if settings.tokens is None:
+        return None
+    from mcp_toolserver.protocol.http.grants import GrantFile, ServerLimits
+
+    limits = ServerLimits(ceiling=settings.permission_mode, roots=settings.root)
+    return GrantFile.opened(settings.tokens, limits)
 
 
 def serve(app: Application, binding: HttpBinding | None, leave: Leave) -> int:
@@ -94,15 +121,32 @@ def mcp_server(
         from mcp_toolserver.protocol.tasks.notifications import connect
         from mcp_toolserver.protocol.tasks.tasks import Tasks
 
-        made = Tasks(handlers, app.tasks(), principal=_principal(token))
+        made = Tasks(handlers, app.tasks(), principal=_principal(token, app.user))
         connect(made, own)
+        app.changes.when_forgotten(made.forget)
         return made
 
     # A client sends its policy only to a server that declares this; one that is sent is always applied.
     sandbox = () if app.settings.client_sandbox == "ignore" else (SandboxState(),)
     features = (own, TaskFeature(tasks), *sandbox, *extra)
-    text = instructions(app.status, app.roots, _started_in(app.settings))
-    return build(handlers, text, features)
+    text = instructions(app.status, app.roots, _started_in(app.settings), user=app.user)
+    server = build(handlers, text, features)
+    server.lifespan = _forgetting(server.lifespan, handlers.client_ids)
+    return server
+
+
+def _forgetting(lifespan: _Lifespan, clients: ClientIds) -> _Lifespan:
+    """`lifespan`, which forgets the stateless clients of a name at its end."""
+
+    @asynccontextmanager
+    async def extended(server: Server[Any]) -> AsyncGenerator[Any]:
+        async with lifespan(server) as state:
+            try:
+                yield state
+            finally:
+                clients.forget_stateless()
+
+    return extended
 
 
 def resource_feature(app: Application, handlers: Handlers) -> ResourceFeature:
@@ -118,7 +162,6 @@ def resource_feature(app: Application, handlers: Handlers) -> ResourceFeature:
 
 async def _transport(app: Application, binding: HttpBinding | None, ended: Callable[[], None]) -> None:
     settings = app.settings
-    server = mcp_server(app, token=binding.token if binding else "", only_client="" if binding else LOCAL)
     limits = RequestLimits(
         requests=settings.max_calls,
         of_one=settings.max_calls_per_client,
@@ -126,7 +169,11 @@ async def _transport(app: Application, binding: HttpBinding | None, ended: Calla
     )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_upkeep, app)
-        await _served(app, binding, server, limits, ended)
+        if binding is None:
+            server = mcp_server(app, only_client=LOCAL)
+            await serve_stdio(server, limits, reads(app.dispatcher), ended)
+        else:
+            await _serve_http(app, binding, limits)
         tasks.cancel_scope.cancel()
 
 
@@ -140,27 +187,20 @@ async def _upkeep(app: Application) -> None:
             app.sessions.expire()
 
 
-async def _served(
-    app: Application,
-    binding: HttpBinding | None,
-    server: ToolServer,
-    limits: RequestLimits,
-    ended: Callable[[], None],
-) -> None:
+async def _serve_http(app: Application, binding: HttpBinding, limits: RequestLimits) -> None:
     settings = app.settings
-    if binding is None:
-        await serve_stdio(server, limits, reads(app.dispatcher), ended)
-        return
+    from mcp_toolserver.protocol.http.members import NamedTokens
     from mcp_toolserver.protocol.http.server import HttpOptions, serve_http
     from mcp_toolserver.telemetry.json_log import say
 
     options = HttpOptions(
         host=settings.host,
         names=settings.allowed_host,
-        token=binding.token,
+        token=binding.token or None,
         max_body=settings.max_body,
         limits=limits,
         max_sessions=settings.max_sessions,
+        unready=Readiness(app, binding.grants).unready,
     )
 
     def announce(address: str) -> None:
@@ -169,7 +209,34 @@ async def _served(
             say(f"mcp-toolserver: bearer token, shown once: {binding.token}", as_json=as_json)
         say(f"mcp-toolserver: listening on {address}", as_json=as_json)
 
-    await serve_http(server, options, binding.sockets, sse=settings.transport == "sse", started=announce)
+    server = (
+        mcp_server(app, token=binding.token)
+        if binding.grants is None
+        else NamedTokens(file=binding.grants, build=partial(_server_of_name, app))
+    )
+    await serve_http(
+        server,
+        options,
+        binding.sockets,
+        sse=settings.transport == "sse",
+        started=announce,
+    )
+
+
+def _server_of_name(app: Application, grant: "Grant") -> "OwnServer":
+    """The MCP server of a name, which gets its own commands and handles."""
+    from mcp_toolserver.protocol.http.members import OwnServer
+
+    own = application_of(app, grant)
+    app.users[grant.name] = own
+
+    async def aclose() -> None:
+        try:
+            await own.end()
+        finally:
+            del app.users[grant.name]
+
+    return OwnServer(server=mcp_server(own), aclose=aclose)
 
 
 def _started_in(settings: Settings) -> str:
@@ -177,7 +244,9 @@ def _started_in(settings: Settings) -> str:
     return os.getcwd() if settings.transport == "stdio" else ""
 
 
-def _principal(token: str) -> str:
-    """The principal of all requests: the holder of the token, or the process that started the stdio
-    server."""
+def _principal(token: str, user: str) -> str:
+    """The principal of all requests: the name or the holder of the token, or the process that started the
+    stdio server."""
+    if user:
+        return f"name {user}"
     return f"token {sha256(token.encode()).hexdigest()[:32]}" if token else "stdio"

@@ -21,6 +21,7 @@ _COLUMNS = (
     ("outcome", 13),
     ("ms", 9),
     ("bytes", 8),
+    ("user", 12),
     ("session", 20),
     ("rule", 0),
 )

@@ -45,6 +45,8 @@ class CallRecord:
     """The name that the client gives itself."""
     arguments: Mapping[str, JsonValue]
     """The arguments as the caller sent them."""
+    user: str = ""
+    """The name whose token the client has; empty without named tokens."""
     id: str = field(default_factory=new_id)
     """The id of the call in the log, the audit log, the span and the result."""
     seconds_to_answer: float | None = None
@@ -55,7 +57,7 @@ class CallRecord:
     permission: Permission | None = None
     """The permission that the call needs on this host."""
     mode: str = ""
-    """The permission mode of this call, if its client restricts it further than the server does."""
+    """The permission mode of this call, if its client or its token may set one below that of the server."""
     verdict: Verdict = "unknown"
     rule: str = ""
     """The rule that decided, as the operator wrote it."""

@@ -105,6 +105,8 @@ class Dispatcher:
     """Records every call."""
     raw: bool = False
     """Whether to send invisible characters without escaping them."""
+    user: str = ""
+    """The name whose token all callers have, for the record; empty without named tokens."""
     queue_seconds: float = QUEUE_SECONDS
     _reads: FairSemaphore = field(default_factory=lambda: FairSemaphore(PARALLEL_READS, READS_OF_ONE))
     _serial: FairSemaphore = field(default_factory=lambda: FairSemaphore(1, 1))
@@ -175,6 +177,8 @@ class Dispatcher:
         call = CallRecord(
             name=name,
             session=caller.name,
+            user=self.user,
+            mode=self.policy.ceiling.flag if self.user else "",
             arguments=arguments or {},
             seconds_to_answer=options.seconds_to_answer,
             id=options.call_id or new_id(),
@@ -249,7 +253,7 @@ class Dispatcher:
             spec.needs, self._report(caller), user, self._scope(request, terms.policy, call, caller.owner)
         )
         spec = _overridden(spec, output_override)
-        output = await self._run(spec, args, runtime, request=request, client=caller.name)
+        output = await self._run(spec, args, runtime, request=request, client=f"{self.user} {caller.name}")
         if (text := self.shown(output.text)) != output.text:
             output = replace(output, text=text)
         return self._enveloped(output, await fit(output, spec.limits.output_bytes, host))

@@ -225,6 +225,13 @@ class Policy:
     allow: tuple[Rule, ...] = ()
     bound: str = ""
     """The source of a ceiling that is lower than the server's, for a single call."""
+    token: str = ""
+    """The name of the token that set the ceiling; empty if the server's mode did."""
+
+    def for_token(self, name: str, ceiling: Permission) -> "Policy":
+        """This policy for the clients that have the token `name`; a token never raises the ceiling."""
+        ceiling = min(ceiling, self.ceiling)
+        return replace(self, ceiling=ceiling, granted=min(self.granted, ceiling), token=name)
 
     def under(self, restrictions: ClientRestrictions) -> "Policy":
         """This policy under a client's restrictions of one call."""
@@ -279,6 +286,12 @@ class Policy:
             return (
                 f"{request.tool} requires {request.level.flag} permission; {self.bound} allows this call no "
                 f"more than {self.ceiling.flag}. The user can change that in the client."
+            )
+        if self.token:
+            return (
+                f"{request.tool} requires {request.level.flag} permission; the token {self.token!r} allows "
+                f"{self.ceiling.flag} at most, and nothing in a call can raise that. The operator of the "
+                "server can change the token."
             )
         return (
             f"{request.tool} requires {request.level.flag} permission; this server runs with "

@@ -18,9 +18,13 @@ from mcp_toolserver.telemetry import is_tracing
 _LISTS = CacheHint(ttl_ms=300_000, scope="public")
 """The lists are the same for every client and change only with a restart."""
 
+_LISTS_OF_USER = CacheHint(ttl_ms=300_000, scope="private")
+"""With named tokens, each name has lists of its own."""
+
 
 def build(handlers: Handlers, instructions: str, features: Sequence[Feature] = ()) -> ToolServer:
     """The server with its tools and `features`."""
+    lists = _LISTS_OF_USER if handlers.dispatcher.user else _LISTS
     server = ToolServer(
         NAME,
         version=__version__,
@@ -32,9 +36,9 @@ def build(handlers: Handlers, instructions: str, features: Sequence[Feature] = (
         on_list_tools=handlers.list_tools,
         get_tool_input_schema=handlers.schema,
         cache_hints={
-            "tools/list": _LISTS,
-            "resources/templates/list": _LISTS,
-            "prompts/list": _LISTS,
+            "tools/list": lists,
+            "resources/templates/list": lists,
+            "prompts/list": lists,
             # The declared capabilities depend on the client's name; see `resources.feature`.
             "server/discover": CacheHint(ttl_ms=3_600_000, scope="private"),
         },

@@ -12,7 +12,7 @@ from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, RequestId
 
 from mcp_toolserver.protocol.http.errors import Refusal
-from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, is_counted
+from mcp_toolserver.protocol.rate_limit import Limiter, is_counted
 
 _ANSWERS = (JSONRPCResponse, JSONRPCError)
 
@@ -25,7 +25,7 @@ class ConnectionStats:
 
     def __init__(
         self,
-        limiter: ConcurrencyLimiter,
+        limiter: Limiter,
         client: str,
         idle: anyio.CancelScope | None = None,
         idle_seconds: float = math.inf,

@@ -70,7 +70,7 @@ class Handlers:
     @cached_property
     def client_ids(self) -> ClientIds:
         """Identifies the client of a request."""
-        return ClientIds(self.changes.forget, only=self.only_client)
+        return ClientIds(self.changes.forget, only=self.only_client, user=self.dispatcher.user)
 
     def caller(self, context: _Context, params: mcp.InputResponseRequestParams) -> tuple[Caller, Asker]:
         """The client of a request, and the asker for its user."""

@@ -45,8 +45,10 @@ class EnforcementStatus:
     """The enforcing layers, in one line."""
 
 
-def instructions(status: EnforcementStatus, roots: Sequence[str], started_in: str = "") -> str:
-    """The mode, the roots and how to work with them.
+def instructions(
+    status: EnforcementStatus, roots: Sequence[str], started_in: str = "", *, user: str = ""
+) -> str:
+    """The mode, the roots and how to work with them. `user` is the name of the client's token, if it has one.
 
     `started_in` is the absolute path, links resolved, of the folder in which the client started the server;
     empty where it says nothing of the client. The roots that a client declares are known only after it has
@@ -55,8 +57,9 @@ def instructions(status: EnforcementStatus, roots: Sequence[str], started_in: st
     mode = status.mode
     network = "" if status.network else " They have no network but a loopback interface of their own."
     commands = f"{_COMMANDS[mode]}{network}" if status.commands else _NO_COMMANDS
+    origin = f"that of the token {user!r}" if user else "fixed when the server started"
     start = (
-        f"Tools for working on files. Permission mode: {mode.flag}, fixed when the server started; nothing "
+        f"Tools for working on files. Permission mode: {mode.flag}, {origin}; nothing "
         f"in a call changes it. {_MODES[mode]} {commands}\n"
         f"Enforced: {status.summary}.\n{_MANNERS}\n{_apart(roots, started_in)}"
         "Roots (relative paths start at the first):\n"

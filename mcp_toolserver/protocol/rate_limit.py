@@ -9,7 +9,8 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from mcp_toolserver.protocol.http.errors import FULL, Refusal, too_fast, too_many
 
@@ -34,11 +35,23 @@ class RequestLimits:
     """Tool calls per minute of one client; 0 means no limit."""
 
 
+class Limiter(Protocol):
+    """Limits requests."""
+
+    def acquire(self, client: str, method: str) -> Refusal | None:
+        """Count a request; returns a refusal over a limit. Without one the caller must call `release`."""
+        ...
+
+    def release(self, client: str) -> None:
+        """Stop counting a request."""
+        ...
+
+
 class ConcurrencyLimiter:
     """Limits the requests in progress, in all and by client."""
 
     def __init__(self, limits: RequestLimits, now: Callable[[], float] = time.monotonic) -> None:
-        self._limits = limits
+        self.limits = limits
         self._rate_limiter = RateLimiter(limits.per_minute, now) if limits.per_minute else None
         self._count = 0
         self._by_client: Counter[str] = Counter()
@@ -55,12 +68,12 @@ class ConcurrencyLimiter:
 
     def acquire(self, client: str, method: str) -> Refusal | None:
         """Count a request; returns a refusal over a limit. Without one the caller must call `release`."""
-        if self._count >= self._limits.requests:
+        if self._count >= self.limits.requests:
             return FULL
-        if self._by_client[client] >= self._limits.of_one:
-            return too_many(self._limits.of_one)
+        if self._by_client[client] >= self.limits.of_one:
+            return too_many(self.limits.of_one)
         if self._rate_limiter and method == "tools/call" and (seconds := self._rate_limiter.take(client)):
-            return too_fast(self._limits.per_minute, seconds)
+            return too_fast(self.limits.per_minute, seconds)
         self._count += 1
         self._by_client[client] += 1
         return None
@@ -71,6 +84,35 @@ class ConcurrencyLimiter:
         self._by_client[client] -= 1
         if not self._by_client[client]:
             del self._by_client[client]
+
+
+class LimiterOfName:
+    """Limits the requests of all clients with the token of one name, within the limits of the server."""
+
+    def __init__(
+        self,
+        name: str,
+        limits: RequestLimits,
+        shared: ConcurrencyLimiter,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name = name
+        # All requests are of one client here, so that its limit is the one that answers.
+        self._own = ConcurrencyLimiter(replace(limits, requests=limits.of_one + 1), now)
+        self._shared = shared
+
+    def acquire(self, client: str, method: str) -> Refusal | None:
+        """See `Limiter.acquire`."""
+        if (refusal := self._own.acquire(self._name, method)) is not None:
+            return refusal
+        if (refusal := self._shared.acquire(f"{self._name} {client}", method)) is not None:
+            self._own.release(self._name)
+        return refusal
+
+    def release(self, client: str) -> None:
+        """See `Limiter.release`."""
+        self._shared.release(f"{self._name} {client}")
+        self._own.release(self._name)
 
 
 class RateLimiter:

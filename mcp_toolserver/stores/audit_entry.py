@@ -44,6 +44,7 @@ def entry_fields(call: CallRecord, context: AuditContext) -> Fields:
         "time": utc(time.time_ns() // 10**6),
         "call": call.id,
         "server": context.server,
+        "user": call.user or None,
         "session": call.session[:_NAME],
         "tool": call.tool,
         "name": call.name[:_NAME],

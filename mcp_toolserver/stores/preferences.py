@@ -1,4 +1,4 @@
-"""Stores preferences per workspace. Nothing in this server acts on them."""
+"""Stores preferences per workspace and user. Nothing in this server acts on them."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -10,33 +10,48 @@ from mcp_toolserver.stores.database import Database
 if TYPE_CHECKING:
     import sqlite3
 
-_TABLE = "CREATE TABLE IF NOT EXISTS preferences (key TEXT PRIMARY KEY, value TEXT NOT NULL)"
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS preferences (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    # A separate table, so that servers of older versions can use the file.
+    """CREATE TABLE IF NOT EXISTS user_preferences (
+        user TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (user, key)
+    )""",
+)
 
 
 class StoredPreferences:
-    """Implements `Preferences`; calls `changed` after each change."""
+    """Implements `Preferences`; calls `changed` after each change.
+
+    `user` is the name whose token the callers have; empty without named tokens.
+    """
 
     def __init__(
         self,
         database: Database,
         decided: Mapping[str, Preference],
         *,
+        user: str = "",
         changed: Callable[[], None] | None = None,
     ) -> None:
         self._database = database
+        self._user = user
         self._changed = changed
         self.decided = decided
 
     async def kept(self) -> Mapping[str, Preference]:
         """See `Preferences.kept`."""
-        return await self._database.run(_read)
+        return await self._database.run(self._read)
 
     async def put(self, key: str, value: Preference) -> Preference | None:
         """See `Preferences.put`."""
 
         def work(database: "sqlite3.Connection") -> Preference | None:
-            before = _read(database).get(key)
-            database.execute("INSERT OR REPLACE INTO preferences VALUES (?, ?)", (key, json.dumps(value)))
+            before = self._read(database).get(key)
+            if self._user:
+                row = (self._user, key, json.dumps(value))
+                database.execute("INSERT OR REPLACE INTO user_preferences VALUES (?, ?, ?)", row)
+            else:
+                database.execute("INSERT OR REPLACE INTO preferences VALUES (?, ?)", (key, json.dumps(value)))
             return before
 
         before = await self._database.run(work)
@@ -44,7 +59,12 @@ class StoredPreferences:
             self._changed()
         return before
 
-
-def _read(database: "sqlite3.Connection") -> Mapping[str, Preference]:
-    database.execute(_TABLE)
-    return {key: json.loads(value) for key, value in database.execute("SELECT key, value FROM preferences")}
+    def _read(self, database: "sqlite3.Connection") -> Mapping[str, Preference]:
+        for table in _TABLES:
+            database.execute(table)
+        rows = (
+            database.execute("SELECT key, value FROM user_preferences WHERE user = ?", (self._user,))
+            if self._user
+            else database.execute("SELECT key, value FROM preferences")
+        )
+        return {key: json.loads(value) for key, value in rows}

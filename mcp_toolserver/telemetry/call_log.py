@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 _NAME = 128
 _TEXT = (
     "%(tool)s (%(permission)s) %(verdict)s: %(outcome)s, %(duration_ms)s ms, %(bytes)s bytes, "
-    "call %(call_id)s, client %(client)s"
+    "call %(call_id)s, client %(client)s%(of_user)s"
 )
 
 
@@ -19,7 +19,12 @@ def log_call(call: CallRecord) -> None:
     """Log a finished call."""
     fields = call_fields(call)
     # The client chooses its name; ASCII escapes keep it from controlling a terminal.
-    shown = {**fields, "tool": call.tool or "unknown tool", "client": ascii(fields["client"])}
+    shown = {
+        **fields,
+        "tool": call.tool or "unknown tool",
+        "client": ascii(fields["client"]),
+        "of_user": f" of {call.user}" if call.user else "",
+    }
     log.info(_TEXT, shown, extra={"facts": fields})
 
 
@@ -34,6 +39,7 @@ def call_fields(call: CallRecord) -> dict[str, JsonValue]:
         "bytes": text_bytes(call),
         "call_id": call.id,
         "client": call.session[:_NAME],
+        "user": call.user or None,
     }
 
 

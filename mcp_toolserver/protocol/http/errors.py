@@ -66,6 +66,19 @@ ENDING = Refusal(
 )
 
 
+NO_TOKENS = Refusal(
+    status=503,
+    code=INTERNAL_ERROR,
+    retry_seconds=10,
+    text="The server accepts no token until its operator has corrected the file of tokens.",
+)
+REVOKED = Refusal(
+    status=401,
+    headers=(*CLOSE, (b"www-authenticate", b'Bearer realm="mcp-toolserver", error="invalid_token"')),
+    text="The token was revoked, changed or expired while this request was in progress. Ask the operator of "
+    "the server.",
+)
+
 TOO_MUCH = 429
 """The JSON-RPC code for a client over its limit, from the range that the protocol leaves free."""
 

@@ -1,19 +1,26 @@
 """The gateway: the ASGI application in front of every HTTP endpoint.
 
-It checks the request head (`request_checks`), reads the body within limits of size and time, applies the
-limits on requests in progress, and then passes the request without its credentials to the inner application.
+It checks the request head (`request_checks`), finds the server of the client by its token (`members`), reads
+the body within limits of size and time, applies the limits on requests in progress, and then passes the
+request without its credentials to that server.
 """
 
 from dataclasses import dataclass
 
-import anyio
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from mcp_toolserver.protocol.http.body import MemoryBudget, Posted, Reservation, message_in, read_body
-from mcp_toolserver.protocol.http.errors import ENDING, Refusal
-from mcp_toolserver.protocol.http.request_checks import RequestHead, Rules, authority, check_request
+from mcp_toolserver.protocol.http.errors import ENDING, REVOKED, Refusal
+from mcp_toolserver.protocol.http.members import Disconnects, Member, Members
+from mcp_toolserver.protocol.http.request_checks import (
+    RequestHead,
+    Rules,
+    authority,
+    bearer_token,
+    check_request,
+)
 from mcp_toolserver.protocol.http.response import Reply
-from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RequestLimits, is_counted
+from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, Limiter, RequestLimits, is_counted
 
 LARGE_BODIES = 64
 """The memory budget for bodies, in bodies of the largest size."""
@@ -41,17 +48,15 @@ class Bounds:
 
 
 class Gateway:
-    """An ASGI application that passes accepted requests to `app` and refuses the others."""
+    """An ASGI application that passes accepted requests to the server of their client."""
 
-    def __init__(self, app: ASGIApp, rules: Rules, bounds: Bounds, limiter: ConcurrencyLimiter) -> None:
-        self._app = app
+    def __init__(self, members: Members, rules: Rules, bounds: Bounds) -> None:
+        self._members = members
         self._rules = rules
         self._bounds = bounds
-        self._limiter = limiter
         self._streams = ConcurrencyLimiter(bounds.streams)
         self._room = MemoryBudget(LARGE_BODIES * bounds.max_body)
-        self._ended = False
-        self._listening: set[anyio.CancelScope] = set()
+        self._disconnects = Disconnects()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -59,76 +64,73 @@ class Gateway:
             return
         reply = Reply(send)
         head = head_of(scope)
-        if self._ended:
+        if self._disconnects.ended:
             await reply.refuse(ENDING)
         elif (refusal := check_request(head, self._rules)) is not None:
             await reply.refuse(refusal)
-        elif self._rules.routes[head.path].public:
-            await reply.answer(200, b"ok", (b"content-type", b"text/plain"))
+        elif (public := self._rules.routes[head.path].public) is not None:
+            status, text = await public()
+            await reply.answer(status, text, (b"content-type", b"text/plain"))
         else:
-            await self._serve(head, scope, lambda: self._receive(receive), reply)
-            if self._ended:
+            await self._identify(head, scope, lambda: self._disconnects.receive(receive), reply)
+            if self._disconnects.ended:
                 await reply.finish()
 
     def end(self) -> None:
-        """Start the shutdown: disconnect every request in progress and refuse new ones.
+        """Start the shutdown: disconnect every request in progress and refuse new ones."""
+        self._disconnects.end()
 
-        The inner application already cleans up after a client that disconnects.
-        """
-        self._ended = True
-        for scope in tuple(self._listening):
-            scope.cancel()
+    async def _identify(self, head: RequestHead, scope: Scope, receive: Receive, reply: Reply) -> None:
+        """Find the server of the client by its token, and let it serve the request."""
+        token = bearer_token(head)
+        member = token if isinstance(token, Refusal) else await self._members.of(token)
+        if isinstance(member, Refusal):
+            await reply.refuse(member)
+            return
+        with member.request():
+            await self._serve(head, scope, lambda: member.disconnects.receive(receive), reply, member)
+        if member.disconnects.ended and not self._disconnects.ended:
+            await reply.finish(REVOKED)
 
-    async def _receive(self, receive: Receive) -> Message:
-        """The next ASGI message; a disconnect during the shutdown."""
-        if not self._ended:
-            with anyio.CancelScope() as scope:
-                self._listening.add(scope)
-                try:
-                    return await receive()
-                finally:
-                    self._listening.discard(scope)
-        return {"type": "http.disconnect"}
-
-    async def _serve(self, head: RequestHead, scope: Scope, receive: Receive, reply: Reply) -> None:
-        # The reservation lasts until the answer, because a call uses its arguments while it runs.
-        with Reservation(self._room) as share:
-            await self._read(head, scope, receive, reply, share)
-
-    async def _read(
-        self, head: RequestHead, scope: Scope, receive: Receive, reply: Reply, share: Reservation
+    async def _serve(
+        self, head: RequestHead, scope: Scope, receive: Receive, reply: Reply, member: Member
     ) -> None:
         bounds = self._bounds
-        body = await read_body(head, receive, share, limit=bounds.max_body, seconds=bounds.body_seconds)
-        posted = message_in(head, body) if isinstance(body, bytes) else body
-        if isinstance(posted, Refusal):
-            await reply.refuse(posted)
-        elif isinstance(body, bytes) and posted is not None:
-            inner = {**scope, "headers": _inner_headers(scope), POSTED: posted}
-            await self._pass(self._counted(head, posted), inner, _replayed(body, receive), reply)
+        # The reservation lasts until the answer, because a call uses its arguments while it runs.
+        with Reservation(self._room) as share:
+            body = await read_body(head, receive, share, limit=bounds.max_body, seconds=bounds.body_seconds)
+            posted = message_in(head, body) if isinstance(body, bytes) else body
+            if isinstance(posted, Refusal):
+                await reply.refuse(posted)
+            elif isinstance(body, bytes) and posted is not None and not member.disconnects.ended:
+                inner = {**scope, "headers": _inner_headers(scope), POSTED: posted}
+                limiter = self._counted(head, posted, member)
+                await self._pass(limiter, inner, _replayed(body, receive), reply, member)
 
     async def _pass(
-        self, limiter: ConcurrencyLimiter | None, scope: Scope, receive: Receive, reply: Reply
+        self, limiter: Limiter | None, scope: Scope, receive: Receive, reply: Reply, member: Member
     ) -> None:
         if limiter is None:
-            await self._app(scope, receive, reply.send)
+            await member.app(scope, receive, reply.send)
             return
         posted: Posted = scope[POSTED]
         client = client_of(scope, posted)
+        if limiter is self._streams and member.name:
+            client = member.name
         if (refusal := limiter.acquire(client, posted.method or "")) is not None:
             await reply.refuse(refusal, posted.id)
             return
         try:
-            await self._app(scope, receive, reply.send)
+            await member.app(scope, receive, reply.send)
         finally:
             limiter.release(client)
 
-    def _counted(self, head: RequestHead, posted: Posted) -> ConcurrencyLimiter | None:
+    def _counted(self, head: RequestHead, posted: Posted, member: Member) -> Limiter | None:
         """The limiter for a request; None if it is answered at once, such as a cancellation."""
         if head.method == "GET" or posted.method == "subscriptions/listen":
             return self._streams
         counts = posted.is_call and is_counted(posted.method or "")
-        return self._limiter if counts and self._rules.routes[head.path].awaits else None
+        return member.limiter if counts and self._rules.routes[head.path].awaits else None
 
 
 def client_of(scope: Scope, posted: Posted) -> str:

@@ -4,12 +4,13 @@ The checks run in the order of `CHECKS` and the first that objects decides. Noth
 text repeats what the client sent: a token in the wrong place stays out of answers and logs.
 """
 
-import hmac
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from mcp_toolserver.protocol.http.errors import CLOSE, Refusal
+
+PublicAnswer = Callable[[], Awaitable[tuple[int, bytes]]]
 
 Check = Callable[["RequestHead", "Rules"], Refusal | None]
 
@@ -41,17 +42,16 @@ class Route:
     methods: frozenset[str]
     query: re.Pattern[bytes] = NO_QUERY
     """Pattern of the whole query string."""
-    public: bool = False
-    """Answered without the token."""
+    public: PublicAnswer | None = None
+    """Gives status and text of the answer, where no token is needed."""
     awaits: bool = False
     """Whether a POST of a call stays open until the call is answered."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """The token, the names of the server and the routes that are accepted."""
+    """The names of the server and the routes that are accepted."""
 
-    token: bytes = field(repr=False)
     hosts: frozenset[str]
     """Every accepted Host header, in lower case."""
     origins: frozenset[str]
@@ -143,16 +143,15 @@ def _query(head: RequestHead, rules: Rules) -> Refusal | None:
     )
 
 
-def _token(head: RequestHead, rules: Rules) -> Refusal | None:
-    if rules.routes[head.path].public:
-        return None
+def bearer_token(head: RequestHead) -> bytes | Refusal:
+    """The token that a request carries."""
     given = head.values(b"authorization")
     if not given:
-        return _unauthorized(b'Bearer realm="mcp-toolserver"')
+        return unauthorized(b'Bearer realm="mcp-toolserver"')
     scheme, _, token = given[0].partition(b" ")
-    if len(given) == 1 and scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), rules.token):
-        return None
-    return _unauthorized(b'Bearer realm="mcp-toolserver", error="invalid_token"')
+    if len(given) == 1 and scheme.lower() == b"bearer":
+        return token.strip()
+    return INVALID_TOKEN
 
 
 CHECKS: tuple[Check, ...] = (
@@ -165,16 +164,19 @@ CHECKS: tuple[Check, ...] = (
     _method,
     _upgrade,
     _query,
-    _token,
 )
 
 
-def _unauthorized(challenge: bytes) -> Refusal:
+def unauthorized(challenge: bytes) -> Refusal:
+    """The refusal of a request without a token that is accepted."""
     return Refusal(
         status=401,
         headers=((b"www-authenticate", challenge),),
         text="Send the server's token in the header Authorization: Bearer TOKEN.",
     )
+
+
+INVALID_TOKEN = unauthorized(b'Bearer realm="mcp-toolserver", error="invalid_token"')
 
 
 def _lower(value: bytes) -> str:

@@ -38,10 +38,10 @@ class Reply:
         kind = (b"content-type", b"application/json")
         await self.answer(refusal.status, refusal.body(request_id), kind, *refusal.all_headers)
 
-    async def finish(self) -> None:
+    async def finish(self, refusal: Refusal = ENDING) -> None:
         """Complete an interrupted response, so that the client does not see a lost connection."""
         if not self.started:
-            await self.refuse(ENDING)
+            await self.refuse(refusal)
         elif self._endless and not self.complete:
             await self.send({"type": "http.response.body", "body": b""})
 

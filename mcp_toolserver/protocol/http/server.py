@@ -8,13 +8,14 @@ import errno
 import ipaddress
 import re
 import socket
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 from mcp.server.lowlevel import Server
+from starlette.types import ASGIApp
 
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.protocol.http import sse as legacy
@@ -22,13 +23,18 @@ from mcp_toolserver.protocol.http import streamable
 from mcp_toolserver.protocol.http.connection import Timeouts
 from mcp_toolserver.protocol.http.gate import Bounds, Gateway
 from mcp_toolserver.protocol.http.listener import Address, listen, listening, port_of
+from mcp_toolserver.protocol.http.members import Member, Members, NamedTokens, OneToken, many_tokens
 from mcp_toolserver.protocol.http.request_checks import Route, Rules, authority
 from mcp_toolserver.protocol.http.token import MIN_TOKEN
-from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RequestLimits
+from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, Limiter, RequestLimits
 
 _PORT = re.compile(r":[0-9]+$")
 
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
+
+
+async def _always_ready() -> Sequence[str]:
+    return ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +42,8 @@ class HttpOptions:
     """How to serve over HTTP."""
 
     host: str = "127.0.0.1"
-    token: str = field(repr=False)
+    token: str | None = field(default=None, repr=False)
+    """The only token; None with named tokens."""
     names: tuple[str, ...] = ()
     """More names of this server in the Host header. One with a port means exactly that, as where a
     container's port is mapped to another. One without means the name at the usual port, as behind a proxy,
@@ -53,9 +60,11 @@ class HttpOptions:
     header_seconds: float = 10.0
     body_seconds: float = 10.0
     keep_alive_seconds: int = 30
+    unready: Callable[[], Awaitable[Sequence[str]]] = _always_ready
+    """Names what keeps the server from doing its work, for `/readyz`."""
 
     def __post_init__(self) -> None:
-        if len(self.token) < MIN_TOKEN:
+        if self.token is not None and len(self.token) < MIN_TOKEN:
             raise SettingsError(f"The token for HTTP must have at least {MIN_TOKEN} characters.")
 
 
@@ -76,7 +85,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
 
 
 async def serve_http(
-    server: Server[Any],
+    server: Server[Any] | NamedTokens,
     options: HttpOptions,
     sockets: Sequence[socket.socket],
     *,
@@ -108,30 +117,38 @@ async def _tell_when_cancelled(cancelled: anyio.Event) -> None:
 
 @asynccontextmanager
 async def _open(
-    server: Server[Any], options: HttpOptions, sockets: Sequence[socket.socket], sse: bool
+    server: Server[Any] | NamedTokens,
+    options: HttpOptions,
+    sockets: Sequence[socket.socket],
+    sse: bool,
 ) -> AsyncGenerator[str]:
     """Serve while the context is open; yields the address for clients."""
     limiter = ConcurrencyLimiter(options.limits)
+
+    def endpoint(server: Server[Any], limiter: Limiter) -> AbstractAsyncContextManager[ASGIApp]:
+        if sse:
+            return legacy.sse_endpoints(
+                server, max_body=options.max_body, limiter=limiter, idle_seconds=options.idle_seconds
+            )
+        return streamable.streamable_endpoint(
+            server,
+            max_body=options.max_body,
+            max_sessions=options.max_sessions,
+            idle_seconds=options.idle_seconds,
+        )
+
     async with AsyncExitStack() as stack:
         for opened in sockets:
             stack.enter_context(closing(opened))
-        endpoint = (
-            legacy.sse_endpoints(
-                server,
-                max_body=options.max_body,
-                limiter=limiter,
-                idle_seconds=options.idle_seconds,
-            )
-            if sse
-            else streamable.streamable_endpoint(
-                server,
-                max_body=options.max_body,
-                max_sessions=options.max_sessions,
-                idle_seconds=options.idle_seconds,
-            )
-        )
+        if isinstance(server, NamedTokens):
+            members: Members = await stack.enter_async_context(many_tokens(server, endpoint, limiter))
+        else:
+            # Without named tokens there is always a token.
+            assert options.token is not None
+            app = await stack.enter_async_context(endpoint(server, limiter))
+            members = OneToken(token=options.token.encode(), member=Member(app=app, limiter=limiter))
         rules = _rules(options, sockets, legacy.ROUTES if sse else streamable.ROUTES)
-        gate = Gateway(await stack.enter_async_context(endpoint), rules, _bounds(options), limiter)
+        gate = Gateway(members, rules, _bounds(options))
         await stack.enter_async_context(listening(gate, sockets, _timeouts(options)))
         path = legacy.STREAM_PATH if sse else streamable.PATH
         yield f"http://{authority(options.host, port_of(sockets))}{path}"
@@ -143,15 +160,30 @@ def _reason(error: OSError) -> str:
     return f"cannot be listened on ({error.strerror}). Choose another."
 
 
-def _rules(options: HttpOptions, sockets: Sequence[socket.socket], routes: dict[str, Route]) -> Rules:
+def _rules(
+    options: HttpOptions,
+    sockets: Sequence[socket.socket],
+    routes: dict[str, Route],
+) -> Rules:
     port = port_of(sockets)
     named = _extra_hosts(options, port)
     hosts = own_hosts(options, [str(found.getsockname()[0]) for found in sockets], port)
     # A proxy may serve these names over TLS.
     origins = frozenset(f"{scheme}://{host}" for host in named for scheme in ("http", "https"))
-    health = {"/healthz": Route(methods=frozenset({"GET", "HEAD"}), public=True)}
+
+    async def alive() -> tuple[int, bytes]:
+        return 200, b"ok"
+
+    async def ready() -> tuple[int, bytes]:
+        missing = await options.unready()
+        return (503, f"not ready: {', '.join(missing)}".encode()) if missing else (200, b"ready")
+
+    methods = frozenset({"GET", "HEAD"})
+    health = {
+        "/healthz": Route(methods=methods, public=alive),
+        "/readyz": Route(methods=methods, public=ready),
+    }
     return Rules(
-        token=options.token.encode(),
         hosts=hosts,
         origins=origins | {f"http://{host}" for host in hosts},
         routes={**routes, **health},

@@ -69,6 +69,6 @@ def check_bind(host: str, has_token_file: bool) -> None:
         raise SettingsError(f"--host {host}: no such host. Use an address of this machine.") from None
     if not all(ipaddress.ip_address(str(entry[4][0])).is_loopback for entry in found):
         raise SettingsError(
-            f"--host {host}: other machines can reach this address, so it needs --token-file FILE. "
-            "Or serve this machine only, with --host 127.0.0.1."
+            f"--host {host}: other machines can reach this address, so it needs --token-file FILE or "
+            "--tokens FILE. Or serve this machine only, with --host 127.0.0.1."
         )

@@ -1,10 +1,11 @@
 """Identifies the client of a request, which owns handles, listed resources and subscriptions.
 
 A connection identifies its client. A stateless client has none over HTTP; there, clients that send the same
-name count as one.
+name count as one, if they also have the same named token.
 """
 
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,6 +17,10 @@ from mcp_types.version import is_version_at_least
 from mcp_toolserver.capabilities.call_scope import UNCONNECTED
 from mcp_toolserver.protocol.translate import MODERN
 
+MAX_STATELESS = 256
+"""Stateless clients of one user; with more, what the least recent one has is removed, because nothing else
+limits the names that clients give themselves."""
+
 _CONNECTION = "_connection"
 """A private attribute of the SDK's session."""
 
@@ -23,12 +28,16 @@ _CONNECTION = "_connection"
 class ClientIds:
     """Assigns ids to clients. Calls `forget` when a handshake connection ends.
 
-    `only` is the id of the only client of the transport, if there can be no other.
+    `only` is the id of the only client of the transport, if there can be no other. `user` is the name whose
+    token all these clients have; empty without named tokens.
     """
 
-    def __init__(self, forget: Callable[[str], None], *, only: str = "") -> None:
+    def __init__(self, forget: Callable[[str], None], *, only: str = "", user: str = "") -> None:
         self._forget = forget
         self._only = only
+        self._user = user
+        self._stateless: OrderedDict[str, None] = OrderedDict()
+        """The ids given to stateless clients of `user`; the most recent is last."""
         self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self.connections: dict[str, Connection] = {}
         """Handshake connections, which can receive notifications at any time."""
@@ -39,9 +48,7 @@ class ClientIds:
         if connection is None:
             return self._only
         if not connection.has_standalone_channel:
-            client = connection.client_params
-            named = f" {client.client_info.name} {client.client_info.version}" if client else ""
-            return self._only or f"{UNCONNECTED}{named}"
+            return self._only or self._stateless_id(connection)
         channel = connection.outbound
         if (known := self._names.get(channel)) is not None:
             return known
@@ -50,6 +57,24 @@ class ClientIds:
         if not is_version_at_least(connection.protocol_version, MODERN):
             self.connections[name] = connection
             connection.exit_stack.callback(self._left, name)
+        return name
+
+    def forget_stateless(self) -> None:
+        """Forget the stateless clients of the user, none of which will return."""
+        while self._stateless:
+            self._forget(self._stateless.popitem()[0])
+
+    def _stateless_id(self, connection: Connection) -> str:
+        client = connection.client_params
+        named = f" {client.client_info.name} {client.client_info.version}" if client else ""
+        if not self._user:
+            return f"{UNCONNECTED}{named}"
+        # The colon keeps it apart from every id without a user.
+        name = f"{UNCONNECTED}:{self._user}{named}"
+        self._stateless[name] = None
+        self._stateless.move_to_end(name)
+        if len(self._stateless) > MAX_STATELESS:
+            self._forget(self._stateless.popitem(last=False)[0])
         return name
 
     def _left(self, name: str) -> None:

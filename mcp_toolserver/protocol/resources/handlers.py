@@ -35,7 +35,11 @@ def build_handlers(feature: ResourceFeature) -> ResourceHandlers:
     offered = frozenset(entry.spec.name for entry in handlers.dispatcher.available()).__contains__
     shown, changes = handlers.dispatcher.shown, handlers.changes
     sources = (
-        ServerStatus(security=feature.security, settings=feature.settings()),
+        ServerStatus(
+            security=feature.security,
+            settings=feature.settings(),
+            is_shared=not handlers.dispatcher.user,
+        ),
         TodoLists(changes=changes, offered=offered),
         BackgroundJobs(changes=changes, offered=offered),
         LongOutputs(outputs=feature.outputs, changes=changes, shown=shown),

@@ -153,6 +153,12 @@ class Tasks:
             return None
         return task.detailed(self._store.retention.seconds)
 
+    def forget(self, owner: str) -> None:
+        """Cancel the running tasks of `owner`, who will not return."""
+        for task in self._live.values():
+            if task.record.principal == self._principal_of(owner):
+                task.scope.cancel()
+
     def _principal_of(self, owner: str) -> str:
         return f"{self._principal}, {owner}"
 

@@ -75,6 +75,7 @@ class _Setup:
     resolver: PathResolver
     temporary: Temporary | None = None
     recording: Recording | None = None
+    is_read_only: bool = False
     locks: PathLocks = field(default_factory=PathLocks)
 
 
@@ -120,6 +121,21 @@ class Workspace:
         """Absolute paths of the roots; relative paths start in the first."""
         return tuple(root.path for root in self._held)
 
+    @property
+    def is_read_only(self) -> bool:
+        """Whether no tool and no command may write here, although the server's mode allows it."""
+        return self._setup.is_read_only
+
+    def read_only(self, why: str) -> "Workspace":
+        """The same workspace, in which nothing may be written. `why` continues a sentence that begins with
+        the path."""
+
+        def protects(_: str) -> str:
+            return why
+
+        setup = replace(self._setup, protects=protects, is_read_only=True)
+        return _View(self._held, setup, self._why)
+
     def reading(self, folders: Sequence[str], temporary: Temporary | None = None) -> "Workspace":
         """The same workspace, in which the files in `folders` may be read too, but not changed, and those in
         `temporary` used.
@@ -133,7 +149,7 @@ class Workspace:
             while len(self._readings) >= _VIEWS:
                 del self._readings[next(iter(self._readings))]
             setup = replace(self._setup, readable=key[0], temporary=temporary)
-            self._readings[key] = _View(self._held, setup)
+            self._readings[key] = _View(self._held, setup, self._why)
         return self._readings[key]
 
     def restricted_to(self, scope: Sequence[str], why: str = "") -> "Workspace":

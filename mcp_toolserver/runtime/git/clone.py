@@ -22,7 +22,7 @@ from mcp_toolserver.runtime.git.executable import argv_prefix
 from mcp_toolserver.runtime.git.hardening import parse_config
 from mcp_toolserver.runtime.git.repository import RepositoryAccess, open_repository
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
+from mcp_toolserver.runtime.processes.interactive import Access, InteractiveProcess, start_interactive
 from mcp_toolserver.runtime.web.guard import Guard
 from mcp_toolserver.text.web.urls import bracketed, parse_url
 
@@ -143,6 +143,7 @@ class GitCloner:
         workspace = self.access.workspace
         folder = workspace.open_dir(path)
         try:
-            return await start_interactive(self.broker, argv, cwd=folder, roots=workspace.roots)
+            access = Access(roots=workspace.roots, read_only=workspace.is_read_only)
+            return await start_interactive(self.broker, argv, cwd=folder, access=access)
         finally:
             os.close(folder)

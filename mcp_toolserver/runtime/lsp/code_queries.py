@@ -131,7 +131,13 @@ class CodeQueries:
         path = await self._file(asked, self.pool)
         language = _language_of(path)
         folder, roots = self._project(path, language), self.workspace.roots
-        project = Project(folder=folder, language=language, roots=roots, owner=self.owner)
+        project = Project(
+            folder=folder,
+            language=language,
+            roots=roots,
+            owner=self.owner,
+            is_read_only=self.workspace.is_read_only,
+        )
         if not self.pool.has(project):
             self.pool.installed(language)
         handlers = await _import_handlers()

@@ -33,6 +33,8 @@ class Project:
     """The accessible roots; None for all. Clients with other roots get a separate server."""
     owner: str = LOCAL
     """Shares a loopback interface with the server, so each owner gets a separate one."""
+    is_read_only: bool = False
+    """See `Folders.is_read_only`."""
 
 
 StartServer = Callable[[Sequence[str], int, Project], Awaitable[ServerProcess]]

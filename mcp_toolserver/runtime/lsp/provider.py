@@ -7,7 +7,7 @@ from mcp_toolserver.runtime.host_services import ServiceRequest
 from mcp_toolserver.runtime.lsp.code_queries import CodeQueries
 from mcp_toolserver.runtime.lsp.executables import search_folders
 from mcp_toolserver.runtime.lsp.pool import Pool, Project
-from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
+from mcp_toolserver.runtime.processes.interactive import Access, InteractiveProcess, start_interactive
 from mcp_toolserver.runtime.providers import Provider, ProviderContext
 from mcp_toolserver.runtime.search.provider import search_in
 
@@ -37,9 +37,8 @@ def provider(context: ProviderContext) -> Provider:
 def _pool(context: ProviderContext) -> Pool:
     async def start(argv: Sequence[str], cwd: int, project: Project) -> InteractiveProcess:
         caches = () if context.facts.is_unconfined else project.language.caches
-        return await start_interactive(
-            context.broker, _with_caches(argv, caches), cwd=cwd, roots=project.roots, owner=project.owner
-        )
+        access = Access(roots=project.roots, read_only=project.is_read_only, owner=project.owner)
+        return await start_interactive(context.broker, _with_caches(argv, caches), cwd=cwd, access=access)
 
     return Pool(start, search_folders(context.programs.path), context.roots)
 

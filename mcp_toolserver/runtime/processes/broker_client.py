@@ -187,6 +187,15 @@ class Broker:
                 raise unstartable(error) from None
         return received[0] if received else None
 
+    def check(self) -> None:
+        """Wait until the broker answers.
+
+        Raises:
+            Unavailable: it is gone, or too busy.
+        """
+        # Without a session there is no folder to pass, and nothing is made.
+        self.temporary_folder("")
+
     def end_session(self, session: str, *, when_unused: bool = False) -> None:
         """Let go of what the commands of `session` share: now, or once none of them runs unless another call
         comes before. It goes with the last of them."""

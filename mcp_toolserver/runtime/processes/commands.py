@@ -42,6 +42,11 @@ class Folders(Protocol):
         """The roots, or folders in them, that commands may see, as absolute paths; None for all roots."""
         ...
 
+    @property
+    def is_read_only(self) -> bool:
+        """Whether commands there run as in read-only mode, although the server's mode allows more."""
+        ...
+
     def open_dir(self, path: CanonicalPath) -> int:
         """Open a folder; the caller closes it.
 
@@ -203,7 +208,11 @@ class Commands:
         try:
             roots = None if context.folders.roots is None else tuple(context.folders.roots)
             request = Script(
-                script=command.script, timeout=command.timeout, roots=roots, session=context.owner
+                script=command.script,
+                timeout=command.timeout,
+                roots=roots,
+                session=context.owner,
+                read_only=context.folders.is_read_only,
             )
             spawned = spawn(self._broker, request, cwd=cwd)
         finally:

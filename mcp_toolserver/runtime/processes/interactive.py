@@ -7,6 +7,7 @@ import contextlib
 import os
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import anyio
 
@@ -22,6 +23,18 @@ MAX_STDERR = 64 << 10
 
 END_SECONDS = 5.0
 """How long `end` waits for the supervisor to report that every process has ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """What a process may use."""
+
+    roots: Sequence[str] | None = None
+    """The roots of the server, or folders in them, that it sees; None for all."""
+    read_only: bool = False
+    """Whether it runs as in read-only mode."""
+    owner: str = ""
+    """It shares a loopback interface with the commands of this owner; without one, it has its own."""
 
 
 class InteractiveProcess:
@@ -125,13 +138,10 @@ async def start_interactive(
     argv: Sequence[str],
     *,
     cwd: int,
-    roots: Sequence[str] | None = None,
-    owner: str = "",
+    access: Access | None = None,
 ) -> InteractiveProcess:
-    """Start `argv` in a command's sandbox, in the folder open as descriptor `cwd`.
-
-    Of the server's roots the process sees only `roots`, each a root or a folder in one; None means all. It
-    shares a loopback interface with the commands of `owner`; without one, it has its own.
+    """Start `argv` in a command's sandbox, in the folder open as descriptor `cwd`, with the access of a
+    command of no owner if none is given.
 
     Raises:
         Unavailable: it cannot be started.
@@ -142,8 +152,14 @@ async def start_interactive(
         raise unstartable(error) from None
     os.set_blocking(writing, False)
     try:
-        shown = None if roots is None else tuple(roots)
-        script = Script(script=f"exec {shlex.join(argv)}", timeout=None, roots=shown, session=owner)
+        given = access or Access()
+        script = Script(
+            script=f"exec {shlex.join(argv)}",
+            timeout=None,
+            roots=None if given.roots is None else tuple(given.roots),
+            session=given.owner,
+            read_only=given.read_only,
+        )
         spawned = spawn(broker, script, cwd=cwd, stdin=reading, separate_stderr=True)
     except BaseException:
         os.close(writing)

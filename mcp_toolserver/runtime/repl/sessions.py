@@ -20,7 +20,7 @@ from mcp_toolserver.capabilities.repl import Evaluation, Language, Sessions, Sni
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, Unavailable
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.commands import Folders
-from mcp_toolserver.runtime.processes.interactive import start_interactive
+from mcp_toolserver.runtime.processes.interactive import Access, start_interactive
 from mcp_toolserver.runtime.processes.output_capture import Sink
 from mcp_toolserver.runtime.repl.session import Session, SessionLimits
 from mcp_toolserver.runtime.short_handle import short_handle
@@ -183,7 +183,8 @@ class Interpreters:
         cwd = folders.open_dir(CanonicalPath("."))
         try:
             driver = (sys.executable, "-I", _DRIVER, language)
-            process = await start_interactive(self._broker, driver, cwd=cwd, roots=folders.roots, owner=owner)
+            access = Access(roots=folders.roots, read_only=folders.is_read_only, owner=owner)
+            process = await start_interactive(self._broker, driver, cwd=cwd, access=access)
         finally:
             os.close(cwd)
         session = Session(process, self._sink, self._limits.session, owner=owner)

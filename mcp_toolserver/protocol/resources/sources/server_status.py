@@ -28,6 +28,8 @@ class ServerStatus:
     """A text on what this server enforces."""
     settings: Mapping[str, object]
     """The settings that clients may read."""
+    is_shared: bool = True
+    """Whether all clients read the same about security."""
 
     def listed(self, _: str) -> Sequence[mcp.Resource]:
         """See `Source.listed`."""
@@ -53,7 +55,7 @@ class ServerStatus:
     async def read(self, uri: str, visitor: Visitor) -> mcp.ReadResourceResult | None:
         """See `Source.read`."""
         if uri == SECURITY_URI:
-            return text(uri, self.security, ttl_ms=_FIXED_MS, public=True)
+            return text(uri, self.security, ttl_ms=_FIXED_MS, public=self.is_shared)
         if uri != CONFIG_URI:
             return None
         kept = await self._preferences(visitor)

@@ -54,6 +54,8 @@ class Script:
     session: str = ""
     """A name. Confined commands of the same session share a temporary folder and, without another network, a
     loopback interface; without a session, each has its own."""
+    read_only: bool = False
+    """Whether it runs as in read-only mode, where the broker's own mode lets commands write in the roots."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +107,7 @@ def decode(body: bytes) -> Request:
                 timeout=timeout,
                 roots=_folders(message.get("roots")),
                 session=_text(message.get("session", "")),
+                read_only=_flag(message.get("read_only", False)),
             )
         case "helper", None, argv if _is_argv(argv):
             environment = _variables(message.get("environment", []))
@@ -134,6 +137,12 @@ def decode_patterns(body: bytes) -> tuple[str, ...]:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("not a text")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("neither true nor false")
     return value
 
 

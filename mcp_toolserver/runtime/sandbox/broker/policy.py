@@ -69,8 +69,9 @@ class SandboxPlan:
 def plan_for(broker_policy: BrokerPolicy, proof: Proof, request: Request) -> SandboxPlan | str:
     """Return the sandbox for `request`; or, as text, why it does not run."""
     match request:
-        case Script(roots=roots):
-            return _command(broker_policy.sandbox, proof, roots)
+        case Script(roots=roots, read_only=read_only):
+            plan = _command(broker_policy.sandbox, proof, roots)
+            return _reading(plan) if read_only and isinstance(plan, SandboxPlan) else plan
         case Program(argv=argv, writes=writes):
             helper = next((one for one in broker_policy.helpers if argv[: len(one.argv)] == one.argv), None)
             if helper is None:
@@ -97,6 +98,13 @@ def _command(sandbox: SandboxSpec, proof: Proof, roots: tuple[str, ...] | None) 
         program=proof.program,
         filtered=proof.filtered,
     )
+
+
+def _reading(plan: SandboxPlan) -> SandboxPlan | str:
+    """The plan of a command that may write less than the mode allows."""
+    if plan.sandbox.mode == UNCONFINED:
+        return f"no command is kept from writing in {UNCONFINED}, where commands run without a sandbox"
+    return replace(plan, sandbox=replace(plan.sandbox, mode=READ_ONLY))
 
 
 def _are_within(own: tuple[str, ...], asked: tuple[str, ...]) -> bool:

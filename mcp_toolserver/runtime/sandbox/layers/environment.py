@@ -1,6 +1,7 @@
 """The environment of commands: an allow-list, so what loads code or holds a secret is never passed on."""
 
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
@@ -78,5 +79,13 @@ def helper_environment(commands: Mapping[str, str], own: Iterable[tuple[str, str
 
 
 def trusted_path(path: str) -> str:
-    """`PATH` without the entries that mean "wherever the command runs": empty and relative ones."""
-    return ":".join(entry for entry in path.split(":") if entry.startswith("/")) or DEFAULT_PATH
+    """`PATH` without the entries that mean "wherever the command runs": empty and relative ones.
+
+    The default is added where no folder is left but that of the server's own Python: `uvx` puts it in front
+    of the PATH, also of an empty one.
+    """
+    entries = [entry for entry in path.split(":") if entry.startswith("/")]
+    own = os.path.join(os.path.realpath(sys.prefix), "bin")
+    if all(os.path.realpath(entry) == own for entry in entries):
+        entries.append(DEFAULT_PATH)
+    return ":".join(entries)

@@ -1,0 +1,213 @@
+"""`token`: adds, lists and revokes the names in a file of tokens.
+
+The command makes each token, so that none can be guessed; the file gets its hash only.
+"""
+
+import os
+import re
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.protocol.http.grants import (
+    NAME,
+    Grant,
+    ServerLimits,
+    parse_grants,
+    read_private,
+    token_hash,
+)
+from mcp_toolserver.protocol.http.token import make_token
+from mcp_toolserver.settings import Settings, TokenRequest
+from mcp_toolserver.stores.file_lock import FileLock
+
+_DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
+_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+
+_NEW = "# One table for each name. Change it with: mcp-toolserver token add, token revoke\n"
+
+
+def token(settings: Settings, request: TokenRequest) -> int:
+    """Do what `request` says with the file that `--tokens` names; returns the exit status.
+
+    Raises:
+        SettingsError: the file, the name or a value is wrong; nothing was changed.
+    """
+    if settings.tokens is None:
+        raise SettingsError("name the file of tokens with --tokens FILE, or in the config file")
+    file = _File(
+        os.path.realpath(settings.tokens), ServerLimits(ceiling=request.ceiling, roots=request.roots)
+    )
+    match request.what:
+        case "add":
+            _add(file, settings, request)
+        case "revoke":
+            file.change(lambda document: _remove(document, request.name))
+            print(f"{request.name} is revoked; a running server ends its sessions within a second.")
+        case _:
+            _list(file)
+    return 0
+
+
+def _add(file: "_File", settings: Settings, request: TokenRequest) -> None:
+    if "permission-mode" not in request.given:
+        raise SettingsError("give the name a --permission-mode")
+    made = make_token()
+    table = {"sha256": token_hash(made.encode()), **_terms(settings, request)}
+
+    def add(document: tomlkit.TOMLDocument) -> None:
+        if NAME.fullmatch(request.name) is None:
+            raise SettingsError(f"{request.name!r} is no name; use 1 to 64 of A-Z a-z 0-9 . _ -")
+        if request.name in document:
+            raise SettingsError(f"{request.name} has a token already; revoke it first")
+        document.append(request.name, tomlkit.item(table))
+
+    file.change(add)
+    print(made)
+    print(
+        f"mcp-toolserver: this is the token of {request.name}, shown once. The client sends it in the header "
+        "Authorization: Bearer TOKEN.",
+        file=sys.stderr,
+    )
+
+
+def _terms(settings: Settings, request: TokenRequest) -> dict[str, object]:
+    """What the name may do: the flags that were given."""
+    terms: dict[str, object] = {
+        "permission-mode": settings.permission_mode.flag,
+        "roots": [_folder(root) for root in settings.root] if "root" in request.given else None,
+        "calls-per-minute": settings.calls_per_minute if "calls-per-minute" in request.given else None,
+        "max-calls": settings.max_calls if "max-calls" in request.given else None,
+        "expires": expiry(request.expires, datetime.now(UTC)) if request.expires else None,
+    }
+    return {key: value for key, value in terms.items() if value is not None}
+
+
+def _folder(given: str) -> str:
+    if not os.path.isdir(given):
+        raise SettingsError(f"--root {given}: not a folder")
+    return os.path.realpath(given)
+
+
+def expiry(text: str, now: datetime) -> datetime:
+    """The time that `text` means: `90d`, `12h` or `2w` from now, or a date and time with a zone.
+
+    Raises:
+        SettingsError: it is neither, or in the past.
+    """
+    if found := _DURATION.fullmatch(text):
+        return (now + int(found[1]) * _UNITS[found[2]]).replace(microsecond=0)
+    try:
+        end = datetime.fromisoformat(text)
+    except ValueError:
+        end = None
+    if end is None or end.tzinfo is None:
+        raise SettingsError(
+            f"--expires {text}: give 12h, 90d or 4w, or a date and time with a zone, such as "
+            "2027-01-31T12:00:00Z"
+        )
+    if end <= now:
+        raise SettingsError(f"--expires {text}: that time is over")
+    return end
+
+
+def _remove(document: tomlkit.TOMLDocument, name: str) -> None:
+    if name not in document:
+        raise SettingsError(f"there is no token of the name {name!r}")
+    document.remove(name)
+
+
+def _list(file: "_File") -> None:
+    rows = [("name", "mode", "roots", "calls/min", "max calls", "expires")]
+    rows += [_row(grant, time.time()) for grant in file.grants().values()]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _row(grant: Grant, now: float) -> tuple[str, ...]:
+    ends = "never" if grant.expires is None else grant.expires.isoformat().replace("+00:00", "Z")
+    return (
+        grant.name,
+        grant.ceiling.flag,
+        os.pathsep.join(grant.roots) or "all",
+        str(grant.per_minute or "-"),
+        str(grant.max_calls or "-"),
+        f"{ends} (over)" if grant.is_expired(now) else ends,
+    )
+
+
+@dataclass(frozen=True)
+class _File:
+    path: str
+    limits: ServerLimits
+
+    def grants(self) -> dict[str, Grant]:
+        return dict(parse_grants(self._text(), self.limits))
+
+    def change(self, change: Callable[[tomlkit.TOMLDocument], None]) -> None:
+        """Replace the file by a changed one, which is valid and keeps comments."""
+        with self._locked():
+            before = self._text() if os.path.lexists(self.path) else _NEW
+            try:
+                document = tomlkit.parse(before)
+            except TOMLKitError as error:
+                raise SettingsError(f"{self.path} is not TOML: {error}") from None
+            change(document)
+            after = tomlkit.dumps(document)
+            try:
+                parse_grants(after, self.limits)
+            except SettingsError as error:
+                raise SettingsError(f"{self.path}: {error}; nothing was changed") from None
+            self._write(after)
+
+    def _text(self) -> str:
+        try:
+            return read_private(self.path)
+        except OSError as error:
+            raise SettingsError(f"{self.path} cannot be read: {error.strerror}") from None
+        except SettingsError as error:
+            raise SettingsError(f"{self.path}: {error}") from None
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        """Keep other `token` commands from changing the file meanwhile."""
+        folder = os.path.dirname(self.path)
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise SettingsError(f"{folder} cannot be opened: {error.strerror}") from None
+        try:
+            with FileLock(descriptor):
+                yield
+        except OSError as error:
+            raise SettingsError(f"{self.path} cannot be written: {error.strerror}") from None
+        finally:
+            os.close(descriptor)
+
+    def _write(self, text: str) -> None:
+        descriptor, temporary = tempfile.mkstemp(
+            prefix=f".{secrets.token_hex(4)}-", dir=os.path.dirname(self.path)
+        )
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                with suppress(FileNotFoundError):
+                    # The server may run as another user than the one who changes the file.
+                    owner = os.stat(self.path)
+                    os.fchown(descriptor, owner.st_uid, owner.st_gid)
+                file.write(text)
+                file.flush()
+                os.fsync(descriptor)
+            os.replace(temporary, self.path)
+        except BaseException:
+            os.unlink(temporary)
+            raise

@@ -1,0 +1,230 @@
+"""The clients that the gateway serves: the holders of one token, or of one token for each name.
+
+Each name has an MCP server of its own, with its own sessions, streams, limits, commands and handles. So a
+request can reach nothing of another name, and revoking a name ends all that it has by closing its server.
+"""
+
+import hmac
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+from mcp.server.lowlevel import Server
+from starlette.types import ASGIApp, Message, Receive
+
+from mcp_toolserver.protocol.http.errors import NO_TOKENS, Refusal
+from mcp_toolserver.protocol.http.grants import Grant, GrantFile, Invalid
+from mcp_toolserver.protocol.http.request_checks import INVALID_TOKEN
+from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, Limiter, LimiterOfName, RequestLimits
+
+LOOK_SECONDS = 0.5
+"""Interval at which the file of tokens is looked at while no request comes."""
+
+_END_SECONDS = 1.0
+"""How long requests may take to end after their name was revoked, until their server is closed under them."""
+
+
+class Disconnects:
+    """Lets requests in progress see a disconnect. The inner application already cleans up after a client that
+    disconnects."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._listening: set[anyio.CancelScope] = set()
+
+    def end(self) -> None:
+        """Disconnect every request in progress, and each that comes."""
+        self.ended = True
+        for scope in tuple(self._listening):
+            scope.cancel()
+
+    async def receive(self, receive: Receive) -> Message:
+        """The next ASGI message; a disconnect after `end`."""
+        if not self.ended:
+            with anyio.CancelScope() as scope:
+                self._listening.add(scope)
+                try:
+                    return await receive()
+                finally:
+                    self._listening.discard(scope)
+        return {"type": "http.disconnect"}
+
+
+@dataclass(eq=False, kw_only=True)
+class Member:
+    """The server of the holders of one token."""
+
+    app: ASGIApp
+    limiter: Limiter
+    name: str = ""
+    """Empty without named tokens."""
+    disconnects: Disconnects = field(default_factory=Disconnects)
+    _requests: int = 0
+    _left: anyio.Event = field(default_factory=anyio.Event)
+
+    @contextmanager
+    def request(self) -> Generator[None]:
+        """Count a request in progress."""
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
+            self._left.set()
+
+    async def idle(self) -> None:
+        """Return once no request is in progress."""
+        while self._requests:
+            self._left = anyio.Event()
+            await self._left.wait()
+
+
+class Members(Protocol):
+    """Finds the server of a request."""
+
+    async def of(self, token: bytes) -> Member | Refusal:
+        """The server for the holder of `token`, or why there is none."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneToken:
+    """Implements `Members` with a single token."""
+
+    token: bytes = field(repr=False)
+    member: Member
+
+    async def of(self, token: bytes) -> Member | Refusal:
+        """See `Members.of`."""
+        return self.member if hmac.compare_digest(token, self.token) else INVALID_TOKEN
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnServer:
+    """The MCP server of one name."""
+
+    server: Server[Any]
+    aclose: Callable[[], Awaitable[None]]
+    """Ends all that its clients have made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedTokens:
+    """The file of tokens, and how to build the server of a name."""
+
+    file: GrantFile
+    build: Callable[[Grant], OwnServer]
+
+
+Endpoint = Callable[[Server[Any], Limiter], AbstractAsyncContextManager[ASGIApp]]
+"""Opens the transport of a server."""
+
+
+@dataclass(eq=False, kw_only=True)
+class _Named:
+    """The server of a name while it is open."""
+
+    grant: Grant
+    member: Member
+    ended: anyio.Event
+    ending: anyio.Event = field(default_factory=anyio.Event)
+
+    def end(self) -> None:
+        """Accept nothing more, and begin to close."""
+        self.member.disconnects.end()
+        self.ending.set()
+
+
+class ManyTokens:
+    """Implements `Members` with a token for each name."""
+
+    def __init__(
+        self, tokens: NamedTokens, endpoint: Endpoint, limiter: ConcurrencyLimiter, tasks: TaskGroup
+    ) -> None:
+        self._tokens = tokens
+        self._endpoint = endpoint
+        self._limiter = limiter
+        self._tasks = tasks
+        self._open: dict[str, _Named] = {}
+        self._locks: dict[str, anyio.Lock] = {}
+
+    async def of(self, token: bytes) -> Member | Refusal:
+        """See `Members.of`."""
+        try:
+            if (grant := self._tokens.file.find(token)) is None:
+                return INVALID_TOKEN
+            # One request of a name at a time, so that it gets one server, after the end of the last one.
+            async with self._locks.setdefault(grant.name, anyio.Lock()):
+                return await self._member(grant.name, token)
+        except Invalid:
+            return NO_TOKENS
+
+    async def watch(self) -> None:
+        """End the servers of names whose grant no longer holds, as long as this runs."""
+        while True:
+            self.end_revoked()
+            await anyio.sleep(LOOK_SECONDS)
+
+    def end_revoked(self) -> None:
+        """End the servers of names whose grant no longer holds."""
+        grants = self._tokens.file.grants()
+        for name, named in self._open.items():
+            grant = grants.get(name)
+            if grant is None or not grant.permits_like(named.grant):
+                named.end()
+
+    def end(self) -> None:
+        """End all servers."""
+        for named in self._open.values():
+            named.end()
+
+    async def _member(self, name: str, token: bytes) -> Member | Refusal:
+        self.end_revoked()
+        if name in self._open and (named := self._open[name]).ending.is_set():
+            await named.ended.wait()
+        grant = self._tokens.file.find(token)
+        if grant is None or grant.name != name:
+            # It was revoked or renamed while this request waited.
+            return INVALID_TOKEN
+        named = self._open.get(name) or await self._tasks.start(self._serve, grant)
+        return named.member
+
+    async def _serve(self, grant: Grant, *, task_status: TaskStatus[_Named]) -> None:
+        """Run the server of a name until it is ended."""
+        of_one = grant.max_calls or self._limiter.limits.of_one
+        limits = RequestLimits(of_one=of_one, per_minute=grant.per_minute)
+        limiter = LimiterOfName(grant.name, limits, self._limiter)
+        own = self._tokens.build(grant)
+        ended = anyio.Event()
+        try:
+            async with self._endpoint(own.server, limiter) as app:
+                member = Member(app=app, limiter=limiter, name=grant.name)
+                self._open[grant.name] = named = _Named(grant=grant, member=member, ended=ended)
+                task_status.started(named)
+                await named.ending.wait()
+                with anyio.move_on_after(_END_SECONDS):
+                    await member.idle()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await own.aclose()
+            self._open.pop(grant.name, None)
+            ended.set()
+
+
+@asynccontextmanager
+async def many_tokens(
+    tokens: NamedTokens, endpoint: Endpoint, limiter: ConcurrencyLimiter
+) -> AsyncGenerator[ManyTokens]:
+    """The servers of all names, while the context is open."""
+    async with anyio.create_task_group() as servers:
+        members = ManyTokens(tokens, endpoint, limiter, servers)
+        async with anyio.create_task_group() as watching:
+            watching.start_soon(members.watch)
+            try:
+                yield members
+            finally:
+                watching.cancel_scope.cancel()
+                members.end()

@@ -1,0 +1,417 @@
+"""The file of named tokens: what it may say, when it is read again, and the command that changes it."""
+
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp.server.lowlevel import Server
+from starlette.types import ASGIApp
+
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.commands.token import expiry, token
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.protocol.http.errors import FULL, NO_TOKENS, Refusal
+from mcp_toolserver.protocol.http.grants import (
+    MAX_SIZE,
+    Grant,
+    GrantFile,
+    Invalid,
+    ServerLimits,
+    parse_grants,
+    token_hash,
+)
+from mcp_toolserver.protocol.http.members import Member, NamedTokens, OwnServer, many_tokens
+from mcp_toolserver.protocol.http.request_checks import INVALID_TOKEN
+from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, Limiter, LimiterOfName, RequestLimits
+from mcp_toolserver.settings import load
+
+HASH = "a" * 64
+WRITE = Permission.WORKSPACE_WRITE
+
+
+def table(name: str = "ann", sha256: str = HASH, mode: str = "read-only", more: str = "") -> str:
+    return f'[{name}]\nsha256 = "{sha256}"\npermission-mode = "{mode}"\n{more}\n'
+
+
+def parsed(
+    text: str, *, ceiling: Permission = WRITE, roots: tuple[str, ...] = ("/srv",)
+) -> Mapping[str, Grant]:
+    return parse_grants(text, ServerLimits(ceiling=ceiling, roots=roots))
+
+
+def test_a_table_gives_a_name_its_terms() -> None:
+    limits = "calls-per-minute = 60\nmax-calls = 4\nexpires = 2030-01-01T01:00:00+01:00"
+    more = f'roots = ["/srv/a", "/srv"]\n{limits}'
+    (grant,) = parsed(table(mode="workspace-write", more=more)).values()
+    assert grant == Grant(
+        name="ann",
+        sha256=HASH,
+        ceiling=WRITE,
+        roots=("/srv/a", "/srv"),
+        per_minute=60,
+        max_calls=4,
+        expires=datetime(2030, 1, 1, tzinfo=UTC),
+    )
+    assert HASH not in repr(grant)
+    assert parsed("") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        pytest.param("ann", "not TOML", id="no-toml"),
+        pytest.param("ann = 1", r"\[ann\]", id="no-table"),
+        pytest.param(table("'a b'"), "'a b' is no name", id="name"),
+        pytest.param(table(more="root = []"), r"\[ann\] has the unknown key 'root'", id="key"),
+        pytest.param(table(sha256="A" * 64), r"\[ann\] sha256", id="hash"),
+        pytest.param("[ann]\npermission-mode = 'read-only'", r"\[ann\] sha256", id="no-hash"),
+        pytest.param(table(mode="root"), r"\[ann\] permission-mode must", id="mode"),
+        pytest.param(table(mode="danger-full-access"), r"\[ann\] permission-mode .* above", id="above"),
+        pytest.param(table(more="roots = []"), r"\[ann\] roots must", id="no-roots"),
+        pytest.param(table(more='roots = ["srv"]'), "absolute", id="relative"),
+        pytest.param(table(more="roots = [1]"), "absolute", id="no-path"),
+        pytest.param(table(more='roots = ["/srv/../etc"]'), "lies in no root", id="outside"),
+        pytest.param(table(more="max-calls = 0"), r"\[ann\] max-calls", id="zero"),
+        pytest.param(table(more="max-calls = true"), r"\[ann\] max-calls", id="truth"),
+        pytest.param(table(more='calls-per-minute = "9"'), "calls-per-minute", id="text"),
+        pytest.param(table(more="expires = 2030-01-01T00:00:00"), "with a zone", id="no-zone"),
+        pytest.param(table(more='expires = "soon"'), "with a zone", id="no-time"),
+        pytest.param(table() + table("ben"), r"\[ben\] and \[ann\] have the same token", id="same"),
+    ],
+)
+def test_what_is_wrong_is_named(text: str, why: str) -> None:
+    with pytest.raises(SettingsError, match=why):
+        parsed(text)
+
+
+def test_roots_are_refused_where_nothing_holds_them() -> None:
+    text = table(mode="danger-full-access", more='roots = ["/srv"]')
+    with pytest.raises(SettingsError, match="do not hold"):
+        parsed(text, ceiling=Permission.DANGER_FULL_ACCESS)
+
+
+def test_a_link_out_of_the_roots_is_outside(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/link").symlink_to("/etc")
+    with pytest.raises(SettingsError, match="lies in no root"):
+        parsed(table(more=f'roots = ["{tmp_path}/root/link"]'), roots=(f"{tmp_path}/root",))
+
+
+class Book:
+    """A file of tokens, and a clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "tokens.toml"
+        self.now = 10.0**10
+        self.put(table(sha256=token_hash(b"one")))
+        limits = ServerLimits(ceiling=WRITE, roots=("/",))
+        self.file = GrantFile(str(self.path), limits, now=lambda: self.now)
+
+    def put(self, text: str | bytes) -> None:
+        self.path.touch(0o600)
+        self.path.write_bytes(text.encode() if isinstance(text, str) else text)
+
+
+def test_the_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    at = Book(tmp_path)
+    found = at.file.find(b"one")
+    assert found is not None
+    assert at.file.find(b"one") is found
+    assert at.file.find(b"other") is None
+    at.put(table("ben", sha256=token_hash(b"other")))
+    assert at.file.find(b"one") is None
+    assert at.file.find(b"other") is not None
+
+
+def test_a_change_that_leaves_time_and_size_the_same_is_seen(tmp_path: Path) -> None:
+    at = Book(tmp_path)
+    at.now = at.path.stat().st_mtime
+    assert at.file.find(b"one") is not None
+    before = at.path.stat()
+    at.put(table(sha256=token_hash(b"two")))
+    os.utime(at.path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert at.file.find(b"one") is None
+
+
+def test_a_token_ends_at_its_time(tmp_path: Path) -> None:
+    at = Book(tmp_path)
+    at.put(table(sha256=token_hash(b"one"), more="expires = 2500-01-01T00:00:00Z"))
+    assert at.file.find(b"one") is not None
+    at.now = datetime(2500, 1, 1, tzinfo=UTC).timestamp()
+    assert at.file.find(b"one") is None
+    assert at.file.grants() == {}
+
+
+def _unlink(path: Path) -> None:
+    path.unlink()
+
+
+def _fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        pytest.param(lambda path: path.write_text("[", encoding="utf-8"), "not TOML", id="toml"),
+        pytest.param(lambda path: path.chmod(0o640), "chmod 600", id="open"),
+        pytest.param(_unlink, "No such file", id="absent"),
+        pytest.param(_fifo, "regular", id="fifo"),
+        pytest.param(lambda path: path.write_bytes(b"#" * (MAX_SIZE + 1)), "larger", id="large"),
+        pytest.param(lambda path: path.write_bytes(b"\xff"), "UTF-8", id="text"),
+    ],
+)
+def test_a_file_that_cannot_be_used_accepts_no_token_and_says_so_once(
+    spoil: Callable[[Path], object], why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = Book(tmp_path)
+    assert at.file.find(b"one") is not None
+    assert at.file.check() == ""
+    spoil(at.path)
+    for given in (b"one", b"other"):
+        with pytest.raises(Invalid, match=why):
+            at.file.find(given)
+    assert at.file.grants() == {}
+    assert why in at.file.check()
+    assert len(caplog.records) == 1
+    with pytest.raises(SettingsError, match="--tokens"):
+        GrantFile.opened(str(at.path), ServerLimits(ceiling=WRITE, roots=("/",)))
+    at.path.unlink(missing_ok=True)
+    at.put(table(sha256=token_hash(b"one")))
+    assert at.file.find(b"one") is not None
+
+
+def test_each_hash_is_compared_whole_and_none_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[str] = []
+
+    def compare(one: str, other: str) -> bool:
+        compared.append(one)
+        return one == other
+
+    monkeypatch.setattr("hmac.compare_digest", compare)
+    at = Book(tmp_path)
+    at.put("".join(table(name, sha256=token_hash(name.encode())) for name in ("ann", "ben", "cleo")))
+    for name in ("ann", "cleo", "nobody"):
+        compared.clear()
+        at.file.find(name.encode())
+        assert compared == [token_hash(one) for one in (b"ann", b"ben", b"cleo")]
+
+
+# --- limits ----------------------------------------------------------------------------------------------
+
+
+def test_a_name_has_limits_of_its_own_within_those_of_the_server() -> None:
+    server = ConcurrencyLimiter(RequestLimits(requests=2, of_one=2))
+    limits = RequestLimits(requests=1, of_one=1, per_minute=2)
+    ann, ben = LimiterOfName("ann", limits, server), LimiterOfName("ben", limits, server)
+    assert ann.acquire("one", "tools/call") is None
+    refusal = ann.acquire("other", "tools/call")
+    assert refusal is not None
+    assert refusal.status == 429
+    assert ben.acquire("one", "tools/call") is None
+    cleo = LimiterOfName("cleo", limits, server)
+    assert cleo.acquire("one", "ping") is FULL
+    ann.release("one")
+    ben.release("one")
+    assert cleo.acquire("one", "ping") is None
+    assert ann.acquire("one", "tools/call") is None
+    ann.release("one")
+    refusal = ann.acquire("other", "tools/call")
+    assert refusal is not None
+    assert "2 calls a minute" in refusal.text
+
+
+# --- servers of names ------------------------------------------------------------------------------------
+
+
+async def test_a_name_that_is_revoked_while_a_request_waits_is_refused(tmp_path: Path) -> None:
+    """The request comes when the server of the name is ending, and its name is gone when that has ended."""
+    at = Book(tmp_path)
+    ending, go_on = anyio.Event(), anyio.Event()
+
+    async def aclose() -> None:
+        ending.set()
+        await go_on.wait()
+
+    @asynccontextmanager
+    async def endpoint(_: Server[Any], __: Limiter) -> AsyncGenerator[ASGIApp]:
+        async def app(*_: object) -> None: ...
+
+        yield app
+
+    def build(_: Grant) -> OwnServer:
+        return OwnServer(server=Server("one"), aclose=aclose)
+
+    limiter = ConcurrencyLimiter(RequestLimits())
+    answers: list[Member | Refusal] = []
+    with anyio.fail_after(10):
+        async with many_tokens(NamedTokens(file=at.file, build=build), endpoint, limiter) as members:
+
+            async def ask() -> None:
+                answers.append(await members.of(b"one"))
+
+            first = await members.of(b"one")
+            assert isinstance(first, Member)
+            assert await members.of(b"one") is first
+            with first.request():
+                # Another mode: the name gets another server, once this request has ended.
+                at.put(table(sha256=token_hash(b"one"), mode="workspace-write"))
+                async with anyio.create_task_group() as group:
+                    group.start_soon(ask)
+                    with anyio.move_on_after(5):
+                        await ending.wait()
+                    assert first.disconnects.ended
+                    at.put(table("ben", sha256=token_hash(b"one")))
+                    go_on.set()
+            assert answers == [INVALID_TOKEN]
+            second = await members.of(b"one")
+            assert isinstance(second, Member)
+            assert second.name == "ben"
+            at.put("[")
+            assert await members.of(b"one") is NO_TOKENS
+    assert second.disconnects.ended
+
+
+# --- the command -----------------------------------------------------------------------------------------
+
+
+def run(folder: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> int:
+    invocation = load(["token", *arguments, "--tokens", f"{folder}/etc/tokens.toml"], environ or {})
+    assert invocation.token is not None
+    return token(invocation.settings, invocation.token)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "work").mkdir()
+    return tmp_path
+
+
+def test_a_name_is_added_listed_and_revoked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ("--permission-mode", "read-only", "--root", f"{folder}/work", "--max-calls", "3")
+    assert run(folder, "add", "ann", *flags, "--calls-per-minute", "9", "--expires", "2w") == 0
+    shown = capsys.readouterr().out.strip()
+    file = folder / "etc/tokens.toml"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert shown not in file.read_text(encoding="utf-8")
+    (grant,) = parsed(file.read_text(encoding="utf-8"), roots=("/",)).values()
+    assert grant.expires is not None
+    assert grant == Grant(
+        name="ann",
+        sha256=token_hash(shown.encode()),
+        ceiling=Permission.READ_ONLY,
+        roots=(str(folder / "work"),),
+        per_minute=9,
+        max_calls=3,
+        expires=grant.expires,
+    )
+    file.write_text(f"# ours\n{file.read_text(encoding='utf-8')}# the end\n", encoding="utf-8")
+    assert run(folder, "add", "ben", "--permission-mode", "workspace-write") == 0
+    capsys.readouterr()
+    assert run(folder, "list") == 0
+    head, ann, ben = capsys.readouterr().out.splitlines()
+    assert head.split()[0] == "name"
+    assert ann.split()[:5] == ["ann", "read-only", f"{folder}/work", "9", "3"]
+    assert ben.split() == ["ben", "workspace-write", "all", "-", "-", "never"]
+    assert run(folder, "revoke", "ann") == 0
+    text = file.read_text(encoding="utf-8")
+    assert text.startswith("# ours\n")
+    assert list(parsed(text)) == ["ben"]
+    assert os.listdir(folder / "etc") == ["tokens.toml"]
+
+
+def test_an_expired_name_is_listed_as_such(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = folder / "etc/tokens.toml"
+    file.touch(0o600)
+    file.write_text(table(more="expires = 2020-01-01T00:00:00Z"), encoding="utf-8")
+    assert run(folder, "list") == 0
+    assert "2020-01-01T00:00:00Z (over)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        pytest.param(("add", "ann"), "permission-mode", id="mode"),
+        pytest.param(("add", "a b", "--permission-mode", "read-only"), "no name", id="name"),
+        pytest.param(
+            ("add", "ann", "--permission-mode", "read-only", "--root", "/absent"), "folder", id="root"
+        ),
+        pytest.param(
+            ("add", "ann", "--permission-mode", "read-only", "--expires", "1y"), "give 12h", id="time"
+        ),
+        pytest.param(
+            ("add", "ann", "--permission-mode", "read-only", "--expires", "2020-01-01T00:00:00Z"),
+            "over",
+            id="past",
+        ),
+        pytest.param(("revoke", "ann"), "no token of the name", id="unknown"),
+        pytest.param(("revoke",), "NAME", id="nobody"),
+        pytest.param(("list", "ann"), "NAME", id="list"),
+    ],
+)
+def test_what_cannot_be_done_changes_nothing(arguments: tuple[str, ...], why: str, folder: Path) -> None:
+    with pytest.raises(SettingsError, match=why):
+        run(folder, *arguments)
+    assert os.listdir(folder / "etc") == []
+
+
+def test_a_name_has_one_token_and_stays_within_the_server(folder: Path) -> None:
+    (folder / "other").mkdir()
+    run(folder, "add", "ann", "--permission-mode", "read-only")
+    before = (folder / "etc/tokens.toml").read_bytes()
+    for arguments, environ, why in (
+        (("ann", "--permission-mode", "read-only"), {}, "already"),
+        (
+            ("ben", "--permission-mode", "workspace-write"),
+            {"MCP_TOOLSERVER_PERMISSION_MODE": "read-only"},
+            "above",
+        ),
+        (
+            ("ben", "--permission-mode", "read-only", "--root", f"{folder}/other"),
+            {"MCP_TOOLSERVER_ROOT": f"{folder}/work"},
+            "lies in no root",
+        ),
+    ):
+        with pytest.raises(SettingsError, match=why):
+            run(folder, "add", *arguments, environ=environ)
+        assert (folder / "etc/tokens.toml").read_bytes() == before
+
+
+def test_a_file_that_cannot_be_used_stays_as_it_is(folder: Path) -> None:
+    file = folder / "etc/tokens.toml"
+    file.touch(0o600)
+    for text in ("[", "[ann]\nsha256 = 1\n"):
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(SettingsError, match=r"tokens\.toml"):
+            run(folder, "add", "ben", "--permission-mode", "read-only")
+        assert file.read_text(encoding="utf-8") == text
+    file.chmod(0o644)
+    with pytest.raises(SettingsError, match="chmod"):
+        run(folder, "list")
+    with pytest.raises(SettingsError, match="cannot be opened"):
+        run(folder / "absent", "add", "ben", "--permission-mode", "read-only")
+    with pytest.raises(SettingsError, match="cannot be read"):
+        run(folder / "absent", "list")
+    invocation = load(["token", "list"], {})
+    assert invocation.token is not None
+    with pytest.raises(SettingsError, match="--tokens FILE"):
+        token(invocation.settings, invocation.token)
+
+
+def test_a_time_is_a_span_from_now_or_a_date_with_a_zone() -> None:
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    assert expiry("90d", now) == now + timedelta(days=90)
+    assert expiry("12h", now) == now + timedelta(hours=12)
+    assert expiry("2030-01-02T00:00:00+02:00", now) == datetime(2030, 1, 1, 22, tzinfo=UTC)
+    for wrong in ("0d", "2030-01-02T00:00:00", "tomorrow", "2030-01-01T00:00:00Z"):
+        with pytest.raises(SettingsError):
+            expiry(wrong, now)
