@@ -187,7 +187,7 @@ def test_powers_of_root_that_are_kept_are_found_out(base: Path) -> None:
     assert any(POWERS in reason for reason in proven.reasons) == has_powers
 
 
-@pytest.mark.parametrize("weakness", ["does not start", "lies"])
+@pytest.mark.parametrize("weakness", ["does not start", "lies", "is cut short"])
 @pytest.mark.parametrize("mode", CONFINED)
 def test_what_did_not_run_proves_nothing(weakness: str, mode: str, base: Path) -> None:
     wanted = Wanted(base=base, mode=mode, weakness=weakness)

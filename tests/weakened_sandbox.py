@@ -97,6 +97,11 @@ def _liar(sandbox: SandboxSpec, probe: Probe, script: str) -> tuple[int, str]:
     return 0, "root ok\nscratch written\nCapEff: 0\nNoNewPrivs: 1\nSeccomp: 2\n"
 
 
+def _cut_short(run: Run) -> Run:
+    """The script ends before its last two attempts, as when the kernel has no process left."""
+    return lambda sandbox, probe, script: run(sandbox, probe, "\n".join(script.splitlines()[:-2]))
+
+
 def _without_arguments(run: Run, *words: str) -> Run:
     """Bubblewrap gets fewer arguments."""
     bubblewrap.ALWAYS = tuple(word for word in bubblewrap.ALWAYS if word not in words)
@@ -140,6 +145,7 @@ def weaken(run: Run, weakness: str) -> Run:
         "cannot share": lambda: _unshared(run),
         "does not start": lambda: _no_run,
         "lies": lambda: _liar,
+        "is cut short": lambda: _cut_short(run),
     }
     return weaker[weakness]()
 
