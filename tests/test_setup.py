@@ -135,6 +135,14 @@ def test_setup_on_an_empty_home_configures_a_server_that_starts_and_remove_leave
     assert command[3:] == ("--root", client.root or str(project))
     again = setup(*flags, "--print", home=home)
     assert "stays as it is" in again.stdout
+    before = files_in(home)
+    other = setup(
+        client.name, *roots_for(client, project), "--permission-mode", "read-only", "--yes", home=home
+    )
+    assert other.returncode == 0, other.stderr
+    changed = command_of(entry_of(client, home))
+    assert changed == (*command[:2], "read-only", *command[3:])
+    assert files_in(home) == before
     removed = setup(client.name, "--remove", "--yes", home=home)
     assert removed.returncode == 0, removed.stderr
     assert files_in(home) == set()
