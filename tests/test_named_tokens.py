@@ -162,7 +162,7 @@ async def test_modes_and_roots_hold_for_each_call_of_names_that_call_at_once(off
     assert {entry["mode"] for entry in office.entries() if entry["user"] == "ben"} == {"read-only"}
 
 
-async def test_each_name_is_told_its_own_tools_mode_and_roots(same_office: Office) -> None:
+async def test_each_name_sees_its_own_tools_mode_and_roots(same_office: Office) -> None:
     async with same_office.client("ann") as ann, same_office.client("ben") as ben:
         offered = [{tool.name for tool in (await one.list_tools()).tools} for one in (ann, ben)]
         assert "write_file" in offered[0] - offered[1]

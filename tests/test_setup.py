@@ -510,16 +510,20 @@ def test_in_a_temporary_environment_the_program_that_made_it_is_configured(
         pytest.param("uv/python/cpython-3.12-linux/bin/python", "bin/python3", None, id="installed by uv"),
     ],
 )
-def test_uvx_is_told_the_python_that_it_finds_on_the_path_only(
+def test_uvx_gets_the_python_that_it_finds_on_the_path_only(
     interpreter: str, link: str, named: str | None, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = fake_program((home / interpreter).parent, Path(interpreter).name)
     fake_program(home / "bin", "uv")
     (home / link).parent.mkdir(exist_ok=True)
     (home / link).symlink_to(program)
-    monkeypatch.setattr(sys, "prefix", str(home / ".cache/uv/archive-v0/x"))
+    temporary = home / ".cache/uv/archive-v0/x"
+    (temporary / "bin").mkdir(parents=True)
+    (temporary / "bin/python3").symlink_to(program)
+    (temporary / "pyvenv.cfg").touch()
+    monkeypatch.setattr(sys, "prefix", str(temporary))
     monkeypatch.setattr(sys, "executable", str(program))
-    command = server_command({"PATH": str(home / "bin")}, "mcp-toolserver")
+    command = server_command({"PATH": f"{temporary}/bin:{home}/bin"}, "mcp-toolserver")
     flags = command[3 : command.index("--from")]
     assert flags == (("--python", str(home / named)) if named else ())
 

@@ -117,6 +117,7 @@ async def test_one_command_on_a_new_machine_configures_a_server_that_starts_for_
 
     entry = json.loads(configuration.read_text(encoding="utf-8"))["mcpServers"]["toolserver"]
     assert Path(entry["command"]).name == name.replace("uvx", "uv")
+    assert "archive-v" not in " ".join(entry["args"]), "uv's temporary environment may be gone later"
     bare = ["-i", f"HOME={home.folder}", entry["command"], *entry["args"]]
     parameters = StdioServerParameters(command="/usr/bin/env", args=bare, cwd="/")
     with anyio.fail_after(120):

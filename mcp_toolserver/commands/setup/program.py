@@ -65,15 +65,21 @@ def _python_for_uv(environ: Mapping[str, str]) -> tuple[str, ...]:
     """The flag that names this Python, unless uv installed it.
 
     uv looks for other Pythons on the PATH, which a client may not pass on, and else downloads one. The path
-    is the one on the PATH, which an upgrade leaves in place.
+    is the one on the PATH, which an upgrade leaves in place. uv puts its temporary environment there first.
     """
     python = Path(sys.executable).resolve()
     if any(part.startswith("cpython-") for part in python.parts):
         return ()
     names = ("python3", f"python3.{sys.version_info.minor}")
-    on_path = (find_program((name,), environ.get("PATH", "").split(os.pathsep)) for name in names)
+    folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if not _is_virtual(folder)]
+    on_path = (find_program((name,), folders) for name in names)
     same = (found for found in on_path if found and Path(found).resolve() == python)
     return ("--python", next(same, str(python)))
+
+
+def _is_virtual(folder: str) -> bool:
+    """Whether it has the programs of a virtual environment, which may be temporary."""
+    return Path(folder).with_name("pyvenv.cfg").exists()
 
 
 def _requirement() -> str:
