@@ -140,7 +140,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     text = UNIT.read_text(encoding="utf-8").replace("/opt/mcp-toolserver/bin/mcp-toolserver", program)
     unit.write_text(text, encoding="utf-8")
     done = subprocess.run(
-        ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
+        ["systemd-analyze", "verify", str(unit)], capture_output=True, encoding="utf-8", check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
 

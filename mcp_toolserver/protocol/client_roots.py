@@ -119,8 +119,8 @@ def _path(uri: str, windows: WindowsPaths | None) -> str | None:
     """
     parts = urlsplit(uri)
     path = unquote(parts.path, errors="strict")
-    if parts.scheme != "file" or parts.query or parts.fragment or not path.startswith("/") or "\0" in path:
-        return None
+    plain = path.startswith("/") and "\0" not in path and not (parts.query or parts.fragment)
     host = "" if parts.netloc == "localhost" else parts.netloc
     found = windows and windows.local(f"//{host}{path}" if host else path)
-    return found or (None if host else path)
+    local = found or (None if host else path)
+    return local if parts.scheme == "file" and plain else None
