@@ -15,12 +15,14 @@ from typing import NoReturn
 
 from mcp_toolserver import interrupts
 from mcp_toolserver.app import confinement
+from mcp_toolserver.command_line import Action
 from mcp_toolserver.errors import SettingsError, Unavailable
+from mcp_toolserver.invocation import Invocation, load, serves_stdio
 from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
 from mcp_toolserver.runtime.platform_check import unsupported_reason
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.windows_paths import find_windows_paths
-from mcp_toolserver.settings import Action, Invocation, Settings, load, serves_stdio
+from mcp_toolserver.settings import Settings
 
 INVALID_SETTINGS = 2
 

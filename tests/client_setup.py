@@ -12,8 +12,8 @@ from typing import Any
 from mcp_toolserver.commands.setup import setup as command
 from mcp_toolserver.commands.setup.clients import Client
 from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.invocation import load
 from mcp_toolserver.runtime.sandbox.protected.names import protected_name
-from mcp_toolserver.settings import load
 
 PAGES = Path(__file__).parent.parent / "docs" / "clients"
 

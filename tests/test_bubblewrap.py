@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from mcp_toolserver.app.confinement import sandbox
+from mcp_toolserver.invocation import load
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import WHEEL, candidates
-from mcp_toolserver.settings import load
 from tests.confinement import USERS
 from tests.sandboxed import PYTHON, READ_ONLY, WRITING, Ground, Starter, git, ground, starter
 

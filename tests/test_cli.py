@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from mcp_toolserver.command_line import ACTIONS
 from mcp_toolserver.commands.setup.clients import CLIENTS
 from mcp_toolserver.commands.tools import tools
+from mcp_toolserver.invocation import load
 from mcp_toolserver.pipeline.registry import discover
-from mcp_toolserver.settings import ACTIONS, OPTIONS, RULES, load
+from mcp_toolserver.settings import OPTIONS, RULES
 from tests.covering import covered
 from tests.live import Setup, connected, text
 from tests.workbench import dispatcher, machine

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from mcp_toolserver.command_line import SHELLS
 from mcp_toolserver.commands.completion import completion
-from mcp_toolserver.settings import SHELLS
 
 CASES = {
     "--permission-mode": "mcp-toolserver --permission-m",

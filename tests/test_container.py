@@ -19,7 +19,8 @@ from ruamel.yaml import YAML
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.commands.doctor import install_hints
 from mcp_toolserver.commands.doctor.host import Host, covers_proc
-from mcp_toolserver.settings import Invocation, Settings, load
+from mcp_toolserver.invocation import Invocation, load
+from mcp_toolserver.settings import Settings
 from tests.confinement import visible_folder
 from tests.without import around
 

@@ -11,9 +11,9 @@ import pytest
 
 from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, HostFacts, Permission
 from mcp_toolserver.errors import RegistrationError, TimedOut, Unavailable
+from mcp_toolserver.invocation import load
 from mcp_toolserver.runtime.desktop.executables import DesktopExecutables, find_desktop
 from mcp_toolserver.runtime.desktop.helper_process import DesktopHelpers
-from mcp_toolserver.settings import load
 from mcp_toolserver.text.desktop import commands as argv
 from mcp_toolserver.text.desktop.open_target import open_target
 from tests.desktop import PICTURE, desktop_server, display, given, has, only, stand_ins

@@ -11,9 +11,9 @@ import pytest
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.custom_tools.load import load_custom_tools
 from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.invocation import load
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.policy.required_permission import level
-from mcp_toolserver.settings import load
 from tests.live import Setup, connected, text
 
 SHOUT = """

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.command_line import ACTIONS
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.settings import ACTIONS, GROUPS, OPTIONS, RULES, Invocation, Settings, load
+from mcp_toolserver.invocation import Invocation, load
+from mcp_toolserver.settings import GROUPS, OPTIONS, RULES, Settings
 
 
 def read(*argv: str, **environ: str) -> Invocation:

@@ -9,9 +9,10 @@ from mcp_toolserver.app.compose import build_application, web_options
 from mcp_toolserver.app.confinement import sandbox
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.invocation import load
 from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.runtime.executables import HostExecutables
-from mcp_toolserver.settings import Settings, load
+from mcp_toolserver.settings import Settings
 from tests.web import page, site
 from tests.workbench import Person
 

@@ -11,9 +11,9 @@ from mcp_toolserver.app.compose import Application
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import NobodyToAsk, UnknownTool
+from mcp_toolserver.invocation import Invocation
 from mcp_toolserver.pipeline.call import ClientFolders, Result
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
-from mcp_toolserver.settings import Invocation
 
 _EXAMPLE = """quote them for the shell, as in '{"path": "README.md"}'"""
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 import shtab
 
+from mcp_toolserver.command_line import command_parser
 from mcp_toolserver.commands.setup.clients import CLIENTS
 from mcp_toolserver.pipeline.registry import Registry, discover
-from mcp_toolserver.settings import command_parser
 from mcp_toolserver.tool_spec import Profile
 
 

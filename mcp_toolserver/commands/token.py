@@ -18,6 +18,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.invocation import TokenRequest
 from mcp_toolserver.protocol.http.grants import (
     NAME,
     Grant,
@@ -27,7 +28,7 @@ from mcp_toolserver.protocol.http.grants import (
     token_hash,
 )
 from mcp_toolserver.protocol.http.token import make_token
-from mcp_toolserver.settings import Settings, TokenRequest
+from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.file_lock import FileLock
 
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")

@@ -14,12 +14,12 @@ import pytest
 from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.invocation import load
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.runtime.containers.containers import Containers
 from mcp_toolserver.runtime.containers.engine import Engine
 from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
-from mcp_toolserver.settings import load
 from tests.processes import Anywhere, Daemons, bench, call, until
 from tests.workshop import names, program, workshop
 

@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.commands.setup.clients import TOKEN, Client, Entry, Local, Remote, command_of
 from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.invocation import SetupRequest
 from mcp_toolserver.runtime.which import is_inside
-from mcp_toolserver.settings import OPTIONS, Option, Settings, SetupRequest, Value
+from mcp_toolserver.settings import OPTIONS, Option, Settings, Value
 
 _OWN = frozenset({"permission-mode", "root", "transport"})
 """Settings that are written in a place of their own."""

@@ -15,8 +15,9 @@ from mcp_toolserver.commands.setup.plan import Change, Plan
 from mcp_toolserver.commands.setup.program import server_command
 from mcp_toolserver.commands.setup.windows import launcher, on_windows, windows_places, without_launcher
 from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.invocation import SetupRequest
 from mcp_toolserver.runtime.sandbox.protected.names import protected_name
-from mcp_toolserver.settings import Settings, SetupRequest
+from mcp_toolserver.settings import Settings
 
 _WIDTH = 200
 """Characters shown of each line: some clients write a whole file into one line."""

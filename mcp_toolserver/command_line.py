@@ -1,0 +1,314 @@
+"""The command line: its commands and flags, their help, and what was given."""
+
+import argparse
+import re
+import textwrap
+from collections.abc import Callable, Container, Mapping, Sequence
+from itertools import pairwise
+from typing import Literal, NoReturn
+
+from mcp_toolserver import __version__
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.settings import GROUPS, OPTIONS, PREFIX, RULES, Option, Raw
+
+Action = Literal["serve", "setup", "tools", "call", "doctor", "log", "token", "demo", "completion"]
+
+ACTIONS: Mapping[Action, str] = {
+    "serve": "serve MCP (the default)",
+    "setup": "add this server to an MCP client, with the flags given, or remove it",
+    "tools": "list the tools that these flags offer",
+    "call": "run one tool and print its result",
+    "doctor": "test what is enforced on this machine, and say what is missing",
+    "log": "print the audit log, or verify that nobody changed it",
+    "token": "add, list or revoke the users in a file of tokens",
+    "demo": "show a client that uses a read-only server on a folder",
+    "completion": "print a script that completes commands, flags and values in a shell",
+}
+
+SHELLS = ("bash", "zsh", "fish")
+"""Those that `completion` knows."""
+
+FORMATS = ("table", "json", "mcp", "anthropic", "openai", "acp")
+
+
+class CommandLine(argparse.Namespace):
+    """The parsed command line, typed."""
+
+    action: Action = "serve"
+    config: str | None = None
+    tool: str = ""
+    arguments: str = "{}"
+    json: bool = False
+    format: str = "table"
+    follow: bool = False
+    verify: bool = False
+    shell: str = ""
+    client: str | None = None
+    name: str = "toolserver"
+    scope: str = "user"
+    url: str | None = None
+    windows: bool = False
+    confine: bool = False
+    remove: bool = False
+    print: bool = False
+    yes: bool = False
+    list: bool = False
+    what: str = ""
+    token_name: str = ""
+    expires: str = ""
+
+    def given(self, option: Option) -> Raw | None:
+        """The value of a flag, None when it was not given."""
+        value: Raw | None = getattr(self, option.attribute, None)
+        return value
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise SettingsError(f"{message} (see {self.prog} --help)")
+
+
+PROGRAM = "mcp-toolserver"
+
+_SHOWN: Mapping[Action, Container[str]] = {
+    "serve": frozenset(option.name for option in OPTIONS) | {"config"},
+    "setup": ("permission-mode", "root", "toolsets", "transport"),
+    "tools": ("permission-mode", "toolsets", "tools", "exclude-tools", "config"),
+    "call": ("permission-mode", "root", "config"),
+    "doctor": ("permission-mode", "root", "config"),
+    "log": ("state-dir",),
+    "token": ("tokens", "permission-mode", "root", "calls-per-minute", "max-calls", "config"),
+    "demo": ("root",),
+    "completion": (),
+}
+"""The settings in the help of each command. Every command accepts all of them, so that the flags of a server
+can be copied."""
+
+
+_EPILOGS: Mapping[Action, str] = {
+    **dict.fromkeys(
+        ("tools", "call", "doctor"), f"It also takes the other flags of the server; see {PROGRAM} --help."
+    ),
+    "token": "The flags of `token add` are for the user: a mode, roots and limits within\n"
+    "those of the server. Without --root, all roots of the server are meant.",
+    "completion": f"""\
+Write the script to the file from which the shell loads it:
+  bash  ~/.local/share/bash-completion/completions/{PROGRAM}
+  zsh   _{PROGRAM} in a folder of $fpath
+  fish  ~/.config/fish/completions/{PROGRAM}.fish""",
+    "setup": "Without --root, the tools work in the folder that is open in the client, if the\n"
+    "client tells it. The other flags of the server are configured as given; see\n"
+    f"{PROGRAM} --help.",
+}
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps what is in brackets in one piece: defaults and variables."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        # No line ends at a no-break space.
+        joined = re.sub(r"\[[^]]*\]", lambda fact: fact[0].replace(" ", "\xa0"), text)
+        wrapped = (textwrap.wrap(part, width, break_on_hyphens=False) for part in joined.split("\n"))
+        return [line.replace("\xa0", " ") for lines in wrapped for line in lines]
+
+
+class _ProgramParser(_Parser):
+    """Of the program: its help ends with the keys of the config file."""
+
+    def format_help(self) -> str:
+        formatter = self._get_formatter()
+        for title, options in (
+            (
+                "Keys of the config file alone, which docs/configuration.md explains",
+                [option for option in OPTIONS if not option.flag],
+            ),
+            ("Lists of its table [rules], which docs/rules.md explains", RULES),
+        ):
+            formatter.start_section(title)
+            in_order = (option for group in GROUPS for option in options if option.group == group)
+            formatter.add_arguments(
+                argparse.Action([], dest=option.name, help=option.help) for option in in_order
+            )
+            formatter.end_section()
+        return f"{super().format_help()}\n{formatter.format_help()}"
+
+
+def _add_settings(
+    parser: argparse.ArgumentParser, shown: Container[str], adapt: "Adapt", *, several: bool
+) -> None:
+    """Add the flags of the settings; `several` values may follow one that is repeatable."""
+    # A flag that is absent sets nothing.
+    parser.argument_default = argparse.SUPPRESS
+    for group, title in GROUPS.items():
+        section = parser.add_argument_group(title)
+        for option in (option for option in OPTIONS if option.flag and option.group == group):
+            text = option.help.replace("%", "%%") if option.name in shown else argparse.SUPPRESS
+            if option.switch:
+                section.add_argument(f"--{option.name}", help=text, action="store_true")
+                continue
+            added = section.add_argument(
+                f"--{option.name}",
+                metavar=option.metavar,
+                help=text,
+                action=("extend" if several else "append") if option.repeatable else "store",
+                nargs="+" if option.repeatable and several else None,
+            )
+            adapt(added, option.choices)
+        if group == "files":
+            text = f"TOML file with settings and rules\n[default: none] [env: {PREFIX}CONFIG]"
+            adapt(
+                section.add_argument(
+                    "--config", metavar="FILE", help=text if "config" in shown else argparse.SUPPRESS
+                ),
+                (),
+            )
+
+
+Adapt = Callable[[argparse.Action, Sequence[str]], object]
+"""Gets each argument that takes a value, and the values if they are a fixed set."""
+
+
+def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser:
+    """Build the parser of the command line; `adapt` may change its arguments."""
+    parser = _ProgramParser(
+        prog=PROGRAM,
+        usage="%(prog)s [COMMAND] [FLAG ...]",
+        formatter_class=_Formatter,
+        description="A coding agent's tools over MCP, with a permission mode that the server\n"
+        f"enforces. Start with `{PROGRAM} setup CLIENT`, which adds this server to\n"
+        "an MCP client. Without a COMMAND it serves.",
+        allow_abbrev=False,
+        add_help=False,
+    )
+    actions = parser.add_subparsers(
+        dest="action", metavar="COMMAND", title="Commands", prog=PROGRAM, parser_class=_Parser
+    )
+    # No command is parsed with these: they are here to be shown by --help.
+    _add_settings(parser, _SHOWN["serve"], adapt, several=True)
+    general = parser.add_argument_group("General")
+    general.add_argument("-h", "--help", action="help", help="show this help")
+    general.add_argument(
+        "--version", action="version", version=f"%(prog)s {__version__}", help="show the version"
+    )
+    parsers: dict[Action, argparse.ArgumentParser] = {
+        name: actions.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            usage="%(prog)s [FLAG ...]" if name == "serve" else None,
+            epilog=_EPILOGS.get(name),
+            formatter_class=_Formatter,
+            allow_abbrev=False,
+        )
+        for name, text in ACTIONS.items()
+    }
+    for name, of in parsers.items():
+        # What follows a repeatable flag of these may be their own arguments.
+        _add_settings(of, _SHOWN[name], adapt, several=name not in ("call", "setup", "token"))
+    parsers["tools"].add_argument(
+        "--format", choices=FORMATS, default="table", help="how to print\n[default: table]"
+    )
+    tool = parsers["call"].add_argument("tool", metavar="NAME", help="a tool, under any of its names")
+    adapt(tool, ())
+    parsers["call"].add_argument(
+        "arguments",
+        metavar="JSON",
+        nargs="?",
+        default="{}",
+        help="its arguments as a JSON object\n[default: {}]",
+    )
+    parsers["completion"].add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
+    parsers["log"].add_argument("--follow", action="store_true", help="keep printing new calls until Ctrl-C")
+    parsers["log"].add_argument(
+        "--verify", action="store_true", help="verify the audit log instead of printing it"
+    )
+    adapt(_add_setup_arguments(parsers["setup"]), ())
+    _add_token_arguments(parsers["token"])
+    for name in ("call", "doctor", "log"):
+        parsers[name].add_argument("--json", action="store_true", help="print everything as JSON")
+    return parser
+
+
+def _add_setup_arguments(parser: argparse.ArgumentParser) -> argparse.Action:
+    """Add the arguments of `setup`; returns that for the client."""
+    parser.add_argument(
+        "--name", metavar="NAME", help="name of the server in the client [default: toolserver]"
+    )
+    parser.add_argument(
+        "--scope",
+        choices=("user", "project"),
+        help="configure the client for this user, or for the project in the current folder [default: user]",
+    )
+    parser.add_argument("--url", metavar="URL", help="with --transport http: address of a running server")
+    parser.add_argument("--windows", action="store_true", help="in WSL: configure the client of Windows")
+    parser.add_argument(
+        "--confine",
+        action="store_true",
+        help="also turn off the client's own tools, which bypass this server",
+    )
+    parser.add_argument(
+        "--remove",
+        action="store_true",
+        help="remove the server; with --confine, also turn the client's own tools on again",
+    )
+    parser.add_argument("--print", action="store_true", help="show the change and write nothing")
+    parser.add_argument("--yes", action="store_true", help="write without asking")
+    parser.add_argument(
+        "--list", action="store_true", help="show all clients, and how this server is configured in each"
+    )
+    return parser.add_argument("client", metavar="CLIENT", nargs="?", help="the MCP client; --list shows all")
+
+
+def _add_token_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.argument_default = argparse.SUPPRESS
+    parser.add_argument(
+        "what", choices=("add", "list", "revoke"), help="what to do with the file of --tokens"
+    )
+    parser.add_argument("token_name", metavar="NAME", nargs="?", help="who gets or loses the token")
+    parser.add_argument("--expires", metavar="WHEN", help="12h, 90d, 4w, or a date and time with a zone")
+
+
+def parse(argv: Sequence[str]) -> CommandLine:
+    """Parse the arguments of the program.
+
+    Raises:
+        SettingsError: something is unknown or wrong.
+        SystemExit: `--help` or `--version` was printed.
+    """
+    parsed, unknown = command_parser().parse_known_args(_with_action(argv), namespace=CommandLine())
+    if unknown:
+        raise SettingsError(_unknown_argument(unknown[0], parsed.action))
+    return parsed
+
+
+def _with_action(argv: Sequence[str]) -> list[str]:
+    """Insert `serve` if no command is named."""
+    if argv[:1] and not argv[0].startswith("-") and argv[0] not in ACTIONS:
+        raise SettingsError(
+            f"unknown command {argv[0]!r}; choose from {', '.join(ACTIONS)} (see {PROGRAM} --help)"
+        )
+    named = argv[:1] and (argv[0] in ACTIONS or argv[0] in ("-h", "--help", "--version"))
+    if argv[:1] != ["call"]:
+        _refuse_late_command(argv)
+    return list(argv) if named else ["serve", *argv]
+
+
+def _unknown_argument(word: str, action: Action) -> str:
+    """The message about an argument that no parser takes, with the flag that it may stand for."""
+    # Only mistakes need this import.
+    from difflib import get_close_matches
+
+    given = word.partition("=")[0]
+    flags = [f"--{option.name}" for option in OPTIONS if option.flag]
+    similar = [flag for flag in flags if len(given) > 3 and given.strip("-") in flag]
+    similar = get_close_matches(given, flags, n=1) or similar[:1]
+    meant = f"; did you mean {similar[0]}?" if similar and word.startswith("-") else ""
+    of = "" if action == "serve" else f"{action} "
+    return f"unknown argument {given!r}{meant} (see {PROGRAM} {of}--help)"
+
+
+def _refuse_late_command(argv: Sequence[str]) -> None:
+    """Reject a command after a value: argparse would take it for another root folder."""
+    for before, word in pairwise(argv):
+        if word in ACTIONS and not before.startswith("-"):
+            raise SettingsError(f"put {word} first: {PROGRAM} {word} ...; a folder of that name is ./{word}")

@@ -1,0 +1,286 @@
+"""Reads the settings: flags override environment variables, which override the config file.
+
+An unknown value or key stops start-up. This module uses the standard library only, because it runs before
+the broker is forked and before anything else is imported.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.command_line import ACTIONS, PROGRAM, Action, CommandLine, parse
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.settings import OPTIONS, PREFIX, RULES, Option, Raw, Settings, Value, expand_home
+from mcp_toolserver.text.path_syntax import lies_in
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetupRequest:
+    """What `setup` is to do."""
+
+    client: str | None
+    """None with `listed` only."""
+    given: frozenset[str]
+    """Names of the settings that were given as flags: these are configured in the client."""
+    config: str | None = None
+    """The config file, if it was given as a flag."""
+    name: str = "toolserver"
+    scope: str = "user"
+    """`user` or `project`: the configuration of this user, or of the project in the current folder."""
+    url: str | None = None
+    windows: bool = False
+    """From WSL, configure the client of Windows."""
+    confine: bool = False
+    removed: bool = False
+    printed: bool = False
+    confirmed: bool = False
+    listed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenRequest:
+    """What `token` is to do."""
+
+    what: str
+    """`add`, `list` or `revoke`."""
+    name: str = ""
+    """Empty with `list`."""
+    expires: str = ""
+    given: frozenset[str]
+    """Names of the settings that were given as flags: these are for the name."""
+    ceiling: Permission
+    """The highest mode of a name: that of the server, where the environment or config file says it."""
+    roots: tuple[str, ...]
+    """The folders of the server, in which those of a name lie; the whole machine where they are unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invocation:
+    """A parsed command line."""
+
+    action: Action
+    settings: Settings
+    tool: str = ""
+    """`call`: the tool."""
+    arguments: str = "{}"
+    """`call`: its arguments as JSON."""
+    json: bool = False
+    format: str = "table"
+    """`tools`: how to print."""
+    follow: bool = False
+    """`log`: keep printing new calls."""
+    verify: bool = False
+    """`log`: verify the audit log instead of printing it."""
+    shell: str = ""
+    """`completion` only."""
+    setup: SetupRequest | None = None
+    """`setup` only."""
+    token: TokenRequest | None = None
+    """`token` only."""
+
+
+def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
+    """Read the command line, the environment and the config file they name.
+
+    Raises:
+        SettingsError: something is unknown or wrong; the text names it and the choices.
+        SystemExit: `--help` or `--version` was printed.
+    """
+    parsed = parse(argv)
+    variables = _variables(environ)
+    config = parsed.config or variables.pop(PREFIX + "CONFIG", None)
+    config = config and _expanded(config, expand_home, environ)
+    configured = {**_from_config(config), **_from_variables(variables)}
+    given = {**configured, **_from_flags(parsed)}
+    values = {**given, **_expand_paths(given, environ)}
+    settings = replace(Settings(), config=config, **values)
+    _check_outside_roots(settings, config)
+    return Invocation(
+        action=parsed.action,
+        settings=settings,
+        tool=parsed.tool,
+        arguments=parsed.arguments,
+        json=parsed.json,
+        format=parsed.format,
+        follow=parsed.follow,
+        verify=parsed.verify,
+        shell=parsed.shell,
+        setup=_setup_request(parsed) if parsed.action == "setup" else None,
+        token=_token_request(parsed, {**configured, **_expand_paths(configured, environ)})
+        if parsed.action == "token"
+        else None,
+    )
+
+
+def serves_stdio(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether an invalid command line is that of a server over stdio, as far as flags and variables say."""
+    if argv[:1] and argv[0] != "serve" and argv[0] in ACTIONS:
+        return False
+    words = [word for argument in argv for word in argument.split("=", 1)]
+    flags = [value for flag, value in pairwise(words) if flag == "--transport"]
+    return (flags or [environ.get(f"{PREFIX}TRANSPORT")])[-1] not in ("http", "sse")
+
+
+def _setup_request(parsed: CommandLine) -> SetupRequest:
+    if parsed.client is None and not parsed.list:
+        raise SettingsError(f"name a client; `{PROGRAM} setup --list` shows all")
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", parsed.name):
+        raise SettingsError(f"--name: {parsed.name!r} must have 1 to 64 of the characters A-Z a-z 0-9 _ -")
+    return SetupRequest(
+        client=parsed.client,
+        given=frozenset(option.name for option in OPTIONS if parsed.given(option) is not None),
+        config=parsed.config,
+        name=parsed.name,
+        scope=parsed.scope,
+        url=parsed.url,
+        windows=parsed.windows,
+        confine=parsed.confine,
+        removed=parsed.remove,
+        printed=parsed.print,
+        confirmed=parsed.yes,
+        listed=parsed.list,
+    )
+
+
+def _token_request(parsed: CommandLine, configured: Mapping[str, Value]) -> TokenRequest:
+    if (parsed.what == "list") == bool(parsed.token_name):
+        raise SettingsError("token list takes no NAME; token add and token revoke take one")
+    ceiling, roots = configured.get("permission_mode"), configured.get("root")
+    return TokenRequest(
+        what=parsed.what,
+        name=parsed.token_name,
+        expires=parsed.expires,
+        given=frozenset(option.name for option in OPTIONS if parsed.given(option) is not None),
+        ceiling=ceiling if isinstance(ceiling, Permission) else Permission.DANGER_FULL_ACCESS,
+        roots=roots if isinstance(roots, tuple) else ("/",),
+    )
+
+
+def _from_flags(parsed: CommandLine) -> dict[str, Value]:
+    return {
+        option.attribute: _read(option, f"--{option.name}", raw)
+        for option in OPTIONS
+        if (raw := parsed.given(option)) is not None
+    }
+
+
+def _variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Our variables; an unknown one is a typing error that would otherwise go unseen. Empty is not set."""
+    ours = {name: value for name, value in environ.items() if name.startswith(PREFIX) and value}
+    known = {option.variable for option in OPTIONS if option.flag} | {PREFIX + "CONFIG"}
+    for name in ours:
+        if name not in known:
+            raise SettingsError(f"unknown environment variable {name}; known are {', '.join(sorted(known))}")
+    return ours
+
+
+def _from_variables(variables: Mapping[str, str]) -> dict[str, Value]:
+    return {
+        option.attribute: _read(option, option.variable, option.split(raw))
+        for option in OPTIONS
+        if (raw := variables.get(option.variable)) is not None
+    }
+
+
+def _from_config(path: str | None) -> dict[str, Value]:
+    if path is None:
+        return {}
+    # Servers without a config file skip this import.
+    import tomllib
+
+    try:
+        content: dict[str, Raw] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"cannot read the config file {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the config file {path} is not TOML: {error}") from None
+    rules = content.pop("rules", {})
+    if not isinstance(rules, dict):
+        raise SettingsError(f"{path}: rules must be a table, [rules]")
+    return {
+        **_known(path, content, {option.name: option for option in OPTIONS}),
+        **_known(f"{path} [rules]", rules, {option.name: option for option in RULES}),
+    }
+
+
+def _expand_paths(given: Mapping[str, Value], environ: Mapping[str, str]) -> dict[str, Value]:
+    """The path settings, with `~` expanded."""
+    found: dict[str, Value] = {}
+    for option in OPTIONS:
+        value = given.get(option.attribute)
+        if option.expand is None or not isinstance(value, (str, tuple)):
+            continue
+        one = isinstance(value, str)
+        texts = tuple(_expanded(text, option.expand, environ) for text in ((value,) if one else value))
+        found[option.attribute] = texts[0] if one else texts
+    return found
+
+
+def _expanded(text: str, expand: Callable[[str, str], str], environ: Mapping[str, str]) -> str:
+    """`text` with the home folder of the user who started the server in place of `~`.
+
+    Raises:
+        SettingsError: it is not known, and would be needed.
+    """
+    if expand(text, "") == text:
+        return text
+    home = environ.get("HOME") or _registered_home()
+    if not os.path.isabs(home):
+        raise SettingsError(f"{text}: the home folder is unknown (HOME is {home!r}); write the whole path")
+    return expand(text, home.rstrip("/"))
+
+
+def _registered_home() -> str:
+    """The home folder in the user database; empty where there is none."""
+    try:
+        # Windows has no such module, and is refused later with a better message.
+        import pwd
+
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except (ImportError, KeyError):
+        return ""
+
+
+def _known(place: str, content: Mapping[str, Raw], options: Mapping[str, Option]) -> dict[str, Value]:
+    for key in content:
+        if key not in options:
+            raise SettingsError(f"{place}: unknown key {key!r}; choose from {', '.join(options)}")
+    return {
+        options[key].attribute: _read(options[key], f"{place}: {key}", raw) for key, raw in content.items()
+    }
+
+
+def _read(option: Option, source: str, raw: Raw) -> Value:
+    try:
+        return option.read(raw)
+    except ValueError as error:
+        raise SettingsError(f"{source}: {error}") from None
+
+
+def _check_outside_roots(settings: Settings, config: str | None) -> None:
+    """Reject settings files inside a root, where tools could change them."""
+    places = {
+        "config file": config,
+        "token file": settings.token_file,
+        "file of tokens": settings.tokens,
+        "state folder": settings.state_dir,
+    }
+    keys = [("key file", entry.partition("=")[2] or None) for entry in settings.web_search_keys]
+    files = [("tool file", path) for path in settings.tool_files]
+    for what, path in (*places.items(), *keys, *files):
+        for root in settings.root:
+            if path is not None and _is_reachable_in(root, path):
+                raise SettingsError(
+                    f"the {what} {path} lies inside the root {root}, where tools could change it; move it out"
+                )
+
+
+def _is_reachable_in(root: str, path: str) -> bool:
+    """Compare both the path as written and the resolved path: a link in the root can be redirected."""
+    return lies_in(os.path.abspath(root), os.path.abspath(path)) or lies_in(
+        os.path.realpath(root), os.path.realpath(path)
+    )
