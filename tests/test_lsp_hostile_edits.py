@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -280,6 +281,16 @@ async def test_without_a_search_a_rename_is_made_all_the_same(place: Place) -> N
         error, text = await rename(at)
         assert error is None, text
         assert (at.root / "a.py").read_text(encoding="utf-8") == "x = 1\n"
+
+
+async def test_an_earlier_version_that_had_the_same_text_is_as_good(place: Place) -> None:
+    async with talking_to(place, renames('steps(document("/a.py", edit(), version=1))')) as at:
+        assert await rename(at) == (None, ANY)
+        # It is version 2 now, which differs from version 1.
+        assert await rename(at) == ("conflict", ANY)
+        at.put("a.py", FILES["a.py"])
+        assert await rename(at) == (None, ANY)
+        assert content(at) == {**FILES, "a.py": "x = 1\n"}
 
 
 async def test_a_byte_order_mark_and_line_ends_are_kept(place: Place) -> None:

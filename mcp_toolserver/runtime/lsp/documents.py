@@ -24,6 +24,9 @@ MOST_BYTES = 4 << 20
 
 MOST_OPEN = 8
 
+_VERSIONS = 32
+"""Of a document, that are remembered."""
+
 _SMALL = 64 << 10
 """Files up to this size are read on the event loop; a thread would take longer."""
 
@@ -56,6 +59,22 @@ class Document:
     lines: list[str]
     sent_at: float = field(default_factory=monotonic)
     """When this version was sent to the server."""
+    _hashes: dict[int, int] = field(default_factory=dict[int, int])
+    """Of the text of the last versions."""
+
+    def __post_init__(self) -> None:
+        self.sent()
+
+    def sent(self) -> None:
+        """Remember the text of the version that is sent now."""
+        self._hashes[self.version] = hash(self.seen.text)
+        if len(self._hashes) > _VERSIONS:
+            del self._hashes[next(iter(self._hashes))]
+
+    def is_current(self, version: int) -> bool:
+        """Whether `version` had the text of now. clangd skips a version that changes a file back, and goes on
+        naming the one before."""
+        return self._hashes.get(version) == hash(self.seen.text)
 
 
 async def read_text(path: CanonicalPath, open_file: OpenFile, previous: FileText | None = None) -> FileText:
@@ -222,6 +241,7 @@ class Documents:
         document.version = self._version
         document.lines = code_lines(seen.text)
         document.sent_at = monotonic()
+        document.sent()
         identity = {"uri": document.uri, "version": document.version}
         self._notify(
             "textDocument/didChange", {"textDocument": identity, "contentChanges": [{"text": seen.text}]}

@@ -86,7 +86,7 @@ class WorkspaceEditReader:
         version = step.text_document.version
         document = self.session.documents.of(self.workspace.spellings(path)[-1])
         if document is not None and (
-            document.seen.text != draft.text or version not in (None, document.version)
+            document.seen.text != draft.text or not (version is None or document.is_current(version))
         ):
             raise Conflict(f"'{path}' changed while {self.session.name} answered. Try again.")
         self._edits += len(step.edits)
