@@ -4,7 +4,7 @@ A tool turns arguments into capability calls and what came back into text. It do
 permission, set deadlines, cut output or catch `Exception`: the dispatcher and the capabilities do.
 """
 
-from typing import Annotated, Literal, TypeGuard
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -83,6 +83,7 @@ from mcp_toolserver.capabilities.web import (
     WebSend,
 )
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, TimedOut, ToolError, Unavailable
+from mcp_toolserver.text.json_values import is_list
 from mcp_toolserver.text.path_syntax import check_spelling
 from mcp_toolserver.text.web.headers import sendable
 from mcp_toolserver.text.web.urls import canonical_url
@@ -216,11 +217,7 @@ def _several(value: object) -> object:
     """JSON has lists only, and models send a single path without one."""
     if isinstance(value, str):
         return (value,)
-    return tuple(value) if _is_list(value) else value
-
-
-def _is_list(value: object) -> TypeGuard[list[object]]:
-    return isinstance(value, list)
+    return tuple(value) if is_list(value) else value
 
 
 WorkspacePaths = Annotated[tuple[WorkspacePath, ...], BeforeValidator(_several), PathMark()]

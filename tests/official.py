@@ -107,17 +107,19 @@ def _alone(lock: Path) -> Generator[None]:
 
 
 def _install_node(file: Path, folder: Path) -> None:
-    npm = shutil.which("npm")
-    assert npm is not None, "npm was there when the tests began"
     shutil.copy(file, folder)
     # The packages ask for the Node that comes with them, not for the one that npm runs on.
-    _run([npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--engine-strict=false"], folder)
+    _npm_install("--engine-strict=false", folder)
 
 
 def _install_bundle_tool(folder: Path) -> None:
+    _npm_install(BUNDLE_TOOL, folder)
+
+
+def _npm_install(argument: str, folder: Path) -> None:
     npm = shutil.which("npm")
     assert npm is not None, "npm was there when the tests began"
-    _run([npm, "install", "--no-audit", "--no-fund", "--no-package-lock", BUNDLE_TOOL], folder)
+    _run([npm, "install", "--no-audit", "--no-fund", "--no-package-lock", argument], folder)
 
 
 def _install_registry_schemas(folder: Path) -> None:

@@ -26,10 +26,11 @@ from mcp_toolserver.runtime.host_services import Provide
 from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy, Helper, Streams
 from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
-from mcp_toolserver.runtime.sandbox.broker.messages import Request, Script, is_object
+from mcp_toolserver.runtime.sandbox.broker.messages import Request, Script
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.stores.saved_outputs import OutputStore
+from mcp_toolserver.text.json_values import is_object
 from mcp_toolserver.text.shell.sandbox_hints import explain
 from mcp_toolserver.tools.shell.bash import TOOL as BASH
 from mcp_toolserver.tools.tasks.task_output import TOOL as TASK_OUTPUT

@@ -64,12 +64,12 @@ class Format(Protocol):
     @abstractmethod
     def answer(self, answer: Answer, body: Json) -> Json:
         """The answer as one document."""
-        raise NotImplementedError
+        ...
 
     @abstractmethod
     def events(self, answer: Answer, body: Json) -> Iterable[Json]:
         """The answer as a stream."""
-        raise NotImplementedError
+        ...
 
 
 class Messages(Format):

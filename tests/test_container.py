@@ -22,6 +22,7 @@ from mcp_toolserver.commands.doctor.host import Host, covers_proc
 from mcp_toolserver.invocation import Invocation, load
 from mcp_toolserver.settings import Settings
 from tests.confinement import visible_folder
+from tests.host_facts import LINUX
 from tests.without import around
 
 HERE = Path(__file__).parents[1]
@@ -91,16 +92,7 @@ def test_the_doctor_names_exactly_the_flags_that_the_container_lacks(
     assert _remedy(*container, *around(*features)) == f"this is a container: add to podman run: {flags}"
 
 
-HOST = Host(
-    system="Linux",
-    release="6.18",
-    machine="x86_64",
-    distributions=("debian",),
-    container="Docker",
-    wsl=False,
-    root=False,
-    namespaces_forbidden=(),
-)
+HOST = replace(LINUX, container="Docker")
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from mcp_toolserver.runtime.sandbox.layers.spec import Check, Proof
 from mcp_toolserver.runtime.search.executable import COMMAND_PATH
 from mcp_toolserver.text.enforcement_summary import LONGEST, Enforcement, Layer, summary
 from tests.confinement import visible_folder
+from tests.host_facts import LINUX
 from tests.without import around
 from tests.workshop import program
 
@@ -246,16 +247,6 @@ def test_a_lock_with_a_failed_check_does_not_hold() -> None:
 
 # --- every other machine, from facts ---------------------------------------------------------------------
 
-LINUX = Host(
-    system="Linux",
-    release="6.18",
-    machine="x86_64",
-    distributions=("debian",),
-    container="",
-    wsl=False,
-    root=False,
-    namespaces_forbidden=(),
-)
 SANDBOXED = Proof(commands="bubblewrap", helpers="landlock", program="/usr/bin/bwrap", shares_session=True)
 ALONE = replace(SANDBOXED, shares_session=False, reasons=("the commands of a session share nothing",))
 LOCKED = LockTestResult(landlock=7, checks=(Check(name="opens no socket", held=True),))

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import TypeGuard
 
+from mcp_toolserver.text.json_values import is_list
+
 Given = Mapping[str, object]
 
 _SEVERAL = "multi_select"
@@ -15,7 +17,7 @@ def folded(given: Given) -> Given:
         alone = {name: value for name, value in given.items() if value is not None}
         return {"questions": [_question(alone)]}
     questions = given.get("questions")
-    if not _is_list(questions):
+    if not is_list(questions):
         return given
     return {**given, "questions": [_question(item) if _is_object(item) else item for item in questions]}
 
@@ -34,7 +36,7 @@ def _question(given: Given) -> Given:
 
 def _with_options(question: Given) -> Given:
     options = question.get("options")
-    return {**question, "options": list(map(_option, options))} if _is_list(options) else question
+    return {**question, "options": list(map(_option, options))} if is_list(options) else question
 
 
 def _option(option: object) -> object:
@@ -43,10 +45,6 @@ def _option(option: object) -> object:
     if _is_object(option) and "value" in option and "label" not in option:
         return {"label" if name == "value" else name: value for name, value in option.items()}
     return option
-
-
-def _is_list(value: object) -> TypeGuard[list[object]]:
-    return isinstance(value, list)
 
 
 def _is_object(value: object) -> TypeGuard[Given]:

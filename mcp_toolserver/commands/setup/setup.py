@@ -13,7 +13,7 @@ from mcp_toolserver.commands.setup.clients import CLIENTS, TOKEN, Client, Scope,
 from mcp_toolserver.commands.setup.places import Places
 from mcp_toolserver.commands.setup.plan import Change, Plan
 from mcp_toolserver.commands.setup.program import server_command
-from mcp_toolserver.commands.setup.windows import launcher, on_windows, windows_places, without_launcher
+from mcp_toolserver.commands.setup.windows import launcher, on_windows, windows_places
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import SetupRequest
 from mcp_toolserver.runtime.sandbox.protected.names import protected_name
@@ -158,7 +158,7 @@ def _finish(plan: Plan, request: SetupRequest, mode: str) -> int:
     """Start the server as the file says now, and print what comes next."""
     client = plan.client
     written = Plan(client=client, scope=plan.scope, places=plan.places).entry(request.name)
-    command = without_launcher(command_of(written)) if isinstance(written, dict) else ()
+    command = command_of(written)[len(launcher(plan.places)) :] if isinstance(written, dict) else ()
     if command:
         try:
             tools = verify.listed_tools(command, client.root, plan.places.environ)

@@ -68,10 +68,5 @@ def on_windows(client: Client) -> Client:
 
 
 def launcher(places: Places) -> tuple[str, ...]:
-    """What Windows puts before the command of the server; nothing for a client on this system."""
+    """What comes before the command of the server; nothing for a client on this system."""
     return (_WSL, "--distribution", places.wsl, "--exec") if places.wsl else ()
-
-
-def without_launcher(command: Sequence[str]) -> tuple[str, ...]:
-    """The command that runs in WSL."""
-    return tuple(command[4:] if command[:1] == (_WSL,) else command)

@@ -7,11 +7,11 @@ field of its own. Content that does not match the form exactly is rejected.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeGuard
 
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.user import Answers, Question
+from mcp_toolserver.text.json_values import is_list
 
 MAX_CHARACTERS = 4_000
 """Maximum characters of a free-text answer."""
@@ -111,10 +111,6 @@ def _chosen(question: Question, values: Sequence[object]) -> tuple[str, ...] | N
     if all(value is None or isinstance(value, bool) for value in values) and len(values) == len(labels):
         return tuple(label for label, value in zip(labels, values, strict=True) if value)
     chosen = values[0]
-    if not _is_list(chosen) or any(one not in labels for one in chosen):
+    if not is_list(chosen) or any(one not in labels for one in chosen):
         return None
     return tuple(label for label in labels if label in chosen)
-
-
-def _is_list(value: object) -> TypeGuard[list[object]]:
-    return isinstance(value, list)

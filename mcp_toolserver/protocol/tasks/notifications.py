@@ -10,7 +10,7 @@ from mcp_toolserver.protocol.resources.feature import ResourceFeature
 from mcp_toolserver.protocol.tasks.feature import LISTENED
 from mcp_toolserver.protocol.tasks.task import Wire
 from mcp_toolserver.protocol.tasks.tasks import Tasks
-from mcp_toolserver.runtime.sandbox.broker.messages import is_list
+from mcp_toolserver.text.json_values import is_list
 
 MOST = 64
 """Maximum tasks of one stream."""

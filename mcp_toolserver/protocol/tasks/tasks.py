@@ -23,8 +23,8 @@ from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.tasks.feature import GROUP, require
 from mcp_toolserver.protocol.tasks.request import named, unknown
 from mcp_toolserver.protocol.tasks.task import CANCELLED, FAILED, Task, Wire, detailed
-from mcp_toolserver.runtime.sandbox.broker.messages import is_object
 from mcp_toolserver.stores.tasks import StoredTasks, TaskRecord
+from mcp_toolserver.text.json_values import is_object
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from mcp_toolserver.runtime.lsp.connection import MethodNotFound
 from mcp_toolserver.runtime.lsp.uris import to_uri
-from mcp_toolserver.runtime.sandbox.broker.messages import is_list, is_object
 from mcp_toolserver.text.code.positions import Encoding
+from mcp_toolserver.text.json_values import is_list, is_object
 
 _MOST_SETTINGS = 1_000
 """Configuration items answered in one request."""

@@ -11,7 +11,7 @@ from anyio.lowlevel import checkpoint
 
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.lsp.framing import FrameDecoder, ProtocolError, decode_message, encode_message
-from mcp_toolserver.runtime.sandbox.broker.messages import is_object
+from mcp_toolserver.text.json_values import is_object
 
 _LARGE = 256 << 10
 """Messages from this size on are parsed in a thread, so that other calls go on."""

@@ -19,10 +19,10 @@ from mcp_toolserver.runtime.lsp.documents import Document
 from mcp_toolserver.runtime.lsp.framing import ProtocolError
 from mcp_toolserver.runtime.lsp.session import PULL, Session
 from mcp_toolserver.runtime.lsp.workspace_edit import WorkspaceEditReader
-from mcp_toolserver.runtime.sandbox.broker.messages import is_list, is_object
 from mcp_toolserver.text.code.indentation import indentation
 from mcp_toolserver.text.code.positions import symbol_at, to_units
 from mcp_toolserver.text.code.resolve_symbol import AskedPlace, asked_place
+from mcp_toolserver.text.json_values import is_list, is_object
 
 MOST_ACTIONS = 100
 """Code actions of one answer that are read."""

@@ -33,9 +33,9 @@ from mcp_toolserver.runtime.lsp.responses import (
 )
 from mcp_toolserver.runtime.lsp.session import PULL, Session
 from mcp_toolserver.runtime.lsp.visible_locations import CodeLocation, LocationView
-from mcp_toolserver.runtime.sandbox.broker.messages import is_object
 from mcp_toolserver.text.code.positions import to_units
 from mcp_toolserver.text.code.resolve_symbol import asked_place
+from mcp_toolserver.text.json_values import is_object
 
 _MOST_HOVER = 10_000
 _MAX_ITEMS = 3

@@ -11,7 +11,7 @@ from lsprotocol.converters import get_converter
 
 from mcp_toolserver.runtime.lsp.framing import ProtocolError
 from mcp_toolserver.runtime.lsp.visible_locations import CodeLocation
-from mcp_toolserver.runtime.sandbox.broker.messages import is_list, is_object
+from mcp_toolserver.text.json_values import is_list, is_object
 
 T = TypeVar("T")
 Contents = types.MarkupContent | types.MarkedString | Sequence[types.MarkedString]

@@ -24,9 +24,9 @@ from mcp_toolserver.runtime.lsp.connection import Connection, ConnectionClosed, 
 from mcp_toolserver.runtime.lsp.documents import MOST_OPEN, Document, Documents, LineCache, OpenFile
 from mcp_toolserver.runtime.lsp.file_watcher import DELETED, FileFilter, FileWatcher, Kind
 from mcp_toolserver.runtime.lsp.uris import to_uri
-from mcp_toolserver.runtime.sandbox.broker.messages import is_list, is_object
 from mcp_toolserver.text.code.languages import Language, ending
 from mcp_toolserver.text.code.positions import Encoding
+from mcp_toolserver.text.json_values import is_list, is_object
 
 T = TypeVar("T")
 

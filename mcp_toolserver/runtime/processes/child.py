@@ -13,7 +13,8 @@ import anyio
 from mcp_toolserver.errors import SandboxUnavailable, Unavailable
 from mcp_toolserver.runtime.processes.launcher import Exit, Reason
 from mcp_toolserver.runtime.processes.spawn import CHUNK
-from mcp_toolserver.runtime.sandbox.broker.messages import CHECK, is_list, is_object
+from mcp_toolserver.runtime.sandbox.broker.messages import CHECK
+from mcp_toolserver.text.json_values import is_list, is_object
 
 LONGEST_REPORT = 1 << 18
 """Bytes; the kernel takes no longer packet from a supervisor by default."""

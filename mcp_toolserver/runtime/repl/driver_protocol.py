@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from mcp_toolserver.runtime.sandbox.broker.messages import is_object
+from mcp_toolserver.text.json_values import is_object
 
 MAX_LINE = 24 << 20
 """Bytes of one line: enough for the largest picture in base64."""

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from mcp_toolserver.text.json_values import is_list, is_object
+
 REQUEST = b"r"
 """Starts a packet that asks for a program; the `session_id` of its session follows."""
 
@@ -161,18 +163,8 @@ def _folder(value: object) -> str:
     return path
 
 
-def is_object(value: object) -> TypeGuard[dict[str, object]]:
-    """Whether parsed JSON is an object."""
-    return isinstance(value, dict)
-
-
 def _is_argv(value: object) -> TypeGuard[list[str]]:
     return is_list(value) and bool(value) and all(map(_is_argument, value))
-
-
-def is_list(value: object) -> TypeGuard[list[object]]:
-    """Whether parsed JSON is an array."""
-    return isinstance(value, list)
 
 
 def _is_argument(value: object) -> bool:

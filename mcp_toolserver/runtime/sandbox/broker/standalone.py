@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.main import serve
-from mcp_toolserver.runtime.sandbox.broker.messages import is_list
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
+from mcp_toolserver.text.json_values import is_list
 
 MAX_POLICY = 1 << 20
 
