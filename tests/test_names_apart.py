@@ -111,8 +111,8 @@ async def test_readiness_names_what_is_missing(tmp_path: Path) -> None:
         (tmp_path / "state").rename(tmp_path / "elsewhere")
         assert await readiness.unready() == ["state folder"]
         (tmp_path / "elsewhere").rename(tmp_path / "state")
-        assert at.app.broker is not None
-        await anyio.to_thread.run_sync(at.app.broker.close)
+        assert at.app.shared.broker is not None
+        await anyio.to_thread.run_sync(at.app.shared.broker.close)
         assert await readiness.unready() == []
         again = Readiness(at.app, None)
         assert await again.unready() == ["broker"]

@@ -282,7 +282,7 @@ async def test_lists_of_things_to_do_are_reported_as_they_are(era: str, tmp_path
 async def test_a_list_that_is_gone_is_left_out(tmp_path: Path) -> None:
     async with place(tmp_path) as made, made.client() as client:
         await client.call_tool("TodoWrite", {"todos": [{"content": "one"}]})
-        await made.app.database.run(lambda database: database.execute("DELETE FROM todo_lists"))
+        await made.app.shared.database.run(lambda database: database.execute("DELETE FROM todo_lists"))
         await client.call_tool("TodoWrite", {"todos": [{"content": "two"}]})
         lists = json.loads(await read(client, "toolserver://todos"))
         assert [one["todos"][0]["content"] for one in lists] == ["two"]
@@ -379,7 +379,7 @@ async def test_extra_sources_join_the_servers_own(tmp_path: Path) -> None:
 async def test_a_fault_of_the_server_is_not_said_of_the_address(era: str, tmp_path: Path) -> None:
     async with place(tmp_path) as made, made.client(era) as client:
         await client.call_tool("TodoWrite", {"todos": [{"content": "x"}]})
-        made.app.database.close()
+        made.app.shared.database.close()
         refused = await refusal(client, "toolserver://todos")
         assert refused.error.code == mcp.INTERNAL_ERROR
 

@@ -76,7 +76,7 @@ async def workshop(
         broker_policy = replace(broker_policy, sandbox=replace(broker_policy.sandbox, programs=()))
     broker = Broker.start_standalone(broker_policy)
     app = build_application(chosen, broker, found, held_by=None)
-    sessions = Interpreters(broker, app.outputs, limits)
+    sessions = Interpreters(broker, app.shared.outputs, limits)
     dispatcher = app.dispatcher
     if limits is not None:
         host = dispatcher.host

@@ -101,16 +101,11 @@ class Application:
     dispatcher: Dispatcher
     status: EnforcementStatus
     roots: tuple[str, ...]
-    outputs: OutputStore
-    sessions: Sessions | None
-    """None if commands share nothing."""
     changes: ChangeEvents
-    database: Database
     tasks: LazyCloseable[StoredTasks]
     audit: AuditLog | None
     commands: Commands | None
     providers: LazyProviders
-    broker: Broker | None
     user: str = ""
     """The name whose token its clients have; empty if it is for all clients."""
     windows: WindowsPaths | None = None
@@ -131,12 +126,12 @@ class Application:
         """Kill every command, and remove the saved outputs."""
         try:
             await self.end()
-            if self.broker is not None:
+            if (broker := self.shared.broker) is not None:
                 # The broker waits for processes that do not die at once.
-                await to_thread.run_sync(self.broker.close, abandon_on_cancel=True)
+                await to_thread.run_sync(broker.close, abandon_on_cancel=True)
         finally:
-            self.outputs.close()
-            self.database.close()
+            self.shared.outputs.close()
+            self.shared.database.close()
             if self.running is not None:
                 self.running.close()
             self.record()
@@ -345,14 +340,10 @@ def _assembled(
         ),
         audit=None,
         roots=workspace.roots,
-        outputs=outputs,
-        sessions=sessions,
         changes=changes,
-        database=shared.database,
         tasks=_tasks(shared.database),
         commands=commands,
         providers=providers,
-        broker=broker,
         user=policy.token,
     )
 

@@ -41,7 +41,7 @@ class Readiness:
         return [part for part, is_ready in parts.items() if not is_ready]
 
     async def _has_broker(self) -> bool:
-        broker = self.app.broker
+        broker = self.app.shared.broker
         if broker is None:
             # This platform has none, and offers no tool that needs it.
             return True

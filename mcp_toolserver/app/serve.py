@@ -153,7 +153,7 @@ def resource_feature(app: Application, handlers: Handlers) -> ResourceFeature:
     """The resources, prompts and notifications of the server."""
     return ResourceFeature(
         handlers=handlers,
-        outputs=app.outputs,
+        outputs=app.shared.outputs,
         security=app.status.summary,
         roots=app.roots,
         settings=lambda: public_settings(app.settings, app.roots),
@@ -182,9 +182,9 @@ async def _upkeep(app: Application) -> None:
     await anyio.to_thread.run_sync(app.upkeep, abandon_on_cancel=True)
     while True:
         await anyio.sleep(_EXPIRY_SECONDS)
-        app.outputs.expire()
-        if app.sessions is not None:
-            app.sessions.expire()
+        app.shared.outputs.expire()
+        if app.shared.sessions is not None:
+            app.shared.sessions.expire()
 
 
 async def _serve_http(app: Application, binding: HttpBinding, limits: RequestLimits) -> None:
