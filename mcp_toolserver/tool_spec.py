@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.clock import Clock
     from mcp_toolserver.capabilities.code import Languages
     from mcp_toolserver.capabilities.containers import Containers
+    from mcp_toolserver.capabilities.cron import Schedules
     from mcp_toolserver.capabilities.custom_tools import ToolContext
     from mcp_toolserver.capabilities.desktop import Desktop
     from mcp_toolserver.capabilities.files import CanonicalPath, Files
@@ -160,6 +161,7 @@ class Runtime:
     languages: ClassVar[Service[Languages]] = Service(Capability.LANGUAGES)
     desktop: ClassVar[Service[Desktop]] = Service(*DESKTOP)
     """Limited to the desktop capabilities that the tool declares."""
+    cron: ClassVar[Service[Schedules]] = Service(Capability.CRON)
     catalogue: ClassVar[Service[Catalogue]] = Service(Capability.CATALOGUE)
     origin: ClassVar[Service[ToolContext]] = Service(Capability.OWN_CODE)
 

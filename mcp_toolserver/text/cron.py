@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
+from itertools import takewhile
 
 MAX_CHARACTERS = 200
 
@@ -100,10 +101,7 @@ def _latest(fields: str, zone: tzinfo, since: int, until: float) -> int:
 
 
 def _until(fields: str, zone: tzinfo, after: float, until: float) -> Iterator[int]:
-    for moment in _moments(fields, zone, after):
-        if moment > until:
-            return
-        yield moment
+    return takewhile(lambda moment: moment <= until, _moments(fields, zone, after))
 
 
 def _moments(fields: str, zone: tzinfo, after: float) -> Iterator[int]:
