@@ -159,6 +159,12 @@ def test_few_past_moments_are_counted_exactly() -> None:
     assert past.latest == seconds("2026-03-30T02:30+02:00")
 
 
+def test_a_moment_that_a_new_rule_of_the_zone_has_moved_still_counts() -> None:
+    since = int(seconds("2026-03-28T02:31+01:00"))
+    past = past_moments("30 2 * * *", BERLIN, since, since + 60)
+    assert (past.count, past.latest) == (1, since)
+
+
 def test_elapsed_intervals_are_even_in_the_whole_year_of_a_zone() -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     zone, moment, found = BERLIN, start.timestamp(), list[float]()

@@ -79,10 +79,13 @@ def next_moment(fields: str, zone: tzinfo, after: float) -> int | None:
 
 
 def past_moments(fields: str, zone: tzinfo, since: int, until: float) -> PastMoments:
-    """Return those from `since`, which is one, to `until`."""
-    count = 0
-    latest = since
-    for moment in _until(fields, zone, since - 1, until):
+    """Return `since`, which counts as one, and those after it to `until`.
+
+    Raises:
+        ValueError: `fields` is invalid.
+    """
+    count, latest = 1, since
+    for moment in _until(fields, zone, since, until):
         count, latest = count + 1, moment
         if count == MAX_COUNTED:
             return PastMoments(count=count, latest=_latest(fields, zone, since, until))
@@ -90,12 +93,11 @@ def past_moments(fields: str, zone: tzinfo, since: int, until: float) -> PastMom
 
 
 def _latest(fields: str, zone: tzinfo, since: int, until: float) -> int:
-    """The last moment from `since`, which is one, to `until`, searched from the end."""
+    """The last moment after `since` to `until`, of which there is one, searched from the end."""
     window = _FIRST_WINDOW
     while True:
-        start = max(since - 1, int(until) - window)
-        moments = tuple(_until(fields, zone, start, until))
-        if moments:
+        start = max(since, int(until) - window)
+        if moments := tuple(_until(fields, zone, start, until)):
             return moments[-1]
         window *= 4
 

@@ -31,7 +31,7 @@ def _facts(schedule: Schedule, *, whole: bool = False) -> Iterator[str]:
     if schedule.last_missed is not None:
         last = at(schedule.last_missed)
         yield f"  missed {schedule.missed}, the last {last}: no server ran, or earlier runs had not ended"
-    yield f"  started {schedule.run_count} runs" + (", the last ones:" if schedule.runs else "")
+    yield f"  runs: {schedule.run_count}" + ("; the last ones:" if schedule.runs else "")
 
 
 def _run_line(run: ScheduledRun) -> str:

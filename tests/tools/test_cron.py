@@ -195,7 +195,7 @@ def test_the_last_three_runs_are_listed_with_their_first_line() -> None:
         "  0 12 * * * in UTC, next 2026-06-01T12:00+00:00, catches up\n"
         "  prompt: Look at the tests. …\n"
         "  missed 2, the last 2026-06-01T12:00+00:00: no server ran, or earlier runs had not ended\n"
-        "  started 4 runs, the last ones:\n"
+        "  runs: 4; the last ones:\n"
         "    2026-06-01T12:00+00:00 running since 2026-06-01T12:00+00:00\n"
         "    2026-06-01T12:00+00:00 interrupted, because its server ended; it is not repeated\n"
         "    2026-06-01T12:00+00:00 failed after 7 s: one …"
