@@ -9,10 +9,12 @@ import pytest
 
 from mcp_toolserver.app.compose import Application, application_of
 from mcp_toolserver.app.schedules import Jobs
+from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.cron import Job
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import TimedOut, Unavailable
 from mcp_toolserver.pipeline.rights import Rights
+from mcp_toolserver.policy.narrowing import Narrowing
 from mcp_toolserver.protocol.http.grants import GrantFile, ServerLimits
 from mcp_toolserver.runtime.cron.jobs import run_job
 from mcp_toolserver.stores.cron import Outcome, StoredRun, StoredSchedules
@@ -78,6 +80,17 @@ async def test_a_job_has_the_lower_of_the_two_modes(
         await run_next(app)
         assert (await last_run(app)).outcome == "failed"
     assert list((tmp_path / "root").iterdir()) == []
+
+
+async def test_a_job_keeps_what_was_taken_from_the_call_that_created_it(tmp_path: Path) -> None:
+    async with application(tmp_path) as app:
+        rule = Narrowing(source="plan mode", ceiling=READ_ONLY)
+        app.dispatcher.narrowings.put(LOCAL, "plan", rule)
+        await create(app, command=WRITES)
+        app.dispatcher.narrowings.remove(LOCAL, "plan")
+        await run_next(app)
+        assert (await last_run(app)).outcome == "failed"
+        assert list((tmp_path / "root").iterdir()) == []
 
 
 async def test_a_confined_job_does_not_run_where_nothing_can_confine_it(tmp_path: Path) -> None:

@@ -173,7 +173,9 @@ async def _transport(app: Application, binding: HttpBinding | None, ended: Calla
     )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(upkeep, app)
-        tasks.start_soon(_schedules, app, None if binding is None else binding.grants)
+        # An error in it is logged and ends nothing else.
+        grants = None if binding is None else binding.grants
+        app.background.start(partial(_schedules, app, grants), name="the scheduler")
         if binding is None:
             server = mcp_server(app, only_client=LOCAL)
             await serve_stdio(server, limits, reads(app.dispatcher), ended)

@@ -23,7 +23,7 @@ def detailed(schedule: Schedule) -> str:
 
 def _facts(schedule: Schedule, *, whole: bool = False) -> Iterator[str]:
     job = schedule.job
-    yield schedule.handle + (f": {schedule.description}" if schedule.description else "")
+    yield schedule.handle + (f": {_first_line(schedule.description)}" if schedule.description else "")
     following = "never again" if schedule.next is None else f"next {at(schedule.next)}"
     catching_up = ", catches up" if schedule.catch_up else ""
     yield f"  {schedule.fields} in {schedule.zone}, {following}{catching_up}"

@@ -157,6 +157,15 @@ async def test_missed_times_are_reported_also_before_a_server_looks(tmp_path: Pa
         assert "no server ran, or earlier runs had not ended" in shown.text
 
 
+async def test_a_schedule_whose_zone_is_gone_is_listed_and_deleted(app: Application) -> None:
+    handle = await create(app, command="true")
+    await app.shared.database.run(
+        lambda opened: opened.execute("UPDATE cron_schedules SET zone = 'Atlantis/Port', next = 0") and None
+    )
+    assert "in Atlantis/Port, next 1970-01-01T00:00+00:00" in (await call(app, "CronList")).text
+    assert (await call(app, "CronDelete", cron_id=handle)).error is None
+
+
 # --- the text --------------------------------------------------------------------------------------------
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)

@@ -2,12 +2,13 @@
 
 import secrets
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 
 from anyio import to_thread
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.cron import NewSchedule, Schedule, ScheduledRun
+from mcp_toolserver.errors import InvalidInput, Unavailable
 from mcp_toolserver.pipeline.nested_calls import NestedCalls, calls_without_client
 from mcp_toolserver.runtime.clock import find_zone, machine_zone
 from mcp_toolserver.runtime.cron.jobs import check_available
@@ -71,10 +72,10 @@ def owner_of(user: str) -> str:
 def shown(stored: StoredSchedule, now: float) -> Schedule:
     """A schedule with the times that it has missed until now, also those that no server has seen.
 
-    Raises:
-        InvalidInput, Unavailable: its time zone is no longer known.
+    If the machine does not know its time zone any more, it does not run, and its times are in UTC.
     """
-    if stored.next is not None and stored.next <= now:
+    zone = _zone_or_none(stored.zone)
+    if zone is not None and stored.next is not None and stored.next <= now:
         claim = plan(stored, now)
         stored = replace(
             stored,
@@ -82,10 +83,9 @@ def shown(stored: StoredSchedule, now: float) -> Schedule:
             missed=stored.missed + claim.missed,
             last_missed=claim.last_missed or stored.last_missed,
         )
-    zone = find_zone(stored.zone)
 
     def local(moment: int) -> datetime:
-        return datetime.fromtimestamp(moment, zone)
+        return datetime.fromtimestamp(moment, zone or UTC)
 
     def local_or_none(moment: int | None) -> datetime | None:
         return None if moment is None else local(moment)
@@ -113,3 +113,10 @@ def shown(stored: StoredSchedule, now: float) -> Schedule:
             for run in stored.runs
         ),
     )
+
+
+def _zone_or_none(name: str) -> tzinfo | None:
+    try:
+        return find_zone(name)
+    except (InvalidInput, Unavailable):
+        return None
