@@ -46,6 +46,17 @@ async def test_a_command_runs_and_its_output_is_stored(tmp_path: Path) -> None:
         assert '"last_outcome": "succeeded"' in json.dumps(shown.data)
 
 
+async def test_the_audit_log_names_the_schedule_of_a_call(tmp_path: Path) -> None:
+    async with application(tmp_path) as app:
+        handle = await create(app, command="true")
+        await run_next(app)
+    (log,) = (tmp_path / "state/audit").glob("*.jsonl")
+    entries = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    (entry,) = (one for one in entries if one.get("tool") == "bash" and one["outcome"] == "output")
+    assert entry["session"] == f"schedule {handle[:12]}"
+    assert handle not in log.read_text(encoding="utf-8")
+
+
 async def test_a_command_with_another_exit_status_has_failed(tmp_path: Path) -> None:
     async with application(tmp_path) as app:
         await create(app, command="echo no; exit 3")

@@ -24,6 +24,9 @@ COMMAND_SECONDS = 600
 _LARGEST = 60_000
 """Bytes of output that the dispatcher passes on; `stores/cron.py` keeps fewer."""
 
+_RECORDED = 12
+"""Characters of the handle in the audit log: enough to know the schedule, not enough to use it."""
+
 _TOOLS: Mapping[JobKind, str] = {"command": "bash", "prompt": "Agent"}
 
 _INSTEAD: Mapping[JobKind, str] = {
@@ -49,7 +52,8 @@ async def run_job(dispatcher: Dispatcher, schedule: StoredSchedule, forget: Call
     """
     rights = Rights.from_json(schedule.rights, dispatcher.rules)
     owner = f"run of {schedule.handle} {secrets.token_hex(8)}"
-    calls = calls_without_client(dispatcher, rights, owner=owner, name="schedule")
+    name = f"schedule {schedule.handle[:_RECORDED]}"
+    calls = calls_without_client(dispatcher, rights, owner=owner, name=name)
     check_available(calls, schedule.job.kind)
     try:
         return await (_command if schedule.job.kind == "command" else _prompt)(calls, schedule.job)
