@@ -65,6 +65,7 @@ from mcp_toolserver.capabilities.search import (
     LineQuery,
     SearchMode,
 )
+from mcp_toolserver.capabilities.skills import LoadedSkill, SavedSkill, SkillCard, SkillIndex
 from mcp_toolserver.capabilities.stored import (
     Preference,
     Todo,
@@ -157,6 +158,7 @@ __all__ = [
     "Language",
     "Limits",
     "LineQuery",
+    "LoadedSkill",
     "NotFound",
     "Note",
     "NoteCard",
@@ -171,9 +173,12 @@ __all__ = [
     "Record",
     "Runtime",
     "SavedOutput",
+    "SavedSkill",
     "SearchMode",
     "ShowForm",
     "ShowQuery",
+    "SkillCard",
+    "SkillIndex",
     "Snippet",
     "TimedOut",
     "Todo",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mcp_toolserver.capabilities.skills import SavedSkill
 from mcp_toolserver.text.front_matter import FrontMatter, Value, front_matter
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_:-]{0,63}")
@@ -88,6 +90,14 @@ def wrapped(name: str, body: str, notes: Sequence[str] = ()) -> str:
     """The text that the model gets. The body cannot imitate its end; `notes` are lines of the server."""
     inside = _END.sub("&lt;/", "\n".join((body, *(("", *notes) if notes else ()))))
     return f'<skill_content name="{name}">\n{inside}\n</skill_content>'
+
+
+def skill_markdown(skill: SavedSkill) -> str:
+    """The file that a skill saved by a model would have."""
+    fields = {"name": skill.name, "description": skill.description, "when-to-use": skill.when_to_use}
+    # YAML contains JSON.
+    lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items() if value]
+    return "\n".join(("---", *lines, "---", "", skill.prompt, ""))
 
 
 def tool_rules(text: str) -> tuple[str, ...]:
