@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.git_changes import GitChanges
     from mcp_toolserver.capabilities.git_clone import Clones
     from mcp_toolserver.capabilities.permissions import Permission
+    from mcp_toolserver.capabilities.plan import Plans
     from mcp_toolserver.capabilities.processes import Jobs, JobState, Processes
     from mcp_toolserver.capabilities.repl import Sessions
     from mcp_toolserver.capabilities.search import Search
@@ -155,6 +156,7 @@ class Runtime:
     ask: ClassVar[Service[Ask]] = Service(Capability.ASK)
     tell: ClassVar[Service[Tell]] = Service(Capability.TELL)
     todos: ClassVar[Service[Todos]] = Service(Capability.TODOS)
+    plan: ClassVar[Service[Plans]] = Service(Capability.PLAN)
     preferences: ClassVar[Service[Preferences]] = Service(Capability.PREFERENCES)
     web: ClassVar[Service[Fetch]] = Service(Capability.FETCH)
     http: ClassVar[Service[Send]] = Service(Capability.SEND)
