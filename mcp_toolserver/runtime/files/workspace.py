@@ -187,7 +187,7 @@ class Workspace:
             OSError: it is not a folder, or cannot be opened.
         """
         root = reading(folder)
-        setup = replace(self._setup, readable=(), temporary=None, is_read_only=True)
+        setup = replace(self._setup, readable=(), temporary=(), is_read_only=True)
         return _View((root,), setup)
 
     def recorded(self, recording: Recording | None) -> "Workspace":
