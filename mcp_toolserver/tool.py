@@ -65,7 +65,7 @@ from mcp_toolserver.capabilities.search import (
     LineQuery,
     SearchMode,
 )
-from mcp_toolserver.capabilities.skills import LoadedSkill, SavedSkill, SkillCard, SkillIndex
+from mcp_toolserver.capabilities.skills import SavedSkill, SkillCard, SkillIndex
 from mcp_toolserver.capabilities.stored import (
     Preference,
     Todo,
@@ -158,7 +158,6 @@ __all__ = [
     "Language",
     "Limits",
     "LineQuery",
-    "LoadedSkill",
     "NotFound",
     "Note",
     "NoteCard",

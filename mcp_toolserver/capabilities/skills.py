@@ -58,18 +58,6 @@ class LoadedSkill:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkillFile:
-    """A file of a skill."""
-
-    path: str
-    """Relative to the folder of the skill."""
-    size: int
-    """Bytes."""
-    sha256: str
-    """In hexadecimal."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class SavedSkill:
     """A skill that a model saves."""
 
@@ -108,15 +96,6 @@ class Skills(Protocol):
             NotFound: there is no such skill, or no such file in its folder.
             InvalidInput: it is no regular file, or too large.
             Denied: a rule hides it.
-        """
-        ...
-
-    async def manifest(self, name: str) -> tuple[SkillFile, ...]:
-        """All files of a skill, the skill file first.
-
-        Raises:
-            NotFound: there is no such skill.
-            Unavailable: it has too many or too large files.
         """
         ...
 

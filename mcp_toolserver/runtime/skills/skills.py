@@ -1,6 +1,5 @@
 """Implements `Skills`."""
 
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,10 +16,9 @@ from mcp_toolserver.capabilities.skills import (
     LoadedSkill,
     SavedSkill,
     SkillCard,
-    SkillFile,
     SkillIndex,
 )
-from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError, Unavailable
+from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError
 from mcp_toolserver.runtime.files.listing import folders
 from mcp_toolserver.runtime.files.os_errors import translate
 from mcp_toolserver.runtime.files.workspace import Workspace
@@ -35,16 +33,13 @@ from mcp_toolserver.runtime.skills.discovery import (
 )
 from mcp_toolserver.text.front_matter import Value
 from mcp_toolserver.text.path_syntax import lies_in
-from mcp_toolserver.text.skills import skill_markdown
+from mcp_toolserver.text.skills import saved_fields, skill_markdown
 
 MAX_FILE = 10 * 1024 * 1024
 """Bytes of a supporting file that can be read."""
 
-MAX_FILES = 512
-"""Files of a skill, as in the skills extension of MCP."""
-
-MAX_TOTAL = 16 * 1024 * 1024
-"""Bytes of them together, as there."""
+MAX_FILES = 1_024
+"""Files that are listed."""
 
 _DEPTH = 8
 
@@ -86,7 +81,7 @@ class CallSkills:
         found, saved = await self._found()
         source = self._chosen(name, found, saved)
         if isinstance(source, SavedSkill):
-            return LoadedSkill(card=_card(source), body=source.prompt)
+            return LoadedSkill(card=_card(source), body=source.prompt, fields=dict(saved_fields(source)))
         return await _in_thread(partial(_opened, source))
 
     async def read(self, name: str, file: str) -> bytes:
@@ -98,14 +93,6 @@ class CallSkills:
                 return skill_markdown(source).encode()
             raise NotFound(f"The skill {source.name!r} has no other files.")
         return await _in_thread(partial(_read, source, file))
-
-    async def manifest(self, name: str) -> tuple[SkillFile, ...]:
-        """See `Skills.manifest`."""
-        found, saved = await self._found()
-        source = self._chosen(name, found, saved)
-        if isinstance(source, SavedSkill):
-            return (_listed(SKILL_FILE, skill_markdown(source).encode()),)
-        return await _in_thread(partial(_manifest, source))
 
     def activate(self, skill: LoadedSkill, *, is_top_level: bool) -> None:
         """See `Skills.activate`."""
@@ -134,7 +121,7 @@ class CallSkills:
             name = skill.name.lower()
             if name in found.sources:
                 found.warn(f"The saved skill {skill.name!r} is not used: the user has one of the same name.")
-            elif self.scope.refuses(skill.name) is None:
+            elif self.scope.forbids(skill.name) is None:
                 saved[name] = skill
                 found.saved.append(_card(skill))
         return found, saved
@@ -142,7 +129,7 @@ class CallSkills:
     def _discovered(self) -> Found:
         found = self.discovery.run(places_of(self.view, self.whole, self.others))
         for name, source in tuple(found.sources.items()):
-            if self.scope.refuses(source.card.name) is not None:
+            if self.scope.forbids(source.card.name) is not None:
                 del found.sources[name]
         return found
 
@@ -158,7 +145,7 @@ class CallSkills:
         for skill in saved.values():
             if wanted in (alias.lower() for alias in skill.aliases):
                 return skill
-        if (why := self.scope.refuses(name)) is not None:
+        if (why := self.scope.forbids(name)) is not None:
             raise Denied(why)
         names = [card.name for card in found.index().cards]
         listed = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
@@ -214,9 +201,7 @@ def _files(source: SkillSource) -> list[str]:
     """The other files of a skill, relative to its folder. Links are left out."""
     if source.folder is None:
         return []
-    query = FolderQuery(
-        path=source.folder, depth=_DEPTH, hidden=True, limit=2 * MAX_FILES, each=2 * MAX_FILES
-    )
+    query = FolderQuery(path=source.folder, depth=_DEPTH, hidden=True, limit=MAX_FILES, each=MAX_FILES)
     try:
         content = folders(source.place.workspace, query)
     except ToolError:
@@ -259,21 +244,3 @@ def _path(source: SkillSource, file: str) -> CanonicalPath:
     if source.folder != "." and not lies_in(source.folder, path):
         raise missing
     return path
-
-
-def _manifest(source: SkillSource) -> tuple[SkillFile, ...]:
-    paths = [SKILL_FILE, *_files(source)]
-    if len(paths) > MAX_FILES:
-        raise Unavailable(f"The skill {source.card.name!r} has more than {MAX_FILES} files.")
-    found: list[SkillFile] = []
-    for path in paths:
-        found.append(_listed(path, _read(source, path)))
-        if sum(one.size for one in found) > MAX_TOTAL:
-            raise Unavailable(
-                f"The files of the skill {source.card.name!r} have more than {MAX_TOTAL:,} bytes."
-            )
-    return tuple(found)
-
-
-def _listed(path: str, content: bytes) -> SkillFile:
-    return SkillFile(path=path, size=len(content), sha256=hashlib.sha256(content).hexdigest())

@@ -9,14 +9,13 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from mcp_toolserver.text.skills import with_arguments, wrapped
+from mcp_toolserver.text.skills import skill_content
 from mcp_toolserver.tool import (
     Alias,
     Args,
     Capability,
     Field,
     InvalidInput,
-    LoadedSkill,
     Output,
     Permission,
     Runtime,
@@ -28,9 +27,6 @@ from mcp_toolserver.tool import (
 
 _SHOWN = 300
 """Characters of a description in the list."""
-
-_FILES = 60
-"""Supporting files that are named."""
 
 
 def _plain(name: object) -> object:
@@ -74,27 +70,7 @@ async def run(args: Skill, rt: Runtime) -> Output:
             "it, or tell the user about it."
         )
     rt.skills.activate(skill, is_top_level=False)
-    return Output(content_of(skill, args.args))
-
-
-def content_of(skill: LoadedSkill, arguments: str) -> str:
-    """The text of a skill for the model."""
-    return wrapped(skill.card.name, with_arguments(skill.body, arguments), tuple(_notes(skill)))
-
-
-def _notes(skill: LoadedSkill) -> Iterator[str]:
-    card = skill.card
-    if not card.path:
-        yield "A model saved this skill; the user did not write it."
-    elif card.has_folder:
-        yield f"Folder of this skill, where its relative paths start: {card.path.rpartition('/')[0]}"
-    if skill.files:
-        more = f" and {len(skill.files) - _FILES} more" if len(skill.files) > _FILES else ""
-        reader = "read_file, or this tool with file" if skill.in_roots else "this tool with file"
-        yield f"Its files, which {reader} reads: {', '.join(skill.files[:_FILES])}{more}"
-    if skill.allowed_tools is not None:
-        names = ", ".join(skill.allowed_tools) or "none"
-        yield f"Tools it allows until you call Skill with end: true: {names}"
+    return Output(skill_content(skill, args.args))
 
 
 def _lines(index: SkillIndex) -> Iterator[str]:
