@@ -105,7 +105,7 @@ async def test_a_call_leaves_a_line_that_says_who_did_what_and_how_it_ended(tmp_
     audit.close()
     (line,) = lines(tmp_path)
     assert line | {"time": "", "call": "", "server": "", "ms": 0} == {
-        "n": 1, "time": "", "call": "", "server": "", "user": None, "session": "editor 1.2",
+        "n": 1, "time": "", "call": "", "parent": None, "server": "", "user": None, "session": "editor 1.2",
         "tool": "read_file", "name": "Read", "mode": "workspace-write",
         "permission": "read-only", "verdict": "allowed", "rule": "",
         "layers": ["openat2", "landlock"], "outcome": "output", "ms": 0, "bytes": len(result.text),

@@ -14,6 +14,8 @@ from mcp_toolserver.app.compose import build_application
 from mcp_toolserver.capabilities.call_scope import Scope
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.nested_calls import NestedCalls
+from mcp_toolserver.pipeline.rights import Rights
 from mcp_toolserver.pipeline.user import User
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.host_services import HostServices, Provide
@@ -112,4 +114,6 @@ def granted(server: Dispatcher, *needs: Capability) -> Runtime:
         return
 
     scope = Scope(session="a test", refuses=lambda *_: None, forbids=lambda *_: None)
-    return server.host.runtime(frozenset(needs), report, User(Person(), str), scope)
+    person = Person()
+    calls = NestedCalls(dispatcher=server, caller=person, rights=Rights())
+    return server.host.runtime(frozenset(needs), report, User(person, str), scope, calls)

@@ -11,30 +11,33 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from anyio import create_task_group, to_thread
 
 from mcp_toolserver.app.confinement import command_bounds
-from mcp_toolserver.app.policy import build_policy, command_tools, hide_from_commands
+from mcp_toolserver.app.policy import build_policy, command_tools, hide_from_commands, lenient_rules
 from mcp_toolserver.capabilities.change_events import ChangeEvents
 from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission
 from mcp_toolserver.errors import RegistrationError, SettingsError
 from mcp_toolserver.lazy import LazyCloseable
 from mcp_toolserver.pipeline.call_record import CompositeRecorder, Recorder
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.narrowings import Narrowings
+from mcp_toolserver.pipeline.nested_calls import NestedCalls, calls_without_client
 from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.policy.dangerous_commands import dangerous_command_check
 from mcp_toolserver.policy.rules import Policy
 from mcp_toolserver.protocol.http.grants import Grant
 from mcp_toolserver.protocol.instructions import EnforcementStatus
+from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver, relative_to
 from mcp_toolserver.runtime.files.protection import protection
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.host_services import HostServices, Provide, ServiceRequest
+from mcp_toolserver.runtime.host_services import Available, HostServices, Provide, ServiceRequest
 from mcp_toolserver.runtime.processes.broker_client import Broker, Proof
 from mcp_toolserver.runtime.processes.commands import CallCommands, CommandLimits, Commands
 from mcp_toolserver.runtime.processes.sessions import Sessions
@@ -66,6 +69,7 @@ from mcp_toolserver.tool_spec import Profile
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.stored import Preference
+    from mcp_toolserver.pipeline.rights import Rights
     from mcp_toolserver.stores.tasks import StoredTasks
 
 
@@ -106,6 +110,7 @@ class Application:
     audit: AuditLog | None
     commands: Commands | None
     providers: LazyProviders
+    background: Background
     user: str = ""
     """The name whose token its clients have; empty if it is for all clients."""
     windows: WindowsPaths | None = None
@@ -138,7 +143,9 @@ class Application:
 
     async def end(self) -> None:
         """Kill every command of this application; what it shares with others stays."""
-        # Store tasks as cancelled first; killing their commands would make them look failed.
+        # It starts calls, so it ends first.
+        await self.background.aclose()
+        # Killing commands would make their tasks look failed, so these are stored as cancelled before.
         await self.tasks.aclose()
         await self.providers.aclose(before_commands=True)
         async with create_task_group() as tasks:
@@ -220,11 +227,7 @@ def application_of(app: Application, grant: Grant) -> Application:
         granted=None if granted is None else min(granted, ceiling),
         root=grant.roots or app.roots,
     )
-    facts = replace(shared.facts, mode=ceiling)
-    if shared.facts.is_unconfined and not facts.is_unconfined:
-        # The broker confines no command there, whoever asks.
-        why = "this server runs in danger-full-access, where no command is confined"
-        facts = replace(facts, command_sandbox="none", sandbox_problem=why)
+    facts = _facts_in(shared.facts, ceiling)
     workspace = shared.workspace.guarded(_protection(settings))
     if grant.roots:
         workspace = workspace.restricted_to(grant.roots)
@@ -239,13 +242,35 @@ def application_of(app: Application, grant: Grant) -> Application:
         app.dispatcher,
         **{
             name: getattr(made.dispatcher, name)
-            for name in ("registry", "offered", "unlisted", "for_resources", "policy", "host", "user")
+            for name in (
+                *("registry", "offered", "unlisted", "for_resources", "policy", "host", "user"),
+                *("narrowings", "rules", "on_behalf_of"),
+            )
         },
     )
     return replace(made, dispatcher=dispatcher, windows=app.windows)
 
 
 _NO_ROOT = "none of the roots of its token is a folder now. Tell the user to ask the operator of the server."
+
+
+def _facts_in(facts: HostFacts, mode: Permission) -> HostFacts:
+    """The facts for calls in a mode that is not above the server's."""
+    lowered = replace(facts, mode=mode)
+    if facts.is_unconfined and not lowered.is_unconfined:
+        # The broker confines no command there, whoever asks.
+        why = "this server runs in danger-full-access, where no command is confined"
+        return replace(lowered, command_sandbox="none", sandbox_problem=why)
+    return lowered
+
+
+def _available(facts: HostFacts, settings: Settings) -> Available:
+    reasons = {need: need.unavailable(facts) for need in Capability}
+    return Available(
+        permissions={need: need.required(facts) for need, why in reasons.items() if why is None},
+        unavailable={need: why for need, why in reasons.items() if why is not None},
+        protects=_protection(replace(settings, permission_mode=facts.mode)),
+    )
 
 
 def _protection(settings: Settings) -> Callable[[str], str | None]:
@@ -274,6 +299,11 @@ def _assembled(
     sessions = shared.sessions
     if sessions is not None:
         changes.when_forgotten(sessions.forget)
+    narrowings, background = Narrowings(), Background()
+
+    def calls_of(rights: Rights, owner: str, name: str) -> NestedCalls:
+        return calls_without_client(dispatcher, rights, owner=owner, name=name)
+
     providers = LazyProviders(
         ProviderContext(
             facts=facts,
@@ -288,9 +318,17 @@ def _assembled(
             container_image=settings.container_image,
             git_author=settings.git_author,
             web=shared.web,
+            state=shared.state,
+            database=shared.database,
+            workspace=workspace,
+            changes=changes,
+            narrowings=narrowings,
+            background=background,
+            calls_of=calls_of,
         )
     )
     changes.when_forgotten(providers.forget)
+    changes.when_forgotten(narrowings.forget)
     changes.when_forgotten(outputs.forget)
     changes.when_forgotten(histories.forget)
     todos = StoredTodos(shared.database, changed=partial(changes.changed, "todos"))
@@ -301,7 +339,12 @@ def _assembled(
         user=policy.token,
         changed=partial(changes.changed, "preferences"),
     )
-    reasons = {need: need.unavailable(facts) for need in Capability}
+    available = _available(facts, settings)
+
+    @cache
+    def in_mode(mode: Permission) -> Available:
+        return _available(_facts_in(facts, mode), settings)
+
     dispatcher = Dispatcher(
         registry=registry,
         offered=listed | unlisted,
@@ -309,8 +352,9 @@ def _assembled(
         for_resources=registry.select((Profile.ALL.name.lower(),), (), settings.exclude_tools),
         policy=policy,
         host=HostServices(
-            permissions={need: need.required(facts) for need, why in reasons.items() if why is None},
-            unavailable={need: why for need, why in reasons.items() if why is not None},
+            permissions=available.permissions,
+            unavailable=available.unavailable,
+            in_mode=in_mode,
             open_world=frozenset(need for need in Capability if need.is_open_world(facts)),
             workspace=workspace,
             outputs=outputs,
@@ -327,6 +371,9 @@ def _assembled(
         recorder=shared.recorder,
         raw=settings.raw_output,
         user=policy.token,
+        narrowings=narrowings,
+        rules=lenient_rules(registry),
+        on_behalf_of=changes.on_behalf_of,
     )
     return Application(
         settings=settings,
@@ -334,7 +381,7 @@ def _assembled(
         dispatcher=dispatcher,
         status=EnforcementStatus(
             mode=settings.permission_mode,
-            commands=reasons[Capability.PROCESS] is None,
+            commands=Capability.PROCESS in available.permissions,
             network=facts.is_networked,
             summary=summary(_enforcement(facts)),
         ),
@@ -344,6 +391,7 @@ def _assembled(
         tasks=_tasks(shared.database),
         commands=commands,
         providers=providers,
+        background=background,
         user=policy.token,
     )
 

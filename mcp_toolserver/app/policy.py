@@ -1,9 +1,12 @@
 """Builds the policy from the settings."""
 
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.pipeline.registry import Registry
-from mcp_toolserver.policy.rules import Policy, RuleContext, parse
+from mcp_toolserver.policy.rules import Policy, Rule, RuleContext, parse
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.text.search.glob import starts
@@ -25,6 +28,20 @@ def rule_context(registry: Registry) -> RuleContext:
         texts=frozenset(spoken),
         sites=frozenset(sites),
     )
+
+
+def lenient_rules(registry: Registry) -> Callable[[Sequence[str]], tuple[Rule, ...]]:
+    """A function that parses rules of agents and skills, and omits those that this server cannot parse."""
+
+    def parsed(texts: Sequence[str]) -> tuple[Rule, ...]:
+        context = rule_context(registry)
+        found: list[Rule] = []
+        for text in texts:
+            with suppress(SettingsError):
+                found.append(parse(text, context))
+        return tuple(found)
+
+    return parsed
 
 
 def build_policy(settings: Settings, registry: Registry) -> Policy:

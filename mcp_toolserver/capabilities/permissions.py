@@ -56,6 +56,8 @@ class HostFacts:
     """Whether the commands of a session share a loopback interface."""
     shares_tmp: bool = False
     """Whether the commands of a session share a `/tmp` that lasts."""
+    agent_model: bool = False
+    """Whether the operator configured a model for agents."""
     documents: tuple[str, ...] = ()
     """The kinds of documents for which a parser is installed."""
     missing_programs: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -131,6 +133,11 @@ def _makes_git_folders(host: HostFacts) -> Reason | None:
 def _private_allowed(host: HostFacts) -> Reason | None:
     why = "it shows what a user may want to keep private; the operator can allow it with --desktop-private"
     return None if host.desktop_private else Reason("configuration", why)
+
+
+def _has_model(host: HostFacts) -> Reason | None:
+    why = "the operator configured no model for agents: set [agent] in the config file"
+    return None if host.agent_model else Reason("configuration", why)
 
 
 def _answers_about_code(host: HostFacts) -> Reason | None:
@@ -240,6 +247,22 @@ def _command(
         required=_mode,
         provider=provider,
     )
+
+
+def _deferred(name: str, provider: str, *requires: _Condition) -> _Row:
+    """What makes calls of tools, now or later: no call of them can do more than the mode allows."""
+    return _Row(
+        name=name,
+        permission=Permission.DANGER_FULL_ACCESS,
+        requires=requires,
+        open_world=_commands_reach_network,
+        required=_mode,
+        provider=provider,
+    )
+
+
+def _stored(name: str, provider: str, permission: Permission = Permission.READ_ONLY) -> _Row:
+    return _Row(name=name, permission=permission, provider=provider)
 
 
 def _desktop(name: str, *requires: _Condition, open_world: Callable[[HostFacts], bool] = _never) -> _Row:
@@ -357,6 +380,24 @@ class Capability(Enum):
         open_world=_commands_reach_network,
         required=_code_permission,
         provider="lsp.provider",
+    )
+    AGENTS = _deferred("agents", "agents.provider", _has_model)
+    TEAMS = _deferred("teams", "agents.provider", _has_model)
+    TASKS = _stored("tasks", "tasks.provider")
+    TASK_RUNS = _deferred("task_runs", "tasks.provider")
+    CRON = _stored("cron", "cron.provider")
+    SCHEDULES = _deferred("schedules", "cron.provider")
+    SKILLS = _Row(
+        name="skills", permission=Permission.READ_ONLY, layers=_file_layers, provider="skills.provider"
+    )
+    SKILLS_SAVE = _stored("skills_save", "skills.provider", Permission.WORKSPACE_WRITE)
+    PLAN = _own("plan")
+    WORKTREES = _Row(
+        name="worktrees",
+        permission=Permission.WORKSPACE_WRITE,
+        requires=(_installed("git"), _runs_commands),
+        layers=_git_layers,
+        provider="worktrees.provider",
     )
     DESKTOP_OPEN = _desktop("desktop_open", open_world=_always)
     DESKTOP_NOTIFY = _desktop("desktop_notify")

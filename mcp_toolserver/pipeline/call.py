@@ -10,6 +10,7 @@ from mcp_toolserver.capabilities.call_scope import SavedOutput
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
+from mcp_toolserver.policy.narrowing import Narrowing
 from mcp_toolserver.text.lines.escape_invisible import visible
 from mcp_toolserver.tool_spec import Image, Output, Runtime
 
@@ -131,6 +132,12 @@ class CallOptions:
     """See `Scope.seconds_to_answer`."""
     call_id: str = ""
     """The dispatcher makes one if this is empty."""
+    parent_id: str = ""
+    """The id of the call for which this one is made; empty if a client makes it."""
+    depth: int = 0
+    """How many agents started each other down to this call; 0 if a client makes it."""
+    narrowings: tuple[Narrowing, ...] = ()
+    """What takes rights from the call."""
 
 
 DEFAULT_OPTIONS = CallOptions()

@@ -49,6 +49,8 @@ class CallRecord:
     """The name whose token the client has; empty without named tokens."""
     id: str = field(default_factory=new_id)
     """The id of the call in the log, the audit log, the span and the result."""
+    parent_id: str = ""
+    """The id of the call, task or schedule for which this one is made; empty if a client makes it."""
     seconds_to_answer: float | None = None
     """See `Scope.seconds_to_answer`."""
     tool: str = ""
@@ -57,7 +59,7 @@ class CallRecord:
     permission: Permission | None = None
     """The permission that the call needs on this host."""
     mode: str = ""
-    """The permission mode of this call, if its client or its token may set one below that of the server."""
+    """The permission mode of this call, if it may be below that of the server."""
     verdict: Verdict = "unknown"
     rule: str = ""
     """The rule that decided, as the operator wrote it."""

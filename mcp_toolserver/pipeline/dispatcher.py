@@ -10,8 +10,8 @@ recorder fails, calls are rejected. `Dispatcher.shown` escapes every text that l
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -41,13 +41,17 @@ from mcp_toolserver.pipeline.call import (
 from mcp_toolserver.pipeline.call_record import CallRecord, Recorder, begin, end, new_id
 from mcp_toolserver.pipeline.fair_semaphore import FairSemaphore, Overdue
 from mcp_toolserver.pipeline.host import Host, reasons, unavailable_error
+from mcp_toolserver.pipeline.narrowings import Narrowings
+from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.pipeline.registry import Entry, Registry
+from mcp_toolserver.pipeline.rights import Rights
 from mcp_toolserver.pipeline.truncate import Fitted, fit
 from mcp_toolserver.pipeline.user import User
 from mcp_toolserver.pipeline.validation import checked, names_paths, respelt, subjects_of
 from mcp_toolserver.policy.dangerous_commands import CallCheck, first_objection
+from mcp_toolserver.policy.narrowing import Narrowing
 from mcp_toolserver.policy.required_permission import level, missing
-from mcp_toolserver.policy.rules import Policy, Request
+from mcp_toolserver.policy.rules import Policy, Request, Rule
 from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
 from mcp_toolserver.tool_spec import Args, Forward, Output, Profile, Runtime, ToolSpec
 
@@ -81,10 +85,20 @@ _NO_SLOT = nullcontext()
 
 @dataclass(frozen=True, kw_only=True)
 class _CallContext:
-    """The policy and host of one call, restricted by its client."""
+    """The policy and host of one call, restricted by its client and by what is in force for its owner."""
 
     policy: Policy
     host: Host
+    rights: Rights
+
+    def lowered(self, ceiling: Permission, narrowings: Sequence[Narrowing]) -> "_CallContext":
+        """The same with fewer rights. `ceiling` is that of the server."""
+        lowest = min((one.ceiling for one in narrowings), default=ceiling)
+        host = self.host
+        if lowest < ceiling:
+            source = next(one.source for one in narrowings if one.ceiling is lowest)
+            host = host.lowered(lowest, source)
+        return replace(self, policy=self.policy.narrowed(narrowings), host=host)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +121,12 @@ class Dispatcher:
     """Whether to send invisible characters without escaping them."""
     user: str = ""
     """The name whose token all callers have, for the record; empty without named tokens."""
+    narrowings: Narrowings = field(default_factory=Narrowings)
+    """What takes rights from the calls of each owner."""
+    rules: Callable[[Sequence[str]], tuple[Rule, ...]] = lambda _: ()
+    """Parses rules; omits those that cannot be parsed."""
+    on_behalf_of: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
+    """Lists what is made inside the context to an owner; see `ChangeEvents.on_behalf_of`."""
     queue_seconds: float = QUEUE_SECONDS
     _reads: FairSemaphore = field(default_factory=lambda: FairSemaphore(PARALLEL_READS, READS_OF_ONE))
     _serial: FairSemaphore = field(default_factory=lambda: FairSemaphore(1, 1))
@@ -141,6 +161,26 @@ class Dispatcher:
             and self.level(entry) <= self.policy.ceiling
             and not missing(entry.spec.needs, self.host.permissions)
         )
+
+    def entries_for(self, owner: str, narrowings: Sequence[Narrowing]) -> tuple[Entry, ...]:
+        """The listed tools that calls of `owner` under `narrowings` can use, by name; a rule with a pattern
+        counts as the whole tool."""
+        every = (*self.narrowings.of(owner), *narrowings)
+        lowest = min((one.ceiling for one in every), default=self.policy.ceiling)
+        host = self.host.lowered(lowest, "") if lowest < self.policy.ceiling else self.host
+
+        def can_run(entry: Entry) -> bool:
+            named = all(
+                one.tools is None or any(rule.covers(entry.spec.name) for rule in one.tools) for one in every
+            )
+            needs = entry.spec.needs
+            return (
+                named
+                and not missing(needs, host.permissions)
+                and (entry.spec.forwards or level(entry.spec, host.permissions) <= lowest)
+            )
+
+        return tuple(filter(can_run, self.listed()))
 
     def _targets(self) -> Iterator[Entry]:
         """The tools that a forwarding tool may call."""
@@ -181,13 +221,14 @@ class Dispatcher:
             mode=self.policy.ceiling.flag if self.user else "",
             arguments=arguments or {},
             seconds_to_answer=options.seconds_to_answer,
+            parent_id=options.parent_id,
             id=options.call_id or new_id(),
         )
         if (why := await begin(self.recorder, call)) is not None:
             return Result(text=why, error=Unavailable.kind, call_id=call.id)
         started = time.perf_counter()
         try:
-            result = await self._settled(call, caller, options.output_override)
+            result = await self._settled(call, caller, options)
         except BaseException:
             await self._record(call, started)
             raise
@@ -214,14 +255,12 @@ class Dispatcher:
         call.duration_ms = (time.perf_counter() - started) * 1000
         return await end(self.recorder, call)
 
-    async def _settled(
-        self, call: CallRecord, caller: Caller, output_override: OutputOverride | None
-    ) -> Result:
+    async def _settled(self, call: CallRecord, caller: Caller, options: CallOptions) -> Result:
         entry = self.registry.find(call.name)
         call.tool, call.needs = entry.spec.name, entry.spec.needs
         call.verdict, call.outcome = "undecided", "cancelled"
         try:
-            return await self._answer(entry, call, caller, output_override)
+            return await self._answer(entry, call, caller, options)
         except InputRequired:
             return Result(text="", pending=True)
         except ToolError as error:
@@ -229,28 +268,45 @@ class Dispatcher:
         except Exception:  # noqa: BLE001  the one place where a bug becomes an answer; its text stays in the log
             return _bug(entry.spec.name, call.id)
 
-    async def _answer(
-        self, entry: Entry, call: CallRecord, caller: Caller, output_override: OutputOverride | None
-    ) -> Result:
+    async def _answer(self, entry: Entry, call: CallRecord, caller: Caller, options: CallOptions) -> Result:
         found = self._found(entry, call)
         entry, spec = found.entry, found.entry.spec
-        call.tool, call.needs = spec.name, spec.needs
-        call.permission = needed = self.level(entry)
+        call.tool, call.needs, call.permission = spec.name, spec.needs, self.level(entry)
         args = self._checked(entry, found.arguments, call)
-        terms, args = await self._located(entry, args, call, caller)
-        host = terms.host
-        subjects = subjects_of(entry, args, host)
+        context, args = await self._located(entry, args, call, caller, options)
         request = Request(
-            tool=spec.name, level=needed, subjects=subjects, needs=spec.needs, through=found.through
+            tool=spec.name,
+            level=self.level(entry),
+            subjects=subjects_of(entry, args, context.host),
+            needs=spec.needs,
+            through=found.through,
         )
+        in_force = (*self.narrowings.of(caller.owner), *options.narrowings)
+        if narrowings := [one for one in in_force if one.applies(request)]:
+            context = context.lowered(self.policy.ceiling, narrowings)
+            request = replace(request, level=level(spec, context.host.permissions))
+            call.permission, call.mode = request.level, context.policy.ceiling.flag
+        host, output_override = context.host, options.output_override
         if output_override is None or spec.name not in self.for_resources:
             self._check_offered(request, call)
-        await self._permit(request, terms, call, caller)
+        await self._permit(request, context, call, caller)
         if unavailable := missing(spec.needs, host.permissions):
             raise unavailable_error(spec.name, unavailable, host)
-        user = User(caller, self.shown)
+        created_under = Narrowing(
+            source="the permission mode under which it was created", ceiling=self.policy.ceiling
+        )
+        calls = NestedCalls(
+            dispatcher=self,
+            caller=caller,
+            rights=context.rights.narrowed(created_under, *in_force),
+            parent_id=call.id,
+        )
         runtime = host.runtime(
-            spec.needs, self._report(caller), user, self._scope(request, terms.policy, call, caller.owner)
+            spec.needs,
+            self._report(caller),
+            User(caller, self.shown),
+            self._scope(request, context.policy, call, caller.owner),
+            calls,
         )
         spec = _overridden(spec, output_override)
         output = await self._run(spec, args, runtime, request=request, client=f"{self.user} {caller.name}")
@@ -289,7 +345,7 @@ class Dispatcher:
         return output
 
     async def _located(
-        self, entry: Entry, args: Args, call: CallRecord, caller: Caller
+        self, entry: Entry, args: Args, call: CallRecord, caller: Caller, options: CallOptions
     ) -> tuple[_CallContext, Args]:
         """The policy and the host, restricted by the client, and the arguments with canonical paths.
 
@@ -297,6 +353,11 @@ class Dispatcher:
             ToolError: a path leaves the roots or cannot be used, or its file system does not answer.
         """
         folders, restrictions, policy = await caller.roots(), caller.restrictions(), self.policy
+        rights = Rights(
+            folders=None if folders is None else folders.paths,
+            confined_to=restrictions,
+            depth=options.depth,
+        )
         if restrictions is not None:
             policy = policy.under(restrictions)
             call.mode = policy.ceiling.flag
@@ -305,7 +366,7 @@ class Dispatcher:
             host = self.host.owned_by(caller.owner)
             host = host if restrictions is None else host.under(restrictions)
             host = host if folders is None else host.restricted_to(folders)
-            return _CallContext(policy=policy, host=host), respelt(entry, args, host)
+            return _CallContext(policy=policy, host=host, rights=rights), respelt(entry, args, host)
 
         if folders is None and restrictions is None and not names_paths(entry):
             return located()
@@ -393,18 +454,20 @@ class Dispatcher:
                 "unless --exclude-tools names it."
             )
 
-    async def _permit(self, request: Request, terms: _CallContext, call: CallRecord, caller: Caller) -> None:
+    async def _permit(
+        self, request: Request, context: _CallContext, call: CallRecord, caller: Caller
+    ) -> None:
         """Apply the policy and the checks, and ask the user if needed.
 
         Raises:
             Denied: by a rule, the ceiling, the check of dangerous commands or the user.
         """
-        verdict = terms.policy.decide(request)
+        verdict = context.policy.decide(request)
         call.rule = verdict.rule
         if verdict.action == "refuse":
             call.verdict = "refused-rule" if verdict.rule else "refused-ceiling"
             raise Denied(verdict.reason)
-        found = reasons(request.needs, terms.host)
+        found = reasons(request.needs, context.host)
         if removed := [why.text for why in found if why.kind == "client"]:
             call.verdict = "refused-ceiling"
             raise Denied(f"{request.tool} cannot run: {removed[0]}. The user can change that in the client.")

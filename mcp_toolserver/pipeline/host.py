@@ -1,7 +1,7 @@
 """The interface between the dispatcher and the operating system's side."""
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from mcp_toolserver.capabilities.call_scope import Report, SavedOutput, Scope
 from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
@@ -11,6 +11,9 @@ from mcp_toolserver.pipeline.user import User
 from mcp_toolserver.pipeline.validation import PathCanonicalizer
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.tool_spec import Runtime
+
+if TYPE_CHECKING:
+    from mcp_toolserver.pipeline.nested_calls import NestedCalls
 
 T = TypeVar("T")
 
@@ -53,8 +56,20 @@ class Host(PathCanonicalizer, Protocol):
         """The same host, restricted to what `restrictions` allows. Blocks."""
         ...
 
-    def runtime(self, needs: frozenset[Capability], report: Report, user: User, scope: Scope) -> Runtime:
-        """A runtime with these capabilities and no others."""
+    def lowered(self, ceiling: Permission, source: str) -> "Host":
+        """The same host, with what a server with the permission mode `ceiling` has. `source` is what lowers
+        it, for error messages."""
+        ...
+
+    def runtime(
+        self,
+        needs: frozenset[Capability],
+        report: Report,
+        user: User,
+        scope: Scope,
+        calls: "NestedCalls",
+    ) -> Runtime:
+        """A runtime with these capabilities and no others. `calls` are those that it may make itself."""
         ...
 
     async def save(self, text: str) -> SavedOutput:

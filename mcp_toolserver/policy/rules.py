@@ -2,8 +2,8 @@
 
 A call is decided in this order, and the first that applies wins:
 
-    deny rule → refuse;  above the ceiling → refuse;  ask rule → ask;  within `granted` → run;
-    allow rule → run;  else → ask
+    deny rule → refuse;  above the ceiling → refuse;  not allowed by a narrowing → refuse;
+    ask rule → ask;  within `granted` → run;  allow rule → run;  else → ask
 
 An allow rule replaces a question; it never raises a permission. A deny or ask rule applies when any subject
 of the call matches; an allow rule only when every subject does.
@@ -17,6 +17,7 @@ from typing import Literal
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
+from mcp_toolserver.policy.narrowing import Narrowing
 from mcp_toolserver.text.search.glob import matcher, wildcard
 from mcp_toolserver.text.shell.command_pattern import command_tests
 from mcp_toolserver.text.web.urls import url_matcher
@@ -39,6 +40,9 @@ _RUNS_COMMANDS = frozenset(
     {Capability.PROCESS, Capability.SESSIONS, Capability.POWERSHELL, Capability.CONTAINERS}
 )
 _REACHES_WEB = frozenset({Capability.FETCH, Capability.SEND})
+
+_SHOWN = 20
+"""Rules of a narrowing that an error text names."""
 
 _RULE = re.compile(r"(?P<tool>\*|(?:capability:)?[A-Za-z_][\w-]*)(?:\((?P<pattern>.*)\))?", re.DOTALL)
 
@@ -223,8 +227,8 @@ class Policy:
     deny: tuple[Rule, ...] = ()
     ask: tuple[Rule, ...] = ()
     allow: tuple[Rule, ...] = ()
-    bound: str = ""
-    """The source of a ceiling that is lower than the server's, for a single call."""
+    narrowings: tuple[Narrowing, ...] = ()
+    """What takes rights from single calls."""
     token: str = ""
     """The name of the token that set the ceiling; empty if the server's mode did."""
 
@@ -237,7 +241,21 @@ class Policy:
         """This policy under a client's restrictions of one call."""
         if restrictions.ceiling >= self.ceiling:
             return self
-        return replace(self, ceiling=restrictions.ceiling, bound=restrictions.source)
+        advice = "The user can change that in the client."
+        own = Narrowing(source=restrictions.source, ceiling=restrictions.ceiling, advice=advice)
+        return self.narrowed((own,))
+
+    def narrowed(self, narrowings: Sequence[Narrowing]) -> "Policy":
+        """This policy for calls that each of `narrowings` takes rights from."""
+        if not narrowings:
+            return self
+        ceiling = min(self.ceiling, *(one.ceiling for one in narrowings))
+        return replace(
+            self,
+            ceiling=ceiling,
+            granted=min(self.granted, ceiling),
+            narrowings=(*self.narrowings, *narrowings),
+        )
 
     def decide(self, request: Request) -> Verdict:
         """Decide on one call; see the order in the module docstring."""
@@ -246,6 +264,8 @@ class Policy:
             return Verdict(action="refuse", reason=reason, rule=denied.text)
         if request.level > self.ceiling:
             return Verdict(action="refuse", reason=self._above(request))
+        if narrowing := next((one for one in self.narrowings if not _is_allowed(one, request)), None):
+            return Verdict(action="refuse", reason=_not_allowed(narrowing, request))
         if asked := _any(self.ask, request):
             reason = f"The rule {asked.text} wants it approved."
             return Verdict(action="ask", reason=reason, rule=asked.text)
@@ -282,10 +302,10 @@ class Policy:
         return any(rule.covers(READER, _READS) for rule in self.deny)
 
     def _above(self, request: Request) -> str:
-        if self.bound:
+        if lower := next((one for one in self.narrowings if one.ceiling < request.level), None):
             return (
-                f"{request.tool} requires {request.level.flag} permission; {self.bound} allows this call no "
-                f"more than {self.ceiling.flag}. The user can change that in the client."
+                f"{request.tool} requires {request.level.flag} permission; {lower.source} allows this call "
+                f"no more than {lower.ceiling.flag}. {lower.advice}".rstrip()
             )
         if self.token:
             return (
@@ -298,6 +318,19 @@ class Policy:
             f"--permission-mode {self.ceiling.flag}, and nothing in a call can raise that. "
             f"The operator can restart it with --permission-mode {request.level.flag}."
         )
+
+
+def _is_allowed(narrowing: Narrowing, request: Request) -> bool:
+    return narrowing.tools is None or bool(_all(narrowing.tools, request))
+
+
+def _not_allowed(narrowing: Narrowing, request: Request) -> str:
+    texts = [rule.text for rule in narrowing.tools or ()]
+    allowed = ", ".join(texts[:_SHOWN]) + (", ..." if len(texts) > _SHOWN else "")
+    return (
+        f"{narrowing.source} allows only {allowed or 'no tool'}, and not this call of {request.tool}. "
+        f"{narrowing.advice}"
+    ).rstrip()
 
 
 def _any(rules: Iterable[Rule], request: Request) -> Rule | None:

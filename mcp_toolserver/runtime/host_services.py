@@ -13,6 +13,7 @@ from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.custom_tools import ToolContext
 from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
 from mcp_toolserver.pipeline.call import ClientFolders
+from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.pipeline.user import User
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.runtime.clock import SystemClock
@@ -63,6 +64,8 @@ class ServiceRequest:
     history: FileHistory
     scope: Scope
     user: User
+    calls: NestedCalls
+    """The calls that the service may make on behalf of this one."""
 
 
 Provide = Callable[[ServiceRequest], object]
@@ -99,12 +102,30 @@ async def _compute(work: Callable[[], T]) -> T:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Available:
+    """The capabilities of a host in one permission mode."""
+
+    permissions: Mapping[Capability, Permission]
+    """The permission that each available capability requires."""
+    unavailable: Mapping[Capability, Reason] = field(default_factory=dict[Capability, Reason])
+    """Why each other capability is not available."""
+    protects: Callable[[str], str | None] = lambda _: None
+    """Says why an absolute path must not be written in this mode; None where it may."""
+
+
+def _nothing(_: Permission) -> Available:
+    return Available(permissions={})
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostServices:
     """Implements `Host`."""
 
     permissions: Mapping[Capability, Permission]
     """The permission that each available capability requires on this host."""
     unavailable: Mapping[Capability, Reason] = field(default_factory=dict[Capability, Reason])
+    in_mode: Callable[[Permission], Available] = _nothing
+    """What is available in a permission mode below that of the server."""
     open_world: frozenset[Capability] = frozenset({Capability.PROCESS})
     """Capabilities that reach beyond this machine's files."""
     workspace: Workspace
@@ -151,6 +172,26 @@ class HostServices:
         unavailable = {**self.unavailable, **{need: Reason("client", why) for need, why in removed.items()}}
         return replace(self, workspace=place.guarded(objects), unavailable=unavailable)
 
+    def lowered(self, ceiling: Permission, source: str) -> HostServices:
+        """See `Host.lowered`. What the client's own policy removed stays removed."""
+        available = self.in_mode(ceiling)
+        by_client = {need: why for need, why in self.unavailable.items() if why.kind == "client"}
+        workspace = (
+            self.workspace.read_only(f"cannot be written: {source} allows reading only.")
+            if ceiling is Permission.READ_ONLY
+            else self.workspace.guarded(available.protects)
+        )
+        return replace(
+            self,
+            permissions={
+                need: permission
+                for need, permission in available.permissions.items()
+                if need in self.permissions
+            },
+            unavailable={**available.unavailable, **by_client},
+            workspace=workspace,
+        )
+
     def canonical(self, path: str) -> CanonicalPath:
         """See `Workspace.canonical`."""
         return self.workspace.canonical(path)
@@ -163,22 +204,23 @@ class HostServices:
         """See `OutputSaver.save`."""
         return await self.outputs.save(text, self.owner)
 
-    def runtime(self, needs: frozenset[Capability], report: Report, user: User, scope: Scope) -> Runtime:
+    def runtime(
+        self, needs: frozenset[Capability], report: Report, user: User, scope: Scope, calls: NestedCalls
+    ) -> Runtime:
         """See `Host.runtime`."""
-        services = {need: self._service(need, needs, user, scope) for need in needs}
-        return Runtime(services=services, report=report, compute=_compute)
 
-    def _service(
-        self, capability: Capability, needs: frozenset[Capability], user: User, scope: Scope
-    ) -> object:
-        provide = self.providers.get(capability) or BUILT_IN[capability]
-        return provide(
-            ServiceRequest(
-                capability=capability,
-                needs=needs,
-                workspace=self.workspace,
-                history=self.histories.of(self.owner),
-                scope=scope,
-                user=user,
+        def service(need: Capability) -> object:
+            provide = self.providers.get(need) or BUILT_IN[need]
+            return provide(
+                ServiceRequest(
+                    capability=need,
+                    needs=needs,
+                    workspace=self.workspace,
+                    history=self.histories.of(self.owner),
+                    scope=scope,
+                    user=user,
+                    calls=calls,
+                )
             )
-        )
+
+        return Runtime(services={need: service(need) for need in needs}, report=report, compute=_compute)

@@ -13,14 +13,21 @@ from typing import TYPE_CHECKING
 from anyio import create_task_group
 
 if TYPE_CHECKING:
+    from mcp_toolserver.capabilities.change_events import ChangeEvents
     from mcp_toolserver.capabilities.permissions import Capability, HostFacts
+    from mcp_toolserver.pipeline.narrowings import Narrowings
+    from mcp_toolserver.pipeline.nested_calls import NestedCalls
+    from mcp_toolserver.pipeline.rights import Rights
+    from mcp_toolserver.runtime.background import Background
     from mcp_toolserver.runtime.executables import HostExecutables
+    from mcp_toolserver.runtime.files.workspace import Workspace
     from mcp_toolserver.runtime.host_services import Provide, ServiceRequest
     from mcp_toolserver.runtime.processes.broker_client import Broker
     from mcp_toolserver.runtime.processes.commands import Commands
     from mcp_toolserver.runtime.processes.output_capture import Sink
     from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
     from mcp_toolserver.runtime.web.options import WebOptions
+    from mcp_toolserver.stores.database import Database
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +50,15 @@ class ProviderContext:
     git_author: str
     """The operator's `Name <email>` for commits; empty for that of the user's git configuration."""
     web: WebOptions
+    state: str
+    """The state folder."""
+    database: Database
+    workspace: Workspace
+    changes: ChangeEvents
+    narrowings: Narrowings
+    background: Background
+    calls_of: Callable[[Rights, str, str], NestedCalls]
+    """Stored rights, the owner and a name for the records → calls without a client."""
 
     @property
     def broker(self) -> Broker:

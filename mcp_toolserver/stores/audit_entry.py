@@ -43,6 +43,7 @@ def entry_fields(call: CallRecord, context: AuditContext) -> Fields:
     entry: Fields = {
         "time": utc(time.time_ns() // 10**6),
         "call": call.id,
+        "parent": call.parent_id or None,
         "server": context.server,
         "user": call.user or None,
         "session": call.session[:_NAME],

@@ -17,7 +17,7 @@ import anyio
 from mcp_toolserver.capabilities.call_scope import Report, Scope
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.repl import Evaluation, Language, Sessions, Snippet
-from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, Unavailable
+from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, Unavailable
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.commands import Folders
 from mcp_toolserver.runtime.processes.interactive import Access, start_interactive
@@ -52,6 +52,8 @@ class _Entry:
     session: Session
     roots: tuple[str, ...] | None
     """The roots that the session can access; None for all."""
+    is_read_only: bool
+    """See `Folders.is_read_only`."""
     expiry: asyncio.TimerHandle | None = None
     is_ended: bool = False
     is_handle_unsent: bool = False
@@ -165,7 +167,14 @@ class Interpreters:
         finally:
             self._starting -= 1
         handle = short_handle("repl_", self._entries)
-        entry = _Entry(handle=handle, owner=owner, language=language, session=session, roots=_roots(folders))
+        entry = _Entry(
+            handle=handle,
+            owner=owner,
+            language=language,
+            session=session,
+            roots=_roots(folders),
+            is_read_only=folders.is_read_only,
+        )
         self._entries[handle] = entry
         return entry
 
@@ -215,6 +224,11 @@ class Interpreters:
                 "The client's folders have changed since this session started, and it can access only the "
                 "old "
                 f'ones. Start another with session "{NEW}".'
+            )
+        if folders.is_read_only and not entry.is_read_only:
+            raise Denied(
+                "This session was started with the right to write, which this call does not have. Start "
+                f'another with session "{NEW}".'
             )
         return entry
 

@@ -1,0 +1,163 @@
+"""Calls of tools that the server makes itself: for an agent, a task or a schedule.
+
+They pass every stage of the dispatcher, and never have more rights than the call that they are made for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.capabilities.user import Answers, Question
+from mcp_toolserver.errors import NobodyToAsk
+from mcp_toolserver.pipeline.call import Caller, CallOptions, ClientFolders, OutputOverride, Result
+from mcp_toolserver.pipeline.rights import Rights
+from mcp_toolserver.policy.narrowing import Narrowing
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from mcp_toolserver.capabilities.call_scope import Report
+    from mcp_toolserver.pipeline.dispatcher import Dispatcher
+    from mcp_toolserver.pipeline.narrowings import Narrowings
+    from mcp_toolserver.pipeline.registry import Entry
+    from mcp_toolserver.policy.client_restrictions import ClientRestrictions
+
+
+async def _no_report(message: str) -> None:
+    """Progress that nobody waits for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerCaller:
+    """Implements `Caller` for calls without a client: nobody is asked or told."""
+
+    name: str
+    owner: str
+    folders: tuple[str, ...] | None = None
+    """The folders of the client for which the calls are made; None if it announced none."""
+    confined_to: ClientRestrictions | None = None
+    """The restrictions of that client."""
+    progress: Report = _no_report
+
+    async def elicit(self, questions: Sequence[Question]) -> Answers:
+        """Raises: NobodyToAsk."""
+        raise NobodyToAsk
+
+    async def tell(self, message: str) -> None:
+        """Nobody listens."""
+
+    async def ask(self, question: str) -> bool:
+        """No."""
+        return False
+
+    async def report(self, message: str) -> None:
+        """See `Caller.report`."""
+        await self.progress(message)
+
+    async def roots(self) -> ClientFolders | None:
+        """See `Caller.roots`."""
+        if self.folders is None:
+            return None
+        why = "" if self.folders else "the client for which this call is made left no folder to work in."
+        return ClientFolders(paths=self.folders, why=why)
+
+    def restrictions(self) -> ClientRestrictions | None:
+        """See `Caller.restrictions`."""
+        return self.confined_to
+
+
+@dataclass(frozen=True, kw_only=True)
+class NestedCalls:
+    """Makes calls with at most the rights of the call, agent, task or schedule that they are made for."""
+
+    dispatcher: Dispatcher
+    caller: Caller
+    rights: Rights
+    """The rights, as far as they can be stored. Those of `caller` and what is in force for its owner apply
+    in addition."""
+    parent_id: str = ""
+    """The id of the call that they are made for."""
+
+    @property
+    def depth(self) -> int:
+        """How many agents started each other down to these calls; 0 if a client made the call itself."""
+        return self.rights.depth
+
+    @property
+    def narrowings(self) -> Narrowings:
+        """What is in force for each owner."""
+        return self.dispatcher.narrowings
+
+    def limited(
+        self,
+        *,
+        source: str,
+        advice: str = "",
+        ceiling: Permission = Permission.DANGER_FULL_ACCESS,
+        tools: Sequence[str] | None = None,
+    ) -> NestedCalls:
+        """The same with fewer rights: at most `ceiling`, and only calls that a rule of `tools` allows.
+
+        A rule is written as in the settings, `Tool` or `Tool(pattern)`; one that cannot be parsed or names
+        an unknown tool allows nothing. None allows every tool.
+        """
+        rules = None if tools is None else self.dispatcher.rules(tools)
+        narrowing = Narrowing(source=source, advice=advice, ceiling=ceiling, tools=rules)
+        return replace(self, rights=self.rights.narrowed(narrowing))
+
+    def detached(self, *, owner: str, name: str) -> NestedCalls:
+        """The calls of an agent, which has handles of its own under `owner` and may outlive the request.
+
+        They keep what is in force for the caller now and what is put for it later. Nobody is asked.
+        """
+        self.narrowings.adopt(owner, self.caller.owner)
+        caller = ServerCaller(
+            name=name, owner=owner, folders=self.rights.folders, confined_to=self.rights.confined_to
+        )
+        return replace(self, caller=caller, rights=replace(self.rights, depth=self.depth + 1))
+
+    def reporting(self, report: Report) -> NestedCalls:
+        """The same, with the progress of the calls passed to `report`; for detached calls only."""
+        assert isinstance(self.caller, ServerCaller)
+        return replace(self, caller=replace(self.caller, progress=report))
+
+    def entries(self) -> tuple[Entry, ...]:
+        """The tools that these calls may use, by name; a rule with a pattern counts as the whole tool."""
+        return self.dispatcher.entries_for(self.caller.owner, self.rights.narrowings)
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, JsonValue],
+        *,
+        output_override: OutputOverride | None = None,
+    ) -> Result:
+        """Run one call; see `Dispatcher.call`. It waits for the end of all work: nothing moves to the
+        background unasked.
+
+        Raises:
+            UnknownTool: no tool has this name.
+        """
+        options = CallOptions(
+            output_override=output_override,
+            seconds_to_answer=math.inf,
+            parent_id=self.parent_id,
+            depth=self.depth,
+            narrowings=self.rights.narrowings,
+        )
+        with self.dispatcher.on_behalf_of(self.caller.owner):
+            return await self.dispatcher.call(name, arguments, self.caller, options)
+
+
+def calls_without_client(dispatcher: Dispatcher, rights: Rights, *, owner: str, name: str) -> NestedCalls:
+    """Calls for what was stored with `rights`, such as a task or a schedule. `name` is for the records.
+
+    The ceiling, the rules and the toolsets of the server apply as they are now, and the stored rights in
+    addition.
+    """
+    caller = ServerCaller(name=name, owner=owner, folders=rights.folders, confined_to=rights.confined_to)
+    return NestedCalls(dispatcher=dispatcher, caller=caller, rights=rights)
