@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from anyio import create_task_group, to_thread
 
+from mcp_toolserver.app.agent_model import operator_model
 from mcp_toolserver.app.confinement import command_bounds
 from mcp_toolserver.app.policy import build_policy, command_tools, hide_from_commands, lenient_rules
 from mcp_toolserver.capabilities.change_events import ChangeEvents
@@ -70,6 +71,7 @@ from mcp_toolserver.tool_spec import Profile
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.stored import Preference
     from mcp_toolserver.pipeline.rights import Rights
+    from mcp_toolserver.runtime.models.model import ProviderModel
     from mcp_toolserver.stores.tasks import StoredTasks
 
 
@@ -93,6 +95,8 @@ class Shared:
     """None if commands share nothing."""
     database: Database
     web: WebOptions
+    model: ProviderModel | None
+    """The operator's model for agents."""
     recorder: Recorder | None
 
 
@@ -131,6 +135,8 @@ class Application:
         """Kill every command, and remove the saved outputs."""
         try:
             await self.end()
+            if self.shared.model is not None:
+                await self.shared.model.aclose()
             if (broker := self.shared.broker) is not None:
                 # The broker waits for processes that do not die at once.
                 await to_thread.run_sync(broker.close, abandon_on_cancel=True)
@@ -205,6 +211,7 @@ def build_application(
         sessions=Sessions(broker, workspace.roots) if broker and broker.proof.shares_session else None,
         database=Database(state, workspace.roots),
         web=web,
+        model=operator_model(settings),
         recorder=_recorder(audit, settings),
     )
     return replace(
@@ -325,6 +332,7 @@ def _assembled(
             narrowings=narrowings,
             background=background,
             calls_of=calls_of,
+            model=lambda: shared.model,
         )
     )
     changes.when_forgotten(providers.forget)
@@ -524,6 +532,7 @@ def host_facts(
         desktop_private=settings.desktop_private,
         server_landlock=server_landlock,
         openat2=isinstance(best_resolver(), Openat2),
+        agent_model=settings.agent_provider is not None,
         documents=tuple(kind for kind, parser in PARSERS.items() if find_spec(parser) is not None),
         missing_programs=found.missing,
     )
