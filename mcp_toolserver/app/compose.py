@@ -250,7 +250,16 @@ def application_of(app: Application, grant: Grant) -> Application:
         **{
             name: getattr(made.dispatcher, name)
             for name in (
-                *("registry", "offered", "unlisted", "for_resources", "policy", "host", "user"),
+                *(
+                    "registry",
+                    "offered",
+                    "unlisted",
+                    "without_model",
+                    "for_resources",
+                    "policy",
+                    "host",
+                    "user",
+                ),
                 *("narrowings", "rules", "on_behalf_of"),
             )
         },
@@ -357,6 +366,7 @@ def _assembled(
         registry=registry,
         offered=listed | unlisted,
         unlisted=unlisted,
+        without_model=frozenset() if facts.agent_model else registry.needing_a_model(),
         for_resources=registry.select((Profile.ALL.name.lower(),), (), settings.exclude_tools),
         policy=policy,
         host=HostServices(

@@ -64,6 +64,7 @@ class _Unasked:
         self.owner = caller.owner
         self.roots = caller.roots
         self.restrictions = caller.restrictions
+        self.sampling = caller.sampling
 
     async def ask(self, question: str) -> bool:
         return False
