@@ -1,4 +1,4 @@
-"""The real server with one more tool: `delegate`, whose work the client's own model does.
+"""The real server with one more tool: `delegate`, whose work the operator's or the client's model does.
 
 `python -m tests.sampling_server` takes the flags of the server.
 """
@@ -14,7 +14,6 @@ from mcp_toolserver.capabilities.model import Message, Model, ModelRequest, Mode
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import ToolError
 from mcp_toolserver.pipeline.registry import Entry, Registry
-from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.runtime.host_services import HostServices, ServiceRequest
 from mcp_toolserver.tool import Args, Field, Output, Runtime
 from mcp_toolserver.tool_spec import Limits, ToolSpec
@@ -30,28 +29,29 @@ class Delegate(Args):
     task: str = Field(description="What to do.")
     agents: int = Field(1, description="How many work on it at the same time.")
     later: bool = Field(False, description="Whether to work on it after the call.")
+    model: str = Field("", description="The name of the model.")
     hangs: bool = Field(False, description="Whether to do nothing, without end.")
 
 
 class Delegation:
     """Runs agents in the simplest way."""
 
-    def __init__(self, request: ServiceRequest, background: Background) -> None:
+    def __init__(self, request: ServiceRequest, app: Application) -> None:
         self.request = request
-        self.background = background
+        self.app = app
 
     async def work(self, args: Delegate, rt: Runtime) -> str:
-        model = self.request.user.caller.sampling()
+        model = self.app.shared.model or self.request.user.caller.sampling()
         assert model is not None
         if args.later:
             detached = self.request.calls.detached(owner="later", name="later").caller.sampling()
             assert detached is model
-            self.background.start(lambda: self._later(model, rt), name="later")
+            self.app.background.start(lambda: self._later(model, args, rt), name="later")
             return "started"
         said: list[str] = []
 
         async def one(number: int) -> None:
-            said.append(await self._one(model, f"{args.task} {number}", rt))
+            said.append(await self._one(model, args, f"{args.task} {number}", rt))
 
         try:
             if args.hangs:
@@ -64,14 +64,14 @@ class Delegation:
             LATER.ended.set()
         return "\n".join(sorted(said))
 
-    async def _one(self, model: Model, task: str, rt: Runtime) -> str:
+    async def _one(self, model: Model, args: Delegate, task: str, rt: Runtime) -> str:
         messages: list[Message] = [UserText(task)]
         turns = 0
         try:
             while True:
                 await rt.report(f"turn {turns + 1}")
                 turn = await model.turn(
-                    ModelRequest(system=SYSTEM, messages=tuple(messages), tools=(TOOL,), model="small")
+                    ModelRequest(system=SYSTEM, messages=tuple(messages), tools=(TOOL,), model=args.model)
                 )
                 turns += 1
                 if not turn.calls:
@@ -84,9 +84,9 @@ class Delegation:
         except ToolError as error:
             return f"{error.kind} after {turns} turns: {error}"
 
-    async def _later(self, model: Model, rt: Runtime) -> None:
+    async def _later(self, model: Model, args: Delegate, rt: Runtime) -> None:
         await LATER.answered.wait()
-        LATER.said = await self._one(model, "later", rt)
+        LATER.said = await self._one(model, args, "later", rt)
         LATER.ended.set()
 
 
@@ -131,7 +131,7 @@ def with_delegate(app: Application) -> Application:
     registry = Registry((*own.registry.entries.values(), ENTRY))
     providers = {
         **host.providers,
-        Capability.AGENTS: lambda request: Delegation(request, app.background),
+        Capability.AGENTS: lambda request: Delegation(request, app),
     }
     dispatcher = replace(
         own,

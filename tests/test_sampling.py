@@ -102,7 +102,9 @@ async def test_an_agent_uses_the_model_of_its_client(transport: str, era: str, t
         heard.append(message)
 
     async with connected(setup, transport, era, **sampler.options) as client:
-        result = await client.call_tool("delegate", {"task": "find"}, progress_callback=hear)
+        result = await client.call_tool(
+            "delegate", {"task": "find", "model": "small"}, progress_callback=hear
+        )
     assert text(result) == "done after 3 turns, tokens: True"
     first, *_, last = sampler.asked
     assert (first.system_prompt, first.max_tokens) == (SYSTEM, 8192)

@@ -97,9 +97,23 @@ def agent_key(settings: Settings) -> str:
     return checked_key(os.environ.get(variable, ""), f"[agent] key-variable: {variable}")
 
 
+def _model_key(settings: Settings) -> tuple[str, ...]:
+    return (settings.agent_key_file,) if settings.agent_key_file else ()
+
+
+def _model_port(settings: Settings) -> int | None:
+    """The port of a model on loopback, the one place to which a server without a network connects."""
+    from mcp_toolserver.runtime.models.options import endpoint
+
+    match settings.agent_provider:
+        case "anthropic" | "openai" as provider:
+            return endpoint(provider, settings.agent_base_url, has_key=False).port
+        case _:
+            return None
+
+
 def _key_files(settings: Settings) -> tuple[str, ...]:
-    own = (settings.agent_key_file,) if settings.agent_key_file else ()
-    return (*key_files(settings.web_search_keys).values(), *own)
+    return (*key_files(settings.web_search_keys).values(), *_model_key(settings))
 
 
 def _web_places(settings: Settings) -> tuple[str, ...]:
@@ -172,9 +186,11 @@ def lock_server(settings: Settings) -> int:
     files = map(os.path.realpath, settings.tool_files)
     # A changed file of tokens is a new file in this folder.
     tokens = (os.path.dirname(os.path.realpath(settings.tokens)),) if settings.tokens else ()
-    reads = (state, *roots, *files, *tokens, *(_web_places(settings) if network else ()))
+    reads = (state, *roots, *files, *tokens, *(_web_places(settings) if network else _model_key(settings)))
     try:
-        return process_locks.lock_server(mode=mode.flag, reads=reads, writes=writes, network=network).abi
+        return process_locks.lock_server(
+            mode=mode.flag, reads=reads, writes=writes, network=network, port=_model_port(settings)
+        ).abi
     except process_locks.LockError as error:
         if not settings.allow_unconfined_server:
             raise SettingsError(
