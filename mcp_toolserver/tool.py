@@ -25,6 +25,7 @@ from mcp_toolserver.capabilities.code import (
     CodeQuery,
 )
 from mcp_toolserver.capabilities.containers import Contained
+from mcp_toolserver.capabilities.cron import Job, NewSchedule, Schedule
 from mcp_toolserver.capabilities.desktop import Indexed, WindowPictures
 from mcp_toolserver.capabilities.files import (
     CanonicalPath,
@@ -151,12 +152,14 @@ __all__ = [
     "Image",
     "Indexed",
     "InvalidInput",
+    "Job",
     "JobQuery",
     "JobState",
     "JsonValue",
     "Language",
     "Limits",
     "LineQuery",
+    "NewSchedule",
     "NotFound",
     "Note",
     "NoteCard",
@@ -171,6 +174,7 @@ __all__ = [
     "Record",
     "Runtime",
     "SavedOutput",
+    "Schedule",
     "SearchMode",
     "ShowForm",
     "ShowQuery",

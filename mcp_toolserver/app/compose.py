@@ -39,6 +39,7 @@ from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver, r
 from mcp_toolserver.runtime.files.protection import protection
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.host_services import Available, HostServices, Provide, ServiceRequest
+from mcp_toolserver.runtime.plan.plan_modes import PlanModes
 from mcp_toolserver.runtime.processes.broker_client import Broker, Proof
 from mcp_toolserver.runtime.processes.commands import CallCommands, CommandLimits, Commands
 from mcp_toolserver.runtime.processes.sessions import Sessions
@@ -115,6 +116,7 @@ class Application:
     commands: Commands | None
     providers: LazyProviders
     background: Background
+    plans: PlanModes
     user: str = ""
     """The name whose token its clients have; empty if it is for all clients."""
     windows: WindowsPaths | None = None
@@ -151,6 +153,7 @@ class Application:
         """Kill every command of this application; what it shares with others stays."""
         # It starts calls, so it ends first.
         await self.background.aclose()
+        self.plans.close()
         # Killing commands would make their tasks look failed, so these are stored as cancelled before.
         await self.tasks.aclose()
         await self.providers.aclose(before_commands=True)
@@ -316,6 +319,8 @@ def _assembled(
     if sessions is not None:
         changes.when_forgotten(sessions.forget)
     narrowings, background = Narrowings(), Background()
+    plans = PlanModes(shared.state, narrowings, ceiling=policy.ceiling)
+    changes.when_forgotten(plans.forget)
 
     def calls_of(rights: Rights, owner: str, name: str) -> NestedCalls:
         return calls_without_client(dispatcher, rights, owner=owner, name=name)
@@ -377,12 +382,14 @@ def _assembled(
             workspace=workspace,
             outputs=outputs,
             histories=histories,
+            plan_folder=plans.folder,
             temporary=(lambda _: None) if sessions is None else sessions.temporary,
             providers={
                 **{need: providers.provide(need) for need in Capability if need.provider},
                 **_command_services(commands, found),
                 Capability.TODOS: lambda request: todos.owned_by(request.scope.owner),
                 Capability.PREFERENCES: lambda _: preferences,
+                Capability.PLAN: lambda request: plans.for_call(request.scope),
             },
         ),
         objections=(dangerous_command_check(command_tools(registry)),),
@@ -410,6 +417,7 @@ def _assembled(
         commands=commands,
         providers=providers,
         background=background,
+        plans=plans,
         user=policy.token,
     )
 

@@ -133,6 +133,8 @@ class HostServices:
     histories: Histories
     temporary: Callable[[str], Temporary | None] = lambda _: None
     """Returns the temporary folder of an owner's session."""
+    plan_folder: Callable[[str], Temporary | None] = lambda _: None
+    """Returns the folder of the plan file of an owner's session, in plan mode."""
     owner: str = LOCAL
     """The owner of the calls it serves."""
     providers: Mapping[Capability, Provide] = field(default_factory=dict[Capability, Provide])
@@ -143,7 +145,8 @@ class HostServices:
         """See `Host.owned_by`."""
         folders = (self.outputs.folder(owner), self.histories.folder(owner))
         readable = [folder for folder in folders if folder is not None]
-        workspace = self.workspace.reading(readable, self.temporary(owner))
+        usable = (self.temporary(owner), self.plan_folder(owner))
+        workspace = self.workspace.reading(readable, [one for one in usable if one is not None])
         return replace(self, owner=owner, workspace=workspace)
 
     def restricted_to(self, folders: ClientFolders) -> HostServices:
