@@ -14,6 +14,7 @@ from anyio import create_task_group
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.change_events import ChangeEvents
+    from mcp_toolserver.capabilities.model import Model
     from mcp_toolserver.capabilities.permissions import Capability, HostFacts
     from mcp_toolserver.pipeline.narrowings import Narrowings
     from mcp_toolserver.pipeline.nested_calls import NestedCalls
@@ -61,6 +62,8 @@ class ProviderContext:
     background: Background
     calls_of: Callable[[Rights, str, str], NestedCalls]
     """Stored rights, the owner and a name for the records → calls without a client."""
+    model: Callable[[], Model | None] = lambda: None
+    """The operator's model; None without one."""
 
     @property
     def broker(self) -> Broker:
