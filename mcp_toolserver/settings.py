@@ -533,6 +533,30 @@ class Settings:
         table="agent",
         group="agent",
     )
+    agent_turns: int = setting(
+        50, _whole(1, 1_000), "turns of the model in one run of an agent", table="agent", group="agent"
+    )
+    agent_tokens: int = setting(
+        2_000_000,
+        _whole(1_000, 1_000_000_000),
+        "tokens in and out in one run of an agent, with those of the agents that it starts",
+        table="agent",
+        group="agent",
+    )
+    agent_seconds: float = setting(
+        1_800.0, _seconds, "seconds that one run of an agent may take", table="agent", group="agent"
+    )
+    agent_cost: float | None = setting(
+        None,
+        _price,
+        "US dollars that one run of an agent may cost, with the agents that it starts",
+        table="agent",
+        group="agent",
+        unset="no limit",
+    )
+    agent_running: int = setting(
+        8, _whole(1, 100), "agents that run at the same time", table="agent", group="agent"
+    )
     tool_files: tuple[str, ...] = setting(
         (), _texts, "Python files with custom tools", expand=expand_home, group="tools"
     )

@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from mcp_toolserver.capabilities.agents import AgentState, AgentTask
 from mcp_toolserver.capabilities.call_scope import SavedOutput
 from mcp_toolserver.capabilities.catalogue import ToolCard
 from mcp_toolserver.capabilities.code import (
@@ -75,6 +76,7 @@ from mcp_toolserver.capabilities.stored import (
     TodoPriority,
     TodoStatus,
 )
+from mcp_toolserver.capabilities.teams import EVERYBODY, LEADER, Team
 from mcp_toolserver.capabilities.user import Answers, Choice, Question
 from mcp_toolserver.capabilities.web import (
     WebAnswer,
@@ -106,6 +108,10 @@ from mcp_toolserver.tool_spec import (
 )
 
 __all__ = [
+    "EVERYBODY",
+    "LEADER",
+    "AgentState",
+    "AgentTask",
     "Alias",
     "Answers",
     "Args",
@@ -175,14 +181,15 @@ __all__ = [
     "Record",
     "Runtime",
     "SavedOutput",
-    "Schedule",
     "SavedSkill",
+    "Schedule",
     "SearchMode",
     "ShowForm",
     "ShowQuery",
     "SkillCard",
     "SkillIndex",
     "Snippet",
+    "Team",
     "TimedOut",
     "Todo",
     "TodoChange",

@@ -33,6 +33,7 @@ from mcp_toolserver.policy.dangerous_commands import dangerous_command_check
 from mcp_toolserver.policy.rules import Policy
 from mcp_toolserver.protocol.http.grants import Grant
 from mcp_toolserver.protocol.instructions import EnforcementStatus
+from mcp_toolserver.runtime.agents.spending import AgentLimits
 from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver, relative_to
@@ -339,6 +340,12 @@ def _assembled(
     def calls_of(rights: Rights, owner: str, name: str) -> NestedCalls:
         return calls_without_client(dispatcher, rights, owner=owner, name=name)
 
+    async def end_owner(owner: str) -> None:
+        changes.forget(owner)
+        if commands is not None:
+            await commands.forgotten(owner)
+        await providers.forgotten()
+
     providers = LazyProviders(
         ProviderContext(
             facts=facts,
@@ -361,6 +368,15 @@ def _assembled(
             narrowings=narrowings,
             background=background,
             calls_of=calls_of,
+            end_owner=end_owner,
+            agent_limits=AgentLimits(
+                turns=settings.agent_turns,
+                tokens=settings.agent_tokens,
+                seconds=settings.agent_seconds,
+                cost=settings.agent_cost,
+                running=settings.agent_running,
+                foreground_seconds=settings.foreground_seconds,
+            ),
             model=lambda: shared.model,
         )
     )

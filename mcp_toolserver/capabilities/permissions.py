@@ -251,7 +251,8 @@ def _deferred(name: str, provider: str, *, needs_model: bool = False) -> _Row:
         name=name,
         permission=Permission.DANGER_FULL_ACCESS,
         needs_model=needs_model,
-        open_world=_commands_reach_network,
+        # What an agent reads goes to its model.
+        open_world=_always if needs_model else _commands_reach_network,
         required=_mode,
         provider=provider,
     )
