@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,7 +139,7 @@ async def test_a_resumed_agent_has_no_more_rights_than_who_resumes_it(tmp_path: 
 async def test_rules_hold_for_agents_and_for_their_types(tmp_path: Path) -> None:
     started(tmp_path)
     script = [Says(calls=[Call(tool="read_file", arguments={"path": "a.txt"})]), Says("Done.")]
-    rules = {"deny": ("Agent(Plan)", "read_file(a.txt)")}
+    rules: dict[str, Any] = {"deny": ("Agent(Plan)", "read_file(a.txt)")}
     async with agents(tmp_path, {"read": script}, **rules) as at:
         assert (await at.agent("read", subagent_type="planner")).error == "denied"
         assert (await at.agent("read")).text.startswith("Done.")
