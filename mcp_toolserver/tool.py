@@ -74,6 +74,7 @@ from mcp_toolserver.capabilities.stored import (
     TodoPriority,
     TodoStatus,
 )
+from mcp_toolserver.capabilities.tasks import NewTask, TaskChange, TaskDetail, TaskSummary
 from mcp_toolserver.capabilities.user import Answers, Choice, Question
 from mcp_toolserver.capabilities.web import (
     WebAnswer,
@@ -160,6 +161,7 @@ __all__ = [
     "Limits",
     "LineQuery",
     "NewSchedule",
+    "NewTask",
     "NotFound",
     "Note",
     "NoteCard",
@@ -179,6 +181,9 @@ __all__ = [
     "ShowForm",
     "ShowQuery",
     "Snippet",
+    "TaskChange",
+    "TaskDetail",
+    "TaskSummary",
     "TimedOut",
     "Todo",
     "TodoChange",
