@@ -66,6 +66,7 @@ from mcp_toolserver.capabilities.search import (
     LineQuery,
     SearchMode,
 )
+from mcp_toolserver.capabilities.skills import SavedSkill, SkillCard, SkillIndex
 from mcp_toolserver.capabilities.stored import (
     Preference,
     Todo,
@@ -176,10 +177,13 @@ __all__ = [
     "Record",
     "Runtime",
     "SavedOutput",
+    "SavedSkill",
     "Schedule",
     "SearchMode",
     "ShowForm",
     "ShowQuery",
+    "SkillCard",
+    "SkillIndex",
     "Snippet",
     "TaskChange",
     "TaskDetail",
