@@ -76,6 +76,7 @@ from mcp_toolserver.capabilities.stored import (
     TodoPriority,
     TodoStatus,
 )
+from mcp_toolserver.capabilities.tasks import NewTask, TaskChange, TaskDetail, TaskSummary
 from mcp_toolserver.capabilities.teams import EVERYBODY, LEADER, Team
 from mcp_toolserver.capabilities.user import Answers, Choice, Question
 from mcp_toolserver.capabilities.web import (
@@ -167,6 +168,7 @@ __all__ = [
     "Limits",
     "LineQuery",
     "NewSchedule",
+    "NewTask",
     "NotFound",
     "Note",
     "NoteCard",
@@ -189,6 +191,9 @@ __all__ = [
     "SkillCard",
     "SkillIndex",
     "Snippet",
+    "TaskChange",
+    "TaskDetail",
+    "TaskSummary",
     "Team",
     "TimedOut",
     "Todo",

@@ -1,7 +1,7 @@
 """Commands, and what runs in the background: commands, agents and tasks, by handle."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from mcp_toolserver.capabilities.call_scope import Report, SavedOutput
 from mcp_toolserver.capabilities.files import CanonicalPath
@@ -92,6 +92,7 @@ class Processes(Protocol):
         ...
 
 
+@runtime_checkable
 class JobSource(Protocol):
     """The background jobs of one kind that the caller may use, by handle."""
 

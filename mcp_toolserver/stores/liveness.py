@@ -7,6 +7,10 @@ from pathlib import Path
 
 from mcp_toolserver.stores.file_lock import LivenessLock, is_locked
 
+BOARD = ".board-"
+"""Between the path of the database and the names in the paths of the locks of the task board. It is here
+because a server looks for them at its start, which does not import the board."""
+
 
 class ServerLiveness:
     """The name of this server in one table, and the locks of all servers that wrote to it.
@@ -49,6 +53,11 @@ class ServerLiveness:
     def dead(self) -> Iterator[str]:
         """The names of dead servers that left a file."""
         return (name for name in lock_names(self._prefix) if name != self.name and self.is_dead(name))
+
+
+def any_dead(prefix: str) -> bool:
+    """Whether a server left a file whose path begins with `prefix` and has ended."""
+    return any(not is_locked(prefix + name) for name in lock_names(prefix))
 
 
 def lock_names(prefix: str) -> tuple[str, ...]:
