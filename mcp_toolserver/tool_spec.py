@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.stored import Preferences, Todos
     from mcp_toolserver.capabilities.user import Ask, Tell
     from mcp_toolserver.capabilities.web import Fetch, Send
+    from mcp_toolserver.capabilities.worktrees import Worktrees
 
 T = TypeVar("T")
 
@@ -160,6 +161,7 @@ class Runtime:
     languages: ClassVar[Service[Languages]] = Service(Capability.LANGUAGES)
     desktop: ClassVar[Service[Desktop]] = Service(*DESKTOP)
     """Limited to the desktop capabilities that the tool declares."""
+    worktrees: ClassVar[Service[Worktrees]] = Service(Capability.WORKTREES)
     catalogue: ClassVar[Service[Catalogue]] = Service(Capability.CATALOGUE)
     origin: ClassVar[Service[ToolContext]] = Service(Capability.OWN_CODE)
 
