@@ -11,7 +11,7 @@ from mcp_toolserver import __version__
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.settings import GROUPS, OPTIONS, PREFIX, RULES, Option, Raw
 
-Action = Literal["serve", "setup", "tools", "call", "doctor", "log", "token", "demo", "completion"]
+Action = Literal["serve", "setup", "tools", "call", "doctor", "log", "token", "cron", "demo", "completion"]
 
 ACTIONS: Mapping[Action, str] = {
     "serve": "serve MCP (the default)",
@@ -21,6 +21,7 @@ ACTIONS: Mapping[Action, str] = {
     "doctor": "test what is enforced on this machine, and say what is missing",
     "log": "print the audit log, or verify that nobody changed it",
     "token": "add, list or revoke the users in a file of tokens",
+    "cron": "run the schedules of a workspace without a client, or list them",
     "demo": "show a client that uses a read-only server on a folder",
     "completion": "print a script that completes commands, flags and values in a shell",
 }
@@ -78,6 +79,7 @@ _SHOWN: Mapping[Action, Container[str]] = {
     "doctor": ("permission-mode", "root", "config"),
     "log": ("state-dir",),
     "token": ("tokens", "permission-mode", "root", "calls-per-minute", "max-calls", "config"),
+    "cron": ("permission-mode", "root", "tokens", "state-dir", "config"),
     "demo": ("root",),
     "completion": (),
 }
@@ -87,7 +89,8 @@ can be copied."""
 
 _EPILOGS: Mapping[Action, str] = {
     **dict.fromkeys(
-        ("tools", "call", "doctor"), f"It also takes the other flags of the server; see {PROGRAM} --help."
+        ("tools", "call", "doctor", "cron"),
+        f"It also takes the other flags of the server; see {PROGRAM} --help.",
     ),
     "token": "The flags of `token add` are for the user: a mode, roots and limits within\n"
     "those of the server. Without --root, all roots of the server are meant.",
@@ -224,7 +227,8 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
     )
     adapt(_add_setup_arguments(parsers["setup"]), ())
     _add_token_arguments(parsers["token"])
-    for name in ("call", "doctor", "log"):
+    parsers["cron"].add_argument("what", choices=("run", "list"), help="what to do with the schedules")
+    for name in ("call", "doctor", "log", "cron"):
         parsers[name].add_argument("--json", action="store_true", help="print everything as JSON")
     return parser
 

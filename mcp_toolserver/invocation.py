@@ -81,6 +81,8 @@ class Invocation:
     """`setup` only."""
     token: TokenRequest | None = None
     """`token` only."""
+    what: str = ""
+    """`cron`: `run` or `list`."""
 
 
 def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
@@ -113,6 +115,7 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
         token=_token_request(parsed, {**configured, **_expand_paths(configured, environ)})
         if parsed.action == "token"
         else None,
+        what=parsed.what,
     )
 
 

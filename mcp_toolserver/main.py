@@ -107,7 +107,7 @@ def _run(invocation: Invocation) -> int:
     if not (sys.argv[1:] or settings.root) and _on_terminal():
         sys.stderr.write(NEXT_STEPS)
         return INVALID_SETTINGS
-    _check(settings, needs_root=invocation.action in ("serve", "call"))
+    _check(settings, needs_root=invocation.action in ("serve", "call", "cron"))
     found = find_host_executables(os.environ, settings.root)
     broker = None if invocation.action in _WITHOUT_BROKER else _broker(settings, found)
     _log(settings.log_level.upper(), as_json=settings.log_format == "json")
@@ -148,15 +148,21 @@ def _serve(invocation: Invocation, broker: Broker | None, found: HostExecutables
 
         binding = bind_http(invocation.settings)
         held_by = _lock(invocation.settings, broker)
-        flush = _export()
+        end = _end_with_telemetry()
         windows = find_windows_paths(os.environ)
         app = build_application(invocation.settings, broker, found, held_by=held_by, windows=windows)
+    end(serve(app, binding, end))
+
+
+def _end_with_telemetry() -> Callable[[int], NoReturn]:
+    """Set up telemetry if it is configured; returns the function that flushes it and exits."""
+    flush = _export()
 
     def end(status: int) -> NoReturn:
         flush()
         leave(status)
 
-    end(serve(app, binding, end))
+    return end
 
 
 def _export() -> Callable[[], None]:
@@ -222,6 +228,29 @@ def _token(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int
     return token(invocation.settings, invocation.token)
 
 
+def _cron(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
+    if invocation.what == "run":
+        return _run_schedules(invocation.settings, broker, found)
+    from mcp_toolserver.app.compose import build_application
+    from mcp_toolserver.commands.cron import list_schedules
+
+    app = build_application(invocation.settings, broker, found, held_by=None)
+    return list_schedules(app, as_json=invocation.json)
+
+
+def _run_schedules(settings: Settings, broker: Broker | None, found: HostExecutables) -> int:
+    with _beginning(settings):
+        from mcp_toolserver.app.compose import build_application
+        from mcp_toolserver.app.serve import open_grants
+        from mcp_toolserver.commands.cron import run
+
+        grants = open_grants(settings)
+        held_by = _lock(settings, broker)
+        end = _end_with_telemetry()
+        app = build_application(settings, broker, found, held_by=held_by)
+    end(run(app, grants, end))
+
+
 def _completion(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:
     from mcp_toolserver.commands.completion import completion
 
@@ -238,6 +267,7 @@ _ACTIONS: Mapping[Action, Callable[[Invocation, Broker | None, HostExecutables],
     "doctor": _doctor,
     "log": _log_command,
     "token": _token,
+    "cron": _cron,
     "demo": _demo,
     "completion": _completion,
 }

@@ -25,6 +25,7 @@ from mcp_toolserver.capabilities.code import (
     CodeQuery,
 )
 from mcp_toolserver.capabilities.containers import Contained
+from mcp_toolserver.capabilities.cron import Job, NewSchedule, Schedule
 from mcp_toolserver.capabilities.desktop import Indexed, WindowPictures
 from mcp_toolserver.capabilities.files import (
     CanonicalPath,
@@ -65,6 +66,7 @@ from mcp_toolserver.capabilities.search import (
     LineQuery,
     SearchMode,
 )
+from mcp_toolserver.capabilities.skills import SavedSkill, SkillCard, SkillIndex
 from mcp_toolserver.capabilities.stored import (
     Preference,
     Todo,
@@ -161,12 +163,14 @@ __all__ = [
     "Image",
     "Indexed",
     "InvalidInput",
+    "Job",
     "JobQuery",
     "JobState",
     "JsonValue",
     "Language",
     "Limits",
     "LineQuery",
+    "NewSchedule",
     "NotFound",
     "Note",
     "NoteCard",
@@ -181,9 +185,13 @@ __all__ = [
     "Record",
     "Runtime",
     "SavedOutput",
+    "Schedule",
+    "SavedSkill",
     "SearchMode",
     "ShowForm",
     "ShowQuery",
+    "SkillCard",
+    "SkillIndex",
     "Snippet",
     "TimedOut",
     "Todo",

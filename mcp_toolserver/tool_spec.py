@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.clock import Clock
     from mcp_toolserver.capabilities.code import Languages
     from mcp_toolserver.capabilities.containers import Containers
+    from mcp_toolserver.capabilities.cron import Schedules
     from mcp_toolserver.capabilities.custom_tools import ToolContext
     from mcp_toolserver.capabilities.desktop import Desktop
     from mcp_toolserver.capabilities.files import CanonicalPath, Files
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.git_changes import GitChanges
     from mcp_toolserver.capabilities.git_clone import Clones
     from mcp_toolserver.capabilities.permissions import Permission
+    from mcp_toolserver.capabilities.plan import Plans
     from mcp_toolserver.capabilities.processes import Jobs, JobState, Processes
     from mcp_toolserver.capabilities.repl import Sessions
     from mcp_toolserver.capabilities.search import Search
+    from mcp_toolserver.capabilities.skills import Skills
     from mcp_toolserver.capabilities.stored import Preferences, Todos
     from mcp_toolserver.capabilities.user import Ask, Tell
     from mcp_toolserver.capabilities.web import Fetch, Send
@@ -155,6 +158,7 @@ class Runtime:
     ask: ClassVar[Service[Ask]] = Service(Capability.ASK)
     tell: ClassVar[Service[Tell]] = Service(Capability.TELL)
     todos: ClassVar[Service[Todos]] = Service(Capability.TODOS)
+    plan: ClassVar[Service[Plans]] = Service(Capability.PLAN)
     preferences: ClassVar[Service[Preferences]] = Service(Capability.PREFERENCES)
     web: ClassVar[Service[Fetch]] = Service(Capability.FETCH)
     http: ClassVar[Service[Send]] = Service(Capability.SEND)
@@ -162,7 +166,9 @@ class Runtime:
     desktop: ClassVar[Service[Desktop]] = Service(*DESKTOP)
     """Limited to the desktop capabilities that the tool declares."""
     worktrees: ClassVar[Service[Worktrees]] = Service(Capability.WORKTREES)
+    cron: ClassVar[Service[Schedules]] = Service(Capability.CRON)
     catalogue: ClassVar[Service[Catalogue]] = Service(Capability.CATALOGUE)
+    skills: ClassVar[Service[Skills]] = Service(Capability.SKILLS, Capability.SKILLS_SAVE)
     origin: ClassVar[Service[ToolContext]] = Service(Capability.OWN_CODE)
 
 

@@ -155,6 +155,8 @@ class Stage:
         assert isinstance(host, HostServices)
         host.worktrees.forget(LOCAL)
         shown, person = example(tool), Person(says=True)
+        # An owner of its own, so that no example changes what another one may do.
+        shown, person = example(tool), Person(says=True, owner=f"the example of {tool}")
         person.answers = None if shown.says is None else tuple(map(tuple, shown.says))
         text = ""
         for step in (*shown.before, {"tool": tool, "arguments": shown.arguments}):
@@ -163,6 +165,7 @@ class Stage:
                 result = await self.dispatcher.call(step["tool"], arguments, person)
             text = result.text
             assert result.error is None, text
+        self.app.changes.forget(person.owner)
         return tidied(text, self.folder)
 
 
@@ -171,7 +174,7 @@ def tidied(text: str, folder: Path) -> str:
     text = text.replace(str(folder / "root"), "/home/you/shop").replace(str(folder), "/home/you")
     text = re.sub(r"\b([a-z]+_)?[0-9a-f]{32}\b", lambda found: f"{found[1] or ''}…", text)
     text = re.sub(r"^(Committed|Amended) [0-9a-f]{12}", r"\1 …", text)
-    text = re.sub(r"\b(bg|repl)_[0-9a-f]{6}\b", r"\1_…", text)
+    text = re.sub(r"\b(bg|plan|repl)_[0-9a-f]{6}\b", r"\1_…", text)
     text = HANDLE.sub("…", text)
     text = re.sub(r"(interpreter: ).*]", r"\1CPython 3.12.1, /usr/bin/python3]", text)
     text = re.sub(r"(content )[0-9a-f]+( (?:begins|ends))", r"\1…\2", text)

@@ -411,3 +411,7 @@ def test_a_sandbox_that_fails_to_be_set_up_is_tried_once_more(scene: Scene) -> N
             assert count.read_text(encoding="utf-8") == "\n" * tries
             assert (scene.root / how).exists() is (tries == 2)
             count.unlink()
+            started = server.call("REPL", language="shell", code="echo ran", session="new")
+            assert ("ran" in started.text.split()) is (tries == 2), started.text
+            assert count.read_text(encoding="utf-8") == "\n" * tries
+            count.unlink()

@@ -18,9 +18,10 @@ from tests.processes import PATIENCE
 HERE = Path(__file__).parents[1]
 WITHOUT_PROGRAMS = {
     *("fs_read", "fs_write", "fetch", "send", "catalogue"),
-    *("ask", "tell", "todos", "preferences", "clock"),
+    *("ask", "tell", "todos", "preferences", "clock", "plan"),
+    *("tasks", "task_runs", "cron", "schedules", "skills", "skills_save"),
 }
-"""The capabilities that start no program."""
+"""The capabilities that start no program themselves."""
 
 
 def server(platform: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:

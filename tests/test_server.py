@@ -89,6 +89,9 @@ CALLS: dict[str, dict[str, Any]] = {
     "REPL": {"language": "shell", "code": "echo 1"},
     "PowerShell": {"command": "echo 1"},
     "container_shell": {"command": "echo 1"},
+    "CronCreate": {"schedule": "@yearly", "command": "true", "time_zone": "UTC"},
+    "CronList": {},
+    "CronDelete": {"cron_id": "cron_none"},
 }
 GIT = {"git_status", "git_diff", "git_log", "git_show", "git_blame", "repo_overview"}
 LOOKS = {"ls", "tree", "head", "tail", "diff", "view_image"}
@@ -105,6 +108,7 @@ SMALL = {
 }
 WEB = {"WebFetch", "WebSearch", "download", "curl", "RemoteTrigger"}
 COMMANDS = {"bash", "TaskOutput", "TaskStop", "LSP", "REPL"}
+CRON = {"CronCreate", "CronList", "CronDelete"}
 PROGRAMS = {"PowerShell": ("pwsh", "powershell"), "container_shell": ("docker", "podman", "container")}
 ELSEWHERE = {name for name, programs in PROGRAMS.items() if not any(map(shutil.which, programs))}
 """What needs a program that this machine does not have."""
@@ -116,7 +120,7 @@ DESKTOP = {
 """Switched off: whoever runs the tests may have one."""
 MISSING = ELSEWHERE | DESKTOP
 LISTED = {
-    "read-only": READS | COMMANDS | ASKS | SMALL | {"WebFetch", "WebSearch"},
+    "read-only": READS | COMMANDS | CRON | ASKS | SMALL | {"WebFetch", "WebSearch"},
     "workspace-write": set(CALLS) - MISSING - {"curl", "RemoteTrigger", "repo_clone", "container_shell"},
     "danger-full-access": set(CALLS) - MISSING,
 }
@@ -265,7 +269,9 @@ async def test_every_tool_is_listed_and_called_as_the_mode_says(
             assert all(words in text(result) for words in why_not(name, mode)), text(result)
         else:
             # No image is there that could be run, and no language server knows notebooks.
-            fails = name in ASKS | WEB | {"container_shell", "lsp_edit"} or name.startswith("Task")
+            fails = name in ASKS | WEB | {"container_shell", "lsp_edit", "CronDelete"} or name.startswith(
+                "Task"
+            )
             assert bool(result.is_error) == fails, (name, text(result))
         if name == "bash":
             assert ("Read-only file system" in text(result)) == (mode == "read-only")

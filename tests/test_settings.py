@@ -319,7 +319,13 @@ def test_the_help_of_a_command_shows_its_own_flags(
 
 def test_every_command_accepts_the_flags_of_a_server() -> None:
     for action in ACTIONS:
-        own = {"setup": ["zed"], "call": ["ls"], "completion": ["bash"], "token": ["list"]}.get(action, [])
+        own = {
+            "setup": ["zed"],
+            "call": ["ls"],
+            "completion": ["bash"],
+            "token": ["list"],
+            "cron": ["list"],
+        }.get(action, [])
         assert load([action, *own, "--max-calls", "3"], {}).settings.max_calls == 3
 
 

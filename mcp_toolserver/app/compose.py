@@ -38,6 +38,7 @@ from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver, r
 from mcp_toolserver.runtime.files.protection import protection
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.host_services import Available, HostServices, Provide, ServiceRequest
+from mcp_toolserver.runtime.plan.plan_modes import PlanModes
 from mcp_toolserver.runtime.processes.broker_client import Broker, Proof
 from mcp_toolserver.runtime.processes.commands import CallCommands, CommandLimits, Commands
 from mcp_toolserver.runtime.processes.sessions import Sessions
@@ -93,6 +94,8 @@ class Shared:
     sessions: Sessions | None
     """None if commands share nothing."""
     database: Database
+    skill_folders: tuple[Workspace, ...]
+    """See `ProviderContext.skill_folders`."""
     web: WebOptions
     recorder: Recorder | None
 
@@ -112,6 +115,7 @@ class Application:
     commands: Commands | None
     providers: LazyProviders
     background: Background
+    plans: PlanModes
     user: str = ""
     """The name whose token its clients have; empty if it is for all clients."""
     windows: WindowsPaths | None = None
@@ -146,6 +150,7 @@ class Application:
         """Kill every command of this application; what it shares with others stays."""
         # It starts calls, so it ends first.
         await self.background.aclose()
+        self.plans.close()
         # Killing commands would make their tasks look failed, so these are stored as cancelled before.
         await self.tasks.aclose()
         await self.providers.aclose(before_commands=True)
@@ -205,6 +210,7 @@ def build_application(
         ),
         sessions=Sessions(broker, workspace.roots) if broker and broker.proof.shares_session else None,
         database=Database(state, workspace.roots),
+        skill_folders=_skill_folders(settings, workspace),
         web=web,
         recorder=_recorder(audit, settings),
     )
@@ -255,6 +261,17 @@ def application_of(app: Application, grant: Grant) -> Application:
 _NO_ROOT = "none of the roots of its token is a folder now. Tell the user to ask the operator of the server."
 
 
+def _skill_folders(settings: Settings, workspace: Workspace) -> tuple[Workspace, ...]:
+    """Raises: SettingsError: one of them is not a folder."""
+    found: list[Workspace] = []
+    for folder in settings.skills:
+        try:
+            found.append(workspace.elsewhere(folder))
+        except OSError:
+            raise SettingsError(f"--skills {folder}: not a folder that can be opened.") from None
+    return tuple(found)
+
+
 def _facts_in(facts: HostFacts, mode: Permission) -> HostFacts:
     """The facts for calls in a mode that is not above the server's."""
     lowered = replace(facts, mode=mode)
@@ -301,6 +318,8 @@ def _assembled(
     if sessions is not None:
         changes.when_forgotten(sessions.forget)
     narrowings, background, worktrees = Narrowings(), Background(), EnteredWorktrees()
+    plans = PlanModes(shared.state, narrowings, ceiling=policy.ceiling)
+    changes.when_forgotten(plans.forget)
 
     def calls_of(rights: Rights, owner: str, name: str) -> NestedCalls:
         return calls_without_client(dispatcher, rights, owner=owner, name=name)
@@ -319,6 +338,7 @@ def _assembled(
             container_image=settings.container_image,
             git_author=settings.git_author,
             web=shared.web,
+            skill_folders=shared.skill_folders,
             state=shared.state,
             database=shared.database,
             workspace=workspace,
@@ -363,12 +383,14 @@ def _assembled(
             worktrees=worktrees,
             outputs=outputs,
             histories=histories,
+            plan_folder=plans.folder,
             temporary=(lambda _: None) if sessions is None else sessions.temporary,
             providers={
                 **{need: providers.provide(need) for need in Capability if need.provider},
                 **_command_services(commands, found),
                 Capability.TODOS: lambda request: todos.owned_by(request.scope.owner),
                 Capability.PREFERENCES: lambda _: preferences,
+                Capability.PLAN: lambda request: plans.for_call(request.scope),
             },
         ),
         objections=(dangerous_command_check(command_tools(registry)),),
@@ -396,6 +418,7 @@ def _assembled(
         commands=commands,
         providers=providers,
         background=background,
+        plans=plans,
         user=policy.token,
     )
 

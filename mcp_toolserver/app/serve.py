@@ -43,6 +43,9 @@ _Lifespan = Callable[[Server[Any]], AbstractAsyncContextManager[Any]]
 _EXPIRY_SECONDS = 600.0
 """Time between two removals of expired saved outputs while no call comes."""
 
+_SCHEDULES_DELAY_SECONDS = 1.0
+"""Time between the start of the server and the first look at its schedules."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class HttpBinding:
@@ -76,13 +79,14 @@ def bind_http(settings: Settings) -> HttpBinding | None:
 
     has_tokens = settings.tokens is not None or settings.token_file is not None
     check_bind(settings.host, has_token_file=has_tokens)
-    grants = _grants(settings)
+    grants = open_grants(settings)
     token = read_token_file(settings.token_file) if settings.token_file else "" if grants else make_token()
     sockets = bind(settings.host, settings.port)
     return HttpBinding(sockets=sockets, token=token, announced=not has_tokens, grants=grants)
 
 
-def _grants(settings: Settings) -> "GrantFile | None":
+def open_grants(settings: Settings) -> "GrantFile | None":
+    """The file of named tokens; None without one. Raises: SettingsError: it cannot be used."""
     if settings.tokens is None:
         return None
     from mcp_toolserver.protocol.http.grants import GrantFile, ServerLimits
@@ -168,7 +172,10 @@ async def _transport(app: Application, binding: HttpBinding | None, ended: Calla
         per_minute=settings.calls_per_minute,
     )
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_upkeep, app)
+        tasks.start_soon(upkeep, app)
+        # An error in it is logged and ends nothing else.
+        grants = None if binding is None else binding.grants
+        app.background.start(partial(_schedules, app, grants), name="the scheduler")
         if binding is None:
             server = mcp_server(app, only_client=LOCAL)
             await serve_stdio(server, limits, reads(app.dispatcher), ended)
@@ -177,7 +184,16 @@ async def _transport(app: Application, binding: HttpBinding | None, ended: Calla
         tasks.cancel_scope.cancel()
 
 
-async def _upkeep(app: Application) -> None:
+async def _schedules(app: Application, grants: "GrantFile | None") -> None:
+    """Run schedules once the first requests have been served."""
+    await anyio.sleep(_SCHEDULES_DELAY_SECONDS)
+    # A server that ends at once skips this import.
+    from mcp_toolserver.app.schedules import Jobs, run_schedules
+
+    await run_schedules(Jobs(app=app, grants=grants))
+
+
+async def upkeep(app: Application) -> None:
     """Clean up after earlier servers, then end idle sessions and remove saved outputs as they expire."""
     await anyio.to_thread.run_sync(app.upkeep, abandon_on_cancel=True)
     while True:

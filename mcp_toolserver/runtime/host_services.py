@@ -136,6 +136,8 @@ class HostServices:
     """Returns the temporary folder of an owner's session."""
     worktrees: EnteredWorktrees = field(default_factory=EnteredWorktrees)
     """The worktrees that sessions work in."""
+    plan_folder: Callable[[str], Temporary | None] = lambda _: None
+    """Returns the folder of the plan file of an owner's session, in plan mode."""
     owner: str = LOCAL
     """The owner of the calls it serves."""
     providers: Mapping[Capability, Provide] = field(default_factory=dict[Capability, Provide])
@@ -146,7 +148,8 @@ class HostServices:
         """See `Host.owned_by`."""
         folders = (self.outputs.folder(owner), self.histories.folder(owner))
         readable = [folder for folder in folders if folder is not None]
-        workspace = self.workspace.reading(readable, self.temporary(owner))
+        usable = (self.temporary(owner), self.plan_folder(owner))
+        workspace = self.workspace.reading(readable, [one for one in usable if one is not None])
         if (entered := self.worktrees.of(owner)) is not None:
             workspace = workspace.within(entered)
         return replace(self, owner=owner, workspace=workspace)

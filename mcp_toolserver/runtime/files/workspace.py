@@ -52,7 +52,8 @@ Kind = Literal["file", "folder", "other", "missing"]
 
 
 class Temporary(Protocol):
-    """A folder that file tools may use in addition to the roots: the temporary folder of a session."""
+    """A folder that file tools may use in addition to the roots: the temporary folder of a session, or that
+    of its plan file."""
 
     @property
     def path(self) -> str:
@@ -95,7 +96,7 @@ class _Setup:
     hides: Callable[[tuple[str, ...]], bool]
     protects: Callable[[str], str | None]
     resolver: PathResolver
-    temporary: Temporary | None = None
+    temporary: tuple[Temporary, ...] = ()
     recording: Recording | None = None
     is_read_only: bool = False
     git_folders: tuple[str, ...] = ()
@@ -138,7 +139,7 @@ class Workspace:
         self._views: dict[tuple[str, ...], Workspace] = {}
         self._views_lock = Lock()
         self._entered: dict[Entered, Workspace] = {}
-        self._readings: dict[tuple[tuple[str, ...], Temporary | None], Workspace] = {}
+        self._readings: dict[tuple[tuple[str, ...], tuple[Temporary, ...]], Workspace] = {}
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -166,19 +167,19 @@ class Workspace:
         setup = replace(self._setup, protects=protects, is_read_only=True)
         return _View(self._held, setup, self._why)
 
-    def reading(self, folders: Sequence[str], temporary: Temporary | None = None) -> "Workspace":
+    def reading(self, folders: Sequence[str], temporary: Sequence[Temporary] = ()) -> "Workspace":
         """The same workspace, in which the files in `folders` may be read too, but not changed, and those in
-        `temporary` used.
+        each of `temporary` used.
 
         `folders` are the server's own: absolute paths, links resolved.
         """
-        if not folders and temporary is None:
+        if not folders and not temporary:
             return self
-        key = tuple(folders), temporary
+        key = tuple(folders), tuple(temporary)
         if key not in self._readings:
             while len(self._readings) >= _VIEWS:
                 del self._readings[next(iter(self._readings))]
-            setup = replace(self._setup, readable=key[0], temporary=temporary)
+            setup = replace(self._setup, readable=key[0], temporary=key[1])
             self._readings[key] = _View(self._held, setup, self._why)
         return self._readings[key]
 
@@ -237,6 +238,16 @@ class Workspace:
                     del self._views[next(iter(self._views))]
                 self._views[key] = view
             return self._views[key]
+
+    def elsewhere(self, folder: str) -> "Workspace":
+        """Another folder under the same rules, in which nothing may be written.
+
+        Raises:
+            OSError: it is not a folder, or cannot be opened.
+        """
+        root = reading(folder)
+        setup = replace(self._setup, readable=(), temporary=(), is_read_only=True)
+        return _View((root,), setup)
 
     def recorded(self, recording: Recording | None) -> "Workspace":
         """The same workspace, which records the temporary files of its writes."""
@@ -448,15 +459,14 @@ class Workspace:
         private = self._setup.private
         if not private or relative_to(private, absolute) is None:
             return False
-        return all(relative_to(folder, absolute) is None for folder in self._setup.readable)
+        usable = (*self._setup.readable, *(one.path for one in self._setup.temporary))
+        return all(relative_to(folder, absolute) is None for folder in usable)
 
     def _openable(self, path: str) -> tuple[Root, ...]:
         """What the absolute `path` may lie in."""
-        temporary = self._setup.temporary
-        found = None
-        if temporary is not None and relative_to(temporary.path, path) is not None:
-            found = temporary.root()
-        return (*self._held, *self._own, *(() if found is None else (found,)))
+        named = (one for one in self._setup.temporary if relative_to(one.path, path) is not None)
+        found = (root for one in named if (root := one.root()) is not None)
+        return (*self._held, *self._own, *found)
 
     @cached_property
     def _own(self) -> tuple[Root, ...]:

@@ -17,10 +17,10 @@ import anyio
 from mcp_toolserver.capabilities.call_scope import LOCAL, Report, Scope
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
-from mcp_toolserver.errors import NotFound, SandboxUnavailable, Unavailable
+from mcp_toolserver.errors import NotFound, Unavailable
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.child import Child, PipeReader
-from mcp_toolserver.runtime.processes.launcher import NOT_VERIFIED, UNVERIFIED
+from mcp_toolserver.runtime.processes.launcher import NOT_VERIFIED, UNVERIFIED, SetupFailed, sandbox_error
 from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits, Sink
 from mcp_toolserver.runtime.processes.spawn import Spawned, spawn
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
@@ -178,7 +178,7 @@ class Commands:
         state = job.whole()
         job.capture.close()
         if state.reason == "sandbox_failed":
-            raise (_SetupFailed if state.exit_status == _GAVE_UP else SandboxUnavailable)(state.detail)
+            raise sandbox_error(state.exit_status, state.detail)
         _refuse_unverified(state)
         return self._explained(state)
 
@@ -275,15 +275,6 @@ class Commands:
         return job
 
 
-_GAVE_UP = 1
-"""Exit status of a bubblewrap that could not set up the sandbox. One that was killed has another, and its
-command may have run."""
-
-
-class _SetupFailed(SandboxUnavailable):
-    """The sandbox could not be set up, and the command has not run."""
-
-
 def _refuse_unverified(state: JobState) -> None:
     """Raises: Unavailable: the server cannot verify what the command did to protected names."""
     if state.reason in UNVERIFIED:
@@ -311,11 +302,10 @@ class CallCommands:
     context: CommandContext
 
     async def run(self, command: Command, report: Report) -> JobState:
-        """See `Processes.run`. Where the setup of the sandbox fails, it is tried once more: a socket that was
-        to be masked may have gone meanwhile."""
+        """See `Processes.run`. Where the setup of the sandbox fails, it is tried once more."""
         try:
             return await self.commands.run_in(self.context, command, report)
-        except _SetupFailed:
+        except SetupFailed:
             return await self.commands.run_in(self.context, command, report)
 
     async def output(self, query: JobQuery) -> JobState:

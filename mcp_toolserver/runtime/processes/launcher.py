@@ -5,6 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from mcp_toolserver.errors import SandboxUnavailable
+
 Reason = Literal[
     "exited", "timed out", "stopped", "over a limit", "uncovered", "sandbox_failed", "unverified", "lost"
 ]
@@ -31,6 +33,21 @@ class Exit:
     what they did not protect any more."""
     notes: tuple[str, ...] = ()
     """What its reader should know as well: sentences."""
+
+
+_GAVE_UP = 1
+"""Exit status of a bubblewrap that could not set up the sandbox. One that was killed has another, and its
+command may have run."""
+
+
+class SetupFailed(SandboxUnavailable):
+    """The sandbox could not be set up, and nothing was run in it. A second attempt may succeed: a socket that
+    was to be masked may have gone meanwhile."""
+
+
+def sandbox_error(exit_status: int | None, detail: str) -> SandboxUnavailable:
+    """The error for a program whose sandbox failed; `SetupFailed` if it certainly has not run."""
+    return (SetupFailed if exit_status == _GAVE_UP else SandboxUnavailable)(detail)
 
 
 class Running(Protocol):

@@ -13,10 +13,10 @@ import anyio.lowlevel
 from mcp_toolserver.capabilities.call_scope import LOCAL, Report
 from mcp_toolserver.capabilities.processes import JobState
 from mcp_toolserver.capabilities.repl import Evaluation
-from mcp_toolserver.errors import SandboxUnavailable, Unavailable
+from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.processes.child import LOST
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
-from mcp_toolserver.runtime.processes.launcher import NOT_VERIFIED, UNVERIFIED, Exit
+from mcp_toolserver.runtime.processes.launcher import NOT_VERIFIED, UNVERIFIED, Exit, sandbox_error
 from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits, Sink
 from mcp_toolserver.runtime.repl.driver_protocol import Decoder, DriverProtocolError, OngoingEvaluation
 
@@ -226,7 +226,7 @@ def _state(capture: Capture, evaluation: OngoingEvaluation, seconds: float) -> J
 
 def _start_failure(end: Exit, interpreter: str, output: bytes) -> Unavailable:
     if end.reason == "sandbox_failed":
-        return SandboxUnavailable(end.detail)
+        return sandbox_error(end.status, end.detail)
     text = output.decode(errors="replace").strip()
     name = interpreter or "the interpreter"
     return Unavailable(

@@ -21,6 +21,7 @@ from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, Unav
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.commands import Folders
 from mcp_toolserver.runtime.processes.interactive import Access, start_interactive
+from mcp_toolserver.runtime.processes.launcher import SetupFailed
 from mcp_toolserver.runtime.processes.output_capture import Sink
 from mcp_toolserver.runtime.repl.session import Session, SessionLimits
 from mcp_toolserver.runtime.short_handle import short_handle
@@ -163,7 +164,10 @@ class Interpreters:
         self._check_can_start()
         self._starting += 1
         try:
-            session = await self._launch(folders, owner, language)
+            try:
+                session = await self._launch(folders, owner, language)
+            except SetupFailed:
+                session = await self._launch(folders, owner, language)
         finally:
             self._starting -= 1
         handle = short_handle("repl_", self._entries)

@@ -1,0 +1,69 @@
+"""Runs the schedules of a workspace while a server runs: those of its user, and of each name with a token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+
+from mcp_toolserver.app.compose import Application, application_of
+from mcp_toolserver.capabilities.call_scope import LOCAL
+from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.runtime.clock import SystemClock
+from mcp_toolserver.runtime.cron.jobs import run_job
+from mcp_toolserver.runtime.cron.scheduler import Scheduler
+from mcp_toolserver.runtime.cron.schedules import owner_of
+from mcp_toolserver.stores.cron import Outcome, StoredSchedule, StoredSchedules
+
+if TYPE_CHECKING:
+    from mcp_toolserver.protocol.http.grants import Grant, GrantFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Jobs:
+    """The jobs of all owners that `app` may run."""
+
+    app: Application
+    grants: GrantFile | None
+    """The named tokens."""
+    announce: Callable[[str], None] = lambda _: None
+    """Gets a line at the start and at the end of each run."""
+
+    def owners(self) -> Mapping[str, Grant | None]:
+        """Whose schedules run, with their grant; None is the user of this server."""
+        owners: dict[str, Grant | None] = {LOCAL: None}
+        if self.grants is not None:
+            owners.update((owner_of(name), grant) for name, grant in self.grants.grants().items())
+        return owners
+
+    async def run(self, schedule: StoredSchedule) -> Outcome:
+        """See `_run`."""
+        self.announce(f"{schedule.handle} starts")
+        outcome = await self._run(schedule)
+        self.announce(f"{schedule.handle} {'succeeded' if outcome.succeeded else 'failed'}")
+        return outcome
+
+    async def _run(self, schedule: StoredSchedule) -> Outcome:
+        """Run a job with at most the rights that its owner has now; see `run_job`.
+
+        Raises:
+            Unavailable: it cannot run.
+        """
+        owners = self.owners()
+        if schedule.owner not in owners:
+            raise Unavailable("The token of its owner was revoked or has expired.")
+        if (grant := owners[schedule.owner]) is None:
+            return await run_job(self.app.dispatcher, schedule, self.app.changes.forget)
+        own = application_of(self.app, grant)
+        try:
+            return await run_job(own.dispatcher, schedule, own.changes.forget)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await own.end()
+
+
+async def run_schedules(jobs: Jobs) -> None:
+    """Run what is due until cancelled."""
+    await Scheduler(StoredSchedules(jobs.app.shared.database), SystemClock(), jobs.run, jobs.owners).serve()

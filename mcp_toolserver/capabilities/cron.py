@@ -1,0 +1,95 @@
+"""Schedules: what runs at which times while a server runs."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, Protocol
+
+JobKind = Literal["prompt", "command"]
+
+RunOutcome = Literal["running", "succeeded", "failed", "interrupted"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a schedule runs."""
+
+    kind: JobKind
+    text: str
+    """The prompt of an agent, or the bash script."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewSchedule:
+    """A schedule to create."""
+
+    fields: str
+    """Five fields of a cron expression; see `text/cron.py`."""
+    zone: str
+    """The IANA name of the time zone; empty for that of the machine."""
+    job: Job
+    description: str
+    catch_up: bool
+    """Whether the latest missed run is made up for once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduledRun:
+    """One run of a schedule."""
+
+    due: datetime
+    """When it had to start, in the zone of the schedule."""
+    started: datetime
+    ended: datetime | None
+    """None while it runs, and of an interrupted run, whose end nobody saw."""
+    outcome: RunOutcome
+    output: str
+    """Its output or error; the middle of a long one is left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """A stored schedule. Times are in its zone."""
+
+    handle: str
+    """For its owner only."""
+    fields: str
+    zone: str
+    job: Job
+    description: str
+    catch_up: bool
+    created: datetime
+    next: datetime | None
+    """None: never again."""
+    missed: int
+    """Runs that did not start in time and were not made up for."""
+    last_missed: datetime | None
+    run_count: int
+    runs: tuple[ScheduledRun, ...]
+    """The stored ones, newest first."""
+
+
+class Schedules(Protocol):
+    """The schedules of the caller; they outlive the server. `now` is the time of the call."""
+
+    async def create(self, wanted: NewSchedule, now: datetime) -> Schedule:
+        """Store a schedule, whose job gets at most the rights of this call.
+
+        Raises:
+            InvalidInput: no such time zone, or the caller has too many schedules.
+            Unavailable: there is no tool for the job here, or the state cannot be written.
+            Conflict: another server has been changing this state for seconds.
+        """
+        ...
+
+    async def all(self, now: datetime) -> tuple[Schedule, ...]:
+        """Return all of the caller, the oldest first. Raises: Conflict, Unavailable: as for `create`."""
+        ...
+
+    async def delete(self, handle: str, now: datetime) -> Schedule:
+        """Delete a schedule and stop its run; returns what it was.
+
+        Raises:
+            NotFound: the caller has no such schedule.
+            Conflict, Unavailable: as for `create`.
+        """
+        ...

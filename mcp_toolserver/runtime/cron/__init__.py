@@ -1,0 +1,1 @@
+"""Schedules: their storage for a call, and the scheduler that runs them."""

@@ -1,0 +1,176 @@
+"""The plan modes of all sessions, in memory: each ends with its session or the server."""
+
+import os
+import secrets
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from anyio import to_thread
+
+from mcp_toolserver.capabilities.call_scope import Scope
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.capabilities.plan import PlanMode
+from mcp_toolserver.errors import InvalidInput, NotFound, Unavailable
+from mcp_toolserver.pipeline.narrowings import Narrowings
+from mcp_toolserver.policy.narrowing import Narrowing
+from mcp_toolserver.runtime.files.root import Root, opened_root
+from mcp_toolserver.runtime.short_handle import short_handle
+from mcp_toolserver.stores.state_dir import private_folder
+
+FOLDER = "plans"
+FILE = "plan.md"
+KEY = "plan mode"
+
+MAX_CHARACTERS = 20_000
+"""Of a plan: what a user can be asked to read and approve."""
+
+KEPT_SECONDS = 30 * 86_400.0
+"""How long the plan file of a server that was killed stays."""
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class PlanFolder:
+    """The folder of one plan file. Implements `files.Temporary`."""
+
+    def __init__(self, path: str) -> None:
+        os.mkdir(path, 0o700)
+        self.path = path
+        self._root = opened_root(os.open(path, _OPEN_FOLDER), path)
+
+    def root(self) -> Root:
+        """See `Temporary.root`."""
+        return self._root
+
+    def remove(self) -> None:
+        """Remove the folder with what is in it."""
+        with suppress(OSError):
+            for name in os.listdir(self._root.fd):
+                os.unlink(name, dir_fd=self._root.fd)
+            os.rmdir(self.path)
+
+
+class PlanModes:
+    """The plan modes by the owner of the session."""
+
+    def __init__(self, state: str, narrowings: Narrowings, *, ceiling: Permission) -> None:
+        self._state = state
+        self._narrowings = narrowings
+        self._may_write = ceiling is not Permission.READ_ONLY
+        self._modes: dict[str, tuple[PlanMode, PlanFolder]] = {}
+
+    def for_call(self, scope: Scope) -> "OwnerPlans":
+        """The plan mode of the owner of a call."""
+        return OwnerPlans(self, scope.owner)
+
+    def folder(self, owner: str) -> PlanFolder | None:
+        """The folder of the plan file of `owner`; None outside plan mode."""
+        found = self._modes.get(owner)
+        return found and found[1]
+
+    def of(self, owner: str) -> PlanMode | None:
+        """The plan mode of `owner`, if any."""
+        found = self._modes.get(owner)
+        return found and found[0]
+
+    def enter(self, owner: str) -> PlanMode:
+        """See `Plans.enter`."""
+        if (known := self.of(owner)) is not None:
+            return known
+        handle = short_handle("plan_", {mode.handle for mode, _ in self._modes.values()})
+        try:
+            every = private_folder(self._state, FOLDER)
+            _remove_old(every)
+            folder = PlanFolder(f"{every}/{secrets.token_hex(16)}")
+        except OSError as error:
+            why = error.strerror or "it is in use"
+            raise Unavailable(f"The plan file cannot be made: {why}. Plan mode has not begun.") from None
+        mode = PlanMode(handle=handle, path=f"{folder.path}/{FILE}", may_write=self._may_write)
+        self._narrowings.put(owner, KEY, _narrowing(mode))
+        self._modes[owner] = mode, folder
+        return replace(mode, is_new=True)
+
+    def leave(self, owner: str, handle: str) -> None:
+        """See `Plans.leave`."""
+        if (known := self.of(owner)) is not None and known.handle == handle:
+            self._narrowings.remove(owner, KEY)
+            self._modes.pop(owner)[1].remove()
+
+    def forget(self, owner: str) -> None:
+        """Remove the plan file of `owner`, who will not return."""
+        if (found := self._modes.pop(owner, None)) is not None:
+            found[1].remove()
+
+    def close(self) -> None:
+        """Remove all plan files."""
+        for owner in tuple(self._modes):
+            self.forget(owner)
+
+
+@dataclass(frozen=True)
+class OwnerPlans:
+    """Implements `Plans`."""
+
+    modes: PlanModes
+    owner: str
+
+    async def enter(self) -> PlanMode:
+        """See `Plans.enter`."""
+        return self.modes.enter(self.owner)
+
+    async def current(self, handle: str) -> PlanMode:
+        """See `Plans.current`."""
+        mode = self.modes.of(self.owner)
+        if mode is None or handle not in ("", mode.handle):
+            raise NotFound(
+                "This session is not in plan mode, or this is not its handle. EnterPlanMode begins it."
+            )
+        return mode
+
+    async def read(self) -> str:
+        """See `Plans.read`."""
+        mode = await self.current("")
+        return await to_thread.run_sync(_read, mode.path)
+
+    async def leave(self, handle: str) -> None:
+        """See `Plans.leave`."""
+        self.modes.leave(self.owner, handle)
+
+
+def _narrowing(mode: PlanMode) -> Narrowing:
+    how = f"Write your plan to {mode.path} and call" if mode.may_write else "Call"
+    return Narrowing(
+        source="plan mode",
+        advice=f"{how} ExitPlanMode, which asks the user to approve the plan.",
+        ceiling=Permission.READ_ONLY,
+        exempt=mode.path,
+    )
+
+
+def _read(path: str) -> str:
+    try:
+        with os.fdopen(os.open(path, _READ), "rb") as file:
+            content = file.read(4 * MAX_CHARACTERS + 1)
+    except FileNotFoundError:
+        return ""
+    try:
+        text = content.decode(errors="replace" if len(content) > 4 * MAX_CHARACTERS else "strict")
+    except UnicodeDecodeError:
+        raise InvalidInput("The plan file is not UTF-8 text. Write it again.") from None
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidInput(
+            f"The plan has more than {MAX_CHARACTERS} characters, too many to be approved. Shorten it."
+        )
+    return text
+
+
+def _remove_old(folder: str) -> None:
+    """Remove the plan files of servers that were killed long ago."""
+    oldest = time.time() - KEPT_SECONDS
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            if entry.stat(follow_symlinks=False).st_mtime < oldest:
+                shutil.rmtree(entry.path, ignore_errors=True)

@@ -1,0 +1,376 @@
+"""Stores schedules and their runs, so that each due time is run at most once by all servers of a workspace.
+
+A server claims a due time in one transaction that also moves the schedule on to its next time. It holds a
+lock while it lives; the next look marks the runs of a dead server as interrupted. Times are whole seconds
+since 1970.
+"""
+
+import os
+import secrets
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mcp_toolserver.capabilities.cron import Job, JobKind, RunOutcome
+from mcp_toolserver.errors import InvalidInput, NotFound
+from mcp_toolserver.stores.database import Database
+from mcp_toolserver.stores.file_lock import LivenessLock, is_locked
+from mcp_toolserver.text.lines.truncate import head_bytes, tail_bytes
+
+if TYPE_CHECKING:
+    import sqlite3
+
+PREFIX = "cron_"
+
+MAX_SCHEDULES = 100
+"""Schedules of one owner."""
+
+MAX_OUTPUT_BYTES = 8_000
+"""Stored output of one run."""
+
+KEPT_RUNS = 20
+"""Stored runs of one schedule."""
+
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS cron_schedules (
+        id TEXT PRIMARY KEY, owner TEXT NOT NULL, fields TEXT NOT NULL, zone TEXT NOT NULL,
+        kind TEXT NOT NULL, job TEXT NOT NULL, description TEXT NOT NULL, catch_up INTEGER NOT NULL,
+        rights TEXT NOT NULL, created INTEGER NOT NULL, next INTEGER, missed INTEGER NOT NULL,
+        last_missed INTEGER, run_count INTEGER NOT NULL
+    )""",
+    """CREATE TABLE IF NOT EXISTS cron_runs (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        schedule TEXT NOT NULL REFERENCES cron_schedules ON DELETE CASCADE, due INTEGER NOT NULL,
+        server TEXT NOT NULL, started INTEGER NOT NULL, ended INTEGER, outcome TEXT NOT NULL,
+        output TEXT NOT NULL, UNIQUE (schedule, due)
+    )""",
+)
+
+_COLUMNS = (
+    "id, owner, fields, zone, kind, job, description, catch_up, rights, created, next, missed, last_missed, "
+    "run_count"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRun:
+    """A run of a schedule."""
+
+    due: int
+    started: int
+    ended: int | None
+    outcome: RunOutcome
+    output: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredSchedule:
+    """A schedule of an owner."""
+
+    handle: str
+    owner: str
+    fields: str
+    zone: str
+    job: Job
+    description: str
+    catch_up: bool
+    rights: str
+    """JSON: the rights of whoever created it."""
+    created: int
+    next: int | None
+    missed: int = 0
+    last_missed: int | None = None
+    run_count: int = 0
+    runs: tuple[StoredRun, ...] = ()
+    """Newest first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """Moves a schedule on to its next time."""
+
+    schedule: StoredSchedule
+    """As it was read."""
+    due: int | None
+    """The time to run now; None to run nothing."""
+    next: int | None
+    missed: int
+    """How many further times are missed."""
+    last_missed: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimedRun:
+    """A run that this server has to do."""
+
+    id: int
+    schedule: StoredSchedule
+    due: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a run ended."""
+
+    succeeded: bool
+    output: str
+
+
+class StoredSchedules:
+    """The schedules of a workspace, as one server uses them. Opens nothing before the first use."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._server = secrets.token_hex(8)
+        self._liveness_lock: LivenessLock | None = None
+
+    @property
+    def exists(self) -> bool:
+        """Whether the workspace has stored state; without, there are no schedules."""
+        return os.path.lexists(self._database.path)
+
+    async def create(self, schedule: StoredSchedule) -> None:
+        """Store a new schedule.
+
+        Raises:
+            InvalidInput: its owner has too many.
+            Conflict, Unavailable: see `Database.run`.
+        """
+
+        def work(database: "sqlite3.Connection") -> None:
+            for table in _TABLES:
+                database.execute(table)
+            (count,) = database.execute(
+                "SELECT count(*) FROM cron_schedules WHERE owner = ?", (schedule.owner,)
+            ).fetchone()
+            if count >= MAX_SCHEDULES:
+                raise InvalidInput(
+                    f"There are {count} schedules, and there can be no more. Delete one with CronDelete."
+                )
+            _insert(database, schedule)
+
+        await self._database.run(work)
+
+    async def all(self, owner: str | None = None) -> tuple[StoredSchedule, ...]:
+        """Return the schedules of `owner` or of all owners, the oldest first, with their runs.
+
+        Raises:
+            Conflict, Unavailable: see `Database.run`.
+        """
+        if not self.exists:
+            return ()
+
+        def work(database: "sqlite3.Connection") -> tuple[StoredSchedule, ...]:
+            if not _has_tables(database):
+                return ()
+            self._interrupt_runs_of_the_dead(database)
+            rows = database.execute(
+                f"SELECT {_COLUMNS} FROM cron_schedules WHERE owner = coalesce(?, owner) ORDER BY rowid",  # noqa: S608  constant
+                (owner,),
+            )
+            return tuple(_schedule(row, _runs(database, row[0])) for row in rows.fetchall())
+
+        return await self._database.run(work)
+
+    async def delete(self, handle: str, owner: str) -> StoredSchedule:
+        """Delete a schedule with its runs; whoever runs it stops it. Returns what it was.
+
+        Raises:
+            NotFound: `owner` has no such schedule.
+            Conflict, Unavailable: see `Database.run`.
+        """
+        found = next((one for one in await self.all(owner) if one.handle == handle), None)
+
+        def work(database: "sqlite3.Connection") -> int:
+            deleted = database.execute(
+                "DELETE FROM cron_schedules WHERE id = ? AND owner = ?", (handle, owner)
+            )
+            return deleted.rowcount
+
+        if found is None or not await self._database.run(work):
+            raise NotFound("There is no such schedule. CronList shows all with their cron_id.")
+        return found
+
+    async def due(self, now: float, owners: Collection[str]) -> tuple[StoredSchedule, ...]:
+        """Return the schedules of `owners` that are due and do not run, the longest due first.
+
+        Raises:
+            Conflict, Unavailable: see `Database.run`.
+        """
+        if not self.exists:
+            return ()
+
+        def work(database: "sqlite3.Connection") -> tuple[StoredSchedule, ...]:
+            if not _has_tables(database):
+                return ()
+            self._interrupt_runs_of_the_dead(database)
+            rows = database.execute(
+                f"SELECT {_COLUMNS} FROM cron_schedules WHERE next <= ? AND id NOT IN "  # noqa: S608  constant
+                "(SELECT schedule FROM cron_runs WHERE outcome = 'running') ORDER BY next, id",
+                (now,),
+            )
+            return tuple(_schedule(row) for row in rows.fetchall() if row[1] in owners)
+
+        return await self._database.run(work)
+
+    async def claim(self, claims: Sequence[Claim], now: float) -> tuple[ClaimedRun, ...]:
+        """Move schedules on that no other server has moved on or runs; returns the runs to do.
+
+        Raises:
+            Conflict, Unavailable: see `Database.run`.
+        """
+        if not claims:
+            return ()
+
+        def work(database: "sqlite3.Connection") -> tuple[ClaimedRun, ...]:
+            self._take_liveness_lock()
+            claimed = (self._claim(database, claim, now) for claim in claims)
+            return tuple(run for run in claimed if run is not None)
+
+        return await self._database.run(work)
+
+    async def existing(self, runs: Iterable[int]) -> frozenset[int]:
+        """Return those of `runs` whose schedule was not deleted. Raises: Conflict, Unavailable."""
+        wanted = tuple(runs)
+
+        def work(database: "sqlite3.Connection") -> frozenset[int]:
+            places = ", ".join("?" * len(wanted))
+            rows = database.execute(f"SELECT id FROM cron_runs WHERE id IN ({places})", wanted)  # noqa: S608  only ?
+            return frozenset(run for (run,) in rows)
+
+        return await self._database.run(work)
+
+    async def finish(self, run: ClaimedRun, outcome: Outcome, now: float) -> None:
+        """Store how a run ended, unless its schedule was deleted. Raises: Conflict, Unavailable."""
+
+        def work(database: "sqlite3.Connection") -> None:
+            database.execute(
+                "UPDATE cron_runs SET ended = ?, outcome = ?, output = ? WHERE id = ?",
+                (int(now), "succeeded" if outcome.succeeded else "failed", _bounded(outcome.output), run.id),
+            )
+            database.execute(
+                "DELETE FROM cron_runs WHERE outcome != 'running' AND id IN "
+                "(SELECT id FROM cron_runs WHERE schedule = ? ORDER BY id DESC LIMIT -1 OFFSET ?)",
+                (run.schedule.handle, KEPT_RUNS),
+            )
+
+        await self._database.run(work)
+
+    def close(self) -> None:
+        """Let others mark the runs that have not ended as interrupted."""
+        if self._liveness_lock is not None:
+            self._liveness_lock.release()
+            self._liveness_lock = None
+
+    def _claim(self, database: "sqlite3.Connection", claim: Claim, now: float) -> ClaimedRun | None:
+        moved = database.execute(
+            "UPDATE cron_schedules SET next = ?, missed = missed + ?, run_count = run_count + ?, "
+            "last_missed = coalesce(?, last_missed) WHERE id = ? AND next = ? AND id NOT IN "
+            "(SELECT schedule FROM cron_runs WHERE outcome = 'running')",
+            (
+                claim.next,
+                claim.missed,
+                int(claim.due is not None),
+                claim.last_missed,
+                claim.schedule.handle,
+                claim.schedule.next,
+            ),
+        )
+        if not moved.rowcount or claim.due is None:
+            return None
+        added = database.execute(
+            "INSERT INTO cron_runs (schedule, due, server, started, outcome, output) "
+            "VALUES (?, ?, ?, ?, 'running', '')",
+            (claim.schedule.handle, claim.due, self._server, int(now)),
+        )
+        assert added.lastrowid is not None
+        return ClaimedRun(id=added.lastrowid, schedule=claim.schedule, due=claim.due)
+
+    def _take_liveness_lock(self) -> None:
+        """Take the lock, and remove those of dead servers."""
+        if self._liveness_lock is not None:
+            return
+        self._liveness_lock = LivenessLock(self._lock_path(self._server))
+        folder, _, prefix = self._lock_path("").rpartition("/")
+        for name in os.listdir(folder):
+            if name.startswith(prefix) and not is_locked(f"{folder}/{name}"):
+                Path(f"{folder}/{name}").unlink(missing_ok=True)
+
+    def _interrupt_runs_of_the_dead(self, database: "sqlite3.Connection") -> None:
+        rows = database.execute("SELECT DISTINCT server FROM cron_runs WHERE outcome = 'running'")
+        for (server,) in rows.fetchall():
+            if not is_locked(self._lock_path(server)):
+                database.execute(
+                    "UPDATE cron_runs SET outcome = 'interrupted' WHERE outcome = 'running' AND server = ?",
+                    (server,),
+                )
+
+    def _lock_path(self, server: str) -> str:
+        return f"{self._database.path}.cron-{server}"
+
+
+def _has_tables(database: "sqlite3.Connection") -> bool:
+    return bool(database.execute("SELECT 1 FROM sqlite_master WHERE name = 'cron_runs'").fetchone())
+
+
+def _insert(database: "sqlite3.Connection", schedule: StoredSchedule) -> None:
+    database.execute(
+        f"INSERT INTO cron_schedules ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, NULL, 0)",  # noqa: S608  constant
+        (
+            schedule.handle,
+            schedule.owner,
+            schedule.fields,
+            schedule.zone,
+            schedule.job.kind,
+            schedule.job.text,
+            schedule.description,
+            schedule.catch_up,
+            schedule.rights,
+            schedule.created,
+            schedule.next,
+        ),
+    )
+
+
+_Row = tuple[str, str, str, str, JobKind, str, str, int, str, int, int | None, int, int | None, int]
+
+
+def _schedule(row: _Row, runs: tuple[StoredRun, ...] = ()) -> StoredSchedule:
+    return StoredSchedule(
+        handle=row[0],
+        owner=row[1],
+        fields=row[2],
+        zone=row[3],
+        job=Job(kind=row[4], text=row[5]),
+        description=row[6],
+        catch_up=bool(row[7]),
+        rights=row[8],
+        created=row[9],
+        next=row[10],
+        missed=row[11],
+        last_missed=row[12],
+        run_count=row[13],
+        runs=runs,
+    )
+
+
+def _runs(database: "sqlite3.Connection", schedule: str) -> tuple[StoredRun, ...]:
+    rows = database.execute(
+        "SELECT due, started, ended, outcome, output FROM cron_runs WHERE schedule = ? "
+        "ORDER BY id DESC LIMIT ?",
+        (schedule, KEPT_RUNS),
+    )
+    return tuple(
+        StoredRun(due=due, started=started, ended=ended, outcome=outcome, output=output)
+        for due, started, ended, outcome, output in rows
+    )
+
+
+def _bounded(output: str) -> str:
+    """Leave out the middle of a long output."""
+    if len(head_bytes(output, MAX_OUTPUT_BYTES)) == len(output):
+        return output
+    start, end = (cut(output, MAX_OUTPUT_BYTES // 2) for cut in (head_bytes, tail_bytes))
+    left_out = len(output.encode(errors="surrogatepass")) - len(start.encode()) - len(end.encode())
+    return f"{start}\n[{left_out} bytes are left out]\n{end}"

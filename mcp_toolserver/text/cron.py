@@ -1,0 +1,124 @@
+"""Cron expressions: five fields as in Debian's cron, and the moments that they mean in a time zone.
+
+A moment that falls into the hour that a daylight-saving change skips is moved to the end of that hour, and
+in the hour that is repeated a job runs once, unless its minute or hour is `*` (or `*/n`): such a job runs at
+regular intervals of elapsed time. Moments are whole seconds since 1970.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from itertools import takewhile
+
+MAX_CHARACTERS = 200
+
+MAX_COUNTED = 1_000
+"""Past moments that are counted at most."""
+
+_SHORTCUTS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * SUN",
+    "@monthly": "0 0 1 * *",
+    "@annually": "0 0 1 1 *",
+    "@yearly": "0 0 1 1 *",
+}
+
+_CHARACTERS = re.compile(r"[0-9A-Za-z*/,#\-\s]+")
+
+_FIRST_WINDOW = 3_600
+"""Seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastMoments:
+    """The moments of an expression in a period that has ended."""
+
+    count: int
+    """At most `MAX_COUNTED`."""
+    latest: int
+
+
+def parse_cron(text: str) -> str:
+    """Return the five fields of an expression, which is valid and occurs at some time.
+
+    Raises:
+        ValueError: it is not, or it never occurs.
+    """
+    words = text.split()
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(f"a schedule has at most {MAX_CHARACTERS} characters")
+    if text.strip().startswith("@"):
+        if (fields := _SHORTCUTS.get(text.strip().lower())) is None:
+            raise ValueError(f"unknown shortcut {text.strip()!r}; choose from {', '.join(_SHORTCUTS)}")
+        return fields
+    if len(words) != 5:
+        raise ValueError(
+            f"a schedule has five fields (minute, hour, day of month, month, day of week), not {len(words)}; "
+            "for example '30 2 * * MON-FRI', or a shortcut such as @daily"
+        )
+    if _CHARACTERS.fullmatch(text) is None:
+        raise ValueError("a schedule consists of numbers, names such as MON or JAN, and * , - / #")
+    fields = " ".join(words).upper()
+    from datetime import UTC
+
+    if next_moment(fields, UTC, 0) is None:
+        raise ValueError(f"'{fields}' never occurs, because no month has such a day")
+    return fields
+
+
+def next_moment(fields: str, zone: tzinfo, after: float) -> int | None:
+    """Return the first moment after `after`; None if there is none within 50 years.
+
+    Raises:
+        ValueError: `fields` is invalid.
+    """
+    return next(_moments(fields, zone, after), None)
+
+
+def past_moments(fields: str, zone: tzinfo, since: int, until: float) -> PastMoments:
+    """Return `since`, which counts as one, and those after it to `until`.
+
+    Raises:
+        ValueError: `fields` is invalid.
+    """
+    count, latest = 1, since
+    for moment in _until(fields, zone, since, until):
+        count, latest = count + 1, moment
+        if count == MAX_COUNTED:
+            return PastMoments(count=count, latest=_latest(fields, zone, since, until))
+    return PastMoments(count=count, latest=latest)
+
+
+def _latest(fields: str, zone: tzinfo, since: int, until: float) -> int:
+    """The last moment after `since` to `until`, of which there is one, searched from the end."""
+    window = _FIRST_WINDOW
+    while True:
+        start = max(since, int(until) - window)
+        if moments := tuple(_until(fields, zone, start, until)):
+            return moments[-1]
+        window *= 4
+
+
+def _until(fields: str, zone: tzinfo, after: float, until: float) -> Iterator[int]:
+    return takewhile(lambda moment: moment <= until, _moments(fields, zone, after))
+
+
+def _moments(fields: str, zone: tzinfo, after: float) -> Iterator[int]:
+    """The moments after `after`, in order."""
+    # Most servers never need this import.
+    from cronsim import CronSim, CronSimError
+
+    try:
+        moments = CronSim(fields, datetime.fromtimestamp(after, zone))
+    except CronSimError as error:
+        raise ValueError(f"'{fields}': {str(error).lower()}") from None
+    previous = after
+    for moment in moments:
+        # In the second pass through a repeated hour, cronsim begins with moments of the first.
+        found = int(moment.timestamp())
+        if found > previous:
+            yield found
+            previous = found

@@ -1,0 +1,1 @@
+"""Run prompts and commands at set times."""

@@ -1,0 +1,72 @@
+"""List the schedules of CronCreate: cron_id, times, time zone, next time, job, missed times, and the outcomes
+of the last runs. With a cron_id, the output of each stored run of that schedule: the last 20 runs, 8,000
+bytes each at most.
+"""
+
+from pydantic import JsonValue
+
+from mcp_toolserver.text.schedules import at, detailed, listed
+from mcp_toolserver.tool import (
+    Args,
+    Capability,
+    Field,
+    NotFound,
+    Output,
+    Permission,
+    Record,
+    Runtime,
+    Schedule,
+    ToolSpec,
+)
+
+
+class CronList(Args):
+    cron_id: str = Field(
+        default="", max_length=100, description="Show this schedule alone, with the output of its runs"
+    )
+
+
+class Crons(Record):
+    crons: tuple[dict[str, JsonValue], ...]
+    count: int
+
+
+async def run(args: CronList, rt: Runtime) -> Output:
+    found = await rt.cron.all(await rt.clock.now())
+    if args.cron_id:
+        found = tuple(one for one in found if one.handle == args.cron_id)
+        if not found:
+            raise NotFound("There is no such schedule. Call CronList without cron_id to see all.")
+    text = "\n\n".join(map(detailed if args.cron_id else listed, found)) or "There are no schedules."
+    return Output(text, data=Crons(crons=tuple(map(_record, found)), count=len(found)))
+
+
+def _record(schedule: Schedule) -> dict[str, JsonValue]:
+    last = schedule.runs[0] if schedule.runs else None
+    return {
+        "cron_id": schedule.handle,
+        "schedule": schedule.fields,
+        "time_zone": schedule.zone,
+        "description": schedule.description,
+        "next_run_at": None if schedule.next is None else at(schedule.next),
+        "run_count": schedule.run_count,
+        "last_run_at": None if last is None else at(last.started),
+        "last_outcome": None if last is None else last.outcome,
+        "missed": schedule.missed,
+        "created_at": at(schedule.created),
+    }
+
+
+TOOL = ToolSpec(
+    name="CronList",
+    title="List schedules",
+    description=__doc__ or "",
+    args=CronList,
+    run=run,
+    permission=Permission.READ_ONLY,
+    needs=frozenset({Capability.CRON, Capability.CLOCK}),
+    kind="other",
+    subjects=lambda args: (args.cron_id,) if args.cron_id else (),
+    output=Crons,
+    idempotent=True,
+)

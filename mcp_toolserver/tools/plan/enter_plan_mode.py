@@ -1,0 +1,47 @@
+"""Begin plan mode: until the user approves the plan, this session and its agents can only read, and write the
+plan file. Use it before a change whose way the user should agree to. Background commands that run already are
+not stopped.
+"""
+
+from mcp_toolserver.tool import Alias, Args, Capability, Output, Permission, Record, Runtime, ToolSpec
+
+
+class EnterPlanMode(Args):
+    pass
+
+
+class PlanModeState(Record):
+    active: bool
+    changed: bool
+    plan_id: str
+    plan_path: str
+
+
+async def run(args: EnterPlanMode, rt: Runtime) -> Output:
+    mode = await rt.plan.enter()
+    begun = "Plan mode has begun" if mode.is_new else "This session is in plan mode already"
+    how = f"write it to {mode.path} with write_file, or " if mode.may_write else ""
+    text = (
+        f"{begun} ({mode.handle}). Explore, and make a plan: {how}pass it to ExitPlanMode as `plan`. "
+        "ExitPlanMode shows it to the user; only the user's approval ends plan mode."
+    )
+    return Output(
+        text,
+        data=PlanModeState(active=True, changed=mode.is_new, plan_id=mode.handle, plan_path=mode.path),
+    )
+
+
+TOOL = ToolSpec(
+    name="EnterPlanMode",
+    title="Begin plan mode",
+    description=__doc__ or "",
+    permission=Permission.READ_ONLY,
+    needs=frozenset({Capability.PLAN}),
+    args=EnterPlanMode,
+    run=run,
+    kind="other",
+    subjects=lambda args: (),
+    output=PlanModeState,
+    idempotent=True,
+    aliases=(Alias("plan"),),
+)

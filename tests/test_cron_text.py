@@ -1,0 +1,175 @@
+"""Cron expressions: which are accepted, and which moments they mean in a time zone."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mcp_toolserver.text.cron import MAX_CHARACTERS, MAX_COUNTED, next_moment, parse_cron, past_moments
+
+BERLIN = ZoneInfo("Europe/Berlin")
+LORD_HOWE = ZoneInfo("Australia/Lord_Howe")
+"""Its daylight saving is half an hour."""
+
+
+def seconds(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()
+
+
+def moments(fields: str, after: str, count: int, zone: ZoneInfo = BERLIN) -> list[str]:
+    found: list[str] = []
+    moment = seconds(after)
+    for _ in range(count):
+        following = next_moment(fields, zone, moment)
+        assert following is not None
+        found.append(datetime.fromtimestamp(following, zone).isoformat(timespec="minutes"))
+        moment = following
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("30 2 * * *", "30 2 * * *"),
+        ("  0  9-17/2 * jan-mar mon,FRI ", "0 9-17/2 * JAN-MAR MON,FRI"),
+        ("@daily", "0 0 * * *"),
+        (" @Hourly ", "0 * * * *"),
+        ("@weekly", "0 0 * * SUN"),
+        ("@yearly", "0 0 1 1 *"),
+        ("0 0 29 2 *", "0 0 29 2 *"),
+        ("0 0 L * *", "0 0 L * *"),
+        ("0 0 * * 7", "0 0 * * 7"),
+    ],
+)
+def test_expressions_become_five_fields(text: str, fields: str) -> None:
+    assert parse_cron(text) == fields
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param("", "five fields", id="empty"),
+        pytest.param("* * * *", "not 4", id="four fields"),
+        pytest.param("0 * * * * *", "not 6", id="with seconds"),
+        pytest.param("60 * * * *", "bad minute", id="minute"),
+        pytest.param("0 0 * * XYZ", "bad day-of-week", id="name"),
+        pytest.param("@reboot", "choose from @hourly", id="shortcut"),
+        pytest.param("0 0 30 2 *", "bad day-of-month", id="30 February"),
+        pytest.param("0 0 */30 2 MON#5", "never occurs", id="31 February"),
+        pytest.param("0 0 ² * *", "numbers, names", id="superscript"),
+        pytest.param("0\x00 0 * * *", "numbers, names", id="control character"),
+        pytest.param("1," * MAX_CHARACTERS + "1 * * * *", "at most", id="long"),
+    ],
+)
+def test_other_expressions_are_refused_with_a_reason(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        parse_cron(text)
+
+
+@given(st.text(alphabet="0123456789*/,-#LWMONJAN@ ", max_size=40) | st.text(max_size=40))
+@example("0 0 1#1 * *")
+@example("* * * * 1#1/2")
+def test_any_text_is_an_expression_that_occurs_or_is_refused(text: str) -> None:
+    try:
+        fields = parse_cron(text)
+    except ValueError:
+        return
+    assert parse_cron(fields) == fields
+    assert next_moment(fields, UTC, 0) is not None
+
+
+def test_a_job_in_the_skipped_hour_runs_at_its_end() -> None:
+    assert moments("30 2 * * *", "2026-03-28T12:00+01:00", 2) == [
+        "2026-03-29T03:00+02:00",
+        "2026-03-30T02:30+02:00",
+    ]
+
+
+def test_a_job_in_the_repeated_hour_runs_once() -> None:
+    expected = ["2026-10-25T02:30+02:00", "2026-10-26T02:30+01:00"]
+    assert moments("30 2 * * *", "2026-10-24T12:00+02:00", 2) == expected
+
+
+def test_a_job_of_the_repeated_hour_does_not_run_in_its_second_pass() -> None:
+    # The clock shows 02:10 for the second time.
+    assert moments("30 2 * * *", "2026-10-25T02:10+01:00", 1) == ["2026-10-26T02:30+01:00"]
+
+
+def test_an_hourly_job_keeps_its_interval() -> None:
+    assert moments("0 * * * *", "2026-10-25T01:30+02:00", 3) == [
+        "2026-10-25T02:00+02:00",
+        "2026-10-25T02:00+01:00",
+        "2026-10-25T03:00+01:00",
+    ]
+    assert moments("0 * * * *", "2026-03-29T01:30+01:00", 2) == [
+        "2026-03-29T03:00+02:00",
+        "2026-03-29T04:00+02:00",
+    ]
+
+
+def test_a_change_of_half_an_hour_is_no_exception() -> None:
+    assert moments("15 2 * * *", "2026-10-03T12:00+10:30", 2, LORD_HOWE) == [
+        "2026-10-04T02:30+11:00",
+        "2026-10-05T02:15+11:00",
+    ]
+
+
+ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata"])
+EXPRESSIONS = st.sampled_from(
+    ["* * * * *", "*/7 * * * *", "0 * * * *", "30 2 * * *", "5,35 1-3 * * *", "*/30 2 * * *", "0 0 1 * MON"]
+)
+CHANGES = st.sampled_from(
+    ["2026-03-29T00:00Z", "2026-10-25T00:00Z", "2026-03-08T06:00Z", "2026-10-03T15:00Z"]
+)
+
+
+@given(ZONES, EXPRESSIONS, CHANGES, st.integers(-7_200, 7_200), st.integers(0, 14_400))
+def test_the_moments_do_not_depend_on_where_the_search_begins(
+    zone: str, fields: str, change: str, before: int, later: int
+) -> None:
+    where = ZoneInfo(zone)
+    start = seconds(change.replace("Z", "+00:00")) + before
+    middle = start + later
+    found: list[int] = []
+    moment: float = start
+    while moment <= middle:
+        following = next_moment(fields, where, moment)
+        assert following is not None
+        assert following > moment
+        assert following % 60 == 0
+        found.append(moment := following)
+    assert found[-1] == next_moment(fields, where, middle)
+
+
+def test_past_moments_are_counted_up_to_a_limit_and_the_latest_is_exact() -> None:
+    since = int(seconds("2026-01-01T00:00+01:00"))
+    until = seconds("2026-12-01T00:00+01:00")
+    past = past_moments("* * * JAN *", BERLIN, since, until)
+    assert past.count == MAX_COUNTED
+    assert past.latest == seconds("2026-01-31T23:59+01:00")
+
+
+def test_few_past_moments_are_counted_exactly() -> None:
+    since = int(seconds("2026-03-28T02:30+01:00"))
+    past = past_moments("30 2 * * *", BERLIN, since, seconds("2026-03-31T02:29+02:00"))
+    assert past.count == 3
+    assert past.latest == seconds("2026-03-30T02:30+02:00")
+
+
+def test_a_moment_that_a_new_rule_of_the_zone_has_moved_still_counts() -> None:
+    since = int(seconds("2026-03-28T02:31+01:00"))
+    past = past_moments("30 2 * * *", BERLIN, since, since + 60)
+    assert (past.count, past.latest) == (1, since)
+
+
+def test_elapsed_intervals_are_even_in_the_whole_year_of_a_zone() -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    zone, moment, found = BERLIN, start.timestamp(), list[float]()
+    while moment < (start + timedelta(days=365)).timestamp():
+        following = next_moment("0 * * * *", zone, moment)
+        assert following is not None
+        found.append(moment := following)
+    assert {later - earlier for earlier, later in pairwise(found)} == {3600}
