@@ -121,8 +121,9 @@ class CallWorktrees:
     async def isolate(self, owner: str, name: str) -> Worktree:
         """Create a worktree from HEAD for an agent whose calls have the owner `owner`.
 
-        They see nothing else of the roots, but the git tools use the repository. The worktree belongs to the
-        caller, who can leave or remove it by its id once the agent has ended.
+        They see nothing else of the roots. The git tools use the repository all the same; a confined command
+        does not see its `.git` folder, so git in it finds no repository. The worktree belongs to the caller,
+        who can leave or remove it by its id once the agent has ended.
 
         Raises:
             ToolError: as `enter`.

@@ -45,16 +45,12 @@ class WorktreeRecord(Record):
     id: str = Field(description="Handle for ExitWorktree")
     path: str = Field(description="Absolute path of the worktree")
     branch: str = Field(description="Branch that is checked out")
-    base: str = Field(description="Commit that the branch started from")
-    created: bool = Field(description="Whether it is new")
 
 
 async def run(args: EnterWorktree, rt: Runtime) -> Output:
     found = await rt.worktrees.enter(WorktreeQuery(path=args.path, name=args.name, base=args.base))
     made = found.worktree
-    data = WorktreeRecord(
-        id=made.id, path=made.path, branch=made.branch, base=made.base, created=found.created
-    )
+    data = WorktreeRecord(id=made.id, path=made.path, branch=made.branch)
     return Output("\n".join(_lines(found)), data=data)
 
 

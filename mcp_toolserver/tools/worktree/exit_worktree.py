@@ -14,7 +14,6 @@ from mcp_toolserver.tool import (
     Limits,
     Output,
     Permission,
-    Record,
     Runtime,
     ToolSpec,
     WorktreeAction,
@@ -29,24 +28,11 @@ class ExitWorktree(Args):
     )
 
 
-class ExitRecord(Record):
-    path: str = Field(description="Absolute path of the worktree")
-    removed: bool = Field(description="Whether it was removed")
-    branch: str = Field(description="Its branch")
-    branch_kept: bool = Field(description="Whether the branch still exists")
-
-
 async def run(args: ExitWorktree, rt: Runtime) -> Output:
     found = await rt.worktrees.exit(
         ExitQuery(id=args.id, action=args.action, discard_changes=args.discard_changes)
     )
-    data = ExitRecord(
-        path=found.worktree.path,
-        removed=found.removed,
-        branch=found.worktree.branch,
-        branch_kept=found.branch_kept,
-    )
-    return Output(_text(found), data=data)
+    return Output(_text(found))
 
 
 def _text(found: ExitedWorktree) -> str:
@@ -66,7 +52,6 @@ TOOL = ToolSpec(
     permission=Permission.WORKSPACE_WRITE,
     needs=frozenset({Capability.WORKTREES}),
     args=ExitWorktree,
-    output=ExitRecord,
     run=run,
     kind="execute",
     subjects=lambda args: (args.id,),
