@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.teams import Teams
     from mcp_toolserver.capabilities.user import Ask, Tell
     from mcp_toolserver.capabilities.web import Fetch, Send
+    from mcp_toolserver.capabilities.worktrees import Worktrees
 
 T = TypeVar("T")
 
@@ -170,6 +171,7 @@ class Runtime:
     """Limited to the desktop capabilities that the tool declares."""
     agents: ClassVar[Service[Agents]] = Service(Capability.AGENTS)
     teams: ClassVar[Service[Teams]] = Service(Capability.TEAMS)
+    worktrees: ClassVar[Service[Worktrees]] = Service(Capability.WORKTREES)
     cron: ClassVar[Service[Schedules]] = Service(Capability.CRON)
     catalogue: ClassVar[Service[Catalogue]] = Service(Capability.CATALOGUE)
     skills: ClassVar[Service[Skills]] = Service(Capability.SKILLS, Capability.SKILLS_SAVE)
