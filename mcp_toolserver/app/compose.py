@@ -373,6 +373,7 @@ def _assembled(
             background=background,
             calls_of=calls_of,
             end_owner=end_owner,
+            service=lambda need: providers.provide(need),
             agent_limits=AgentLimits(
                 turns=settings.agent_turns,
                 tokens=settings.agent_tokens,

@@ -29,6 +29,8 @@ class AgentTask:
     background: bool = False
     resume: str = ""
     """The handle of the agent to continue; empty for a new one."""
+    in_worktree: bool = False
+    """Whether it works in a git worktree of its own."""
     ceiling: Permission = Permission.DANGER_FULL_ACCESS
 
 

@@ -1,6 +1,7 @@
 """The tool Agent as a client sees it, in both protocol generations."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,30 @@ async def test_without_a_model_the_tool_is_not_listed_and_a_call_says_what_to_co
         assert "[agent]" in text(result)
         assert await refusal(client, "toolserver://agents/agent_000000000000")
         assert not [uri for uri in await listed(client) if "agents" in uri]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_follows_and_stops_agents_in_the_background(era: str, tmp_path: Path) -> None:
+    never = threading.Event()
+    scripts = {"look": SCRIPT, "wait": [Says("Too late.", after=never)]}
+    try:
+        with model_api(scripts) as model:
+            async with place(tmp_path, **settings(model.url)) as made, made.client(era) as client:
+                later = {**TASK, "run_in_background": True}
+                started = HANDLE.findall(text(await client.call_tool("Agent", later)))[0]
+                read = text(await client.call_tool("TaskOutput", {"task_id": started}))
+                assert read.startswith("All is well.\n[agent_")
+                assert "[finished; 2 turns, 30 tokens; next offset " in read
+                waits = {**later, "prompt": "wait"}
+                waiting = HANDLE.findall(text(await client.call_tool("Agent", waits)))[0]
+                running = await client.call_tool("TaskOutput", {"task_id": waiting, "until": "now"})
+                assert text(running).startswith("[running for ")
+                stopped = await client.call_tool("TaskStop", {"task_id": waiting})
+                assert text(stopped).startswith(f"{waiting}: stopped after ")
+                unknown = await client.call_tool("TaskOutput", {"task_id": "agent_000000000000"})
+                assert unknown.is_error
+    finally:
+        never.set()
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -152,6 +177,7 @@ async def test_the_conversation_of_another_client_is_not_found(era: str, tmp_pat
         ({"mode": "sudo"}, "mode"),
         ({"mode": 7}, "mode"),
         ({"max_turns": 1001}, "max_turns"),
+        ({"isolation": "container"}, "isolation"),
     ],
 )
 async def test_bad_arguments_are_named(tmp_path: Path, arguments: dict[str, Any], named: str) -> None:

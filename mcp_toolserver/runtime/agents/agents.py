@@ -20,6 +20,7 @@ from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.capabilities.teams import EVERYBODY, LEADER, Team
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError, Unavailable
 from mcp_toolserver.runtime.agents.agent_files import custom_types
+from mcp_toolserver.runtime.agents.isolation import Isolation, isolated
 from mcp_toolserver.runtime.agents.loop import Conversation
 from mcp_toolserver.runtime.agents.running_agent import RunningAgent, Start, ended_error, state_of
 from mcp_toolserver.runtime.agents.spending import Spending
@@ -76,25 +77,27 @@ class ServerAgents:
         """By handle."""
         self.teams: dict[str, RunningTeam] = {}
         """By id."""
-        self._background = context.background
-        self._changes = context.changes
-        self._end_owner = context.end_owner
+        self._context = context
         self._owners: set[str] = set()
         """Who started agents in this server."""
 
-    def start(self, start: Start, report: Report) -> RunningAgent:
+    async def isolated(self, request: ServiceRequest, agent: str) -> Isolation:
+        """Create a worktree for an agent; see `isolated`."""
+        return await isolated(self._context, request, agent)
+
+    def start(self, start: Start, report: Report, isolation: Isolation | None = None) -> RunningAgent:
         """Start an agent; see `RunningAgent`."""
         handle, owner = start.record.handle, start.record.owner
         agent = RunningAgent(
             start,
             self.store,
             report=report,
-            clean_up=partial(self._clean_up, handle),
-            changed=partial(self._changes.changed, "agent", handle),
+            clean_up=partial(self._clean_up, handle, isolation),
+            changed=partial(self._context.changes.changed, "agent", handle),
         )
         self.running[handle] = agent
         self._owners.add(owner)
-        self._changes.changed("agent", handle)
+        self._context.changes.changed("agent", handle)
 
         async def run() -> None:
             try:
@@ -102,23 +105,25 @@ class ServerAgents:
             finally:
                 del self.running[handle]
 
-        agent.task = self._background.start(run, name=handle)
+        agent.task = self._context.background.start(run, name=handle)
         return agent
 
     def forget(self, owner: str) -> None:
         """End the agents of `owner`, who will not return, and remove their records, except for those of the
         user of this machine."""
         if owner in self._owners:
-            self._background.start(partial(self._remove, owner), name=f"the end of the agents of {owner}")
+            self._context.background.start(
+                partial(self._remove, owner), name=f"the end of the agents of {owner}"
+            )
 
     async def aclose(self) -> None:
         """Let other servers know that this one has ended. `Background` has ended its agents."""
         self.store.close()
 
-    async def _clean_up(self, handle: str) -> str:
+    async def _clean_up(self, handle: str, isolation: Isolation | None) -> str:
         await self._remove(handle)
-        await self._end_owner(handle)
-        return ""
+        await self._context.end_owner(handle)
+        return "" if isolation is None else await isolation.end()
 
     async def _remove(self, owner: str) -> None:
         if owner not in self._owners:
@@ -306,25 +311,28 @@ class CallAgents:
         stored = len(conversation.messages)
         conversation.add(UserText(task.prompt))
         self._check_room(record)
+        isolation = await agents.isolated(self.request, record.handle) if task.in_worktree else None
+        roots = self.request.workspace.roots if isolation is None else (isolation.path,)
         parent = agents.running.get(self._owner)
-        return agents.start(
-            Start(
-                record=record,
-                conversation=conversation,
-                stored=stored,
-                model=model,
-                model_name=task.model or kind.model,
-                calls=_limited(calls, task, kind).detached(
-                    owner=record.handle, name=f"agent {record.handle}"
-                ),
-                system=system_prompt(kind, name=record.name, roots=self.request.workspace.roots),
-                seconds=agents.limits.seconds,
-                spending=Spending(
-                    agents.limits.with_turns(task.max_turns), parent.spending if parent else None
-                ),
-            ),
-            report,
+        start = Start(
+            record=record,
+            conversation=conversation,
+            stored=stored,
+            model=model,
+            model_name=task.model or kind.model,
+            calls=_limited(calls, task, kind).detached(owner=record.handle, name=f"agent {record.handle}"),
+            system=system_prompt(kind, name=record.name, roots=roots),
+            seconds=agents.limits.seconds,
+            spending=Spending(agents.limits.with_turns(task.max_turns), parent.spending if parent else None),
         )
+        try:
+            # Others may have started while the worktree was created.
+            self._check_room(record)
+            return agents.start(start, report, isolation)
+        except BaseException:
+            if isolation is not None:
+                await isolation.end()
+            raise
 
     def _new(self, task: AgentTask) -> tuple[AgentRecord, Conversation]:
         record = AgentRecord(
@@ -342,7 +350,7 @@ class CallAgents:
         Raises:
             NotFound: the caller has none with this handle.
             Conflict: it runs.
-            InvalidInput: it has another type or name than the call asks for.
+            InvalidInput: it has another type or name than the call asks for, or is to have a worktree.
             Denied: a rule forbids its type.
         """
         store = self.agents.store
@@ -353,6 +361,8 @@ class CallAgents:
             raise Conflict(f"{task.resume} runs in another server of this workspace. Wait for its end.")
         if task.type and canonical_type(task.type) != record.type:
             raise InvalidInput(f"{task.resume} has the type {record.type}; leave subagent_type out.")
+        if task.in_worktree:
+            raise InvalidInput("An agent that is resumed works in your folders; leave isolation out.")
         if task.name and task.name != record.name:
             raise InvalidInput(f"{task.resume} keeps its name; leave name out.")
         if why := self.request.scope.refuses(record.type):

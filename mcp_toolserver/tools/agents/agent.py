@@ -68,6 +68,9 @@ class Agent(Args):
     max_turns: int | None = Field(default=None, ge=1, le=1_000, description="Most answers of its model")
     run_in_background: bool = Field(default=False, description="Return its id at once")
     resume: str = Field(default="", max_length=100, description="Id of an ended agent to continue")
+    isolation: Literal["worktree"] | None = Field(
+        default=None, description="`worktree`: it works in a git worktree of its own"
+    )
     mode: Annotated[
         Literal["read-only", "workspace-write", "danger-full-access"] | None, BeforeValidator(_own_mode)
     ] = Field(default=None, description="Lower its permission; nothing raises it above yours")
@@ -83,6 +86,7 @@ async def run(args: Agent, rt: Runtime) -> Output:
         max_turns=args.max_turns,
         background=args.run_in_background,
         resume=args.resume,
+        in_worktree=args.isolation == "worktree",
         ceiling=_PERMISSIONS[args.mode or Permission.DANGER_FULL_ACCESS.flag],
     )
     return Output(result_text(await rt.agents.run(task, rt.report)))
