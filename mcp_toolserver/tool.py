@@ -75,6 +75,7 @@ from mcp_toolserver.capabilities.stored import (
     TodoPriority,
     TodoStatus,
 )
+from mcp_toolserver.capabilities.tasks import NewTask, TaskChange, TaskDetail, TaskSummary
 from mcp_toolserver.capabilities.user import Answers, Choice, Question
 from mcp_toolserver.capabilities.web import (
     WebAnswer,
@@ -171,6 +172,7 @@ __all__ = [
     "Limits",
     "LineQuery",
     "NewSchedule",
+    "NewTask",
     "NotFound",
     "Note",
     "NoteCard",
@@ -193,6 +195,9 @@ __all__ = [
     "SkillCard",
     "SkillIndex",
     "Snippet",
+    "TaskChange",
+    "TaskDetail",
+    "TaskSummary",
     "TimedOut",
     "Todo",
     "TodoChange",
