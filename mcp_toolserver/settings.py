@@ -285,6 +285,15 @@ class Settings:
         expand=expand_home,
         group="tools",
     )
+    skills: tuple[str, ...] = setting(
+        (),
+        _paths,
+        "folder with skills (NAME/SKILL.md) outside the roots; repeatable",
+        metavar="DIR",
+        repeatable=True,
+        expand=expand_home,
+        group="tools",
+    )
     transport: str = setting(
         "stdio",
         _one_of("stdio", "http", "sse"),

@@ -66,6 +66,7 @@ from mcp_toolserver.capabilities.search import (
     LineQuery,
     SearchMode,
 )
+from mcp_toolserver.capabilities.skills import SavedSkill, SkillCard, SkillIndex
 from mcp_toolserver.capabilities.stored import (
     Preference,
     Todo,
@@ -175,9 +176,12 @@ __all__ = [
     "Runtime",
     "SavedOutput",
     "Schedule",
+    "SavedSkill",
     "SearchMode",
     "ShowForm",
     "ShowQuery",
+    "SkillCard",
+    "SkillIndex",
     "Snippet",
     "TimedOut",
     "Todo",

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.processes import Jobs, JobState, Processes
     from mcp_toolserver.capabilities.repl import Sessions
     from mcp_toolserver.capabilities.search import Search
+    from mcp_toolserver.capabilities.skills import Skills
     from mcp_toolserver.capabilities.stored import Preferences, Todos
     from mcp_toolserver.capabilities.user import Ask, Tell
     from mcp_toolserver.capabilities.web import Fetch, Send
@@ -165,6 +166,7 @@ class Runtime:
     """Limited to the desktop capabilities that the tool declares."""
     cron: ClassVar[Service[Schedules]] = Service(Capability.CRON)
     catalogue: ClassVar[Service[Catalogue]] = Service(Capability.CATALOGUE)
+    skills: ClassVar[Service[Skills]] = Service(Capability.SKILLS, Capability.SKILLS_SAVE)
     origin: ClassVar[Service[ToolContext]] = Service(Capability.OWN_CODE)
 
 

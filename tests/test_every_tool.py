@@ -175,6 +175,9 @@ def test_an_argument_that_names_a_path_is_marked_as_one(entry: Entry) -> None:
         )
         if name == "folder" and entry.spec.name in NOTES:
             continue
+        if name == "file" and entry.spec.name == "Skill":
+            # It is a path in the folder of a skill, which may lie outside the roots.
+            continue
         assert looks_like_one == any(isinstance(mark, PathMark) for mark in info.metadata), name
 
 

@@ -95,6 +95,8 @@ class Shared:
     sessions: Sessions | None
     """None if commands share nothing."""
     database: Database
+    skill_folders: tuple[Workspace, ...]
+    """See `ProviderContext.skill_folders`."""
     web: WebOptions
     model: ProviderModel | None
     """The operator's model for agents."""
@@ -213,6 +215,7 @@ def build_application(
         ),
         sessions=Sessions(broker, workspace.roots) if broker and broker.proof.shares_session else None,
         database=Database(state, workspace.roots),
+        skill_folders=_skill_folders(settings, workspace),
         web=web,
         model=operator_model(settings),
         recorder=_recorder(audit, settings),
@@ -271,6 +274,17 @@ def application_of(app: Application, grant: Grant) -> Application:
 
 
 _NO_ROOT = "none of the roots of its token is a folder now. Tell the user to ask the operator of the server."
+
+
+def _skill_folders(settings: Settings, workspace: Workspace) -> tuple[Workspace, ...]:
+    """Raises: SettingsError: one of them is not a folder."""
+    found: list[Workspace] = []
+    for folder in settings.skills:
+        try:
+            found.append(workspace.elsewhere(folder))
+        except OSError:
+            raise SettingsError(f"--skills {folder}: not a folder that can be opened.") from None
+    return tuple(found)
 
 
 def _facts_in(facts: HostFacts, mode: Permission) -> HostFacts:
@@ -339,6 +353,7 @@ def _assembled(
             container_image=settings.container_image,
             git_author=settings.git_author,
             web=shared.web,
+            skill_folders=shared.skill_folders,
             state=shared.state,
             database=shared.database,
             workspace=workspace,

@@ -183,7 +183,7 @@ def lock_server(settings: Settings) -> int:
     state = make_state_folder(state_folder(settings.state_dir))
     writes = (state, *roots) if mode is Permission.WORKSPACE_WRITE else (state,)
     network = settings.network != "none"
-    files = map(os.path.realpath, settings.tool_files)
+    files = map(os.path.realpath, (*settings.tool_files, *settings.skills))
     # A changed file of tokens is a new file in this folder.
     tokens = (os.path.dirname(os.path.realpath(settings.tokens)),) if settings.tokens else ()
     reads = (state, *roots, *files, *tokens, *(_web_places(settings) if network else _model_key(settings)))

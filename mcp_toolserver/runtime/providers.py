@@ -51,6 +51,8 @@ class ProviderContext:
     git_author: str
     """The operator's `Name <email>` for commits; empty for that of the user's git configuration."""
     web: WebOptions
+    skill_folders: tuple[Workspace, ...]
+    """The folders outside the roots that the operator named as folders of skills."""
     state: str
     """The state folder."""
     database: Database

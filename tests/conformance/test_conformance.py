@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from tests.conformance.fixture_server import serving
 from tests.official import node
+from tests.skilled import skill
 
 SUITE = ("@modelcontextprotocol/conformance", "dist/index.js")
 
@@ -41,6 +42,11 @@ TASKS = (
 )
 UNWRITTEN = {"tasks-status-notifications"}
 """Scenarios in which this version of the suite checks nothing yet."""
+
+SKILLS = ("sep-2640-skills-directory", "sep-2640-skills-enumeration", "sep-2640-skills-manifest")
+
+UNLISTED = {"sep-2640-skillmd-metadata-name", "sep-2640-skillmd-metadata-description"}
+"""What the suite would check in resources/list, where this server lists no files of skills."""
 
 AT_ONCE = 3
 """Half of a scenario of tasks is waiting."""
@@ -141,3 +147,20 @@ async def test_the_official_suite_passes_for_tasks(
     assert {name: run.said for name, run in runs.items() if run.status != 0} == {}, lines
     assert {name for name, run in runs.items() if run.ids("FAILURE") | run.ids("WARNING")} == set(), lines
     assert {name for name, run in runs.items() if not run.ids("SUCCESS")} == UNWRITTEN, lines
+
+
+async def test_the_official_suite_passes_for_skills(
+    url: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    for name in ("alpha", "beta"):
+        folder = tmp_path / "root/.agents/skills" / name
+        (folder / "more").mkdir(parents=True)
+        (folder / "SKILL.md").write_text(skill(name=name, description="It helps"), encoding="utf-8")
+        (folder / "more/x.md").write_text("hello", encoding="utf-8")
+    runs = {name: await suite(url, tmp_path / name, "--scenario", name) for name in SKILLS}
+    lines = [f"{name}: {run.last_line}" for name, run in runs.items()]
+    record_property("summary", "\n".join(("official suite, skills", *lines)))
+    assert {name: run.status for name, run in runs.items()} == dict.fromkeys(SKILLS, 0)
+    assert all(run.ids("FAILURE") == set() for run in runs.values())
+    assert runs["sep-2640-skills-manifest"].ids("WARNING") == UNLISTED
+    assert "sep-2640-resources-complete" in runs["sep-2640-skills-enumeration"].ids("SUCCESS")

@@ -8,12 +8,9 @@ import mcp_types as mcp
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.capabilities.user import Answers, Question
-from mcp_toolserver.errors import NobodyToAsk
-from mcp_toolserver.pipeline.call import Caller
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.resources.prompts import PromptSource
-from mcp_toolserver.protocol.resources.source import Source, Visitor
+from mcp_toolserver.protocol.resources.source import Source, UnaskedCaller, Visitor
 
 MOST = 100
 """Maximum values in one result, set by the protocol."""
@@ -34,7 +31,7 @@ class Completions:
         caller, _ = self.handlers.caller(context, mcp.InputResponseRequestParams())
         owner = self.handlers.client_ids.id_for(context)
         visitor = Visitor(
-            context=context, owner=owner, dispatcher=self.handlers.dispatcher, caller=_Unasked(caller)
+            context=context, owner=owner, dispatcher=self.handlers.dispatcher, caller=UnaskedCaller(caller)
         )
         return _result(await self._values(params, visitor))
 
@@ -54,26 +51,3 @@ class Completions:
 def _result(values: Sequence[str]) -> mcp.CompleteResult:
     completion = mcp.Completion(values=list(values[:MOST]), total=len(values), has_more=len(values) > MOST)
     return mcp.CompleteResult(completion=completion)
-
-
-class _Unasked:
-    """A client whose user is not asked questions for the sake of a completion."""
-
-    def __init__(self, caller: Caller) -> None:
-        self.name = caller.name
-        self.owner = caller.owner
-        self.roots = caller.roots
-        self.restrictions = caller.restrictions
-        self.sampling = caller.sampling
-
-    async def ask(self, question: str) -> bool:
-        return False
-
-    async def elicit(self, questions: Sequence[Question]) -> Answers:
-        raise NobodyToAsk
-
-    async def tell(self, message: str) -> None:
-        return
-
-    async def report(self, message: str) -> None:
-        return

@@ -16,6 +16,7 @@ from mcp.server.lowlevel import NotificationOptions
 from pydantic import BaseModel
 
 from mcp_toolserver.capabilities.change_events import ResourceRef
+from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer
 
@@ -36,6 +37,14 @@ _METHODS: Mapping[str, type[BaseModel]] = {
     "prompts/list": mcp.PaginatedRequestParams,
     "prompts/get": mcp.GetPromptRequestParams,
     "completion/complete": mcp.CompleteRequestParams,
+}
+
+SKILLS = "io.modelcontextprotocol/skills"
+"""The skills extension (SEP-2640)."""
+
+_SKILL_METHODS: Mapping[str, type[BaseModel]] = {
+    "skills/list": mcp.PaginatedRequestParams,
+    "skills/get": mcp.ReadResourceRequestParams,
 }
 
 _LOSING_TOOLS = ("claude-code", "local-agent-mode-")
@@ -69,7 +78,11 @@ class ResourceFeature:
 
     def join(self, server: ToolServer) -> None:
         """Register the handlers and declare the capabilities."""
-        for method, params in _METHODS.items():
+        methods = dict(_METHODS)
+        if any(Capability.SKILLS in entry.spec.needs for entry in self.handlers.dispatcher.available()):
+            methods |= _SKILL_METHODS
+            server.extensions[SKILLS] = {}
+        for method, params in methods.items():
             server.add_request_handler(method, params, self._answering(method))
         server.list_changed = self.changing
         server.middleware.append(_declaring)

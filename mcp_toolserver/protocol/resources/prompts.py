@@ -10,6 +10,7 @@ from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.pipeline.call import OutputOverride
 from mcp_toolserver.protocol.mcp_server import refuse_cursor
+from mcp_toolserver.protocol.resources.skill_prompts import SkillPrompts
 from mcp_toolserver.protocol.resources.source import LARGEST, Refused, Visitor, Waiting
 from mcp_toolserver.protocol.resources.sources.path_completion import completed
 from mcp_toolserver.text.prompts import PROMPTS, Argument, Prompt
@@ -51,19 +52,26 @@ class Prompts:
     """Answers requests from the sources."""
 
     sources: Sequence[PromptSource]
+    skills: SkillPrompts
 
-    async def list_prompts(self, _: _Context, params: mcp.PaginatedRequestParams) -> mcp.ListPromptsResult:
-        """All on one page."""
+    async def list_prompts(
+        self, context: _Context, params: mcp.PaginatedRequestParams
+    ) -> mcp.ListPromptsResult:
+        """All on one page. Skills change with their files, so a client keeps no list that may have some."""
         refuse_cursor(params)
-        return mcp.ListPromptsResult(
-            prompts=[prompt for source in self.sources for prompt in source.prompts()]
-        )
+        prompts = [prompt for source in self.sources for prompt in source.prompts()]
+        if not self.skills.is_offered:
+            return mcp.ListPromptsResult(prompts=prompts)
+        skills = await self.skills.prompts(context, {prompt.name for prompt in prompts})
+        return mcp.ListPromptsResult(prompts=[*prompts, *skills], ttl_ms=0, cache_scope="private")
 
     async def get(self, context: _Context, params: mcp.GetPromptRequestParams) -> Given:
         """The text of a prompt."""
         for source in self.sources:
             if (found := await source.get(context, params)) is not None:
                 return found
+        if self.skills.is_offered and (found := await self.skills.get(context, params)) is not None:
+            return found
         raise MCPError(mcp.INVALID_PARAMS, "There is no such prompt. prompts/list names those there are.")
 
 

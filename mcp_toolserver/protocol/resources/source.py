@@ -12,6 +12,8 @@ import mcp_types as mcp
 from mcp.server.context import ServerRequestContext
 from pydantic import JsonValue
 
+from mcp_toolserver.capabilities.user import Answers, Question
+from mcp_toolserver.errors import NobodyToAsk
 from mcp_toolserver.pipeline.call import Caller, CallOptions, OutputOverride, Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 
@@ -65,6 +67,29 @@ def _answered(result: Result) -> Result:
     if result.error is not None:
         raise Refused(result.error, result.text)
     return result
+
+
+class UnaskedCaller:
+    """A client whose user is not asked questions, as for the sake of a completion or a list."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.name = caller.name
+        self.owner = caller.owner
+        self.roots = caller.roots
+        self.restrictions = caller.restrictions
+        self.sampling = caller.sampling
+
+    async def ask(self, question: str) -> bool:
+        return False
+
+    async def elicit(self, questions: Sequence[Question]) -> Answers:
+        raise NobodyToAsk
+
+    async def tell(self, message: str) -> None:
+        return
+
+    async def report(self, message: str) -> None:
+        return
 
 
 class Source(Protocol):

@@ -180,6 +180,16 @@ class Workspace:
                 self._views[key] = view
             return self._views[key]
 
+    def elsewhere(self, folder: str) -> "Workspace":
+        """Another folder under the same rules, in which nothing may be written.
+
+        Raises:
+            OSError: it is not a folder, or cannot be opened.
+        """
+        root = reading(folder)
+        setup = replace(self._setup, readable=(), temporary=(), is_read_only=True)
+        return _View((root,), setup)
+
     def recorded(self, recording: Recording | None) -> "Workspace":
         """The same workspace, which records the temporary files of its writes."""
         return _View(self._held, replace(self._setup, recording=recording))

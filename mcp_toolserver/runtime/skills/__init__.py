@@ -1,0 +1,1 @@
+"""Skills: finding, reading and activating them."""

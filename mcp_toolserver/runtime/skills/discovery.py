@@ -1,0 +1,278 @@
+"""Finds skill files: `NAME/SKILL.md` in folders of skills, and `NAME.md` in folders called `commands`.
+
+Every file is opened through the workspace, so neither a link nor a folder swapped meanwhile leads outside,
+and rules that hide files apply. A file that is no valid skill is skipped with a warning.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from threading import Lock
+
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.skills import SKILL_FILE, SkillCard, SkillIndex
+from mcp_toolserver.errors import Conflict, Denied, NotFound, ToolError
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.search.display_path import inside
+from mcp_toolserver.text.path_syntax import lies_in
+from mcp_toolserver.text.skills import NAME, SkillText, parse_skill
+
+MAX_BYTES = 256 * 1024
+"""Size of a skill file."""
+
+MAX_SKILLS = 200
+
+MAX_NAMES = 2_000
+"""Names read of one folder."""
+
+MAX_WARNINGS = 20
+
+_SKILLS = (".agents/skills", ".claude/skills")
+_COMMANDS = ".claude/commands"
+
+_CACHED = 2_000
+"""Files whose card or warning is kept."""
+
+Identity = tuple[int, int, int, int, int]
+"""Device, inode, times of change of content and status, size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A folder of skills, or of commands."""
+
+    workspace: Workspace
+    path: str
+    """Absolute."""
+    in_roots: bool
+
+    @property
+    def has_commands(self) -> bool:
+        """Whether it holds `NAME.md`, and not `NAME/SKILL.md`."""
+        return self.path.rpartition("/")[2] == "commands"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkillSource:
+    """Where a skill lies."""
+
+    card: SkillCard
+    place: Place
+    file: CanonicalPath
+    folder: CanonicalPath | None
+    """The folder of the skill; None for a command."""
+
+
+@dataclass
+class Found:
+    """What a look into the places found."""
+
+    sources: dict[str, SkillSource] = field(default_factory=dict[str, SkillSource])
+    """By name in lower case, the nearest first."""
+    saved: list[SkillCard] = field(default_factory=list[SkillCard])
+    """The skills that models saved."""
+    warnings: list[str] = field(default_factory=list[str])
+
+    def warn(self, text: str) -> None:
+        """Add a warning; beyond the limit, only say that there are more."""
+        if len(self.warnings) < MAX_WARNINGS:
+            self.warnings.append(text)
+        elif len(self.warnings) == MAX_WARNINGS:
+            self.warnings.append("There are more warnings.")
+
+    def index(self) -> SkillIndex:
+        """The cards and warnings."""
+        cards = (*(source.card for source in self.sources.values()), *self.saved)
+        return SkillIndex(cards=cards, warnings=tuple(self.warnings))
+
+
+def places_of(view: Workspace, whole: Workspace, others: Sequence[Workspace]) -> tuple[Place, ...]:
+    """The places of a call in the order in which they count.
+
+    For each folder that the client works in (`view`), they are those in it and in the folders above it, up
+    to the root (`whole` holds the roots). `others` are the folders that the operator named.
+    """
+    levels: dict[str, Workspace] = {}
+    for folder in view.roots:
+        *relative, absolute = view.spellings(view.canonical(folder))
+        depth = len([part for part in "".join(relative).split("/") if part not in ("", ".")])
+        for _ in range(depth + 1):
+            levels.setdefault(absolute, view if absolute == folder else whole)
+            absolute = os.path.dirname(absolute)
+    inner = [
+        Place(workspace=workspace, path=f"{level.rstrip('/')}/{name}", in_roots=True)
+        for level, workspace in levels.items()
+        for name in (*_SKILLS, _COMMANDS)
+    ]
+    outer = [Place(workspace=one, path=folder, in_roots=False) for one in others for folder in one.roots]
+    return (*inner, *outer)
+
+
+class Discovery:
+    """Finds skills, and parses a file again only when it changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, Identity], SkillCard | str] = {}
+        self._lock = Lock()
+
+    def run(self, places: Sequence[Place]) -> Found:
+        """Look into all places. Blocks."""
+        found = Found()
+        with self._lock:
+            for place in places:
+                for name, file, folder in _candidates(place, found):
+                    if len(found.sources) >= MAX_SKILLS:
+                        found.warn(f"There are more than {MAX_SKILLS} skills; the others are left out.")
+                        return found
+                    self._add(place, name, file, folder, found)
+        return found
+
+    def _add(
+        self, place: Place, name: str, file: CanonicalPath, folder: CanonicalPath | None, found: Found
+    ) -> None:
+        try:
+            card = self._card(place, name, file)
+        except NotFound:
+            return
+        except (ToolError, OSError, ValueError) as error:
+            found.warn(f"{_absolute(place, file)} is not used as a skill: it {_reason(error)}")
+            return
+        source = SkillSource(card=card, place=place, file=file, folder=folder)
+        first = found.sources.setdefault(card.name.lower(), source)
+        if first is not source and first.card.path != card.path:
+            found.warn(f"{card.path} is not used: {first.card.path} has the same name and is nearer.")
+
+    def _card(self, place: Place, name: str, file: CanonicalPath) -> SkillCard:
+        fd = place.workspace.open_file(file)
+        try:
+            key = (_absolute(place, file), name, identity(fd))
+            if key not in self._known:
+                if len(self._known) >= _CACHED:
+                    self._known.clear()
+                self._known[key] = _parsed(fd, name, path=key[0], has_folder=not place.has_commands)
+        finally:
+            os.close(fd)
+        known = self._known[key]
+        if isinstance(known, str):
+            raise ValueError(known)
+        return known
+
+
+def read_skill(source: SkillSource) -> SkillText:
+    """Read a skill again.
+
+    Raises:
+        ToolError: it cannot be read, or is no valid skill any more.
+    """
+    fd = source.place.workspace.open_file(source.file)
+    try:
+        return parse_skill(_text(fd), _name_of(source))
+    except ValueError as error:
+        raise Conflict(f"{source.card.path} {error}. It changed meanwhile; list the skills again.") from None
+    finally:
+        os.close(fd)
+
+
+def identity(fd: int) -> Identity:
+    """What changes when a file is changed or replaced."""
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
+
+
+def _candidates(place: Place, found: Found) -> Iterator[tuple[str, CanonicalPath, CanonicalPath | None]]:
+    """Names, files and folders of what may be a skill."""
+    try:
+        top = place.workspace.canonical(place.path)
+        if place.workspace.is_hidden(top):
+            return
+        fd = place.workspace.open_dir(top)
+    except NotFound:
+        return
+    except (ToolError, OSError) as error:
+        found.warn(f"{place.path} is not searched for skills: it {_reason(error)}")
+        return
+    try:
+        with os.scandir(fd) as entries:
+            names = sorted(entry.name for entry in islice(entries, MAX_NAMES) if _is_wanted(place, entry))
+    finally:
+        os.close(fd)
+    for entry in names:
+        try:
+            if (candidate := _candidate(place, top, entry)) is not None:
+                yield candidate
+        except (ToolError, OSError, ValueError) as error:
+            found.warn(f"{place.path}/{entry!a} is not used as a skill: it {_reason(error)}")
+
+
+def _is_wanted(place: Place, entry: os.DirEntry[str]) -> bool:
+    if entry.name.startswith("."):
+        return False
+    if place.has_commands:
+        return entry.name.endswith(".md")
+    return entry.is_dir(follow_symlinks=False) or entry.is_symlink()
+
+
+def _candidate(
+    place: Place, top: CanonicalPath, entry: str
+) -> tuple[str, CanonicalPath, CanonicalPath | None] | None:
+    name = entry.removesuffix(".md") if place.has_commands else entry
+    if NAME.fullmatch(name) is None:
+        raise ValueError("has a name that is not 1 to 64 letters, digits, '-', '_' or ':'")
+    workspace = place.workspace
+    own = workspace.canonical(inside(top, entry))
+    if place.has_commands:
+        return None if workspace.is_hidden(own) else (name, own, None)
+    file = workspace.canonical(inside(own, SKILL_FILE))
+    if not lies_in(own, file) and own != ".":
+        raise Denied("has a link as its SKILL.md that leads out of its folder")
+    return None if workspace.is_hidden(file) else (name, file, own)
+
+
+def _parsed(fd: int, name: str, *, path: str, has_folder: bool) -> SkillCard | str:
+    """The card of a file, or why it has none."""
+    try:
+        skill = parse_skill(_text(fd), name)
+    except ValueError as error:
+        return str(error)
+    return SkillCard(
+        name=skill.name,
+        description=skill.description,
+        when_to_use=skill.when_to_use,
+        argument_hint=skill.argument_hint,
+        aliases=skill.aliases,
+        user_invocable=skill.user_invocable,
+        model_invocable=skill.model_invocable,
+        path=path,
+        has_folder=has_folder,
+    )
+
+
+def _text(fd: int) -> str:
+    """Raises: ValueError: it is too large, or not UTF-8."""
+    size = os.fstat(fd).st_size
+    if size > MAX_BYTES:
+        raise ValueError(f"has {size:,} bytes; a skill file has at most {MAX_BYTES:,}")
+    content = os.pread(fd, MAX_BYTES + 1, 0)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"has more than {MAX_BYTES:,} bytes")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise ValueError("is not UTF-8 text") from None
+
+
+def _name_of(source: SkillSource) -> str:
+    if source.folder is None:
+        return source.file.rpartition("/")[2].removesuffix(".md")
+    return source.card.name
+
+
+def _absolute(place: Place, file: CanonicalPath) -> str:
+    return place.workspace.spellings(file)[-1]
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"cannot be read ({error.strerror})."
+    return f"{error}." if isinstance(error, ValueError) else f"cannot be read. {error}"

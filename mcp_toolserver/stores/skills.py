@@ -1,0 +1,91 @@
+"""Stores the skills that models save, per workspace and user.
+
+They are kept here and not as files in the roots, because a skill is an instruction that lasts, and files of
+that kind are protected from tools.
+"""
+
+import json
+from typing import TYPE_CHECKING
+
+from mcp_toolserver.capabilities.call_scope import LOCAL
+from mcp_toolserver.capabilities.skills import SavedSkill
+from mcp_toolserver.errors import Conflict
+from mcp_toolserver.stores.database import Database
+
+if TYPE_CHECKING:
+    import sqlite3
+
+KEPT = 100
+"""Largest number of skills of a user. None is removed to make room."""
+
+_TABLE = """CREATE TABLE IF NOT EXISTS saved_skills (
+    user TEXT NOT NULL, name TEXT NOT NULL, description TEXT NOT NULL, when_to_use TEXT NOT NULL,
+    aliases TEXT NOT NULL, user_invocable INTEGER NOT NULL, prompt TEXT NOT NULL, PRIMARY KEY (user, name)
+)"""
+
+_COLUMNS = "name, description, when_to_use, aliases, user_invocable, prompt"
+
+
+class StoredSkills:
+    """The skills of all users; `user` is the name of a token, or empty without named tokens."""
+
+    def __init__(self, database: Database, *, kept: int = KEPT) -> None:
+        self._database = database
+        self._kept = kept
+
+    async def all(self, user: str) -> tuple[SavedSkill, ...]:
+        """Return the skills of `user` by name. Raises: Conflict, Unavailable: as for `Todos.change`."""
+
+        def work(database: "sqlite3.Connection") -> tuple[SavedSkill, ...]:
+            database.execute(_TABLE)
+            rows = database.execute(
+                f"SELECT {_COLUMNS} FROM saved_skills WHERE user = ? ORDER BY name",  # noqa: S608  a constant
+                (user or LOCAL,),
+            )
+            return tuple(
+                SavedSkill(
+                    name=name,
+                    description=description,
+                    when_to_use=when_to_use,
+                    aliases=tuple(json.loads(aliases)),
+                    user_invocable=bool(user_invocable),
+                    prompt=prompt,
+                )
+                for name, description, when_to_use, aliases, user_invocable, prompt in rows
+            )
+
+        return await self._database.run(work)
+
+    async def put(self, user: str, skill: SavedSkill) -> bool:
+        """Save or replace a skill; return whether it is new.
+
+        Raises:
+            Conflict: too many are saved, or as for `Todos.change`.
+            Unavailable: as for `Todos.change`.
+        """
+        owner = user or LOCAL
+
+        def work(database: "sqlite3.Connection") -> bool:
+            database.execute(_TABLE)
+            names = {
+                name for (name,) in database.execute("SELECT name FROM saved_skills WHERE user = ?", (owner,))
+            }
+            if skill.name not in names and len(names) >= self._kept:
+                raise Conflict(
+                    f"{len(names)} skills are saved, and no more can be. Replace one: save under its name."
+                )
+            database.execute(
+                "INSERT OR REPLACE INTO saved_skills VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    owner,
+                    skill.name,
+                    skill.description,
+                    skill.when_to_use,
+                    json.dumps(skill.aliases),
+                    skill.user_invocable,
+                    skill.prompt,
+                ),
+            )
+            return skill.name not in names
+
+        return await self._database.run(work)

@@ -1,0 +1,200 @@
+"""Reads YAML front matter: the block between two lines `---` at the start of a Markdown file.
+
+The files come from the workspace and may be hostile. The parser's events are counted as they come, so a text
+over a limit is refused before its values exist. Anchors, aliases and tags are refused.
+
+Many files in use have text without quotes that YAML does not accept, such as `description: Use when: …` or
+`argument-hint: [file] [line]`. A value on one line that YAML refuses counts as text.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MAX_BYTES = 64 * 1024
+"""UTF-8 bytes of the block."""
+
+MAX_NODES = 1_000
+"""Keys and values of the block, lists and mappings included."""
+
+MAX_DEPTH = 8
+"""Lists and mappings inside one another, the fields themselves included."""
+
+Value = str | int | float | bool | None | tuple["Value", ...] | Mapping[str, "Value"]
+
+_MAX_QUOTED = 50
+"""Lines whose value YAML refuses. Each costs a run of the parser."""
+
+_START = re.compile(r"---[ \t]*\r?\n")
+_END = re.compile(r"^---[ \t]*\r?(?:\n|\Z)", re.MULTILINE)
+
+_FORBIDDEN = re.compile(
+    r"[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
+"""Control characters other than tab and line end, line separators, surrogates, byte order marks."""
+
+_LINE = re.compile(r"([A-Za-z][\w-]*):[ \t]+([^\s\"'|>&*!].*)")
+"""A field whose value is on its line and is neither quoted nor a block, anchor, alias or tag."""
+
+_NUMBER = re.compile(r"[-+]?(?:[0-9]{1,15}|[0-9]{0,15}\.[0-9]{1,15}|[0-9]{1,15}\.)(?:[eE][-+]?[0-9]{1,2})?")
+_WORDS: Mapping[str, bool | None] = {
+    word: value
+    for name, value in (("true", True), ("false", False), ("null", None))
+    for word in (name, name.title(), name.upper())
+} | {"": None, "~": None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontMatter:
+    """The fields of a Markdown file, and the text below them."""
+
+    fields: Mapping[str, Value]
+    body: str
+
+
+def front_matter(text: str) -> FrontMatter:
+    """Split the text of a Markdown file; one without front matter has no fields.
+
+    Raises:
+        ValueError: the block is too large, does not end, or is no plain YAML mapping. The message continues a
+            sentence that begins with the name of the file.
+    """
+    text = text.removeprefix("\ufeff")
+    start = _START.match(text)
+    if start is None:
+        return FrontMatter(fields={}, body=text)
+    end = _END.search(text, start.end(), start.end() + MAX_BYTES + 8)
+    if end is None and len(text) > start.end() + MAX_BYTES:
+        raise ValueError(f"has more than {MAX_BYTES:,} bytes of front matter")
+    if end is None:
+        raise ValueError("has no second line `---`, which ends the front matter")
+    return FrontMatter(fields=_fields(text[start.end() : end.start()]), body=text[end.end() :])
+
+
+def _fields(block: str) -> Mapping[str, Value]:
+    if len(block.encode(errors="replace")) > MAX_BYTES:
+        raise ValueError(f"has more than {MAX_BYTES:,} bytes of front matter")
+    if (hidden := _FORBIDDEN.search(block)) is not None:
+        raise ValueError(f"has a character in its front matter that does not belong there: {hidden[0]!a}")
+    try:
+        return _parsed(block)
+    except _NotYaml:
+        return _parsed(_quoted(block))
+
+
+class _NotYaml(ValueError):
+    """The text is not YAML, in contrast to YAML that is refused."""
+
+
+def _quoted(block: str) -> str:
+    """The block, with quotes around every value on one line that is no YAML."""
+    lines = block.splitlines()
+    left = _MAX_QUOTED
+    for number, (line, after) in enumerate(zip(lines, [*lines[1:], ""], strict=True)):
+        found = _LINE.fullmatch(line)
+        if left and found is not None and not after[:1].isspace() and not _is_yaml(line):
+            value = found[2].strip().replace("'", "''")
+            lines[number] = f"{found[1]}: '{value}'"
+            left -= 1
+    return "\n".join(lines)
+
+
+def _is_yaml(text: str) -> bool:
+    try:
+        _parsed(text)
+    except _NotYaml:
+        return False
+    return True
+
+
+def _parsed(block: str) -> Mapping[str, Value]:
+    """Raises: _NotYaml; ValueError: as `front_matter`."""
+    fields = _Builder(block).document()
+    if fields is None:
+        return {}
+    if not isinstance(fields, Mapping):
+        raise ValueError("has front matter that is not a mapping of names to values")
+    return fields
+
+
+class _Builder:
+    """Builds values from the events of the parser."""
+
+    def __init__(self, block: str) -> None:
+        self._events = _events(block)
+        self._nodes = 0
+
+    def document(self) -> Value:
+        """The value of the only document; None for an empty one."""
+        fields: Value = None
+        for kind, event in self._events:
+            if kind in {"DocumentStart", "DocumentEnd"} and event.explicit:
+                raise ValueError("has a YAML directive or document marker in its front matter; remove it")
+            if kind not in {"StreamStart", "StreamEnd", "DocumentStart", "DocumentEnd"}:
+                fields = self._value(kind, event, 1)
+        return fields
+
+    def _value(self, kind: str, event: Any, depth: int) -> Value:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise ValueError(f"has more than {MAX_NODES:,} keys and values in its front matter")
+        if kind == "Alias" or event.anchor is not None:
+            raise ValueError(
+                "has an anchor or alias (& or *) in its front matter; write the value out, or quote it"
+            )
+        if event.tag is not None:
+            raise ValueError("has a tag (!) in its front matter; remove it, or quote the value")
+        if kind == "Scalar":
+            return _resolved(event.value) if event.implicit[0] else str(event.value)
+        if depth > MAX_DEPTH:
+            raise ValueError(
+                f"has more than {MAX_DEPTH} lists and mappings inside one another in its front matter"
+            )
+        return self._list(depth) if kind == "SequenceStart" else self._mapping(depth)
+
+    def _list(self, depth: int) -> tuple[Value, ...]:
+        return tuple(self._value(kind, event, depth + 1) for kind, event in self._until("SequenceEnd"))
+
+    def _mapping(self, depth: int) -> Mapping[str, Value]:
+        values: dict[str, Value] = {}
+        for kind, event in self._until("MappingEnd"):
+            if kind != "Scalar":
+                raise ValueError("has a list or mapping as a name in its front matter")
+            self._value(kind, event, depth)
+            name = str(event.value)
+            if name in values:
+                raise ValueError(f"has the field {name[:64]!a} twice in its front matter")
+            values[name] = self._value(*next(self._events), depth + 1)
+        return values
+
+    def _until(self, end: str) -> Iterator[tuple[str, Any]]:
+        return itertools.takewhile(lambda found: found[0] != end, self._events)
+
+
+def _events(block: str) -> Iterator[tuple[str, Any]]:
+    """The parser's events and the names of their kinds."""
+    import ruamel.yaml
+    from ruamel.yaml.error import YAMLError
+
+    library: Any = ruamel.yaml
+    try:
+        for event in library.YAML(typ="safe", pure=True).parse(block):
+            yield type(event).__name__.removesuffix("Event"), event
+    except YAMLError as error:
+        mark: Any = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 2})" if mark else ""
+        what = getattr(error, "problem", None) or "it contains a character that YAML does not allow"
+        raise _NotYaml(f"has front matter that is not YAML{where}: {what}") from None
+
+
+def _resolved(text: str) -> Value:
+    """The value of a scalar without quotes; dates stay text."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _NUMBER.fullmatch(text) is None:
+        return text
+    return float(text) if set(text) & set(".eE") else int(text)

@@ -1,0 +1,1 @@
+"""Let other agents work, and follow written procedures."""

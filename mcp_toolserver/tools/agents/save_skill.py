@@ -1,0 +1,90 @@
+"""Save instructions for a kind of work as a skill, which later sessions in this workspace list and load with
+Skill. Saving under the same name replaces it. The server keeps the skill, not a file, and never in place of a
+skill of the user. Save only what the user would want every session to follow, and no secrets.
+"""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    Capability,
+    Field,
+    Output,
+    Permission,
+    Runtime,
+    SavedSkill,
+    ToolSpec,
+)
+
+_NAME = r"^[a-z0-9]+(-[a-z0-9]+)*$"
+
+_HIDDEN = re.compile(r"[^\t\n\r\x20-\x7e\xa0-\u200a\u2010-\u2027\u202f-\u205f\u2070-\ud7ff\ue000-\U0010ffff]")
+"""Control characters, and those that are invisible or turn letters round."""
+
+
+def _visible(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
+    if (hidden := _HIDDEN.search(text)) is not None:
+        raise ValueError(f"must not contain invisible characters such as {hidden[0]!a}")
+    return text
+
+
+def _one_line(text: str) -> str:
+    return " ".join(_visible(text).split())
+
+
+Name = Annotated[str, Field(max_length=64, pattern=_NAME)]
+Line = Annotated[str, Field(max_length=1_024), AfterValidator(_one_line)]
+
+
+class SaveSkill(Args):
+    name: Name = Field(description="Name in kebab-case, such as cut-release")
+    description: Line = Field(description="What the skill does, in one or two sentences")
+    prompt_template: Annotated[str, Field(max_length=65_536), AfterValidator(_visible)] = Field(
+        alias="promptTemplate",
+        description="Instructions in Markdown; $ARGUMENTS stands for the arguments",
+    )
+    when_to_use: Line | None = Field(
+        default=None, alias="whenToUse", description="When a model should load the skill"
+    )
+    aliases: tuple[Name, ...] = Field(
+        default=(), strict=False, max_length=8, description="Other names of the skill, in kebab-case"
+    )
+    user_invocable: bool = Field(
+        default=True, alias="userInvocable", description="Whether users can call it as a prompt"
+    )
+
+
+async def run(args: SaveSkill, rt: Runtime) -> Output:
+    is_new = await rt.skills.save(
+        SavedSkill(
+            name=args.name,
+            description=args.description,
+            prompt=args.prompt_template.strip("\n"),
+            when_to_use=args.when_to_use or "",
+            aliases=tuple(dict.fromkeys(alias for alias in args.aliases if alias != args.name)),
+            user_invocable=args.user_invocable,
+        )
+    )
+    return Output(f"{'Saved' if is_new else 'Replaced'} the skill {args.name!r}. Skill loads it.")
+
+
+TOOL = ToolSpec(
+    name="save_skill",
+    title="Save skill",
+    description=__doc__ or "",
+    permission=Permission.WORKSPACE_WRITE,
+    needs=frozenset({Capability.SKILLS_SAVE}),
+    args=SaveSkill,
+    run=run,
+    kind="edit",
+    subjects=lambda args: (args.name,),
+    destructive=True,
+    idempotent=True,
+    aliases=(Alias("save_skill", {"prompt": "promptTemplate"}),),
+)

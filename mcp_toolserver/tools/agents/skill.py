@@ -1,0 +1,119 @@
+"""Load a skill: instructions that the user keeps for a kind of work. Without `skill`, list the skills with
+what they are for. Call it when a skill fits the task, before you begin, and follow what it returns. `file`
+reads a supporting file of the skill. While a skill with allowed-tools is active, tools that it leaves out are
+refused; `end` ends it, and so does the next skill.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+from mcp_toolserver.text.skills import skill_content
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    Capability,
+    Field,
+    InvalidInput,
+    Output,
+    Permission,
+    Runtime,
+    SkillCard,
+    SkillIndex,
+    ToolSpec,
+    model_validator,
+)
+
+_SHOWN = 300
+"""Characters of a description in the list."""
+
+
+def _plain(name: object) -> object:
+    """The name without the sign by which users call skills."""
+    return name.strip().removeprefix("/").removeprefix("$") if isinstance(name, str) else name
+
+
+class Skill(Args):
+    skill: Annotated[str, BeforeValidator(_plain)] = Field(
+        default="", max_length=100, description="Name of the skill; without it, all are listed"
+    )
+    args: str = Field(default="", max_length=20_000, description="Text that replaces $ARGUMENTS in the skill")
+    file: str = Field(
+        default="", max_length=1_000, description="Supporting file to read, relative to the skill's folder"
+    )
+    end: bool = Field(default=False, description="End the active skill; the only argument then")
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "Skill":
+        if self.end and (self.skill or self.args or self.file):
+            raise ValueError("end takes no other argument")
+        if not self.skill and (self.args or self.file):
+            raise ValueError("skill must not be empty when args or file is given")
+        if self.args and self.file:
+            raise ValueError("give args or file, not both")
+        return self
+
+
+async def run(args: Skill, rt: Runtime) -> Output:
+    if args.end:
+        ended = rt.skills.end()
+        return Output(f"{ended} has ended." if ended else "No skill with allowed-tools is active.")
+    if not args.skill:
+        return Output("\n".join(_lines(await rt.skills.index())))
+    if args.file:
+        return Output(_text(args.file, await rt.skills.read(args.skill, args.file)))
+    skill = await rt.skills.open(args.skill)
+    if not skill.card.model_invocable:
+        raise InvalidInput(
+            f"The skill {skill.card.name!r} is for the user alone (disable-model-invocation). Go on without "
+            "it, or tell the user about it."
+        )
+    rt.skills.activate(skill, is_top_level=False)
+    return Output(skill_content(skill, args.args))
+
+
+def _lines(index: SkillIndex) -> Iterator[str]:
+    cards = [card for card in index.cards if card.model_invocable]
+    if not cards:
+        yield "There are no skills. A skill is a file .agents/skills/NAME/SKILL.md in the workspace."
+    for card in cards:
+        yield _line(card)
+    yield from _warnings(index.warnings)
+
+
+def _line(card: SkillCard) -> str:
+    hint = f" {card.argument_hint}" if card.argument_hint else ""
+    when = f" Use: {card.when_to_use}" if card.when_to_use else ""
+    words = f"{card.description}{when}"
+    cut = f"{words[: _SHOWN - 3]}..." if len(words) > _SHOWN else words
+    origin = "" if card.path else " (saved by a model)"
+    return f"{card.name}{hint}: {cut}{origin}"
+
+
+def _warnings(warnings: Sequence[str]) -> Iterator[str]:
+    if warnings:
+        yield ""
+        yield "Not used:"
+        yield from warnings
+
+
+def _text(file: str, content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{file!r} is not text. Use it by its path.") from None
+
+
+TOOL = ToolSpec(
+    name="Skill",
+    title="Load skill",
+    description=__doc__ or "",
+    permission=Permission.READ_ONLY,
+    needs=frozenset({Capability.SKILLS}),
+    args=Skill,
+    run=run,
+    kind="think",
+    subjects=lambda args: (args.skill,) if args.skill else (),
+    aliases=(Alias("skill"),),
+)

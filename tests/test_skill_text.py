@@ -1,0 +1,106 @@
+"""The text of skills: what a file says of itself, and what the model gets."""
+
+import pytest
+
+from mcp_toolserver.text.skills import MAX_TOOLS, SkillText, parse_skill, tool_rules, with_arguments, wrapped
+
+
+def _skill(fields: str = "", body: str = "Do it.") -> SkillText:
+    return parse_skill(f"---\n{fields}\n---\n{body}", "release")
+
+
+def test_a_skill_says_what_it_is() -> None:
+    skill = _skill(
+        "name: cut-release\ndescription: |\n  Cut a\n  release.\nwhen-to-use: before: shipping\n"
+        "argument-hint: [version]\naliases: [cut, ship]\nallowed-tools: Read, Bash(git log *) Grep\n"
+        "user-invocable: false\ndisable-model-invocation: true",
+        "\nDo it.\n",
+    )
+    assert skill.name == "cut-release"
+    assert skill.description == "Cut a release."
+    assert skill.when_to_use == "before: shipping"
+    assert skill.argument_hint == "[version]"
+    assert skill.aliases == ("cut", "ship", "release")
+    assert skill.allowed_tools == ("Read", "Bash(git log *)", "Grep")
+    assert not skill.user_invocable
+    assert not skill.model_invocable
+    assert skill.body == "Do it."
+
+
+def test_a_file_without_front_matter_is_a_skill() -> None:
+    skill = parse_skill("\n## Release notes\n\nWrite them.", "notes")
+    assert (skill.name, skill.description, skill.aliases) == ("notes", "Release notes", ())
+    assert skill.allowed_tools is None
+    assert skill.user_invocable
+    assert skill.model_invocable
+
+
+@pytest.mark.parametrize(
+    ("fields", "rules"),
+    [
+        pytest.param("allowed-tools: [Read, 'Bash(npm run *)']", ("Read", "Bash(npm run *)"), id="list"),
+        pytest.param("allowed_tools: Read", ("Read",), id="one"),
+        pytest.param("allowed-tools:", (), id="nothing"),
+        pytest.param("allowed-tools: []", (), id="empty list"),
+        pytest.param("allowed-tools: '*'", None, id="everything"),
+        pytest.param("allowed-tools: [Read, '*']", None, id="everything among others"),
+        pytest.param("allowed-tools: '*(secret)'", ("*(secret)",), id="everything that matches"),
+    ],
+)
+def test_allowed_tools_are_rules(fields: str, rules: tuple[str, ...] | None) -> None:
+    assert _skill(fields).allowed_tools == rules
+
+
+@pytest.mark.parametrize("hint", ["argument-hint: file", "argument-hint: {file: 1}", "argument-hint:"])
+def test_an_argument_hint_is_text(hint: str) -> None:
+    assert _skill(hint).argument_hint in ("file", "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "part"),
+    [
+        ("name: ../../etc", "has the name"),
+        ("name: 'a b'", "has the name"),
+        ('name: "a\\u202eb"', "has the name"),
+        ('name: "a\\x1b[2Jb"', "has the name"),
+        ("name: " + "a" * 65, "has the name"),
+        ("name: .hidden", "has the name"),
+        ("name: [a]", "list or mapping as its name"),
+        ("description: {a: b}", "list or mapping as its description"),
+        ("allowed-tools: {Read: true}", "no list of tools"),
+        ("allowed-tools: [[Read]]", "no list of tools"),
+        ("allowed-tools: 'Bash(git'", "no list of tools"),
+        ("allowed-tools: Read;Bash", "no list of tools"),
+        ("allowed-tools: " + "Read " * (MAX_TOOLS + 1), "more than"),
+        ("user-invocable: maybe", "neither true nor false"),
+        ("aliases: ../x", "aliases"),
+        ("aliases: a b c d e f g h i", "aliases"),
+    ],
+)
+def test_a_file_that_is_no_valid_skill_says_why(fields: str, part: str) -> None:
+    with pytest.raises(ValueError, match=part):
+        _skill(fields)
+
+
+def test_a_skill_without_text_is_refused() -> None:
+    with pytest.raises(ValueError, match="no text"):
+        _skill("name: a", " \n")
+
+
+def test_rules_keep_what_is_in_brackets_together() -> None:
+    assert tool_rules(" Read,Bash(git add:*),\tEdit(src/**) ") == ("Read", "Bash(git add:*)", "Edit(src/**)")
+
+
+def test_arguments_replace_their_placeholder_or_follow() -> None:
+    assert with_arguments("a $ARGUMENTS b $ARGUMENTS", "x") == "a x b x"
+    assert with_arguments("a $ARGUMENTS.", "") == "a ."
+    assert with_arguments("a", "x") == "a\n\nArguments: x"
+    assert with_arguments("a", "") == "a"
+
+
+def test_a_body_cannot_imitate_the_end_of_a_skill() -> None:
+    text = wrapped("a", "x</skill_content>y</Skill_Content>", ["a </skill_content>"])
+    assert text.count("</") == 1
+    assert text.endswith("\n</skill_content>")
+    assert text.startswith('<skill_content name="a">\nx')
+    assert wrapped("a", "b") == '<skill_content name="a">\nb\n</skill_content>'
