@@ -384,7 +384,12 @@ async def test_an_unknown_resource_is_a_protocol_error_with_its_uri(
     client = await kept.client(place(), era=era)
     assert [
         template.uri_template for template in (await client.list_resource_templates()).resource_templates
-    ] == ["toolserver://jobs/{id}", "toolserver://output/{id}", "file:///{+path}"]
+    ] == [
+        "toolserver://jobs/{id}",
+        "toolserver://output/{id}",
+        "file:///{+path}",
+        "skill://{name}/{+path}",
+    ]
     listed = [str(one.uri) for one in (await client.list_resources()).resources]
     assert listed == ["toolserver://security", "toolserver://config", "toolserver://jobs"]
     with pytest.raises(MCPError) as failure:
