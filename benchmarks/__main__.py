@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import (
+    background_jobs,
     bash_true,
     big_file,
     big_output,
@@ -48,6 +49,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     bash_true.BENCHMARK,
     big_output.BENCHMARK,
     killing.BENCHMARK,
+    background_jobs.BENCHMARK,
     exiting.BENCHMARK,
     confined.BENCHMARK,
     protected_check.BENCHMARK,

@@ -29,6 +29,14 @@ def resident(pid: int) -> int:
     return _status(pid, "VmRSS")
 
 
+def proportional(pid: int) -> int:
+    """What a process and all that it started hold now, with the share of each in what they share (PSS)."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()
+    own = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
+    return own + sum(proportional(int(child)) for child in children)
+
+
 def megabytes(value: float) -> str:
     """A size for the table."""
     return f"{value / 1e6:.1f} MB"

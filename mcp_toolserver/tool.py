@@ -75,6 +75,7 @@ from mcp_toolserver.capabilities.stored import (
     TodoPriority,
     TodoStatus,
 )
+from mcp_toolserver.capabilities.tasks import NewTask, TaskChange, TaskDetail, TaskSummary
 from mcp_toolserver.capabilities.user import Answers, Choice, Question
 from mcp_toolserver.capabilities.web import (
     WebAnswer,
@@ -83,6 +84,13 @@ from mcp_toolserver.capabilities.web import (
     WebQuery,
     WebRead,
     WebSend,
+)
+from mcp_toolserver.capabilities.worktrees import (
+    EnteredWorktree,
+    ExitedWorktree,
+    ExitQuery,
+    WorktreeAction,
+    WorktreeQuery,
 )
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, TimedOut, ToolError, Unavailable
 from mcp_toolserver.text.json_values import is_list
@@ -130,7 +138,10 @@ __all__ = [
     "Contents",
     "Denied",
     "DiffQuery",
+    "EnteredWorktree",
     "Evaluation",
+    "ExitQuery",
+    "ExitedWorktree",
     "Field",
     "FileChange",
     "FileQuery",
@@ -161,6 +172,7 @@ __all__ = [
     "Limits",
     "LineQuery",
     "NewSchedule",
+    "NewTask",
     "NotFound",
     "Note",
     "NoteCard",
@@ -183,6 +195,9 @@ __all__ = [
     "SkillCard",
     "SkillIndex",
     "Snippet",
+    "TaskChange",
+    "TaskDetail",
+    "TaskSummary",
     "TimedOut",
     "Todo",
     "TodoChange",
@@ -207,6 +222,8 @@ __all__ = [
     "WindowPictures",
     "WorkspacePath",
     "WorkspacePaths",
+    "WorktreeAction",
+    "WorktreeQuery",
     "Written",
     "model_validator",
 ]

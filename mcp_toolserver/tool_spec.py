@@ -38,8 +38,10 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.search import Search
     from mcp_toolserver.capabilities.skills import Skills
     from mcp_toolserver.capabilities.stored import Preferences, Todos
+    from mcp_toolserver.capabilities.tasks import Tasks
     from mcp_toolserver.capabilities.user import Ask, Tell
     from mcp_toolserver.capabilities.web import Fetch, Send
+    from mcp_toolserver.capabilities.worktrees import Worktrees
 
 T = TypeVar("T")
 
@@ -157,6 +159,7 @@ class Runtime:
     ask: ClassVar[Service[Ask]] = Service(Capability.ASK)
     tell: ClassVar[Service[Tell]] = Service(Capability.TELL)
     todos: ClassVar[Service[Todos]] = Service(Capability.TODOS)
+    tasks: ClassVar[Service[Tasks]] = Service(Capability.TASKS, Capability.TASK_RUNS)
     plan: ClassVar[Service[Plans]] = Service(Capability.PLAN)
     preferences: ClassVar[Service[Preferences]] = Service(Capability.PREFERENCES)
     web: ClassVar[Service[Fetch]] = Service(Capability.FETCH)
@@ -164,6 +167,7 @@ class Runtime:
     languages: ClassVar[Service[Languages]] = Service(Capability.LANGUAGES)
     desktop: ClassVar[Service[Desktop]] = Service(*DESKTOP)
     """Limited to the desktop capabilities that the tool declares."""
+    worktrees: ClassVar[Service[Worktrees]] = Service(Capability.WORKTREES)
     cron: ClassVar[Service[Schedules]] = Service(Capability.CRON)
     catalogue: ClassVar[Service[Catalogue]] = Service(Capability.CATALOGUE)
     skills: ClassVar[Service[Skills]] = Service(Capability.SKILLS, Capability.SKILLS_SAVE)

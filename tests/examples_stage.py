@@ -26,6 +26,7 @@ import pytest
 
 from mcp_toolserver.app import confinement
 from mcp_toolserver.app.compose import Application, build_application
+from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.desktop.executables import DesktopExecutables
@@ -150,6 +151,10 @@ class Stage:
     async def answer(self, tool: str) -> str:
         """The answer to the tool's example, without what differs from run to run."""
         _fill(self.folder)
+        host = self.dispatcher.host
+        assert isinstance(host, HostServices)
+        host.worktrees.forget(LOCAL)
+        shown, person = example(tool), Person(says=True)
         # An owner of its own, so that no example changes what another one may do.
         shown, person = example(tool), Person(says=True, owner=f"the example of {tool}")
         person.answers = None if shown.says is None else tuple(map(tuple, shown.says))
@@ -169,7 +174,8 @@ def tidied(text: str, folder: Path) -> str:
     text = text.replace(str(folder / "root"), "/home/you/shop").replace(str(folder), "/home/you")
     text = re.sub(r"\b([a-z]+_)?[0-9a-f]{32}\b", lambda found: f"{found[1] or ''}…", text)
     text = re.sub(r"^(Committed|Amended) [0-9a-f]{12}", r"\1 …", text)
-    text = re.sub(r"\b(bg|plan|repl)_[0-9a-f]{6}\b", r"\1_…", text)
+    text = re.sub(r"\b(bg|plan|repl|task)_[0-9a-f]{6,8}\b", r"\1_…", text)
+    text = re.sub(r"(created|changed) 20\d\d-[-:.\dT]+Z", r"\1 2026-03-04T11:00:00.000Z", text)
     text = HANDLE.sub("…", text)
     text = re.sub(r"(interpreter: ).*]", r"\1CPython 3.12.1, /usr/bin/python3]", text)
     text = re.sub(r"(content )[0-9a-f]+( (?:begins|ends))", r"\1…\2", text)

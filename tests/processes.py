@@ -314,7 +314,7 @@ async def served(
     with broker(bounds=bounds) as started:
         commands = Commands(started, host.workspace, outputs, limits, explain=partial(explain, confined=None))
         within: Provide = lambda request: commands.for_call(request.workspace, request.scope)  # noqa: E731
-        services = (Capability.PROCESS, Capability.JOBS)
+        services = (Capability.PROCESS, Capability.JOBS, Capability.TASK_RUNS)
         permissions = {**host.permissions, **required(*services)}
         shell = with_services(replace(host, outputs=outputs), permissions, dict.fromkeys(services, within))
         tools = (

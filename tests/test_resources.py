@@ -36,6 +36,7 @@ from tests.resource_clients import (
 )
 
 OWN = ["toolserver://security", "toolserver://config", "toolserver://todos"]
+JOBS, TASKS = "toolserver://jobs", "toolserver://tasks"
 PIXEL = b"\x89PNG\r\n\x1a\n\0rest"
 
 eras = pytest.mark.parametrize("era", ERAS)
@@ -178,12 +179,12 @@ def test_an_address_names_a_path_of_this_machine_or_none(uri: str, path: str | N
 @eras
 async def test_what_a_call_left_is_listed_the_newest_first_and_can_be_read(era: str, tmp_path: Path) -> None:
     async with commanding(tmp_path) as made, made.client(era) as client:
-        assert await listed(client) == [*OWN, "toolserver://jobs"]
+        assert await listed(client) == [*OWN, JOBS, TASKS]
         first, second = [await background(client, f"echo {word}; exec sleep 60") for word in ("one", "two")]
         cut = await client.call_tool("bash", {"command": "seq 100000"})
         link = next(block for block in cut.content if isinstance(block, mcp.ResourceLink))
         jobs = [f"toolserver://jobs/{handle}" for handle in (second, first)]
-        assert await listed(client) == [*OWN, "toolserver://jobs", *jobs, link.uri]
+        assert await listed(client) == [*OWN, JOBS, *jobs, TASKS, link.uri]
         assert (await read(client, link.uri)).endswith("100000\n")
         answer = json.loads(await read(client, "toolserver://jobs"))
         assert [(one["id"], one["running"]) for one in answer] == [(second, True), (first, True)]
@@ -260,9 +261,10 @@ async def test_what_is_not_there_is_not_found(uri: str, tmp_path: Path) -> None:
 
 
 async def test_without_the_tools_their_resources_are_not_there(tmp_path: Path) -> None:
-    async with place(tmp_path, exclude_tools=("TodoWrite", "Config")) as made, made.client() as client:
+    tools = ("TodoWrite", "Config", "TaskOutput", "TaskList", "TaskGet")
+    async with place(tmp_path, exclude_tools=tools) as made, made.client() as client:
         assert await listed(client) == OWN[:2]
-        for uri in ("toolserver://jobs", "toolserver://jobs/x", "toolserver://todos"):
+        for uri in (JOBS, f"{JOBS}/x", "toolserver://todos", TASKS, f"{TASKS}/x"):
             assert (await refusal(client, uri)).error.message == "Resource not found."
         assert "preferences" not in json.loads(await read(client, "toolserver://config"))
 
@@ -356,7 +358,7 @@ async def test_a_long_list_has_pages_and_only_cursors_that_were_given(era: str, 
             assert len(page.resources) <= resources.PAGE
             found += [one.uri for one in page.resources]
             cursors.append(page.next_cursor)
-        assert found == [*OWN, *(f"test://{number}" for number in range(source.count))]
+        assert found == [*OWN, JOBS, TASKS, *(f"test://{number}" for number in range(source.count))]
         source.count = 10
         for cursor in (cursors[1], "x", "¡", "dGVzdDovL25v"):
             with pytest.raises(MCPError, match="cursor") as refused:

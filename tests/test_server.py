@@ -19,6 +19,7 @@ from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.tool_spec import Kind
 from tests.confinement import git
 from tests.live import ERAS, MODES, TRANSPORTS, Kept, Setup, connected, text
+from tests.tools.test_run_task_packet import PACKET
 
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
@@ -68,6 +69,11 @@ CALLS: dict[str, dict[str, Any]] = {
     "bash": {"command": "echo shell > made-by-shell; cat made-by-shell"},
     "TaskOutput": {"task_id": "bg_none"},
     "TaskStop": {"task_id": "bg_none"},
+    "TaskCreate": {"command": "true"},
+    "TaskGet": {"task_id": "task_none"},
+    "TaskList": {},
+    "TaskUpdate": {"task_id": "task_none", "message": "x"},
+    "RunTaskPacket": PACKET,
     "TodoWrite": {"todos": [{"content": "look", "activeForm": "looking", "status": "in_progress"}]},
     "StructuredOutput": {"anything": ["at", "all"]},
     "Config": {"setting": "theme", "value": "dark"},
@@ -107,7 +113,11 @@ SMALL = {
     "CallTool",
 }
 WEB = {"WebFetch", "WebSearch", "download", "curl", "RemoteTrigger"}
-COMMANDS = {"bash", "TaskOutput", "TaskStop", "LSP", "REPL"}
+COMMANDS = {"bash", "LSP", "REPL"}
+TASKS = {"TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "TaskOutput", "TaskStop"}
+UNKNOWN_TASK = {"TaskGet", "TaskUpdate", "TaskOutput", "TaskStop"}
+MODEL = {"RunTaskPacket"}
+"""What needs a model, which is not configured."""
 CRON = {"CronCreate", "CronList", "CronDelete"}
 PROGRAMS = {"PowerShell": ("pwsh", "powershell"), "container_shell": ("docker", "podman", "container")}
 ELSEWHERE = {name for name, programs in PROGRAMS.items() if not any(map(shutil.which, programs))}
@@ -118,9 +128,9 @@ DESKTOP = {
     *("list_notes", "read_note", "create_note", "update_note"),
 }
 """Switched off: whoever runs the tests may have one."""
-MISSING = ELSEWHERE | DESKTOP
+MISSING = ELSEWHERE | DESKTOP | MODEL
 LISTED = {
-    "read-only": READS | COMMANDS | CRON | ASKS | SMALL | {"WebFetch", "WebSearch"},
+    "read-only": READS | COMMANDS | TASKS | CRON | ASKS | SMALL | {"WebFetch", "WebSearch"},
     "workspace-write": set(CALLS) - MISSING - {"curl", "RemoteTrigger", "repo_clone", "container_shell"},
     "danger-full-access": set(CALLS) - MISSING,
 }
@@ -219,6 +229,8 @@ def why_not(name: str, mode: str) -> tuple[str, ...]:
     """What the refusal of a tool that is not listed must say."""
     if name in DESKTOP:
         return ("switched off",)
+    if name in MODEL:
+        return ("configured no model",)
     if name in ELSEWHERE:
         return ("was found on the PATH",)
     if (name, mode) == ("repo_clone", "workspace-write"):
@@ -269,9 +281,7 @@ async def test_every_tool_is_listed_and_called_as_the_mode_says(
             assert all(words in text(result) for words in why_not(name, mode)), text(result)
         else:
             # No image is there that could be run, and no language server knows notebooks.
-            fails = name in ASKS | WEB | {"container_shell", "lsp_edit", "CronDelete"} or name.startswith(
-                "Task"
-            )
+            fails = name in ASKS | WEB | UNKNOWN_TASK | {"container_shell", "lsp_edit", "CronDelete"}
             assert bool(result.is_error) == fails, (name, text(result))
         if name == "bash":
             assert ("Read-only file system" in text(result)) == (mode == "read-only")
@@ -385,13 +395,11 @@ async def test_an_unknown_resource_is_a_protocol_error_with_its_uri(
     assert [
         template.uri_template for template in (await client.list_resource_templates()).resource_templates
     ] == [
-        "toolserver://jobs/{id}",
-        "toolserver://output/{id}",
-        "file:///{+path}",
-        "skill://{name}/{+path}",
+        *(f"toolserver://{kind}/{{id}}" for kind in ("jobs", "tasks", "output")),
+        *("file:///{+path}", "skill://{name}/{+path}"),
     ]
     listed = [str(one.uri) for one in (await client.list_resources()).resources]
-    assert listed == ["toolserver://security", "toolserver://config", "toolserver://jobs"]
+    assert listed == [f"toolserver://{kind}" for kind in ("security", "config", "jobs", "tasks")]
     with pytest.raises(MCPError) as failure:
         await client.read_resource(uri)
     assert failure.value.error.code == (-32002 if era == "legacy" else mcp.INVALID_PARAMS)

@@ -21,7 +21,7 @@ from mcp_toolserver.app.agent_model import operator_model
 from mcp_toolserver.app.confinement import command_bounds
 from mcp_toolserver.app.policy import build_policy, command_tools, hide_from_commands, lenient_rules
 from mcp_toolserver.capabilities.change_events import ChangeEvents
-from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission
+from mcp_toolserver.capabilities.permissions import JOB_SOURCES, Capability, HostFacts, Permission
 from mcp_toolserver.errors import RegistrationError, SettingsError
 from mcp_toolserver.lazy import LazyCloseable
 from mcp_toolserver.pipeline.call_record import CompositeRecorder, Recorder
@@ -34,6 +34,7 @@ from mcp_toolserver.policy.rules import Policy
 from mcp_toolserver.protocol.http.grants import Grant
 from mcp_toolserver.protocol.instructions import EnforcementStatus
 from mcp_toolserver.runtime.background import Background
+from mcp_toolserver.runtime.background_jobs import BackgroundJobs
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver, relative_to
 from mcp_toolserver.runtime.files.protection import protection
@@ -49,6 +50,7 @@ from mcp_toolserver.runtime.web.keys import key_files, read_key
 from mcp_toolserver.runtime.web.options import WebOptions, host_patterns, private_places
 from mcp_toolserver.runtime.web.options import providers as search_providers
 from mcp_toolserver.runtime.which import powershell_start
+from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.audit_entry import AuditContext
 from mcp_toolserver.stores.audit_log import AuditLog
@@ -118,6 +120,7 @@ class Application:
     commands: Commands | None
     providers: LazyProviders
     background: Background
+    jobs: BackgroundJobs
     plans: PlanModes
     user: str = ""
     """The name whose token its clients have; empty if it is for all clients."""
@@ -332,7 +335,7 @@ def _assembled(
     sessions = shared.sessions
     if sessions is not None:
         changes.when_forgotten(sessions.forget)
-    narrowings, background = Narrowings(), Background()
+    narrowings, background, worktrees = Narrowings(), Background(), EnteredWorktrees()
     plans = PlanModes(shared.state, narrowings, ceiling=policy.ceiling)
     changes.when_forgotten(plans.forget)
 
@@ -357,6 +360,7 @@ def _assembled(
             state=shared.state,
             database=shared.database,
             workspace=workspace,
+            worktrees=worktrees,
             changes=changes,
             narrowings=narrowings,
             background=background,
@@ -366,6 +370,7 @@ def _assembled(
     )
     changes.when_forgotten(providers.forget)
     changes.when_forgotten(narrowings.forget)
+    changes.when_forgotten(worktrees.forget)
     changes.when_forgotten(outputs.forget)
     changes.when_forgotten(histories.forget)
     todos = StoredTodos(shared.database, changed=partial(changes.changed, "todos"))
@@ -376,7 +381,7 @@ def _assembled(
         user=policy.token,
         changed=partial(changes.changed, "preferences"),
     )
-    available = _available(facts, settings)
+    available, jobs = _available(facts, settings), _jobs(commands, providers)
 
     @cache
     def in_mode(mode: Permission) -> Available:
@@ -395,6 +400,7 @@ def _assembled(
             in_mode=in_mode,
             open_world=frozenset(need for need in Capability if need.is_open_world(facts)),
             workspace=workspace,
+            worktrees=worktrees,
             outputs=outputs,
             histories=histories,
             plan_folder=plans.folder,
@@ -402,6 +408,7 @@ def _assembled(
             providers={
                 **{need: providers.provide(need) for need in Capability if need.provider},
                 **_command_services(commands, found),
+                Capability.JOBS: jobs.for_call,
                 Capability.TODOS: lambda request: todos.owned_by(request.scope.owner),
                 Capability.PREFERENCES: lambda _: preferences,
                 Capability.PLAN: lambda request: plans.for_call(request.scope),
@@ -432,6 +439,7 @@ def _assembled(
         commands=commands,
         providers=providers,
         background=background,
+        jobs=jobs,
         plans=plans,
         user=policy.token,
     )
@@ -446,11 +454,19 @@ def _command_services(commands: Commands | None, found: HostExecutables) -> Mapp
     def for_call(request: ServiceRequest) -> CallCommands:
         return commands.for_call(request.workspace, request.scope)
 
-    services: dict[Capability, Provide] = {Capability.PROCESS: for_call, Capability.JOBS: for_call}
+    services: dict[Capability, Provide] = {Capability.PROCESS: for_call}
     if found.powershell is not None:
         start = powershell_start(found.powershell)
         services[Capability.POWERSHELL] = lambda _: start
     return services
+
+
+def _jobs(commands: Commands | None, providers: LazyProviders) -> BackgroundJobs:
+    """All background jobs, by the prefix of their handles."""
+    sources = {prefix: providers.source(module) for prefix, module in JOB_SOURCES.items()}
+    if commands is not None:
+        sources["bg_"] = lambda request: commands.for_call(request.workspace, request.scope)
+    return BackgroundJobs(sources)
 
 
 def _tasks(database: Database) -> LazyCloseable[StoredTasks]:

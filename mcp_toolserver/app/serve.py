@@ -31,6 +31,7 @@ from mcp_toolserver.protocol.stdio.draining import reads
 from mcp_toolserver.protocol.stdio.server import serve_stdio
 from mcp_toolserver.protocol.tasks.feature import TaskFeature
 from mcp_toolserver.settings import Settings, public_settings
+from mcp_toolserver.stores.liveness import BOARD, any_dead
 
 if TYPE_CHECKING:
     from mcp_toolserver.protocol.http.grants import Grant, GrantFile
@@ -127,6 +128,7 @@ def mcp_server(
         from mcp_toolserver.protocol.tasks.tasks import Tasks
 
         made = Tasks(handlers, app.tasks(), principal=_principal(token, app.user))
+        app.jobs.protocol_tasks = made.jobs_of
         connect(made, own)
         app.changes.when_forgotten(made.forget)
         return made
@@ -197,6 +199,8 @@ async def _schedules(app: Application, grants: "GrantFile | None") -> None:
 async def upkeep(app: Application) -> None:
     """Clean up after earlier servers, then end idle sessions and remove saved outputs as they expire."""
     await anyio.to_thread.run_sync(app.upkeep, abandon_on_cancel=True)
+    if app.settings.transport == "stdio" and any_dead(app.shared.database.path + BOARD):
+        app.providers.resume("tasks.provider")
     while True:
         await anyio.sleep(_EXPIRY_SECONDS)
         app.shared.outputs.expire()

@@ -330,7 +330,7 @@ class Capability(Enum):
         provider="git.clone_provider",
     )
     PROCESS = _command("process", _outside_containers, open_world=_commands_reach_network)
-    JOBS = _command("jobs", permission=Permission.READ_ONLY)
+    JOBS = _Row(name="jobs", permission=Permission.READ_ONLY, layers=_command_layers, required=_mode)
     SESSIONS = _command("sessions", _outside_containers, provider="repl.provider")
     POWERSHELL = _command("powershell", _outside_containers, _installed("powershell"))
     # No sandbox lowers it: whoever can ask a container engine for something can do everything.
@@ -426,6 +426,10 @@ class Capability(Enum):
         """Whether it reaches beyond this machine's files."""
         return self._row.open_world(host)
 
+
+JOB_SOURCES = {"agent_": "agents.provider", "task_": "tasks.provider"}
+"""The module below `runtime/` that provides background jobs, by the prefix of their handles; commands in the
+background, `bg_`, come from the composition root."""
 
 DESKTOP = tuple(need for need in Capability if need.provider == "desktop.provider")
 """What reaches the user's desktop."""

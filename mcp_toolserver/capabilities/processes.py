@@ -1,7 +1,7 @@
-"""Commands, in the foreground and behind."""
+"""Commands, and what runs in the background: commands, agents and tasks, by handle."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from mcp_toolserver.capabilities.call_scope import Report, SavedOutput
 from mcp_toolserver.capabilities.files import CanonicalPath
@@ -20,7 +20,7 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True)
 class JobQuery:
-    """What to read of a command, and how long to wait for it."""
+    """What to read of a job, and how long to wait for it."""
 
     handle: str
     offset: int = 0
@@ -30,12 +30,12 @@ class JobQuery:
     wait: float = 0.0
     """Seconds to wait at most; never longer than the client waits for an answer."""
     until: Literal["end", "output"] = "end"
-    """What to wait for: the end of the command, or output after `offset`."""
+    """What to wait for: the end of the job, or output after `offset`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobState:
-    """A command, running or ended, and what it has printed so far."""
+    """A command or another job, running or ended, and what it has printed so far."""
 
     handle: str
     """For its owner only; empty for a command that ended in the foreground."""
@@ -49,7 +49,7 @@ class JobState:
     """Bytes printed so far."""
     running: bool
     exit_status: int | None
-    """0-255, or 128 + signal; None while it runs."""
+    """0-255, or 128 + signal; None while it runs, and for a job that is no command."""
     reason: Literal[
         "running",
         "exited",
@@ -62,6 +62,8 @@ class JobState:
         "lost",
     ]
     seconds: float
+    status: str = ""
+    """How it is doing, in words, for a job that is no command, for example `failed: no model`."""
     timeout: float | None = None
     """Seconds after which it is killed; None: never."""
     detail: str = ""
@@ -90,8 +92,9 @@ class Processes(Protocol):
         ...
 
 
-class Jobs(Protocol):
-    """Commands that run in the background, by handle."""
+@runtime_checkable
+class JobSource(Protocol):
+    """The background jobs of one kind that the caller may use, by handle."""
 
     async def output(self, query: JobQuery) -> JobState:
         """The output that `query` asks for, once what it waits for has come.
@@ -102,9 +105,15 @@ class Jobs(Protocol):
         ...
 
     async def stop(self, handle: str) -> JobState:
-        """Kill the command with all it started; nothing if it has ended.
+        """Stop the job with all it started. A command that has ended stays as it is.
 
         Raises:
             NotFound: as for `output`.
+            Conflict: the job cannot be stopped, because it is a task that has ended or that another server
+                runs.
         """
         ...
+
+
+Jobs = JobSource
+"""All background jobs of the caller."""

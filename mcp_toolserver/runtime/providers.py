@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from anyio import create_task_group
 
+from mcp_toolserver.capabilities.processes import JobSource
+
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.change_events import ChangeEvents
     from mcp_toolserver.capabilities.model import Model
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.pipeline.nested_calls import NestedCalls
     from mcp_toolserver.pipeline.rights import Rights
     from mcp_toolserver.runtime.background import Background
+    from mcp_toolserver.runtime.background_jobs import ProvideSource
     from mcp_toolserver.runtime.executables import HostExecutables
     from mcp_toolserver.runtime.files.workspace import Workspace
     from mcp_toolserver.runtime.host_services import Provide, ServiceRequest
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.runtime.processes.output_capture import Sink
     from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
     from mcp_toolserver.runtime.web.options import WebOptions
+    from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
     from mcp_toolserver.stores.database import Database
 
 
@@ -57,6 +61,7 @@ class ProviderContext:
     """The state folder."""
     database: Database
     workspace: Workspace
+    worktrees: EnteredWorktrees
     changes: ChangeEvents
     narrowings: Narrowings
     background: Background
@@ -86,6 +91,8 @@ class Provider:
     forget: Callable[[str], None] | None = None
     """Drops what belongs to an owner who does not come back."""
     aclose: Callable[[], Coroutine[None, None, None]] | None = None
+    resume: Callable[[], None] | None = None
+    """Takes up the work that ended servers left."""
     needs_commands_to_close: bool = False
     """Whether it closes before the commands are killed."""
     shutdown_timeout: Callable[[], float] | None = None
@@ -107,6 +114,16 @@ class LazyProviders:
 
         return provide
 
+    def source(self, module: str) -> ProvideSource:
+        """A function that returns the background jobs that the provider in `module` runs."""
+
+        def provide(request: ServiceRequest) -> JobSource:
+            source = self.load(module).provide(request)
+            assert isinstance(source, JobSource)
+            return source
+
+        return provide
+
     def load(self, module: str) -> Provider:
         """The provider in `module`, which is below `runtime/`."""
         if module not in self._loaded:
@@ -114,6 +131,12 @@ class LazyProviders:
             make = import_module(f"mcp_toolserver.runtime.{module}").provider
             self._loaded[module] = make(self._context)
         return self._loaded[module]
+
+    def resume(self, module: str) -> None:
+        """Let the provider in `module` take up the work that ended servers left."""
+        made = self.load(module)
+        assert made.resume is not None
+        made.resume()
 
     @property
     def shutdown_timeout(self) -> float:

@@ -99,7 +99,8 @@ class LivenessLock:
         self._file = os.open(path, _MAKE, 0o600)
         try_lock(self._file)
 
-    def release(self) -> None:
-        """Remove the file and release the lock."""
-        self._path.unlink(missing_ok=True)
+    def release(self, *, leave_file: bool = False) -> None:
+        """Release the lock, and remove the file unless `leave_file`."""
+        if not leave_file:
+            self._path.unlink(missing_ok=True)
         os.close(self._file)

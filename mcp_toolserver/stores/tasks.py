@@ -5,17 +5,14 @@ next server marks tasks of a dead server as failed.
 """
 
 import logging
-import os
-import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from mcp_toolserver.errors import ToolError, Unavailable
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.file_lock import LivenessLock, is_locked
+from mcp_toolserver.stores.liveness import ServerLiveness
 
 if TYPE_CHECKING:
     import sqlite3
@@ -66,8 +63,7 @@ class StoredTasks:
     def __init__(self, database: Database, retention: TaskRetention | None = None) -> None:
         self._database = database
         self.retention = retention or TaskRetention()
-        self._owner = secrets.token_hex(8)
-        self._liveness_lock: LivenessLock | None = None
+        self._server = ServerLiveness(f"{database.path}.tasks-")
         self._closed = False
 
     async def keep(self, record: TaskRecord) -> None:
@@ -82,9 +78,11 @@ class StoredTasks:
 
         def work(database: "sqlite3.Connection") -> None:
             self._prepare(database)
-            self._take_liveness_lock(database)
+            if self._server.acquire():
+                for name in self._server.dead():
+                    self._fail_tasks_of(database, name)
             self._check_room(database, record)
-            _write(database, record, self._owner)
+            _write(database, record, self._server.name)
 
         await self._database.run(work)
 
@@ -124,7 +122,7 @@ class StoredTasks:
         await self._finish(self._end)
 
     async def _finish(self, work: "Callable[[sqlite3.Connection], None]") -> None:
-        if self._liveness_lock is None:
+        if not self._server.is_acquired:
             return
         try:
             await self._database.run(work)
@@ -132,30 +130,22 @@ class StoredTasks:
             log.warning("cancelled tasks could not be stored: %s", error)
 
     def _cancelled(self, database: "sqlite3.Connection") -> None:
-        self._set_status(database, self._owner, "cancelled", SHUT_DOWN)
+        self._set_status(database, self._server.name, "cancelled", SHUT_DOWN)
 
     def _end(self, database: "sqlite3.Connection") -> None:
         self._cancelled(database)
-        if self._liveness_lock is not None:
-            self._liveness_lock.release()
-            self._liveness_lock = None
+        self._server.release()
 
     def _prepare(self, database: "sqlite3.Connection") -> None:
         """Create the table, fail the tasks of dead servers, and remove expired tasks."""
         database.execute(_TABLE)
-        for (owner,) in database.execute(
-            "SELECT DISTINCT owner FROM tasks WHERE status = 'working' AND owner != ?", (self._owner,)
+        for (name,) in database.execute(
+            "SELECT DISTINCT owner FROM tasks WHERE status = 'working' AND owner != ?", (self._server.name,)
         ).fetchall():
-            self._fail_tasks_of(database, owner)
+            if self._server.is_dead(name):
+                self._fail_tasks_of(database, name)
         expired = time.time() - self.retention.seconds
         database.execute("DELETE FROM tasks WHERE status != 'working' AND updated < ?", (expired,))
-
-    def _take_liveness_lock(self, database: "sqlite3.Connection") -> None:
-        """Take the liveness lock, and check all other servers once."""
-        if self._liveness_lock is None:
-            self._liveness_lock = LivenessLock(self._lock_path(self._owner))
-            for owner in self._other_owners():
-                self._fail_tasks_of(database, owner)
 
     def _check_room(self, database: "sqlite3.Connection", record: TaskRecord) -> None:
         count, size = database.execute(
@@ -168,21 +158,10 @@ class StoredTasks:
         ):
             raise Unavailable("The storage for tasks is full.")
 
-    def _lock_path(self, owner: str) -> str:
-        return f"{self._database.path}.tasks-{owner}"
-
-    def _other_owners(self) -> Iterator[str]:
-        folder, _, prefix = self._lock_path("").rpartition("/")
-        for name in os.listdir(folder):
-            if name.startswith(prefix):
-                yield name.removeprefix(prefix)
-
-    def _fail_tasks_of(self, database: "sqlite3.Connection", owner: str) -> None:
-        """Fail the tasks of a server if it is dead. This and taking the lock are transactions."""
-        if is_locked(self._lock_path(owner)):
-            return
-        self._set_status(database, owner, "failed", DIED)
-        Path(self._lock_path(owner)).unlink(missing_ok=True)
+    def _fail_tasks_of(self, database: "sqlite3.Connection", name: str) -> None:
+        """Fail the tasks of a dead server."""
+        self._set_status(database, name, "failed", DIED)
+        self._server.remove(name)
 
     def _set_status(self, database: "sqlite3.Connection", owner: str, status: Status, message: str) -> None:
         database.execute(

@@ -17,6 +17,7 @@ from mcp_toolserver.protocol.resources.sources.files import RootFiles
 from mcp_toolserver.protocol.resources.sources.saved_outputs import LongOutputs
 from mcp_toolserver.protocol.resources.sources.server_status import ServerStatus
 from mcp_toolserver.protocol.resources.sources.skills import SkillFiles
+from mcp_toolserver.protocol.resources.sources.tasks import BoardTasks
 from mcp_toolserver.protocol.resources.sources.todos import TodoLists
 from mcp_toolserver.protocol.resources.subscriptions import Subscriptions
 
@@ -46,6 +47,7 @@ def build_handlers(feature: ResourceFeature) -> ResourceHandlers:
         ),
         TodoLists(changes=changes, offered=offered),
         BackgroundJobs(changes=changes, offered=offered),
+        BoardTasks(changes=changes, offered=offered),
         LongOutputs(outputs=feature.outputs, changes=changes, shown=shown),
         RootFiles(roots=feature.roots, offered=offered),
         skill_files,

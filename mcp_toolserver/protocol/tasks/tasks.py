@@ -7,6 +7,7 @@ server answers the request as usual; else it returns a handle, and the client po
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -21,6 +22,7 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.protocol import translate
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.tasks.feature import GROUP, require
+from mcp_toolserver.protocol.tasks.jobs import TaskJobs
 from mcp_toolserver.protocol.tasks.request import named, unknown
 from mcp_toolserver.protocol.tasks.task import CANCELLED, FAILED, Task, Wire, detailed
 from mcp_toolserver.stores.tasks import StoredTasks, TaskRecord
@@ -159,6 +161,10 @@ class Tasks:
             if task.record.principal == self._principal_of(owner):
                 task.scope.cancel()
 
+    def jobs_of(self, owner: str) -> TaskJobs:
+        """The tasks of `owner` as background jobs of the server."""
+        return TaskJobs(partial(self._task_of, self._principal_of(owner)))
+
     def _principal_of(self, owner: str) -> str:
         return f"{self._principal}, {owner}"
 
@@ -236,18 +242,21 @@ class Tasks:
         Raises:
             MCPError: the task does not exist or belongs to another client.
         """
-        name = named(context)
         principal = self._principal_of(self._handlers.client_ids.id_for(context))
-        task = self._live.get(name) or self._unkept.get(name)
-        if task is not None and not task.in_request and task.record.principal == principal:
-            return task
         try:
-            found = await self._store.find(name, principal)
+            found = await self._task_of(principal, named(context))
         except ToolError as error:
             raise MCPError(mcp.INTERNAL_ERROR, str(error)) from None
         if found is None:
             raise unknown()
         return found
+
+    async def _task_of(self, principal: str, name: str) -> Task | TaskRecord | None:
+        """The task `name` of `principal`. Raises: Unavailable, Conflict: the store cannot be read."""
+        task = self._live.get(name) or self._unkept.get(name)
+        if task is not None and not task.in_request and task.record.principal == principal:
+            return task
+        return await self._store.find(name, principal)
 
 
 def _own(found: Task | TaskRecord) -> Task | None:

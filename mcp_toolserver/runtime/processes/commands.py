@@ -34,6 +34,15 @@ END_SECONDS = 8.0
 """How long to wait for a kill, which is longer than the supervisor's own limit."""
 
 
+def longest_wait(seconds_to_answer: float | None, limit: float | None) -> float:
+    """Seconds that a call may wait for a job: `limit`, else as long as the client waits for the answer."""
+    if seconds_to_answer == math.inf:
+        return math.inf
+    if limit is not None:
+        return limit
+    return _SECONDS_TO_ANSWER if seconds_to_answer is None else seconds_to_answer
+
+
 class Folders(Protocol):
     """The folders that commands may be started in."""
 
@@ -114,6 +123,15 @@ class Commands:
             CommandContext(folders=folders, owner=scope.owner, seconds_to_answer=scope.seconds_to_answer),
         )
 
+    def for_owner(self, owner: str) -> "CallCommands":
+        """Return the background commands of `owner`, for who may wait for their end without a limit."""
+        context = CommandContext(folders=self._folders, owner=owner, seconds_to_answer=math.inf)
+        return CallCommands(self, context)
+
+    def longest_wait(self, seconds_to_answer: float | None) -> float:
+        """Seconds that a call may wait for a job; see `Scope.seconds_to_answer`."""
+        return longest_wait(seconds_to_answer, self._limits.foreground_seconds)
+
     async def run(self, command: Command, report: Report) -> JobState:
         """See `Processes.run`."""
         return await self.run_in(CommandContext(folders=self._folders), command, report)
@@ -122,7 +140,7 @@ class Commands:
         """See `Jobs.output`."""
         context = context or CommandContext(folders=self._folders)
         job = self._find(query.handle, context.owner)
-        await job.wait(query, min(query.wait, self._seconds_to_answer(context)))
+        await job.wait(query, min(query.wait, self.longest_wait(context.seconds_to_answer)))
         state = job.page(query.offset, query.limit)
         _refuse_unverified(state)
         return self._explained(state)
@@ -168,7 +186,9 @@ class Commands:
         try:
             await job.child.started()
             if not command.background:
-                await job.watch(report, self._seconds_to_answer(context), every=self._limits.progress_seconds)
+                await job.watch(
+                    report, self.longest_wait(context.seconds_to_answer), every=self._limits.progress_seconds
+                )
         except BaseException:
             await job.child.end(END_SECONDS)
             job.capture.close()
@@ -187,14 +207,6 @@ class Commands:
         status = state.exit_status if state.reason == "exited" else None
         why = self._explain(f"{state.text}\n{state.tail}", status)
         return replace(state, notes=(*state.notes, *why))
-
-    def _seconds_to_answer(self, context: "CommandContext") -> float:
-        """How long the call of this context may wait for a command."""
-        if context.seconds_to_answer == math.inf:
-            return math.inf
-        if self._limits.foreground_seconds is not None:
-            return self._limits.foreground_seconds
-        return _SECONDS_TO_ANSWER if context.seconds_to_answer is None else context.seconds_to_answer
 
     def _start(self, context: "CommandContext", command: Command, ended: Callable[[], None]) -> "Job":
         if self._closed:

@@ -19,7 +19,9 @@ _WORDS = {
 
 
 def ending(state: JobState) -> str:
-    """Say how the command ended, or how long it has run."""
+    """Say how the job is doing: how the command ended, or how long it has run."""
+    if state.status:
+        return state.status
     if state.reason == "exited":
         return f"exit status {state.exit_status}{_limit(state.detail)}"
     said = _WORDS[state.reason].format(f"{state.seconds:.1f} s")

@@ -1,1 +1,1 @@
-"""Follow and end background commands."""
+"""A board of tasks with dependencies, and background jobs of every kind."""

@@ -1,4 +1,4 @@
-"""Wait for a background command to end, and read its output. Returns at most 29,000 bytes of output from
+"""Wait for a background job to end, and read its output. Returns at most 29,000 bytes of output from
 `offset` on, the state or exit status, and the next offset. One call waits no longer than the client waits
 for an answer: 45 s unless more is known. The output stays readable for about an hour after the end.
 """
@@ -39,7 +39,7 @@ def _until(blocks: Any) -> Any:
 
 
 class TaskOutput(Args):
-    task_id: str = Field(min_length=1, max_length=200, description="Task id that bash returned")
+    task_id: str = Field(min_length=1, max_length=200, description="Id of a command, agent or task")
     offset: int = Field(default=0, ge=0, description="Bytes of output to skip; default: 0")
     until: Annotated[Literal["end", "output", "now"], BeforeValidator(_until)] = Field(
         default="end",
@@ -82,7 +82,7 @@ def _status(state: JobState, more: bool) -> str:
 
 TOOL = ToolSpec(
     name="TaskOutput",
-    title="Read output of background command",
+    title="Read output of background job",
     description=__doc__ or "",
     args=TaskOutput,
     run=run,

@@ -1,6 +1,6 @@
-"""Stop a background command: kill it and every process it started. TaskOutput can still read its output. To
-check on a command or wait for its end, use TaskOutput instead. A foreground command is killed when its call
-is cancelled.
+"""Stop a background job: kill it and every process it started. TaskOutput can still read its output. To check
+on a job or wait for its end, use TaskOutput instead. A foreground command is killed when its call is
+cancelled.
 """
 
 from mcp_toolserver.text.shell.command_output import ending, noted
@@ -18,7 +18,7 @@ from mcp_toolserver.tool import (
 
 
 class TaskStop(Args):
-    task_id: str = Field(min_length=1, max_length=200, description="Task id that bash returned")
+    task_id: str = Field(min_length=1, max_length=200, description="Id of a command, agent or task")
 
 
 async def run(args: TaskStop, rt: Runtime) -> Output:
@@ -29,12 +29,12 @@ async def run(args: TaskStop, rt: Runtime) -> Output:
 
 TOOL = ToolSpec(
     name="TaskStop",
-    title="Stop background command",
+    title="Stop background job",
     description=__doc__ or "",
     args=TaskStop,
     run=run,
     permission=Permission.DANGER_FULL_ACCESS,
-    needs=frozenset({Capability.PROCESS, Capability.JOBS}),
+    needs=frozenset({Capability.JOBS, Capability.TASK_RUNS}),
     kind="other",
     subjects=lambda args: (args.task_id,),
     destructive=True,

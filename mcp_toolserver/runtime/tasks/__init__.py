@@ -1,0 +1,1 @@
+"""Runs the tasks of the board."""

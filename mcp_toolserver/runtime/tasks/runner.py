@@ -1,0 +1,261 @@
+"""Starts the tasks of the board whose dependencies are completed, and records how they end.
+
+A command runs as a background command, a prompt as an agent. Each makes its calls under an owner of its own,
+the id of the task, so that the end of the task ends everything that it started.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
+from pydantic import JsonValue
+
+from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
+from mcp_toolserver.errors import ToolError, UnknownTool
+from mcp_toolserver.pipeline.call import OutputOverride, Result
+from mcp_toolserver.pipeline.nested_calls import NestedCalls
+from mcp_toolserver.runtime.background import Background, Running
+from mcp_toolserver.runtime.processes.commands import CallCommands, Commands
+from mcp_toolserver.stores.board import LEFT, Claim, Outcome, StoredBoard
+from mcp_toolserver.text.shell.command_output import ending
+from mcp_toolserver.tool_spec import Output, Runtime
+
+log = logging.getLogger(__name__)
+
+COMMAND_TOOL = "bash"
+AGENT_TOOL = "Agent"
+
+RUNNING = 8
+"""Tasks of one server at once; the others wait in the order in which they were created."""
+
+POLL_SECONDS = 2.0
+"""Time after which a server with waiting tasks looks at the board again, which other servers change too."""
+
+_FINISH_ATTEMPTS = 5
+"""How often to try to store the end of a task while other servers keep the database."""
+
+
+@dataclass(eq=False)
+class Run:
+    """A task that runs."""
+
+    claim: Claim
+    calls: NestedCalls
+    running: Running | None = None
+    handle: str = ""
+    """Of its command, once that has started."""
+    stopped: str = ""
+    """Why it was stopped; empty if it was not."""
+    progress: str = ""
+    """What its agent reported last."""
+    began: float = field(default_factory=time.monotonic)
+
+
+class TaskRunner:
+    """Runs the tasks of one server.
+
+    `calls_of` returns the calls for a task that another server left, `forget` ends what an owner started.
+    """
+
+    def __init__(
+        self,
+        board: StoredBoard,
+        background: Background,
+        commands: Commands | None,
+        *,
+        calls_of: Callable[[Claim], NestedCalls],
+        forget: Callable[[str], None],
+    ) -> None:
+        self._board = board
+        self._background = background
+        self._commands = commands
+        self._calls_of = calls_of
+        self._forget = forget
+        self._calls: dict[str, NestedCalls] = {}
+        """The calls of the tasks of this server that have not started."""
+        self.runs: dict[str, Run] = {}
+        self.claiming = anyio.Lock()
+        """Held while tasks are claimed and until they are in `runs`."""
+        self.owners: set[str] = set()
+        """Who created tasks here."""
+        self._adopts = False
+        self._news = anyio.Event()
+        self._is_looking = False
+
+    def prepare(self, task: str, calls: NestedCalls) -> NestedCalls:
+        """The calls of the new task `task`, which are made when it runs."""
+        self._calls[task] = calls.detached(owner=task, name=f"task {task}")
+        return self._calls[task]
+
+    def drop(self, task: str) -> None:
+        """Forget the calls of a task that will not run."""
+        if self._calls.pop(task, None) is not None:
+            self._forget(task)
+
+    def adopt(self) -> None:
+        """From now on, take over the tasks that ended servers left to the user of this machine."""
+        self._adopts = True
+        self.look()
+
+    def changed(self) -> None:
+        """Wake whoever waits for a change of the board."""
+        news, self._news = self._news, anyio.Event()
+        news.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for a change of the board, at most `seconds`, and never longer than `POLL_SECONDS`."""
+        with anyio.move_on_after(min(seconds, POLL_SECONDS)):
+            await self._news.wait()
+
+    def look(self) -> None:
+        """Start the tasks that are ready, now and whenever more become ready."""
+        self.changed()
+        if not self._is_looking:
+            self._is_looking = True
+            self._background.start(self._look, name="the start of tasks")
+
+    async def stop(self, run: Run, why: str) -> None:
+        """Stop a task, and wait until it has ended."""
+        run.stopped = run.stopped or why
+        assert run.running is not None
+        if run.handle:
+            await self._commands_of(run).stop(run.handle)
+        else:
+            run.running.cancel()
+        await run.running.ended()
+
+    async def leave(self, owner: str) -> None:
+        """Cancel the tasks of `owner`, who will not return."""
+        for task in await self._board.leave(owner):
+            self.drop(task)
+        for run in [run for run in self.runs.values() if run.claim.owner == owner]:
+            await self.stop(run, LEFT)
+        self.look()
+
+    async def output(self, run: Run, query: JobQuery, wait: float) -> JobState | None:
+        """The output of the command of a task, after at most `wait` seconds; None if it has none."""
+        if not run.handle:
+            return None
+        live = await self._commands_of(run).output(replace(query, handle=run.handle, wait=wait))
+        # It runs until its end is stored.
+        return replace(live, handle=query.handle, running=True, reason="running")
+
+    async def _look(self) -> None:
+        try:
+            while True:
+                news = self._news
+                waits = await self._start_ready()
+                if not waits and not news.is_set():
+                    return
+                if not news.is_set():
+                    await self.wait(POLL_SECONDS)
+        finally:
+            self._is_looking = False
+
+    async def _start_ready(self) -> bool:
+        """Start what is ready; returns whether anything still waits."""
+        async with self.claiming:
+            try:
+                claims, waits = await self._board.claim(RUNNING - len(self.runs), adopts=self._adopts)
+            except ToolError as error:
+                log.warning("the task board could not be read: %s", error)
+                return True
+            for claim in claims:
+                self._start(claim)
+        return waits
+
+    def _start(self, claim: Claim) -> None:
+        try:
+            calls = self._calls.pop(claim.id, None) or self._calls_of(claim)
+        except ToolError as error:
+            outcome = Outcome(status="failed", reason=str(error))
+            self._background.start(lambda: self._finish(claim, outcome), name=f"task {claim.id}")
+            return
+        self.runs[claim.id] = run = Run(claim=claim, calls=calls)
+        run.running = self._background.start(lambda: self._run(run), name=f"task {claim.id}")
+
+    async def _run(self, run: Run) -> None:
+        outcome: Outcome | None = Outcome(status="failed", reason="It failed inside the server.")
+        try:
+            outcome = await (self._command(run) if run.claim.command else self._prompt(run))
+        except anyio.get_cancelled_exc_class():
+            # If the server ends, the store records that for all tasks at once.
+            outcome = Outcome(status="cancelled", reason=run.stopped) if run.stopped else None
+            raise
+        except ToolError as error:
+            outcome = Outcome(status="failed", reason=str(error))
+        finally:
+            if outcome is not None:
+                with anyio.CancelScope(shield=True):
+                    await self._finish(run.claim, outcome)
+
+    async def _finish(self, claim: Claim, outcome: Outcome) -> None:
+        for attempt in range(_FINISH_ATTEMPTS):
+            try:
+                await self._board.finish(claim, outcome)
+            except ToolError as error:
+                log.warning("the end of %s could not be stored (attempt %d): %s", claim.id, attempt, error)
+            else:
+                break
+        self.runs.pop(claim.id, None)
+        self._forget(claim.id)
+        self.look()
+
+    async def _command(self, run: Run) -> Outcome:
+        async def start(args: Any, rt: Runtime) -> Output:
+            command = Command(script=args.command, cwd=args.cwd, timeout=None, background=True)
+            run.handle = (await rt.processes.run(command, rt.report)).handle
+            self.changed()
+            return Output("started")
+
+        arguments: dict[str, JsonValue] = {"command": run.claim.command, "run_in_background": True}
+        started = await self._called(
+            run, COMMAND_TOOL, arguments, OutputOverride(run=start, output_bytes=100)
+        )
+        if started.error is not None:
+            return Outcome(status="failed", reason=started.text)
+        return await self._ended(run)
+
+    async def _ended(self, run: Run) -> Outcome:
+        """How its command ended."""
+        commands, most = self._commands_of(run), self._board.limits.output
+        state = await commands.output(JobQuery(handle=run.handle, limit=0, wait=float("inf")))
+        start = max(state.total - most, 0)
+        state = await commands.output(JobQuery(handle=run.handle, offset=start, limit=most))
+        status = "completed" if state.reason == "exited" and state.exit_status == 0 else "failed"
+        reason = "" if status == "completed" else f"{ending(state)}."
+        if run.stopped:
+            status, reason = "cancelled", run.stopped
+        return Outcome(status=status, reason=reason, output=state.text.encode(), output_start=state.start)
+
+    async def _prompt(self, run: Run) -> Outcome:
+        async def report(message: str) -> None:
+            run.progress = message
+
+        claim = run.claim
+        arguments: dict[str, JsonValue] = {"description": claim.subject, "prompt": _prompt(claim)}
+        run.calls = run.calls.reporting(report)
+        ended = await self._called(run, AGENT_TOOL, arguments)
+        if ended.error is not None:
+            return Outcome(status="failed", reason=ended.text)
+        return Outcome(status="completed", output=ended.text.encode())
+
+    async def _called(
+        self, run: Run, tool: str, arguments: dict[str, JsonValue], override: OutputOverride | None = None
+    ) -> Result:
+        try:
+            return await run.calls.call(tool, arguments, output_override=override)
+        except UnknownTool:
+            return Result(text=f"This server has no tool {tool}.", error=ToolError.kind)
+
+    def _commands_of(self, run: Run) -> CallCommands:
+        assert self._commands is not None
+        return self._commands.for_owner(run.claim.id)
+
+
+def _prompt(claim: Claim) -> str:
+    """The prompt of a task, with the messages that came before it started."""
+    return "\n\n".join((claim.prompt, *(message.text for message in claim.messages)))

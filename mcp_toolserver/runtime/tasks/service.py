@@ -1,0 +1,153 @@
+"""The task board of one owner, for the tools, and its tasks as background jobs."""
+
+import time
+from dataclasses import dataclass, replace
+
+from anyio import current_time
+
+from mcp_toolserver.capabilities.processes import JobQuery, JobState
+from mcp_toolserver.capabilities.tasks import FINAL, NewTask, TaskChange, TaskDetail, TaskSummary
+from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.pipeline.host import reasons
+from mcp_toolserver.pipeline.nested_calls import NestedCalls
+from mcp_toolserver.runtime.tasks.runner import AGENT_TOOL, COMMAND_TOOL, Run, TaskRunner
+from mcp_toolserver.stores.board import StoredBoard, StoredTask, new_id
+from mcp_toolserver.text.lines.utf8_stream import decode_page
+
+_STOPPED = "It was stopped with TaskStop."
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnerTasks:
+    """Implements `Tasks` and, for tasks of the board, `JobSource`."""
+
+    board: StoredBoard
+    runner: TaskRunner
+    owner: str
+    calls: NestedCalls
+    longest_wait: float
+    """Seconds that one call waits at most."""
+
+    async def create(self, task: NewTask) -> TaskDetail:
+        """See `Tasks.create`."""
+        self.runner.owners.add(self.owner)
+        if not task.runs:
+            return await self.board.create(self.owner, new_id(), task, "")
+        self._require(COMMAND_TOOL if task.command else AGENT_TOOL)
+        name = new_id()
+        calls = self.runner.prepare(name, self.calls)
+        try:
+            made = await self.board.create(self.owner, name, task, calls.rights.to_json())
+        except BaseException:
+            self.runner.drop(name)
+            raise
+        self.runner.look()
+        return made
+
+    async def get(self, task: str) -> TaskDetail:
+        """See `Tasks.get`."""
+        return (await self.board.get(self.owner, task)).detail
+
+    async def all(self) -> tuple[TaskSummary, ...]:
+        """See `Tasks.all`."""
+        return await self.board.all(self.owner)
+
+    async def update(self, change: TaskChange) -> TaskDetail:
+        """See `Tasks.update`."""
+        changed = await self.board.update(self.owner, change)
+        self.runner.look()
+        return changed
+
+    async def remove(self, task: str) -> TaskSummary:
+        """See `Tasks.remove`."""
+        removed = await self.board.remove(self.owner, task)
+        self.runner.drop(task)
+        return removed
+
+    async def output(self, query: JobQuery) -> JobState:
+        """See `JobSource.output`."""
+        deadline = current_time() + min(query.wait, self.longest_wait)
+        while True:
+            stored = await self.board.get(self.owner, query.handle)
+            run, left = self.runner.runs.get(query.handle), deadline - current_time()
+            state = await self._state(stored, run, query, max(left, 0.0))
+            has_news = query.until == "output" and state.total > query.offset
+            if left <= 0 or not state.running or has_news:
+                return state
+            await self.runner.wait(left)
+
+    async def stop(self, handle: str) -> JobState:
+        """See `JobSource.stop`."""
+        stored = await self.board.get(self.owner, handle)
+        async with self.runner.claiming:
+            run = self.runner.runs.get(handle)
+            if run is None:
+                stored = await self.board.cancel(self.owner, handle, _STOPPED)
+                self.runner.drop(handle)
+        if run is not None:
+            await self.runner.stop(run, _STOPPED)
+            stored = await self.board.get(self.owner, handle)
+        return _stored_state(stored, JobQuery(handle=handle, offset=stored.detail.output_bytes, limit=0))
+
+    async def _state(self, stored: StoredTask, run: Run | None, query: JobQuery, wait: float) -> JobState:
+        """The state of a task; waits if its command runs here."""
+        summary = stored.detail.summary
+        if summary.status != "in_progress" or not summary.runs:
+            return _stored_state(stored, query)
+        status = "running in another server of the workspace"
+        if run is not None:
+            if (live := await self.runner.output(run, query, wait)) is not None:
+                return live
+            progress = f": {run.progress}" if run.progress else ""
+            status = f"running for {time.monotonic() - run.began:.1f} s{progress}"
+        return _task_state(query, status, running=True)
+
+    def _require(self, tool: str) -> None:
+        """Raises: Unavailable: the caller could not call `tool`, which the task would need."""
+        calls = self.calls
+        if any(entry.spec.name == tool for entry in calls.entries()):
+            return
+        entry = calls.dispatcher.registry.entries.get(tool)
+        if entry in calls.dispatcher.available() and tool in calls.dispatcher.unlisted:
+            return
+        found = reasons(entry.spec.needs, calls.dispatcher.host) if entry is not None else []
+        why = found[0].text if found else f"your calls may not use {tool} here"
+        raise Unavailable(f"The task was not created, because it needs the tool {tool}: {why}.")
+
+
+def _stored_state(stored: StoredTask, query: JobQuery) -> JobState:
+    """The state of a task that does not run, with its stored output."""
+    summary = stored.detail.summary
+    total, first = stored.detail.output_bytes, stored.output_start
+    start = min(max(query.offset, first), total)
+    page = stored.output[start - first : start - first + query.limit]
+    text, used = decode_page(page, last=start + len(page) == total)
+    running = bool(summary.runs) and summary.status not in FINAL and not summary.is_blocked
+    state = _task_state(query, _status(summary), running=running)
+    return replace(state, text=text, start=start, next_offset=start + used, total=total)
+
+
+def _status(task: TaskSummary) -> str:
+    parts = [task.shown_status.replace("_", " ")]
+    if task.reason:
+        parts.append(task.reason.removesuffix("."))
+    elif task.runs and task.status == "pending":
+        waits = ", ".join(task.blocked_by)
+        parts.append(f"waits for {waits}" if waits else "waits for others to end")
+    return ": ".join(parts)
+
+
+def _task_state(query: JobQuery, status: str, *, running: bool) -> JobState:
+    """The state of a task without output."""
+    return JobState(
+        handle=query.handle,
+        text="",
+        start=0,
+        next_offset=0,
+        total=0,
+        running=running,
+        exit_status=None,
+        reason="running" if running else "exited",
+        seconds=0.0,
+        status=status,
+    )

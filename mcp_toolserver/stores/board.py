@@ -1,0 +1,587 @@
+"""Stores the task board of a workspace, which several servers share.
+
+A task with a prompt or a command is run by one server: the one that created it, or, if that has ended before
+the task began, by the next server that serves the same user. Whoever changes a task does so in one
+transaction, so two servers never run the same task, and what a caller was told is stored.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mcp_toolserver.capabilities.call_scope import LOCAL
+from mcp_toolserver.capabilities.tasks import (
+    FINAL,
+    NewTask,
+    TaskChange,
+    TaskDetail,
+    TaskMessage,
+    TaskStatus,
+    TaskSummary,
+)
+from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, Unavailable
+from mcp_toolserver.stores.database import Database, T
+from mcp_toolserver.stores.liveness import BOARD, ServerLiveness
+from mcp_toolserver.text.board import blocking, reachable
+
+if TYPE_CHECKING:
+    import sqlite3
+
+
+def new_id() -> str:
+    """A new id, too long to be given twice."""
+    return f"task_{secrets.token_hex(4)}"
+
+
+DIED = "The server that ran it ended before the task did."
+LEFT = "The client that created it has left."
+
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS board (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,
+        server TEXT NOT NULL, status TEXT NOT NULL, reason TEXT NOT NULL, subject TEXT NOT NULL,
+        description TEXT NOT NULL, active_form TEXT NOT NULL, worker TEXT NOT NULL, prompt TEXT NOT NULL,
+        command TEXT NOT NULL, runs TEXT NOT NULL, rights TEXT NOT NULL, messages TEXT NOT NULL,
+        created REAL NOT NULL, updated REAL NOT NULL, output BLOB NOT NULL,
+        output_start INTEGER NOT NULL, size INTEGER NOT NULL
+    )""",
+    """CREATE TABLE IF NOT EXISTS board_needs (
+        task TEXT NOT NULL REFERENCES board (id) ON DELETE CASCADE,
+        need TEXT NOT NULL REFERENCES board (id) ON DELETE CASCADE, PRIMARY KEY (task, need)
+    )""",
+)
+
+_ADOPTABLE = (
+    "SELECT 1 FROM board WHERE server = '' AND owner = ? AND status = 'pending' AND runs != '' LIMIT 1"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoardLimits:
+    """Bounds of the board of one workspace."""
+
+    tasks: int = 1_000
+    """The oldest ended ones are removed for new ones, unless a task that has not ended depends on them."""
+    size: int = 64 << 20
+    """Bytes of all tasks together, beyond which nothing can be added. The output of tasks that run is stored
+    all the same."""
+    output: int = 64 << 10
+    """Bytes that are stored of the end of the output of one task."""
+    messages: int = 50
+    """Messages of one task."""
+    needs: int = 50
+    """Tasks that one task depends on directly."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A task that this server has to run now."""
+
+    id: str
+    owner: str
+    subject: str
+    prompt: str
+    command: str
+    rights: str
+    """JSON: the rights under which it was created."""
+    messages: tuple[TaskMessage, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a task ended, and the end of its output."""
+
+    status: TaskStatus
+    reason: str = ""
+    output: bytes = b""
+    output_start: int = 0
+    """Byte offset of `output` in the whole output."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredTask:
+    """A task with its stored output."""
+
+    detail: TaskDetail
+    owner: str
+    server: str
+    output: bytes
+    output_start: int
+
+
+@dataclass
+class _Board:
+    """The statuses and dependencies of the tasks of an owner, or of all."""
+
+    statuses: dict[str, TaskStatus] = field(default_factory=dict[str, TaskStatus])
+    needs: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    def is_ready(self, task: str) -> bool:
+        return all(self.statuses[need] == "completed" for need in self.needs.get(task, ()))
+
+
+class StoredBoard:
+    """The tasks of all owners in one workspace. Opens nothing before the first use.
+
+    `changed` is called with the owner and the id of each task that was created or changed, `removed` with the
+    id of each that was removed.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        limits: BoardLimits | None = None,
+        *,
+        changed: Callable[[str, str], None] = lambda _, __: None,
+        removed: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._database = database
+        self.limits = limits or BoardLimits()
+        self._changed = changed
+        self._removed = removed
+        self._server = ServerLiveness(database.path + BOARD)
+        self._closed = False
+
+    async def create(self, owner: str, name: str, task: NewTask, rights: str) -> TaskDetail:
+        """Add a task with the new id `name`.
+
+        Raises:
+            InvalidInput: a dependency is unknown.
+            Unavailable: the board is full, or the server is shutting down.
+        """
+        if self._closed:
+            raise Unavailable("The server is shutting down and takes no more tasks.")
+
+        def work(database: "sqlite3.Connection", news: _News) -> TaskDetail:
+            server = self._this_server() if task.runs else ""
+            texts = (task.subject, task.description, task.active_form, task.worker, task.prompt, task.command)
+            now = time.time()
+            database.execute(
+                "INSERT INTO board (id, owner, server, status, reason, subject, description, active_form, "
+                "worker, prompt, command, runs, rights, messages, created, updated, output, output_start, "
+                "size) VALUES (?, ?, ?, ?, '', ?, ?, ?, ?, ?, ?, ?, ?, '[]', ?, ?, x'', 0, 0)",
+                (name, owner, server, task.status, *texts, task.runs, rights, now, now),
+            )
+            self._put_needs(database, owner, name, task.blocked_by)
+            self._make_room(database, news, name)
+            news.changed.append((owner, name))
+            return _stored(database, owner, name).detail
+
+        return await self._run(work)
+
+    async def get(self, owner: str, task: str) -> StoredTask:
+        """One task of `owner`. Raises: NotFound."""
+        return await self._run(lambda database, _: _stored(database, owner, task))
+
+    async def all(self, owner: str) -> tuple[TaskSummary, ...]:
+        """Every task of `owner`, oldest first."""
+        return await self._run(lambda database, _: _summaries(database, owner))
+
+    async def update(self, owner: str, change: TaskChange) -> TaskDetail:
+        """See `Tasks.update`."""
+
+        def work(database: "sqlite3.Connection", news: _News) -> TaskDetail:
+            before = _stored(database, owner, change.id)
+            self._change_fields(database, news, before, change)
+            self._change_needs(database, news, before, change)
+            news.changed.append((owner, change.id))
+            news.add_dependents(database, owner, change.id)
+            return _stored(database, owner, change.id).detail
+
+        return await self._run(work)
+
+    async def remove(self, owner: str, task: str) -> TaskSummary:
+        """Remove a task.
+
+        Raises:
+            NotFound: `owner` has no such task.
+            Conflict: it runs, or a task that has not ended depends on it.
+        """
+
+        def work(database: "sqlite3.Connection", news: _News) -> TaskSummary:
+            found = _stored(database, owner, task).detail.summary
+            if found.runs and found.status == "in_progress":
+                raise Conflict(f"{task} runs now. Stop it with TaskStop first.")
+            if waiting := _dependents(database, task):
+                raise Conflict(f"{task} cannot be removed, because {waiting[0]} depends on it.")
+            database.execute("DELETE FROM board WHERE id = ?", (task,))
+            news.removed.append(task)
+            return found
+
+        return await self._run(work)
+
+    async def cancel(self, owner: str, task: str, reason: str) -> StoredTask:
+        """Cancel a task that does not run.
+
+        Raises:
+            NotFound: `owner` has no such task.
+            Conflict: it has ended, or a server runs it.
+        """
+
+        def work(database: "sqlite3.Connection", news: _News) -> StoredTask:
+            before = _stored(database, owner, task)
+            _refuse_ended(before.detail.summary)
+            if before.detail.summary.runs and before.detail.summary.status == "in_progress":
+                raise Conflict(f"{task} runs in another server of the workspace, which alone can stop it.")
+            _set_status(database, news, owner, task, Outcome(status="cancelled", reason=reason))
+            return _stored(database, owner, task)
+
+        return await self._run(work)
+
+    async def claim(self, most: int, *, adopts: bool) -> tuple[tuple[Claim, ...], bool]:
+        """Mark up to `most` tasks of this server that are ready as running; returns them, oldest first, and
+        whether more of its tasks may become ready. `adopts`: first take over the tasks that ended servers
+        left to the user of this machine.
+        """
+
+        def work(database: "sqlite3.Connection", news: _News) -> tuple[tuple[Claim, ...], bool]:
+            if adopts:
+                self._adopt(database)
+            board = _board(database)
+            mine = [
+                str(name)
+                for (name,) in database.execute(
+                    "SELECT id FROM board WHERE server = ? AND status = 'pending' AND runs != '' "
+                    "ORDER BY number",
+                    (self._server.name,),
+                )
+            ]
+            ready = [task for task in mine if board.is_ready(task)]
+            claims = tuple(self._claimed(database, news, task) for task in ready[:most])
+            waits = len(ready) > most or any(
+                task not in ready and not blocking(task, board.statuses, board.needs) for task in mine
+            )
+            return claims, waits
+
+        return await self._run(work)
+
+    async def finish(self, claim: Claim, outcome: Outcome) -> None:
+        """Store how a task that this server ran has ended."""
+
+        def work(database: "sqlite3.Connection", news: _News) -> None:
+            surplus = max(len(outcome.output) - self.limits.output, 0)
+            database.execute(
+                "UPDATE board SET output = ?, output_start = ? WHERE id = ?",
+                (outcome.output[surplus:], outcome.output_start + surplus, claim.id),
+            )
+            _measure(database, claim.id)
+            _set_status(database, news, claim.owner, claim.id, outcome)
+
+        await self._run(work)
+
+    async def leave(self, owner: str) -> tuple[str, ...]:
+        """Cancel the tasks of `owner`, who will not return, and that no server runs; returns their ids."""
+
+        def work(database: "sqlite3.Connection", news: _News) -> tuple[str, ...]:
+            rows = database.execute(
+                "SELECT id FROM board WHERE owner = ? AND "
+                "(status = 'pending' OR (status = 'in_progress' AND runs = ''))",
+                (owner,),
+            ).fetchall()
+            for (name,) in rows:
+                _set_status(database, news, owner, name, Outcome(status="cancelled", reason=LEFT))
+            return tuple(name for (name,) in rows)
+
+        return await self._run(work)
+
+    async def aclose(self) -> None:
+        """Fail what this server runs, and leave what waits to the next server. Stores nothing more.
+
+        Raises:
+            Conflict, Unavailable: the board cannot be written. The next server does the same.
+        """
+        self._closed = True
+        if not self._server.is_acquired:
+            return
+
+        def work(database: "sqlite3.Connection", news: _News) -> bool:
+            self._abandon(database, news, self._server.name)
+            return database.execute(_ADOPTABLE, (LOCAL,)).fetchone() is not None
+
+        left = True
+        try:
+            left = await self._run(work)
+        finally:
+            self._server.release(leave_file=left)
+
+    async def _run(self, work: "Callable[[sqlite3.Connection, _News], T]") -> T:
+        """Run `work` as one transaction, and announce what it changed."""
+        news = _News()
+
+        def transaction(database: "sqlite3.Connection") -> T:
+            for table in _TABLES:
+                database.execute(table)
+            for (name,) in database.execute(
+                "SELECT DISTINCT server FROM board WHERE server NOT IN ('', ?) "
+                "AND status IN ('pending', 'in_progress')",
+                (self._server.name,),
+            ).fetchall():
+                if self._server.is_dead(name):
+                    self._abandon(database, news, name)
+            return work(database, news)
+
+        done = await self._database.run(transaction)
+        for owner, task in dict.fromkeys(news.changed):
+            self._changed(owner, task)
+        for task in news.removed:
+            self._removed(task)
+        return done
+
+    def _this_server(self) -> str:
+        self._server.acquire()
+        return self._server.name
+
+    def _abandon(self, database: "sqlite3.Connection", news: "_News", server: str) -> None:
+        """Settle the tasks of a server that ends or has ended."""
+        rows = database.execute(
+            "SELECT id, owner, status FROM board WHERE server = ? AND status IN ('pending', 'in_progress')",
+            (server,),
+        ).fetchall()
+        for name, owner, status in rows:
+            if status == "in_progress":
+                _set_status(database, news, owner, name, Outcome(status="failed", reason=DIED))
+            elif owner == LOCAL:
+                database.execute("UPDATE board SET server = '' WHERE id = ?", (name,))
+            else:
+                _set_status(database, news, owner, name, Outcome(status="cancelled", reason=LEFT))
+
+    def _adopt(self, database: "sqlite3.Connection") -> None:
+        for name in self._server.dead():
+            self._server.remove(name)
+        if database.execute(_ADOPTABLE, (LOCAL,)).fetchone() is not None:
+            database.execute(
+                "UPDATE board SET server = ? WHERE server = '' AND owner = ? AND status = 'pending' "
+                "AND runs != ''",
+                (self._this_server(), LOCAL),
+            )
+
+    def _claimed(self, database: "sqlite3.Connection", news: "_News", task: str) -> Claim:
+        row = database.execute(
+            "SELECT owner, subject, prompt, command, rights, messages FROM board WHERE id = ?", (task,)
+        ).fetchone()
+        _set_status(database, news, row[0], task, Outcome(status="in_progress"))
+        return Claim(
+            id=task,
+            owner=row[0],
+            subject=row[1],
+            prompt=row[2],
+            command=row[3],
+            rights=row[4],
+            messages=_messages(row[5]),
+        )
+
+    def _make_room(self, database: "sqlite3.Connection", news: "_News", task: str) -> None:
+        """Measure `task`, which is new or has grown, and remove the oldest ended tasks until all fit.
+
+        Raises:
+            Unavailable: too few have ended.
+        """
+        _measure(database, task)
+        while True:
+            count, total = database.execute("SELECT count(*), sum(size) FROM board").fetchone()
+            if count <= self.limits.tasks and total <= self.limits.size:
+                return
+            oldest = database.execute(
+                "SELECT id FROM board WHERE status NOT IN ('pending', 'in_progress') AND NOT EXISTS "
+                "(SELECT 1 FROM board_needs JOIN board AS later ON later.id = task WHERE need = board.id AND "
+                "later.status IN ('pending', 'in_progress')) AND id != ? ORDER BY number LIMIT 1",
+                (task,),
+            ).fetchone()
+            if oldest is None:
+                raise Unavailable(
+                    f"The task board is full: it has room for {self.limits.tasks} tasks and "
+                    f"{self.limits.size >> 20} MiB. Remove tasks with TaskUpdate, status deleted."
+                )
+            database.execute("DELETE FROM board WHERE id = ?", oldest)
+            news.removed.append(oldest[0])
+
+    def _change_fields(
+        self, database: "sqlite3.Connection", news: "_News", before: StoredTask, change: TaskChange
+    ) -> None:
+        summary = before.detail.summary
+        if change.status is not None:
+            self._change_status(database, news, before, change)
+        if change.output is not None and summary.runs:
+            raise InvalidInput(f"{change.id} runs a {summary.runs}, which makes its output.")
+        messages = [{"text": one.text, "at": one.at} for one in before.detail.messages]
+        if change.message:
+            if len(messages) >= self.limits.messages:
+                raise Conflict(f"{change.id} has {self.limits.messages} messages already, and no more fit.")
+            messages.append({"text": change.message, "at": time.time()})
+        output = before.output if change.output is None else change.output.encode()
+        texts = (change.subject, change.description, change.active_form, change.worker)
+        database.execute(
+            "UPDATE board SET subject = coalesce(?, subject), description = coalesce(?, description), "
+            "active_form = coalesce(?, active_form), worker = coalesce(?, worker), messages = ?, output = ?, "
+            "updated = ? WHERE id = ?",
+            (*texts, json.dumps(messages), output, time.time(), change.id),
+        )
+        if any((*texts, change.message, change.output)):
+            self._make_room(database, news, change.id)
+
+    def _change_status(
+        self, database: "sqlite3.Connection", news: "_News", before: StoredTask, change: TaskChange
+    ) -> None:
+        summary = before.detail.summary
+        assert change.status is not None
+        _refuse_ended(summary)
+        if summary.runs:
+            raise InvalidInput(
+                f"{change.id} runs a {summary.runs}, so the server sets its status. TaskStop cancels it."
+            )
+        reason = change.message if change.status in ("failed", "cancelled") else ""
+        _set_status(database, news, before.owner, change.id, Outcome(status=change.status, reason=reason))
+
+    def _change_needs(
+        self, database: "sqlite3.Connection", news: "_News", before: StoredTask, change: TaskChange
+    ) -> None:
+        if change.blocked_by is not None or change.add_blocked_by:
+            _refuse_started(before.detail.summary)
+            kept = before.detail.depends_on if change.blocked_by is None else change.blocked_by
+            self._put_needs(database, before.owner, change.id, (*kept, *change.add_blocked_by))
+        for other in change.add_blocks:
+            found = _stored(database, before.owner, other).detail
+            _refuse_started(found.summary)
+            self._put_needs(database, before.owner, other, (*found.depends_on, change.id))
+            news.changed.append((before.owner, other))
+
+    def _put_needs(self, database: "sqlite3.Connection", owner: str, task: str, needs: Iterable[str]) -> None:
+        """Replace the dependencies of a task. Raises: InvalidInput: one is unknown, or there is a cycle."""
+        board, wanted = _board(database, owner), tuple(dict.fromkeys(needs))
+        if unknown := [need for need in wanted if need not in board.statuses]:
+            raise InvalidInput(f"There is no task {unknown[0]} to wait for. TaskList lists the tasks.")
+        if len(wanted) > self.limits.needs:
+            raise InvalidInput(f"{task} cannot depend on more than {self.limits.needs} tasks.")
+        for need in wanted:
+            if task in reachable((need,), board.needs):
+                raise InvalidInput(f"{task} cannot wait for {need}, which waits for {task} itself: a cycle.")
+        database.execute("DELETE FROM board_needs WHERE task = ?", (task,))
+        database.executemany("INSERT INTO board_needs VALUES (?, ?)", [(task, need) for need in wanted])
+
+
+@dataclass
+class _News:
+    """What a transaction changed."""
+
+    changed: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    removed: list[str] = field(default_factory=list[str])
+
+    def add_dependents(self, database: "sqlite3.Connection", owner: str, task: str) -> None:
+        """Add the tasks that wait for `task`, directly or not: whether they are blocked may change."""
+        pending, seen = [task], {task}
+        while pending:
+            for other in _dependents(database, pending.pop()):
+                if other not in seen:
+                    seen.add(other)
+                    pending.append(other)
+                    self.changed.append((owner, other))
+
+
+def _refuse_ended(task: TaskSummary) -> None:
+    if task.status in FINAL:
+        raise Conflict(f"task {task.id} is already in terminal state: {task.status}")
+
+
+def _refuse_started(task: TaskSummary) -> None:
+    _refuse_ended(task)
+    if task.runs and task.status != "pending":
+        raise Conflict(f"{task.id} has started; what it waits for cannot be changed any more.")
+
+
+def _set_status(database: "sqlite3.Connection", news: _News, owner: str, task: str, outcome: Outcome) -> None:
+    database.execute(
+        "UPDATE board SET status = ?, reason = ?, updated = ? WHERE id = ?",
+        (outcome.status, outcome.reason, time.time(), task),
+    )
+    news.changed.append((owner, task))
+    news.add_dependents(database, owner, task)
+
+
+def _measure(database: "sqlite3.Connection", task: str) -> None:
+    database.execute(
+        "UPDATE board SET size = length(output) + length(CAST(subject || description || active_form || "
+        "worker || prompt || command || rights || messages AS BLOB)) WHERE id = ?",
+        (task,),
+    )
+
+
+def _dependents(database: "sqlite3.Connection", task: str) -> list[str]:
+    """The tasks that have not ended and depend on `task` directly."""
+    rows = database.execute(
+        "SELECT task FROM board_needs JOIN board ON id = task WHERE need = ? AND "
+        "status IN ('pending', 'in_progress') ORDER BY number",
+        (task,),
+    )
+    return [name for (name,) in rows]
+
+
+def _board(database: "sqlite3.Connection", owner: str | None = None) -> _Board:
+    board = _Board()
+    board.statuses.update(
+        database.execute("SELECT id, status FROM board WHERE ?1 IS NULL OR owner = ?1", (owner,))
+    )
+    rows = database.execute(
+        "SELECT task, need FROM board_needs JOIN board ON id = task WHERE ?1 IS NULL OR owner = ?1 "
+        "ORDER BY board_needs.rowid",
+        (owner,),
+    )
+    for task, need in rows:
+        board.needs.setdefault(task, []).append(need)
+    return board
+
+
+def _summaries(database: "sqlite3.Connection", owner: str) -> tuple[TaskSummary, ...]:
+    board = _board(database, owner)
+    rows = database.execute(
+        "SELECT id, subject, status, worker, runs, reason FROM board WHERE owner = ? ORDER BY number",
+        (owner,),
+    )
+    return tuple(_summary(row, board) for row in rows)
+
+
+def _summary(row: Any, board: _Board) -> TaskSummary:
+    name, subject, status, worker, runs, reason = row
+    blocked = blocking(name, board.statuses, board.needs) if status == "pending" else ""
+    return TaskSummary(
+        id=name,
+        subject=subject,
+        status=status,
+        worker=worker,
+        runs=runs,
+        blocked_by=tuple(need for need in board.needs.get(name, ()) if board.statuses[need] != "completed"),
+        reason=reason or blocked,
+        is_blocked=bool(blocked),
+    )
+
+
+def _stored(database: "sqlite3.Connection", owner: str, task: str) -> StoredTask:
+    """Raises: NotFound: `owner` has no such task."""
+    row = database.execute(
+        "SELECT id, subject, status, worker, runs, reason, description, active_form, prompt, command, "
+        "messages, created, updated, output, output_start, server FROM board WHERE id = ? AND owner = ?",
+        (task, owner),
+    ).fetchone()
+    if row is None:
+        raise NotFound(f"task not found: {task}. TaskList lists the tasks.")
+    board = _board(database, owner)
+    description, active_form, prompt, command, messages, created, updated, output, start, server = row[6:]
+    detail = TaskDetail(
+        summary=_summary(row[:6], board),
+        description=description,
+        active_form=active_form,
+        prompt=prompt,
+        command=command,
+        depends_on=tuple(board.needs.get(task, ())),
+        messages=_messages(messages),
+        created=created,
+        updated=updated,
+        output_bytes=start + len(output),
+    )
+    return StoredTask(detail=detail, owner=owner, server=server, output=output, output_start=start)
+
+
+def _messages(text: str) -> tuple[TaskMessage, ...]:
+    return tuple(TaskMessage(text=one["text"], at=one["at"]) for one in json.loads(text))

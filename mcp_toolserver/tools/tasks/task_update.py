@@ -1,0 +1,101 @@
+"""Change a task of the board: its texts, owner, dependencies or, of a note, its status. A message is added to
+the prompt of a task whose agent has not started. The status of a task that the server runs follows from its
+work; TaskStop cancels it. Completed, failed and cancelled are final.
+"""
+
+from typing import Annotated, Literal
+
+from mcp_toolserver.text.board import task_line
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    Capability,
+    Field,
+    Output,
+    Permission,
+    Runtime,
+    TaskChange,
+    ToolSpec,
+    model_validator,
+)
+from mcp_toolserver.tools.tasks.task_record import (
+    ActiveForm,
+    Description,
+    NotBlank,
+    Owner,
+    Subject,
+    TaskId,
+    TaskIds,
+    TaskRecord,
+    as_json,
+    record_of,
+)
+
+Message = Annotated[str, Field(max_length=4_000), NotBlank]
+Text = Annotated[str, Field(max_length=30_000), NotBlank]
+
+
+class TaskUpdate(Args):
+    task_id: TaskId = Field(description="Id of the task")
+    status: Literal["pending", "in_progress", "completed", "failed", "cancelled", "deleted"] | None = Field(
+        default=None, description="New status of a note; deleted removes any task that does not run"
+    )
+    message: Message | None = Field(default=None, description="Message to add to the task")
+    subject: Subject | None = Field(default=None, description="The new title")
+    description: Description | None = Field(default=None, description="The new description")
+    active_form: ActiveForm | None = Field(default=None, description="The subject in the -ing form")
+    owner: Owner | None = Field(default=None, description="The new owner")
+    output: Text | None = Field(default=None, description="Output of a note, for TaskOutput")
+    blocked_by: TaskIds | None = Field(
+        default=None, strict=False, description="All dependencies anew; [] removes them"
+    )
+    add_blocked_by: TaskIds = Field(
+        default=(), strict=False, description="More tasks that have to be completed first"
+    )
+    add_blocks: TaskIds = Field(default=(), strict=False, description="Tasks that wait for this one from now")
+
+    @model_validator(mode="after")
+    def _something(self) -> "TaskUpdate":
+        if self.model_fields_set <= {"task_id"}:
+            raise ValueError("nothing to change was given")
+        if self.status == "deleted" and self.model_fields_set != {"task_id", "status"}:
+            raise ValueError("a task that is deleted cannot be changed as well")
+        return self
+
+
+async def run(args: TaskUpdate, rt: Runtime) -> Output:
+    if args.status == "deleted":
+        removed = await rt.tasks.remove(args.task_id)
+        record = TaskRecord(task={**as_json(removed), "status": "deleted"})
+        return Output(f"Task deleted: {removed.id} {removed.subject}", data=record)
+    changed = await rt.tasks.update(
+        TaskChange(
+            id=args.task_id,
+            status=args.status,
+            subject=args.subject,
+            description=args.description,
+            active_form=args.active_form,
+            worker=args.owner,
+            output=args.output,
+            message=args.message or "",
+            blocked_by=args.blocked_by,
+            add_blocked_by=args.add_blocked_by,
+            add_blocks=args.add_blocks,
+        )
+    )
+    return Output(f"Task updated: {task_line(changed.summary)}", data=record_of(changed))
+
+
+TOOL = ToolSpec(
+    name="TaskUpdate",
+    title="Update task",
+    description=__doc__ or "",
+    args=TaskUpdate,
+    run=run,
+    permission=Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({Capability.TASKS, Capability.TASK_RUNS}),
+    kind="other",
+    subjects=lambda args: (args.task_id,),
+    output=TaskRecord,
+    aliases=(Alias("TaskUpdate", {"id": "task_id"}),),
+)

@@ -1,0 +1,255 @@
+"""The store of the task board: limits, several servers, and what becomes of the tasks of ended servers."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from mcp_toolserver.capabilities.call_scope import LOCAL
+from mcp_toolserver.capabilities.tasks import NewTask, TaskChange, TaskDetail
+from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, Unavailable
+from mcp_toolserver.stores.board import (
+    DIED,
+    LEFT,
+    BoardLimits,
+    Claim,
+    Outcome,
+    StoredBoard,
+    new_id,
+)
+from mcp_toolserver.stores.database import Database
+from mcp_toolserver.stores.liveness import BOARD, any_dead
+
+OTHER = "connection 1"
+
+SERVER = """
+import anyio, os, sys
+from mcp_toolserver.capabilities.tasks import NewTask
+from mcp_toolserver.stores.board import StoredBoard
+from mcp_toolserver.stores.database import Database
+
+async def main():
+    board = StoredBoard(Database(sys.argv[1], ["root"]))
+    for name, owner in (("task_run", "local"), ("task_wait", "local"), ("task_other", "connection 1")):
+        await board.create(owner, name, NewTask(subject=name, command="true"), "{}")
+    await board.create("local", "task_note", NewTask(subject="note", status="in_progress"), "")
+    await board.claim(1, adopts=False)
+    os._exit(9)
+
+anyio.run(main)
+"""
+
+
+def database(folder: Path) -> Database:
+    return Database(str(folder), ["root"])
+
+
+def board(folder: Path, **limits: int) -> StoredBoard:
+    """A server's view of the board."""
+    return StoredBoard(database(folder), BoardLimits(**limits))
+
+
+async def create(at: StoredBoard, owner: str = LOCAL, *needs: str, command: str = "") -> str:
+    task = NewTask(subject="a task", command=command, blocked_by=needs)
+    return (await at.create(owner, new_id(), task, "{}")).summary.id
+
+
+async def status(at: StoredBoard, task: str, owner: str = LOCAL) -> str:
+    return (await at.get(owner, task)).detail.summary.shown_status
+
+
+async def claim(at: StoredBoard, *, adopts: bool = False) -> tuple[list[str], bool]:
+    claims, waits = await at.claim(10, adopts=adopts)
+    return [one.id for one in claims], waits
+
+
+def end_of(task: str) -> Claim:
+    return Claim(id=task, owner=LOCAL, subject="", prompt="", command="", rights="", messages=())
+
+
+async def test_nothing_is_opened_before_the_first_task(tmp_path: Path) -> None:
+    await board(tmp_path).aclose()
+    assert not any_dead(database(tmp_path).path + BOARD)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_server_claims_its_own_ready_tasks_in_order(tmp_path: Path) -> None:
+    at, other = board(tmp_path), board(tmp_path)
+    note = await create(at)
+    first = await create(at, command="1")
+    await create(other, command="2")
+    last = await create(at, LOCAL, first, note, command="3")
+    assert await claim(at, adopts=True) == ([first], True)
+    assert await claim(at) == ([], True)
+    await at.finish(end_of(first), Outcome(status="completed", output=b"x"))
+    await other.update(LOCAL, TaskChange(id=note, status="completed"))
+    assert await claim(at) == ([last], False)
+
+
+async def test_more_than_asked_for_wait(tmp_path: Path) -> None:
+    at = board(tmp_path)
+    for _ in range(3):
+        await create(at, command="x")
+    claims, waits = await at.claim(2, adopts=False)
+    assert (len(claims), waits) == (2, True)
+
+
+async def test_what_can_never_start_is_not_waited_for(tmp_path: Path) -> None:
+    at = board(tmp_path)
+    first = await create(at)
+    after = await create(at, LOCAL, first)
+    last = await create(at, LOCAL, after, command="x")
+    await at.cancel(LOCAL, first, "no")
+    assert await claim(at) == ([], False)
+    assert (await at.get(LOCAL, last)).detail.summary.reason == (
+        f"{first}, which it depends on, was cancelled."
+    )
+    assert await status(at, last) == "blocked"
+
+
+async def test_the_tasks_of_a_killed_server_are_failed_taken_over_or_cancelled(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", SERVER, str(tmp_path)], check=False)
+    assert any_dead(database(tmp_path).path + BOARD)
+    changed: list[str] = []
+    at = StoredBoard(database(tmp_path), changed=lambda _, task: changed.append(task))
+    run = (await at.get(LOCAL, "task_run")).detail.summary
+    assert (run.status, run.reason) == ("failed", DIED)
+    other = (await at.get(OTHER, "task_other")).detail.summary
+    assert (other.status, other.reason) == ("cancelled", LEFT)
+    assert await status(at, "task_note") == "in_progress"
+    assert changed == ["task_run", "task_other"]
+    assert await claim(at) == ([], False)
+    assert any_dead(database(tmp_path).path + BOARD)
+    assert await claim(at, adopts=True) == (["task_wait"], False)
+    assert await claim(board(tmp_path), adopts=True) == ([], False)
+    assert not any_dead(database(tmp_path).path + BOARD)
+
+
+async def test_servers_that_take_over_at_the_same_time_share_the_tasks(tmp_path: Path) -> None:
+    first = board(tmp_path)
+    left = {await create(first, command="x") for _ in range(20)}
+    await first.aclose()
+    taken: list[str] = []
+
+    async def take(at: StoredBoard) -> None:
+        claims = True
+        while claims:
+            claims, _ = await at.claim(3, adopts=True)
+            taken.extend(one.id for one in claims)
+
+    async with anyio.create_task_group() as servers:
+        for _ in range(4):
+            servers.start_soon(take, board(tmp_path))
+    assert (len(taken), set(taken)) == (20, left)
+
+
+async def test_a_server_that_ends_leaves_what_waits_to_the_next(tmp_path: Path) -> None:
+    first = board(tmp_path)
+    running = await create(first, command="x")
+    await claim(first)
+    waiting = await create(first, command="y")
+    gone = await create(first, OTHER, command="z")
+    await first.aclose()
+    assert any_dead(database(tmp_path).path + BOARD)
+    with pytest.raises(Unavailable, match="shutting down"):
+        await create(first)
+    at = board(tmp_path)
+    assert await status(at, running) == "failed"
+    assert await status(at, gone, OTHER) == "cancelled"
+    assert await claim(at, adopts=True) == ([waiting], False)
+    await at.aclose()
+    assert not any_dead(database(tmp_path).path + BOARD)
+
+
+async def test_a_server_that_cannot_write_its_end_leaves_that_to_the_next(tmp_path: Path) -> None:
+    stored = database(tmp_path)
+    at = StoredBoard(stored)
+    task = await create(at, command="x")
+    stored.close()
+    with pytest.raises(Unavailable):
+        await at.aclose()
+    assert await claim(board(tmp_path), adopts=True) == ([task], False)
+
+
+async def test_who_leaves_takes_its_tasks_along(tmp_path: Path) -> None:
+    at = board(tmp_path)
+    ended, note = await create(at, OTHER), await create(at, OTHER)
+    await at.update(OTHER, TaskChange(id=ended, status="completed"))
+    mine = await create(at)
+    assert await at.leave(OTHER) == (note,)
+    assert [await status(at, task, OTHER) for task in (ended, note)] == ["completed", "cancelled"]
+    assert await status(at, mine) == "pending"
+
+
+async def test_a_full_board_drops_the_oldest_ended_tasks_nobody_needs(tmp_path: Path) -> None:
+    removed: list[str] = []
+    at = StoredBoard(database(tmp_path), BoardLimits(tasks=3), removed=removed.append)
+    needed, ended = await create(at), await create(at)
+    for task in (needed, ended):
+        await at.update(LOCAL, TaskChange(id=task, status="completed"))
+    await create(at, LOCAL, needed)
+    await create(at)
+    assert removed == [ended]
+    with pytest.raises(Unavailable, match="full: it has room for 3 tasks"):
+        await create(at)
+    with pytest.raises(NotFound):
+        await at.get(LOCAL, ended)
+
+
+async def test_texts_are_bounded_together(tmp_path: Path) -> None:
+    at = board(tmp_path, size=200, messages=2)
+    task = await create(at)
+    await at.update(LOCAL, TaskChange(id=task, description="x" * 70))
+    for change in (
+        TaskChange(id=task, subject="x" * 140),
+        TaskChange(id=task, output="x" * 140),
+        TaskChange(id=task, message="x" * 140),
+    ):
+        with pytest.raises(Unavailable, match="full"):
+            await at.update(LOCAL, change)
+    assert (await at.get(LOCAL, task)).detail.summary.subject == "a task"
+    await at.update(LOCAL, TaskChange(id=task, message="1"))
+    await at.update(LOCAL, TaskChange(id=task, message="2"))
+    with pytest.raises(Conflict, match="2 messages already"):
+        await at.update(LOCAL, TaskChange(id=task, message="3"))
+
+
+async def test_of_the_output_the_end_is_kept(tmp_path: Path) -> None:
+    at = board(tmp_path, output=4)
+    task = await create(at, command="x")
+    await claim(at)
+    await at.finish(end_of(task), Outcome(status="completed", output=b"abcdef", output_start=10))
+    found = await at.get(LOCAL, task)
+    assert (found.output, found.output_start, found.detail.output_bytes) == (b"cdef", 12, 16)
+
+
+async def test_dependencies_are_limited_and_stay_as_they_are_once_a_task_runs(tmp_path: Path) -> None:
+    at = board(tmp_path, needs=1)
+    one, other = await create(at), await create(at)
+    with pytest.raises(InvalidInput, match="more than 1 tasks"):
+        await create(at, LOCAL, one, other)
+    runs = await create(at, command="x")
+    await claim(at)
+    with pytest.raises(Conflict, match="has started"):
+        await at.update(LOCAL, TaskChange(id=runs, blocked_by=()))
+    with pytest.raises(Conflict, match="has started"):
+        await at.update(LOCAL, TaskChange(id=one, add_blocks=(runs,)))
+    with pytest.raises(Conflict, match="runs now"):
+        await at.remove(LOCAL, runs)
+    with pytest.raises(Conflict, match="in another server"):
+        await board(tmp_path).cancel(LOCAL, runs, "no")
+
+
+async def test_a_change_is_announced_with_all_that_it_may_block(tmp_path: Path) -> None:
+    news: list[tuple[str, str]] = []
+    at = StoredBoard(database(tmp_path), changed=lambda owner, task: news.append((owner, task)))
+    first = await create(at)
+    second = await create(at, LOCAL, first)
+    third = await create(at, LOCAL, second, first)
+    news.clear()
+    await at.update(LOCAL, TaskChange(id=first, status="failed", message="why"))
+    assert [task for _, task in news] == [first, second, third]
+    made: TaskDetail = (await at.get(LOCAL, third)).detail
+    assert made.summary.is_blocked
