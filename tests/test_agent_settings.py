@@ -127,7 +127,11 @@ def test_a_malformed_key_stops_the_start_and_is_not_quoted(
     content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("THE_KEY", content)
-    for given in ({"agent_key_file": key_file(tmp_path, content)}, {"agent_key_variable": "THE_KEY"}):
+    places: list[dict[str, Any]] = [
+        {"agent_key_file": key_file(tmp_path, content)},
+        {"agent_key_variable": "THE_KEY"},
+    ]
+    for given in places:
         with pytest.raises(SettingsError, match=r"\[agent\] key-") as caught:
             model_options(Settings(**GIVEN, **given))
         assert not content or content not in str(caught.value)

@@ -211,9 +211,10 @@ async def test_a_client_with_a_handshake_has_limited_time(
     assert said.startswith("timed_out after 0 turns")
 
 
-async def test_the_model_of_a_client_answers_only_during_its_call(tmp_path: Path) -> None:
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_model_of_a_client_answers_only_during_its_call(era: str, tmp_path: Path) -> None:
     sampler = Sampler()
-    async with in_memory(tmp_path, "legacy", sampler) as client:
+    async with in_memory(tmp_path, era, sampler) as client:
         assert text(await client.call_tool("delegate", {"task": "x", "later": True})) == "started"
         sampling_server.LATER.answered.set()
         with anyio.fail_after(5):

@@ -18,7 +18,7 @@ from mcp.server.context import ServerRequestContext
 from mcp_toolserver.capabilities.model import ModelRequest, ModelTurn
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.pipeline.call import Result
-from mcp_toolserver.protocol.sampling.back_channel import TURN_SECONDS, declined, not_answered
+from mcp_toolserver.protocol.sampling.back_channel import NO_REQUEST, TURN_SECONDS, declined, not_answered
 from mcp_toolserver.protocol.sampling.messages import Sampled, create_message, turn_of
 from mcp_toolserver.runtime.background import Background, Running
 
@@ -105,6 +105,8 @@ class RoundCall:
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """See `Model.turn`."""
+        if self.has_ended:
+            raise Unavailable(NO_REQUEST)
         self._asked += 1
         key = f"{_KEY}{self._asked}"
         self._questions[key] = question = _Question(request)
