@@ -16,6 +16,7 @@ from mcp_toolserver.capabilities.processes import JobSource
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.change_events import ChangeEvents
+    from mcp_toolserver.capabilities.model import Model
     from mcp_toolserver.capabilities.permissions import Capability, HostFacts
     from mcp_toolserver.pipeline.narrowings import Narrowings
     from mcp_toolserver.pipeline.nested_calls import NestedCalls
@@ -66,6 +67,8 @@ class ProviderContext:
     background: Background
     calls_of: Callable[[Rights, str, str], NestedCalls]
     """Stored rights, the owner and a name for the records → calls without a client."""
+    model: Callable[[], Model | None] = lambda: None
+    """The operator's model; None without one."""
 
     @property
     def broker(self) -> Broker:
