@@ -10,7 +10,7 @@ from mcp_toolserver.capabilities.tasks import FINAL, NewTask, TaskChange, TaskDe
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.pipeline.host import reasons
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
-from mcp_toolserver.runtime.tasks.runner import AGENT_TOOL, COMMAND_TOOL, Run, TaskRunner
+from mcp_toolserver.runtime.tasks.runner import AGENT_TOOL, COMMAND_TOOL, Run, TaskRunner, wait_for
 from mcp_toolserver.stores.board import StoredBoard, StoredTask, new_id
 from mcp_toolserver.text.lines.utf8_stream import decode_page
 
@@ -68,13 +68,14 @@ class OwnerTasks:
         """See `JobSource.output`."""
         deadline = current_time() + min(query.wait, self.longest_wait)
         while True:
+            news = self.runner.news
             stored = await self.board.get(self.owner, query.handle)
             run, left = self.runner.runs.get(query.handle), deadline - current_time()
             state = await self._state(stored, run, query, max(left, 0.0))
             has_news = query.until == "output" and state.total > query.offset
             if left <= 0 or not state.running or has_news:
                 return state
-            await self.runner.wait(left)
+            await wait_for(news, left)
 
     async def stop(self, handle: str) -> JobState:
         """See `JobSource.stop`."""
