@@ -85,6 +85,13 @@ from mcp_toolserver.capabilities.web import (
     WebRead,
     WebSend,
 )
+from mcp_toolserver.capabilities.worktrees import (
+    EnteredWorktree,
+    ExitedWorktree,
+    ExitQuery,
+    WorktreeAction,
+    WorktreeQuery,
+)
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, TimedOut, ToolError, Unavailable
 from mcp_toolserver.text.json_values import is_list
 from mcp_toolserver.text.path_syntax import check_spelling
@@ -131,7 +138,10 @@ __all__ = [
     "Contents",
     "Denied",
     "DiffQuery",
+    "EnteredWorktree",
     "Evaluation",
+    "ExitQuery",
+    "ExitedWorktree",
     "Field",
     "FileChange",
     "FileQuery",
@@ -212,6 +222,8 @@ __all__ = [
     "WindowPictures",
     "WorkspacePath",
     "WorkspacePaths",
+    "WorktreeAction",
+    "WorktreeQuery",
     "Written",
     "model_validator",
 ]

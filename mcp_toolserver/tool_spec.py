@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.tasks import Tasks
     from mcp_toolserver.capabilities.user import Ask, Tell
     from mcp_toolserver.capabilities.web import Fetch, Send
+    from mcp_toolserver.capabilities.worktrees import Worktrees
 
 T = TypeVar("T")
 
@@ -166,6 +167,7 @@ class Runtime:
     languages: ClassVar[Service[Languages]] = Service(Capability.LANGUAGES)
     desktop: ClassVar[Service[Desktop]] = Service(*DESKTOP)
     """Limited to the desktop capabilities that the tool declares."""
+    worktrees: ClassVar[Service[Worktrees]] = Service(Capability.WORKTREES)
     cron: ClassVar[Service[Schedules]] = Service(Capability.CRON)
     catalogue: ClassVar[Service[Catalogue]] = Service(Capability.CATALOGUE)
     skills: ClassVar[Service[Skills]] = Service(Capability.SKILLS, Capability.SKILLS_SAVE)

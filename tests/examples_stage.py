@@ -26,6 +26,7 @@ import pytest
 
 from mcp_toolserver.app import confinement
 from mcp_toolserver.app.compose import Application, build_application
+from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.desktop.executables import DesktopExecutables
@@ -150,6 +151,10 @@ class Stage:
     async def answer(self, tool: str) -> str:
         """The answer to the tool's example, without what differs from run to run."""
         _fill(self.folder)
+        host = self.dispatcher.host
+        assert isinstance(host, HostServices)
+        host.worktrees.forget(LOCAL)
+        shown, person = example(tool), Person(says=True)
         # An owner of its own, so that no example changes what another one may do.
         shown, person = example(tool), Person(says=True, owner=f"the example of {tool}")
         person.answers = None if shown.says is None else tuple(map(tuple, shown.says))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.text.front_matter import MAX_BYTES, MAX_DEPTH, MAX_NODES, front_matter
+from mcp_toolserver.text.front_matter import MAX_BYTES, MAX_DEPTH, MAX_LINE, MAX_NODES, front_matter
 
 
 def _fields(block: str) -> object:
@@ -76,14 +76,16 @@ def test_the_body_begins_after_the_block(text: str, body: str) -> None:
         pytest.param("na\x00me: a", "character", id="NUL"),
         pytest.param("a: \u2028", "character", id="line separator"),
         pytest.param("a: \ud800", "character", id="surrogate"),
-        pytest.param("a: " + "x" * MAX_BYTES, "bytes", id="too long"),
-        pytest.param("a: " + "é" * (MAX_BYTES // 2), "bytes", id="too long in bytes"),
+        pytest.param("a: x\n" * MAX_BYTES, "bytes", id="too long"),
+        pytest.param("# é\n" * (MAX_BYTES // 4), "bytes", id="too long in bytes"),
+        pytest.param("a: " + "x" * MAX_LINE, "a line of more than", id="long line"),
         pytest.param("a: [" + "x," * MAX_NODES + "]", "keys and values", id="too many values"),
         pytest.param("\n".join(f"k{n}:" for n in range(MAX_NODES)), "keys and values", id="too many keys"),
-        pytest.param("a: " + "[" * 60_000, "inside one another", id="brackets"),
-        pytest.param("a: " + "{a: " * 9_000, "inside one another", id="braces"),
-        pytest.param("- " * 30_000, "inside one another", id="dashes"),
-        pytest.param("? " * 30_000, "as a name", id="question marks"),
+        pytest.param("a: " + "[" * 8_000, "brackets and braces", id="brackets"),
+        pytest.param("a: " + "[" * 200, "inside one another", id="fewer brackets"),
+        pytest.param("a: " + "{a: " * 200, "inside one another", id="braces"),
+        pytest.param("- " * 4_000, "inside one another", id="dashes"),
+        pytest.param("? " * 4_000, "as a name", id="question marks"),
     ],
 )
 def test_what_is_no_plain_small_mapping_is_refused(block: str, part: str) -> None:

@@ -396,8 +396,7 @@ async def test_an_unknown_resource_is_a_protocol_error_with_its_uri(
         template.uri_template for template in (await client.list_resource_templates()).resource_templates
     ] == [
         *(f"toolserver://{kind}/{{id}}" for kind in ("jobs", "tasks", "output")),
-        "file:///{+path}",
-        "skill://{name}/{+path}",
+        *("file:///{+path}", "skill://{name}/{+path}"),
     ]
     listed = [str(one.uri) for one in (await client.list_resources()).resources]
     assert listed == [f"toolserver://{kind}" for kind in ("security", "config", "jobs", "tasks")]

@@ -49,6 +49,7 @@ from mcp_toolserver.runtime.web.keys import key_files, read_key
 from mcp_toolserver.runtime.web.options import WebOptions, host_patterns, private_places
 from mcp_toolserver.runtime.web.options import providers as search_providers
 from mcp_toolserver.runtime.which import powershell_start
+from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.audit_entry import AuditContext
 from mcp_toolserver.stores.audit_log import AuditLog
@@ -318,7 +319,7 @@ def _assembled(
     sessions = shared.sessions
     if sessions is not None:
         changes.when_forgotten(sessions.forget)
-    narrowings, background = Narrowings(), Background()
+    narrowings, background, worktrees = Narrowings(), Background(), EnteredWorktrees()
     plans = PlanModes(shared.state, narrowings, ceiling=policy.ceiling)
     changes.when_forgotten(plans.forget)
 
@@ -343,6 +344,7 @@ def _assembled(
             state=shared.state,
             database=shared.database,
             workspace=workspace,
+            worktrees=worktrees,
             changes=changes,
             narrowings=narrowings,
             background=background,
@@ -351,6 +353,7 @@ def _assembled(
     )
     changes.when_forgotten(providers.forget)
     changes.when_forgotten(narrowings.forget)
+    changes.when_forgotten(worktrees.forget)
     changes.when_forgotten(outputs.forget)
     changes.when_forgotten(histories.forget)
     todos = StoredTodos(shared.database, changed=partial(changes.changed, "todos"))
@@ -379,6 +382,7 @@ def _assembled(
             in_mode=in_mode,
             open_world=frozenset(need for need in Capability if need.is_open_world(facts)),
             workspace=workspace,
+            worktrees=worktrees,
             outputs=outputs,
             histories=histories,
             plan_folder=plans.folder,

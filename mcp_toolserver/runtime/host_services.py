@@ -20,6 +20,7 @@ from mcp_toolserver.runtime.clock import SystemClock
 from mcp_toolserver.runtime.files.file_history import FileHistory
 from mcp_toolserver.runtime.files.lookups import PathLookups
 from mcp_toolserver.runtime.files.workspace import Temporary, Workspace
+from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
 from mcp_toolserver.tool_spec import Runtime
 
 if TYPE_CHECKING:
@@ -133,6 +134,8 @@ class HostServices:
     histories: Histories
     temporary: Callable[[str], Temporary | None] = lambda _: None
     """Returns the temporary folder of an owner's session."""
+    worktrees: EnteredWorktrees = field(default_factory=EnteredWorktrees)
+    """The worktrees that sessions work in."""
     plan_folder: Callable[[str], Temporary | None] = lambda _: None
     """Returns the folder of the plan file of an owner's session, in plan mode."""
     owner: str = LOCAL
@@ -147,6 +150,8 @@ class HostServices:
         readable = [folder for folder in folders if folder is not None]
         usable = (self.temporary(owner), self.plan_folder(owner))
         workspace = self.workspace.reading(readable, [one for one in usable if one is not None])
+        if (entered := self.worktrees.of(owner)) is not None:
+            workspace = workspace.within(entered)
         return replace(self, owner=owner, workspace=workspace)
 
     def restricted_to(self, folders: ClientFolders) -> HostServices:
@@ -171,7 +176,8 @@ class HostServices:
 
         removed = resolved.removed_capabilities(self.permissions, self.open_world, held=held)
         if any(".git" in kept.split("/") for root in roots for kept in resolved.protected_paths(root)):
-            removed[Capability.GIT_WRITE] = f"{resolved.source} protects .git"
+            why = f"{resolved.source} protects .git"
+            removed |= {Capability.GIT_WRITE: why, Capability.WORKTREES: why}
         unavailable = {**self.unavailable, **{need: Reason("client", why) for need, why in removed.items()}}
         return replace(self, workspace=place.guarded(objects), unavailable=unavailable)
 

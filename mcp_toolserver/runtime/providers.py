@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.runtime.processes.output_capture import Sink
     from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
     from mcp_toolserver.runtime.web.options import WebOptions
+    from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
     from mcp_toolserver.stores.database import Database
 
 
@@ -59,6 +60,7 @@ class ProviderContext:
     """The state folder."""
     database: Database
     workspace: Workspace
+    worktrees: EnteredWorktrees
     changes: ChangeEvents
     narrowings: Narrowings
     background: Background

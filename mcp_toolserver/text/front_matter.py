@@ -26,6 +26,12 @@ MAX_DEPTH = 8
 
 Value = str | int | float | bool | None | tuple["Value", ...] | Mapping[str, "Value"]
 
+MAX_LINE = 8_192
+"""Characters of a line of the block."""
+
+MAX_BRACKETS = 200
+"""Opening brackets and braces of the block. The parser's time grows with the square of their number."""
+
 _MAX_QUOTED = 50
 """Lines whose value YAML refuses. Each costs a run of the parser."""
 
@@ -56,8 +62,10 @@ class FrontMatter:
     body: str
 
 
-def front_matter(text: str) -> FrontMatter:
+def front_matter(text: str, *, max_bytes: int = MAX_BYTES) -> FrontMatter:
     """Split the text of a Markdown file; one without front matter has no fields.
+
+    `max_bytes` limits the block, in UTF-8.
 
     Raises:
         ValueError: the block is too large, does not end, or is no plain YAML mapping. The message continues a
@@ -67,17 +75,22 @@ def front_matter(text: str) -> FrontMatter:
     start = _START.match(text)
     if start is None:
         return FrontMatter(fields={}, body=text)
-    end = _END.search(text, start.end(), start.end() + MAX_BYTES + 8)
-    if end is None and len(text) > start.end() + MAX_BYTES:
-        raise ValueError(f"has more than {MAX_BYTES:,} bytes of front matter")
+    end = _END.search(text, start.end(), start.end() + max_bytes + 8)
+    if end is None and len(text) > start.end() + max_bytes:
+        raise ValueError(f"has more than {max_bytes:,} bytes of front matter")
     if end is None:
         raise ValueError("has no second line `---`, which ends the front matter")
-    return FrontMatter(fields=_fields(text[start.end() : end.start()]), body=text[end.end() :])
+    block = text[start.end() : end.start()]
+    if len(block.encode(errors="replace")) > max_bytes:
+        raise ValueError(f"has more than {max_bytes:,} bytes of front matter")
+    return FrontMatter(fields=_fields(block), body=text[end.end() :])
 
 
 def _fields(block: str) -> Mapping[str, Value]:
-    if len(block.encode(errors="replace")) > MAX_BYTES:
-        raise ValueError(f"has more than {MAX_BYTES:,} bytes of front matter")
+    if max(map(len, block.split("\n"))) > MAX_LINE:
+        raise ValueError(f"has a line of more than {MAX_LINE:,} characters in its front matter")
+    if block.count("[") + block.count("{") > MAX_BRACKETS:
+        raise ValueError(f"has more than {MAX_BRACKETS} brackets and braces in its front matter")
     if (hidden := _FORBIDDEN.search(block)) is not None:
         raise ValueError(f"has a character in its front matter that does not belong there: {hidden[0]!a}")
     try:

@@ -16,6 +16,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_:-]{0,63}")
 MAX_DESCRIPTION = 1_024
 """Characters, as in the specification of Agent Skills."""
 
+MAX_FRONT_MATTER = 16 * 1024
+"""Bytes of front matter. All skills are parsed for one list, and hostile YAML costs about 1 µs per byte."""
+
 MAX_TOOLS = 100
 """Entries of `allowed-tools`."""
 
@@ -58,7 +61,7 @@ def parse_skill(text: str, name: str) -> SkillText:
         ValueError: the file is no valid skill. The message continues a sentence that begins with the name of
             the file.
     """
-    found = front_matter(text)
+    found = front_matter(text, max_bytes=MAX_FRONT_MATTER)
     if not found.body.strip():
         raise ValueError("has no text below its front matter")
     own_name = _text(found, "name") or name

@@ -5,6 +5,9 @@ from collections.abc import Callable
 from mcp_toolserver.runtime.files.path_resolver import relative_to
 from mcp_toolserver.runtime.files.root import Root
 
+WORKTREES = ".worktrees"
+"""The folder in a repository's work tree that holds its worktrees."""
+
 
 class LocatedPath(str):
     """A `CanonicalPath` with its root, its path below it and whether it is hidden.
@@ -31,6 +34,17 @@ class LocatedPath(str):
         absolute = root.at(relative)
         from_base = relative_to(root.base, absolute) if root.base else None
         located.view, located.root, located.relative = view, root, relative
-        located.spellings = (absolute,) if from_base is None else (from_base, absolute)
+        located.spellings = (absolute,) if from_base is None else (*_in_work_tree(from_base), absolute)
         located.is_hidden = hides(located.spellings)
         return located
+
+
+def _in_work_tree(path: str) -> tuple[str, ...]:
+    """The spellings of a path relative to a configured root. A rule on a file of a repository applies to the
+    same file of its worktrees too."""
+    if WORKTREES not in path:
+        return (path,)
+    parts = path.split("/")
+    at = parts.index(WORKTREES) if WORKTREES in parts else len(parts)
+    inner = parts[at + 2 :]
+    return ("/".join((*parts[:at], *inner)), path) if inner else (path,)

@@ -66,6 +66,28 @@ class Temporary(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Entered:
+    """A worktree that a session works in."""
+
+    id: str
+    """Its handle."""
+    path: str
+    """Absolute, without links; in a root."""
+    only: bool = False
+    """Whether the session sees nothing else of the roots."""
+    git_folder: str = ""
+    """The folder of its repository, which the git tools use all the same."""
+
+    @property
+    def missing(self) -> str:
+        """Why no path can be used once the folder is gone."""
+        return (
+            f"the worktree that this session works in, {self.path}, is not there any more, or something else "
+            f"lies in its place. Call ExitWorktree with the id {self.id} first."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Setup:
     """What a workspace and its narrower views share."""
 
@@ -77,6 +99,7 @@ class _Setup:
     temporary: tuple[Temporary, ...] = ()
     recording: Recording | None = None
     is_read_only: bool = False
+    git_folders: tuple[str, ...] = ()
     locks: PathLocks = field(default_factory=PathLocks)
 
 
@@ -115,12 +138,19 @@ class Workspace:
         self._why = ""
         self._views: dict[tuple[str, ...], Workspace] = {}
         self._views_lock = Lock()
+        self._entered: dict[Entered, Workspace] = {}
         self._readings: dict[tuple[tuple[str, ...], tuple[Temporary, ...]], Workspace] = {}
 
     @property
     def roots(self) -> tuple[str, ...]:
         """Absolute paths of the roots; relative paths start in the first."""
         return tuple(root.path for root in self._held)
+
+    @property
+    def git_folders(self) -> tuple[str, ...]:
+        """Absolute paths of folders outside the roots that hold the repositories of worktrees in them; only
+        the git tools use them."""
+        return self._setup.git_folders
 
     @property
     def is_read_only(self) -> bool:
@@ -166,10 +196,39 @@ class Workspace:
             if (known := self._views.get(key)) is not None:
                 return known
         found = [self._parts(given) for given in key]
-        view = _View(tuple(part for parts, _ in found for part in parts), self._setup)
+        view = _View(tuple(part for parts, _ in found for part in parts), self._setup, self._why)
         if all(is_there for _, is_there in found) and view.roots:
             return self._kept(key, view)
         return view
+
+    def within(self, entered: Entered) -> "Workspace":
+        """The same workspace with a folder in a root as its first root, or as its only one.
+
+        Where that folder is no longer there, no path can be used: what is meant for it must not reach another
+        root.
+        """
+        folder = entered.path
+        with self._views_lock:
+            known = self._entered.get(entered)
+        if known is not None and known.is_in(folder):
+            return known
+        found = [part for part in self._parts(folder)[0] if part.path == folder]
+        if not found:
+            return _View((), self._setup, entered.missing)
+        others = () if entered.only else self._held
+        setup = self._setup
+        if entered.only:
+            setup = replace(setup, git_folders=(entered.git_folder,))
+        view = _View((found[0], *others), setup)
+        with self._views_lock:
+            while len(self._entered) >= _VIEWS:
+                del self._entered[next(iter(self._entered))]
+            self._entered[entered] = view
+        return view
+
+    def is_in(self, folder: str) -> bool:
+        """Whether the first root still lies at the absolute path `folder`."""
+        return _is_at(self._held[0], folder)
 
     def _kept(self, key: tuple[str, ...], view: "Workspace") -> "Workspace":
         """The view that is kept for `key`: this one, unless another thread was faster."""
@@ -450,6 +509,7 @@ class _View(Workspace):
         self._why = why
         self._views = {}
         self._views_lock = Lock()
+        self._entered = {}
         self._readings = {}
 
     def _nowhere(self, path: str) -> Denied:
@@ -458,6 +518,15 @@ class _View(Workspace):
             "folder inside them, or to start the server with another root."
         )
         return Denied(f"'{path}' cannot be used: {why}")
+
+
+def _is_at(root: Root, path: str) -> bool:
+    """Whether the folder open as `root` still lies at `path`."""
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return False
+    return os.path.samestat(status, os.fstat(root.fd))
 
 
 def _root(given: str) -> Root:

@@ -94,7 +94,7 @@ _FORMS: Mapping[str, _CommandForm] = {
         rf"--(count|left-right|cherry-pick|no-merges|first-parent)|--max-count={_COUNT}", layout=_HISTORY
     ),
     "ls-files": _form(
-        r"--(cached|deleted|modified|others|stage|unmerged|exclude-standard|full-name)|-z", layout=_FILES
+        r"--(cached|deleted|modified|others|stage|unmerged|exclude-standard|full-name)|-[tz]", layout=_FILES
     ),
     "ls-tree": _form(r"--(long|name-only|full-name)|-[rtdz]", layout=_TREE),
     "cat-file": _form(r"-[petse]|--batch|--filters|--path=.*", layout=_OBJECTS),
@@ -121,9 +121,17 @@ _CHANGES: Mapping[str, _CommandForm] = {
     "branch": _form(hardened="--no-track --quiet", layout=_OBJECTS),
     # `-i` leaves the files of the work tree out of consideration.
     "read-tree": _form(hardened="-i -m --no-recurse-submodules", layout=_PARSE),
-    "update-index": _form(hardened="-q --refresh", layout=""),
+    "update-index": _form(r"--(refresh|skip-worktree)", hardened="-q", layout=_FILES),
     "update-ref": _form(hardened="-d", layout=_PARSE),
     "symbolic-ref": _form(r"-m.+", layout=_PARSE),
+    # Without a checkout, it runs no hook. The branch is new, and the folder lies in the `.git` folder.
+    "worktree": _form(
+        r"-b\w[\w.-]*",
+        hardened="add --quiet --no-checkout --no-track --no-guess-remote",
+        layout="-- PATHS REVISIONS",
+    ),
+    # It writes what is in the index, and nothing in the place of a file that is there.
+    "checkout-index": _form(hardened="--all --quiet", layout=""),
 }
 
 CHANGING_SUBCOMMANDS = frozenset(_CHANGES)

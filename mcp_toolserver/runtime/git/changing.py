@@ -58,12 +58,19 @@ class ChangingRepository:
         subcommand: str,
         *options: str,
         revisions: Sequence[str] = (),
+        paths: Sequence[str] = (),
         stdin: bytes = b"",
         settings: Mapping[str, str] = NO_SETTINGS,
     ) -> GitResult:
         """Run a git command that changes the `.git` folder; the caller checks the status."""
         repository = self.repository
-        query = GitInvocation(subcommand=subcommand, options=options, revisions=tuple(revisions), stdin=stdin)
+        query = GitInvocation(
+            subcommand=subcommand,
+            options=options,
+            revisions=tuple(revisions),
+            paths=tuple(paths),
+            stdin=stdin,
+        )
         return await repository.access.git.change(
             repository.location, query, cwd=repository.top_fd, timeout=SECONDS, settings=settings
         )
@@ -102,19 +109,22 @@ class ChangingRepository:
 
 
 @asynccontextmanager
-async def changing(access: ChangeAccess, path: CanonicalPath) -> AsyncGenerator[ChangingRepository]:
+async def changing(
+    access: ChangeAccess, path: CanonicalPath, *, finished: bool = True
+) -> AsyncGenerator[ChangingRepository]:
     """Open the repository that contains `path`, and wait until no other call changes it.
 
     Raises:
         NotFound, Denied: no repository there may be changed.
-        Conflict: an operation of the user, such as a merge, is not finished.
+        Conflict: an operation of the user, such as a merge, is not finished, unless `finished` is false.
         TimedOut, Unavailable: git took too long or did not start.
     """
     async with open_repository(access.repositories, path) as repository:
         place = repository.location
         _check_own_folder(repository)
         async with access.repositories.workspace.lock(place.common_dir):
-            _check_finished(repository)
+            if finished:
+                _check_finished(repository)
             yield ChangingRepository(repository=repository, access=access)
 
 

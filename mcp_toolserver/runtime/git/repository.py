@@ -126,8 +126,13 @@ async def open_repository(access: RepositoryAccess, path: CanonicalPath) -> Asyn
             return descriptor
 
         location = await access.git.locate(cwd=keep_open(workspace.open_dir(folder)), timeout=SECONDS)
-        _check_inside(location, workspace.roots)
-        if access.may_hide and workspace.is_hidden(workspace.canonical(f"{location.common_dir}/HEAD")):
+        _check_inside(location, workspace)
+        is_shared = location.common_dir in workspace.git_folders
+        if (
+            access.may_hide
+            and not is_shared
+            and workspace.is_hidden(workspace.canonical(f"{location.common_dir}/HEAD"))
+        ):
             raise Denied("A rule of the operator hides this repository. Go on without git.")
         top = workspace.canonical(location.top)
         yield Repository(
@@ -144,16 +149,16 @@ def _parent(path: CanonicalPath) -> CanonicalPath:
     return CanonicalPath(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))
 
 
-def _check_inside(location: RepositoryPaths, roots: Sequence[str]) -> None:
+def _check_inside(location: RepositoryPaths, workspace: Workspace) -> None:
     """Raises: Denied: part of the repository is outside the roots."""
-    if not _is_inside(location.top, roots):
+    if not _is_inside(location.top, workspace.roots):
         raise Denied(
             f"The repository here begins above the root of this server, in {location.top}. Its history shows "
             f"files outside the root, so it is not read. The operator can start the server with --root "
             f"{location.top}."
         )
     for place in (location.git_dir, location.common_dir):
-        if not _is_inside(place, roots):
+        if not _is_inside(place, (*workspace.roots, *workspace.git_folders)):
             raise Denied(
                 f"The .git of {location.top} keeps its data outside the roots of this server, in {place}, "
                 "so it is not read. The operator can pass a folder that contains both as --root."

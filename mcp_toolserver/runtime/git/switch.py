@@ -32,7 +32,7 @@ _AT_ONCE = 200
 _NOTHING = "0" * 6
 """The mode of a file that is not there."""
 
-_REF = "refs/heads/"
+REF = "refs/heads/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +84,8 @@ async def change_branch(access: ChangeAccess, query: BranchQuery) -> BranchChang
     async with changing(access, query.path) as at:
         exists = await _check_name(at, query)
         head = await _head(at)
-        target = await _commit(
-            at, f"{_REF}{query.name}^{{commit}}" if exists else start, query.start or "HEAD"
+        target = await commit_id(
+            at, f"{REF}{query.name}^{{commit}}" if exists else start, query.start or "HEAD"
         )
         if not query.switch:
             await _create(at, query.name, target)
@@ -137,11 +137,11 @@ async def _check_name(at: ChangingRepository, query: BranchQuery) -> bool:
         NotFound: it does not exist and is not to be created.
     """
     answer = await at.repository.ask(
-        "for-each-ref", "--format=%(refname)%00%(worktreepath)", revisions=[f"{_REF}{query.name}"]
+        "for-each-ref", "--format=%(refname)%00%(worktreepath)", revisions=[f"{REF}{query.name}"]
     )
     lines = answer.stdout.decode("utf-8", "surrogateescape").split("\n")
     found = {ref: place for ref, _, place in (line.partition("\0") for line in lines)}
-    place = found.get(f"{_REF}{query.name}")
+    place = found.get(f"{REF}{query.name}")
     if place is None and not query.create:
         raise NotFound(
             f"There is no local branch '{query.name}'. git_branch without `name` lists branches; with "
@@ -157,11 +157,16 @@ async def _check_name(at: ChangingRepository, query: BranchQuery) -> bool:
 async def _head(at: ChangingRepository) -> _Head:
     answer = await at.repository.ask("rev-parse", "--symbolic-full-name", revisions=["HEAD"])
     name = answer.stdout.decode("utf-8", "surrogateescape").strip()
-    commit = await _commit(at, "HEAD^{commit}", "HEAD")
-    return _Head(name=name.removeprefix(_REF) if name.startswith(_REF) else "", commit=commit)
+    commit = await commit_id(at, "HEAD^{commit}", "HEAD")
+    return _Head(name=name.removeprefix(REF) if name.startswith(REF) else "", commit=commit)
 
 
-async def _commit(at: ChangingRepository, revision: str, shown: str) -> str:
+async def commit_id(at: ChangingRepository, revision: str, shown: str) -> str:
+    """Return the id of the commit `revision`, which errors call `shown`.
+
+    Raises:
+        InvalidInput: there is none.
+    """
     answer = await at.repository.ask("rev-parse", "--verify", "--quiet", revisions=[revision])
     if answer.status != 0:
         raise InvalidInput(
@@ -186,7 +191,7 @@ async def _create(at: ChangingRepository, name: str, target: str) -> None:
 async def _plan(at: ChangingRepository, head: str, target: str) -> list[_FileSwitch]:
     """Return the files to write, all of which may be written and have no uncommitted changes."""
     repository = at.repository
-    if dict(parse_config(repository.location.config)).get("core.sparsecheckout", "false") != "false":
+    if is_sparse(repository):
         raise InvalidInput(
             "This is a sparse checkout, which git_branch does not switch. Ask the user to do it."
         )
@@ -199,6 +204,11 @@ async def _plan(at: ChangingRepository, head: str, target: str) -> list[_FileSwi
     found = await _files(repository, differences)
     await _check_untracked(at, found)
     return found
+
+
+def is_sparse(repository: Repository) -> bool:
+    """Whether the configuration leaves files of a commit out of the work tree."""
+    return dict(parse_config(repository.location.config)).get("core.sparsecheckout", "false") != "false"
 
 
 async def _differences(repository: Repository, head: str, target: str) -> list[_Difference]:
@@ -265,7 +275,7 @@ def _obstacle(at: ChangingRepository, name: str) -> str:
     parts = name.split("/")
     if any(part in ("", ".", "..") or protected_name(part) == GIT for part in parts):
         return f"A branch holds {at.named([name])}, a name that git does not check out either."
-    if not _is_spelt(name):
+    if not is_spelt(name):
         return f"A branch holds {at.named([name])}, a name with control characters or invalid UTF-8."
     if at.repository.is_hidden(name):
         return "The branches differ in files that a rule of the operator hides."
@@ -277,7 +287,8 @@ def _obstacle(at: ChangingRepository, name: str) -> str:
     return ""
 
 
-def _is_spelt(name: str) -> bool:
+def is_spelt(name: str) -> bool:
+    """Whether the path can be one of the workspace."""
     try:
         check_spelling(name)
     except ValueError:
@@ -348,7 +359,7 @@ async def _switch(at: ChangingRepository, move: _Move) -> None:
         raise
     _remove_empty_folders(at, move.files)
     # Only makes the next status faster.
-    await at.change("update-index")
+    await at.change("update-index", "--refresh")
 
 
 def _remove_empty_folders(at: ChangingRepository, files: Sequence[_FileSwitch]) -> None:
@@ -378,9 +389,9 @@ async def _move_head(at: ChangingRepository, move: _Move) -> None:
             undo.append(partial(at.change, "read-tree", revisions=[move.target, move.head.commit]))
         if move.create:
             await _create(at, move.name, move.target)
-            undo.append(partial(at.change, "update-ref", revisions=[f"{_REF}{move.name}", move.target]))
+            undo.append(partial(at.change, "update-ref", revisions=[f"{REF}{move.name}", move.target]))
         reason = f"-mcheckout: moving from {move.head.name or move.head.commit} to {move.name}"
-        at.check(await at.change("symbolic-ref", reason, revisions=["HEAD", f"{_REF}{move.name}"]))
+        at.check(await at.change("symbolic-ref", reason, revisions=["HEAD", f"{REF}{move.name}"]))
     except ToolError:
         for step in reversed(undo):
             await step()

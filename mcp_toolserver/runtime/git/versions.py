@@ -147,18 +147,22 @@ async def contents(repository: Repository, entries: Sequence[TreeEntry]) -> Mapp
 
 async def refuse_filtered(repository: Repository, attributes: Mapping[str, Mapping[str, str]]) -> None:
     """Raises: InvalidInput: a configured filter applies to one of the files."""
-    drivers = {
-        name.removeprefix("filter.").rpartition(".")[0]
-        for name, value in parse_config(repository.location.config)
-        if name.startswith("filter.") and name.rpartition(".")[2] in _FILTERING and value
-    }
-    filtered = [path for path, values in attributes.items() if values.get("filter") in drivers]
-    if filtered:
+    if filtered := filtered_paths(repository, attributes):
         raise InvalidInput(
             f"{_listed(repository, filtered)}: stored through a filter (see .gitattributes; Git LFS is one). "
             "Filters are programs, which the git tools do not run. Leave these files out, or ask the user to "
             "do this with git."
         )
+
+
+def filtered_paths(repository: Repository, attributes: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return the files that a configured filter applies to."""
+    drivers = {
+        name.removeprefix("filter.").rpartition(".")[0]
+        for name, value in parse_config(repository.location.config)
+        if name.startswith("filter.") and name.rpartition(".")[2] in _FILTERING and value
+    }
+    return [path for path, values in attributes.items() if values.get("filter") in drivers]
 
 
 async def filters(repository: Repository, paths: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
@@ -180,7 +184,7 @@ def _is_converted(attributes: Mapping[str, str]) -> bool:
 
 async def _attributes(repository: Repository, paths: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
     found: dict[str, dict[str, str]] = {}
-    for some in _in_parts(paths):
+    for some in in_parts(paths):
         answer = await repository.ask("check-attr", "-z", "filter", *_CONVERSIONS, paths=some)
         if answer.status != 0 or answer.truncated:
             raise await repository.failure(answer, ())
@@ -190,7 +194,7 @@ async def _attributes(repository: Repository, paths: Sequence[str]) -> Mapping[s
     return found
 
 
-def _in_parts(paths: Sequence[str]) -> Iterable[Sequence[str]]:
+def in_parts(paths: Sequence[str]) -> Iterable[Sequence[str]]:
     """Split paths so that each part fits into an argument list."""
     part: list[str] = []
     for path in paths:

@@ -225,9 +225,8 @@ class Interpreters:
             )
         if entry.roots != _roots(folders):
             raise Conflict(
-                "The client's folders have changed since this session started, and it can access only the "
-                "old "
-                f'ones. Start another with session "{NEW}".'
+                "The folders of this client have changed since this session started, or it has entered or "
+                f'left a worktree, and the session stays where it is. Start another with session "{NEW}".'
             )
         if folders.is_read_only and not entry.is_read_only:
             raise Denied(

@@ -12,9 +12,13 @@ from mcp_toolserver.runtime.sandbox.protected.names import (
     NESTED_GIT_FOLDERS,
     protected_name,
 )
+from mcp_toolserver.runtime.sandbox.protected.open_nofollow import opened
 
 LONGEST_POINTER = 4_096
 LONGEST_CONFIG = 65_536
+
+SHARED = "../..\n"
+"""The file `commondir` of a linked work tree, as git writes it."""
 
 _TAME = re.compile(
     r"""\s*(?:
@@ -116,11 +120,40 @@ def _common_folder(folder: str) -> str:
     return os.path.realpath(os.path.join(folder, shared.strip("\n").strip()))
 
 
+def linked_repository(root: int, place: str, path: str) -> str | None:
+    """The `.git` folder below `root`, which lies at `place`, whose linked work tree has the `.git` file
+    `path`: each names the other. None if there is none.
+
+    Where commands cannot write in that folder, no command can make such a file. Git takes hooks and
+    configuration from that folder.
+    """
+    pointer = read_text(root, path, LONGEST_POINTER) or ""
+    target = pointer.removeprefix("gitdir: ").removesuffix("\n")
+    known = target.removeprefix(f"{place.rstrip('/')}/")
+    folder, _, name = known.rpartition("/worktrees/")
+    if folder.rpartition("/")[2] != GIT or not name or "/" in name:
+        return None
+    try:
+        # As the server opens it: with no link on the way.
+        opened_folder = opened(root, known)
+    except OSError:
+        return None
+    try:
+        back = read_text(opened_folder, "gitdir", LONGEST_POINTER)
+        shared = read_text(opened_folder, "commondir", LONGEST_POINTER)
+    finally:
+        os.close(opened_folder)
+    return folder if back == f"{os.path.join(place, path)}\n" and shared == SHARED else None
+
+
 def is_harmless(root: int, path: str) -> bool:
     """Whether `path`, one of `IN_GIT_FOLDER`, is just what git puts into every new repository."""
-    name = path.rpartition("/")[2]
+    folder, _, name = path.rpartition("/")
     if name == "hooks":
         return _holds_only_samples(root, path)
+    if name == "commondir":
+        is_in_place = folder.rpartition("/")[0].endswith(f"{GIT}/worktrees")
+        return is_in_place and read_text(root, path, LONGEST_POINTER) == SHARED
     if name == "config":
         text = read_text(root, path, LONGEST_CONFIG)
         return text is not None and all(_TAME.fullmatch(line) for line in text.split("\n"))

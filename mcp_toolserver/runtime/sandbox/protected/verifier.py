@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.protected.compare import LONGEST_SHOWN, bounded, shortened
 from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan
-from mcp_toolserver.runtime.sandbox.protected.git_dir import is_harmless
+from mcp_toolserver.runtime.sandbox.protected.git_dir import is_harmless, linked_repository
+from mcp_toolserver.runtime.sandbox.protected.names import GIT
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import is_out_of_reach, opened
 from mcp_toolserver.runtime.sandbox.protected.quarantine import is_aside, new_name, set_aside
 from mcp_toolserver.runtime.sandbox.protected.snapshot import (
@@ -123,7 +124,8 @@ class Verifier:
         self._running.discard(watched)
         if not self._running:
             # What commands may make cannot change any more.
-            self._accepted.update(place.key for place in self.places() if self._is_allowed(place))
+            made = (place for place in self.places() if self._is_allowed(place) or self._is_work_tree(place))
+            self._accepted.update(place.key for place in made)
         return self.take_notes(watched)
 
     def take_notes(self, watched: Watched) -> tuple[str, ...]:
@@ -156,6 +158,9 @@ class Verifier:
     def _judge(self, place: ProtectedPath, suspects: list[Watched]) -> None:
         """Accept what no command can have made, and set aside what one may have made, again and again where
         that fails."""
+        if self._is_work_tree(place):
+            # Until no command runs, it is judged again and again: a command could change it.
+            return
         unmoved = self._unmoved.get(place.key)
         if not suspects and (unmoved is None or unmoved != self._identity(place)):
             self._accept(place)
@@ -175,6 +180,17 @@ class Verifier:
         if place.role == "git_hooks_and_config":
             return is_harmless(self._roots[place.root], place.path)
         return place.role == "repository"
+
+    def _is_work_tree(self, place: ProtectedPath) -> bool:
+        """Whether it is what the server makes while commands run: part of a linked work tree of a repository
+        that was there before. No command can make the other part of it."""
+        root, repository = self._roots[place.root], None
+        if place.role == "git_hooks_and_config":
+            if _name(place) == "commondir" and is_harmless(root, place.path):
+                repository = place.path.rpartition("/worktrees/")[0]
+        elif place.role == "whole" and _name(place) == GIT:
+            repository = linked_repository(root, place.root, place.path)
+        return repository is not None and (place.root, repository) in self._accepted
 
     def _remove(self, place: ProtectedPath, suspects: list[Watched]) -> None:
         quarantine = os.path.join(self._sandbox.state, "quarantine", new_name())

@@ -1,0 +1,1 @@
+"""Linked work trees of git repositories."""

@@ -1,0 +1,379 @@
+"""The worktrees of one workspace: created and removed through git, entered by sessions and agents."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mcp_toolserver.capabilities.call_scope import Scope
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.worktrees import (
+    EnteredWorktree,
+    ExitedWorktree,
+    ExitQuery,
+    Worktree,
+    WorktreeQuery,
+)
+from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
+from mcp_toolserver.runtime.files.located_path import WORKTREES
+from mcp_toolserver.runtime.files.workspace import Entered, Workspace
+from mcp_toolserver.runtime.git.changing import MAX_STATUS, ChangeAccess, ChangingRepository, changing
+from mcp_toolserver.runtime.git.executable import GIT_FOLDER
+from mcp_toolserver.runtime.git.repository import Repository, RepositoryAccess, open_repository
+from mcp_toolserver.runtime.git.runner import Git
+from mcp_toolserver.runtime.git.switch import REF
+from mcp_toolserver.runtime.git.versions import SUBMODULE
+from mcp_toolserver.runtime.git.work_trees import (
+    MAX_LISTING,
+    NewWorkTree,
+    WorkTreePlace,
+    create_work_tree,
+    is_there,
+    is_work_tree,
+    remove_work_tree,
+)
+from mcp_toolserver.runtime.search.display_path import showable
+from mcp_toolserver.runtime.worktrees.entered import EnteredWorktrees
+from mcp_toolserver.stores.worktrees import StoredWorktree, StoredWorktrees, new_handle
+from mcp_toolserver.text.git.messages import counted
+from mcp_toolserver.text.git.status import parsed
+from mcp_toolserver.text.git.worktree_name import check_worktree_name
+
+BRANCH_PREFIX = "worktree-"
+
+NAMED = 20
+"""Files and commits that an error names."""
+
+_UNCHECKED = "what lies in its folder: the file .git in it is missing or leads elsewhere"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorktreeServices:
+    """What all calls share."""
+
+    git: Git
+    workspace: Workspace
+    """With the roots of the server."""
+    may_hide: bool
+    stored: StoredWorktrees
+    entered: EnteredWorktrees
+
+    def access(self, workspace: Workspace, scope: Scope) -> ChangeAccess:
+        """The access of a call that sees `workspace`."""
+        repositories = RepositoryAccess(git=self.git, workspace=workspace, may_hide=self.may_hide)
+        return ChangeAccess(repositories=repositories, scope=scope, author="")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Losses:
+    """What removing a worktree would lose."""
+
+    files: tuple[str, ...] = ()
+    commits: tuple[str, ...] = ()
+    """Those that no branch would have."""
+    keeps_branch: bool = True
+    """Whether the branch has commits of its own, or is in use elsewhere."""
+    tip: str = ""
+    """The commit of the branch; empty if it does not exist."""
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        return (*self.files, *self.commits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallWorktrees:
+    """Implements `capabilities.Worktrees`, and gives agents worktrees of their own."""
+
+    services: WorktreeServices
+    workspace: Workspace
+    """What the call sees."""
+    scope: Scope
+
+    async def enter(self, query: WorktreeQuery) -> EnteredWorktree:
+        """See `Worktrees.enter`."""
+        owner, entered = self.scope.owner, self.services.entered
+        if (now := entered.of(owner)) is not None:
+            raise Conflict(
+                f"This session works in the worktree {now.path} already. Leave it first, with "
+                f"ExitWorktree and the id {now.id}."
+            )
+        found = await self._existing(query) or await self._create(query)
+        entered.enter(owner, _entered(found.worktree))
+        return found
+
+    async def exit(self, query: ExitQuery) -> ExitedWorktree:
+        """See `Worktrees.exit`."""
+        owner, services = self.scope.owner, self.services
+        stored = await services.stored.get(query.id, owner)
+        place = _place(stored)
+        if (is_missing := not is_there(place)) or query.action == "remove":
+            if services.entered.others(owner, stored.handle):
+                raise Conflict(
+                    f"An agent works in the worktree '{stored.name}'. Wait until it ends, or stop it first."
+                )
+            found = await self._remove(stored, discard=query.discard_changes)
+        else:
+            found = ExitedWorktree(worktree=_worktree(stored), removed=False)
+        if (now := services.entered.of(owner)) is not None and now.id == stored.handle:
+            services.entered.forget(owner)
+        return replace(found, was_missing=is_missing)
+
+    async def isolate(self, owner: str, name: str) -> Worktree:
+        """Create a worktree from HEAD for an agent whose calls have the owner `owner`.
+
+        They see nothing else of the roots. The git tools use the repository all the same; a confined command
+        does not see its `.git` folder, so git in it finds no repository. The worktree belongs to the caller,
+        who can leave or remove it by its id once the agent has ended.
+
+        Raises:
+            ToolError: as `enter`.
+        """
+        found = await self._create(WorktreeQuery(path=CanonicalPath("."), name=name))
+        entered = _entered(found.worktree)
+        git_folder = found.worktree.path.removesuffix(f"{WORKTREES}/{name}") + GIT_FOLDER
+        self.services.entered.enter(owner, replace(entered, only=True, git_folder=git_folder))
+        return found.worktree
+
+    async def end_isolation(self, owner: str, worktree: Worktree) -> Worktree | None:
+        """End the isolation of the agent `owner`, which must have ended with all that it started.
+
+        Returns:
+            The worktree, if it has changes or commits, and so is kept; None if it was removed.
+        """
+        self.services.entered.forget(owner)
+        try:
+            stored = await self.services.stored.get(worktree.id, self.scope.owner)
+            await self._remove(stored, discard=False)
+        except NotFound:
+            return None
+        except ToolError:
+            # It has work, or cannot be removed: the caller can look at it.
+            return worktree
+        return None
+
+    async def _existing(self, query: WorktreeQuery) -> EnteredWorktree | None:
+        """Return the caller's worktree of this name, if there is one. One whose folder was deleted is pruned.
+
+        Raises:
+            Conflict: it belongs to somebody else, or is no worktree any more.
+        """
+        async with open_repository(self._access.repositories, query.path) as repository:
+            common_dir = repository.location.common_dir
+        stored = await self.services.stored.named(common_dir, query.name)
+        if stored is None:
+            return None
+        place = _place(stored)
+        if not is_there(place):
+            # Nothing is left of it but its branch, which stays if it has commits.
+            await self._remove(stored, discard=True)
+            return None
+        if stored.owner != self.scope.owner:
+            raise Conflict(f"The worktree '{query.name}' belongs to another session. Choose another name.")
+        if not is_work_tree(place, stored.git_dir):
+            raise Conflict(
+                f"The folder {place.path} is no worktree any more: its .git file is missing or leads "
+                f"elsewhere. Choose another name, or remove it with ExitWorktree and the id {stored.handle}."
+            )
+        if query.base:
+            raise InvalidInput(
+                f"The worktree '{query.name}' exists already, on the branch {stored.branch}. Leave out "
+                "`base` to enter it, or choose another name."
+            )
+        return EnteredWorktree(worktree=_worktree(stored), created=False)
+
+    async def _create(self, query: WorktreeQuery) -> EnteredWorktree:
+        services = self.services
+        try:
+            name = check_worktree_name(query.name)
+        except ValueError as error:
+            raise InvalidInput(f"{query.name!r} cannot be used: {error}.") from None
+        await services.stored.check_room()
+        branch = f"{BRANCH_PREFIX}{name}"
+        async with changing(self._access, query.path) as at:
+            place = WorkTreePlace(common_dir=at.repository.location.common_dir, name=name)
+            self._check_writable(place)
+            made = await create_work_tree(at, services.workspace, place, branch=branch, base=query.base)
+            stored = StoredWorktree(
+                handle=new_handle(),
+                owner=self.scope.owner,
+                common_dir=place.common_dir,
+                name=name,
+                branch=branch,
+                base=made.base,
+                git_dir=made.git_dir,
+            )
+            await services.stored.add(stored)
+        return EnteredWorktree(
+            worktree=_worktree(stored), created=True, files=made.files, left_out=self._shown(made, place)
+        )
+
+    def _shown(self, made: NewWorkTree, place: WorkTreePlace) -> tuple[str, ...]:
+        """The files that were left out, but those that a rule hides."""
+        workspace, top = self.services.workspace, os.path.dirname(place.common_dir)
+        paths = ((name, CanonicalPath(f"{top}/{name}")) for name in made.left_out)
+        return tuple(showable(name) for name, path in paths if not workspace.is_hidden(path))
+
+    def _check_writable(self, place: WorkTreePlace) -> None:
+        """Raises: Denied: the call may not write there."""
+        if self.workspace.is_protected(place.path):
+            # It raises with the reason.
+            self.workspace.write_target(CanonicalPath(place.path))
+        self.services.workspace.write_target(CanonicalPath(place.path))
+
+    @property
+    def _access(self) -> ChangeAccess:
+        return self.services.access(self.workspace, self.scope)
+
+    async def _remove(self, stored: StoredWorktree, *, discard: bool) -> ExitedWorktree:
+        """Raises: Conflict: work would be lost, unless `discard`."""
+        services, place = self.services, _place(stored)
+        workspace = services.workspace
+        access = services.access(workspace, self.scope)
+        async with changing(
+            access, workspace.canonical(os.path.dirname(place.common_dir)), finished=False
+        ) as at:
+            losses = await _losses(at, stored)
+            if losses.sentences and not discard:
+                raise Conflict(_refusal(stored, losses.sentences))
+            await remove_work_tree(workspace, place, stored.git_dir)
+            if losses.tip and not losses.keeps_branch:
+                # A failure keeps the branch, which loses nothing.
+                await at.change("update-ref", revisions=[f"{REF}{stored.branch}", losses.tip])
+            await services.stored.remove(stored.handle)
+        return ExitedWorktree(
+            worktree=_worktree(stored),
+            removed=True,
+            branch_kept=bool(losses.tip) and losses.keeps_branch,
+            discarded=losses.sentences,
+        )
+
+
+async def _losses(at: ChangingRepository, stored: StoredWorktree) -> _Losses:
+    place = _place(stored)
+    branch = await _branch(at, stored)
+    if not is_there(place):
+        return branch
+    if not is_work_tree(place, stored.git_dir):
+        return replace(branch, files=(_UNCHECKED,))
+    repositories = at.access.repositories
+    async with open_repository(repositories, repositories.workspace.canonical(place.path)) as repository:
+        if repository.location.git_dir != stored.git_dir:
+            return replace(branch, files=(_UNCHECKED,))
+        files = await _changed(repository)
+        head = await repository.ask("rev-parse", "--verify", "--quiet", revisions=["HEAD^{commit}"])
+        commit = head.stdout.decode("ascii").strip()
+    commits: tuple[str, ...] = ()
+    if commit and commit != branch.tip:
+        others = await _refs_with(at, commit)
+        if not others and commit != stored.base:
+            commits = await _commits(at, stored.base, commit)
+    if branch.keeps_branch and branch.commits:
+        commits = (*branch.commits, *commits)
+    return replace(branch, files=files, commits=commits)
+
+
+async def _branch(at: ChangingRepository, stored: StoredWorktree) -> _Losses:
+    """What becomes of the branch of a worktree."""
+    ref = f"{REF}{stored.branch}"
+    answer = await at.repository.ask(
+        "for-each-ref", "--format=%(refname)%00%(objectname)%00%(worktreepath)", revisions=[ref]
+    )
+    lines = answer.stdout.decode("utf-8", "surrogateescape").split("\n")
+    rows = [line.split("\0") for line in lines if line.startswith(f"{ref}\0")]
+    if not rows:
+        return _Losses(keeps_branch=False)
+    _, tip, user = rows[0]
+    if user and user != _place(stored).path:
+        return _Losses(tip=tip)
+    if tip == stored.base or await _refs_with(at, tip) - {ref}:
+        return _Losses(tip=tip, keeps_branch=False)
+    return _Losses(tip=tip, commits=await _commits(at, stored.base, tip))
+
+
+async def _refs_with(at: ChangingRepository, commit: str) -> set[str]:
+    """The branches and tags that contain a commit."""
+    answer = await at.repository.ask(
+        "for-each-ref",
+        "--format=%(refname)",
+        f"--contains={commit}",
+        revisions=["refs/heads", "refs/remotes", "refs/tags"],
+    )
+    if answer.status != 0:
+        raise await at.repository.failure(answer, ())
+    return set(answer.stdout.decode("utf-8", "surrogateescape").splitlines())
+
+
+async def _commits(at: ChangingRepository, base: str, tip: str) -> tuple[str, ...]:
+    answer = await at.repository.ask(
+        "log", "--oneline", "--no-decorate", f"--max-count={NAMED}", revisions=[f"{base}..{tip}"]
+    )
+    lines = answer.stdout.decode("utf-8", "replace").splitlines() if answer.status == 0 else []
+    # The history may have been rewritten, so that `base` is unknown.
+    return tuple(f"commit {showable(line)}" for line in lines) or (f"commit {tip}",)
+
+
+async def _changed(repository: Repository) -> tuple[str, ...]:
+    """What is not committed in a worktree."""
+    options = ("--porcelain=v2", "--untracked-files=all", "--no-renames", "-z")
+    answer = await repository.ask("status", *options, limit=MAX_STATUS)
+    if answer.status != 0:
+        raise await repository.failure(answer, ())
+    names = [change.path for change in parsed(answer.stdout, complete=not answer.truncated).changes]
+    names += await _unseen(repository)
+    shown = [showable(name) for name in names if not repository.is_hidden(name)]
+    more = len(names) - len(shown[:NAMED])
+    return (
+        *(f"{name} (not committed)" for name in shown[:NAMED]),
+        *((counted(more, "more file") + " (not committed)",) if more else ()),
+    )
+
+
+async def _unseen(repository: Repository) -> Sequence[str]:
+    """Files that a status does not show: in the place of a file that was left out, or of a submodule."""
+    answer = await repository.ask("ls-files", "-t", "--stage", "-z", limit=MAX_LISTING)
+    if answer.status != 0 or answer.truncated:
+        raise await repository.failure(answer, ())
+    found: list[str] = []
+    for line in answer.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1]:
+        words, _, name = line.partition("\t")
+        tag, mode, *_ = words.split(" ")
+        if _is_work(f"{repository.location.top}/{name}", tag, mode):
+            found.append(name)
+    return found
+
+
+def _is_work(path: str, tag: str, mode: str) -> bool:
+    """Whether somebody put something where git looks no further."""
+    if (tag != "S" and mode != SUBMODULE) or not os.path.lexists(path):
+        return False
+    try:
+        return mode != SUBMODULE or bool(os.listdir(path))
+    except OSError:
+        return True
+
+
+def _refusal(stored: StoredWorktree, sentences: Sequence[str]) -> str:
+    listed = "\n".join(f"- {one}" for one in sentences)
+    return (
+        f"The worktree '{stored.name}' is not removed, because this would be lost or left without a worktree:"
+        f"\n{listed}\nCommit and merge it, keep the worktree (`action` keep), or set `discard_changes`. A "
+        "branch with commits of its own stays in any case."
+    )
+
+
+def _place(stored: StoredWorktree) -> WorkTreePlace:
+    return WorkTreePlace(common_dir=stored.common_dir, name=stored.name)
+
+
+def _worktree(stored: StoredWorktree) -> Worktree:
+    return Worktree(
+        id=stored.handle,
+        name=stored.name,
+        path=_place(stored).path,
+        branch=stored.branch,
+        base=stored.base,
+    )
+
+
+def _entered(worktree: Worktree) -> Entered:
+    return Entered(id=worktree.id, path=worktree.path)

@@ -1,0 +1,1 @@
+"""Work on a branch in a worktree of its own."""

@@ -1,0 +1,89 @@
+"""Create a git worktree in .worktrees/NAME with the new branch worktree-NAME, and work in it from now on:
+relative paths, commands, searches and git tools of this session start there. An existing worktree of this
+session is entered again by its name. Absolute paths still reach the other files. Files with protected names
+and files stored through a filter are not written. Leave it with ExitWorktree. Hooks and filters do not run.
+"""
+
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from mcp_toolserver.text.git.messages import counted
+from mcp_toolserver.text.git.worktree_name import MAX_NAME, check_worktree_name
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    CanonicalPath,
+    Capability,
+    EnteredWorktree,
+    Field,
+    Limits,
+    Output,
+    Permission,
+    Record,
+    Runtime,
+    ToolSpec,
+    WorkspacePath,
+    WorktreeQuery,
+)
+
+MAX_LEFT_OUT = 10
+"""Files that the text names."""
+
+
+class EnterWorktree(Args):
+    name: Annotated[str, AfterValidator(check_worktree_name)] = Field(
+        max_length=MAX_NAME, description="Name of the worktree: letters, digits, '-', '_' and '.'"
+    )
+    base: str = Field(
+        default="", max_length=256, description="Commit that the new branch starts from; default HEAD"
+    )
+    path: WorkspacePath = Field(default=CanonicalPath("."), description="Any path in the repository")
+
+
+class WorktreeRecord(Record):
+    id: str = Field(description="Handle for ExitWorktree")
+    path: str = Field(description="Absolute path of the worktree")
+    branch: str = Field(description="Branch that is checked out")
+
+
+async def run(args: EnterWorktree, rt: Runtime) -> Output:
+    found = await rt.worktrees.enter(WorktreeQuery(path=args.path, name=args.name, base=args.base))
+    made = found.worktree
+    data = WorktreeRecord(id=made.id, path=made.path, branch=made.branch)
+    return Output("\n".join(_lines(found)), data=data)
+
+
+def _lines(found: EnteredWorktree) -> list[str]:
+    made = found.worktree
+    did = f"Created and entered the worktree {made.name}" if found.created else f"Entered {made.name} again"
+    files = f", {counted(found.files, 'file')}" if found.created else ""
+    lines = [
+        f"{did}: {made.path}, branch {made.branch} from {made.base[:12]}{files}.",
+        f"id: {made.id}",
+        "Relative paths, commands and searches start there now. Running REPL sessions stay where they are.",
+    ]
+    if found.left_out:
+        named = ", ".join(found.left_out[:MAX_LEFT_OUT])
+        more = len(found.left_out) - MAX_LEFT_OUT
+        lines.append(
+            f"[not written, because protected or stored through a filter: {named}"
+            f"{f' and {more:,} more' if more > 0 else ''}; git takes them for unchanged]"
+        )
+    return lines
+
+
+TOOL = ToolSpec(
+    name="EnterWorktree",
+    title="Enter worktree",
+    description=__doc__ or "",
+    permission=Permission.WORKSPACE_WRITE,
+    needs=frozenset({Capability.WORKTREES}),
+    args=EnterWorktree,
+    output=WorktreeRecord,
+    run=run,
+    kind="execute",
+    subjects=lambda args: (args.path,),
+    limits=Limits(deadline=120.0),
+    aliases=(Alias("enter_worktree", {"worktree_name": "name", "base_ref": "base"}),),
+)

@@ -1,0 +1,61 @@
+"""Leave a worktree that EnterWorktree made: relative paths start in the first root again. `action` keep
+leaves its folder, and EnterWorktree with its name returns to it; remove deletes it, with all that .gitignore
+ignores in it. Removing is refused, with a list, if it has changes that are not committed or commits that no
+other branch has, unless discard_changes is set. A branch with commits of its own is kept in any case.
+"""
+
+from mcp_toolserver.tool import (
+    Alias,
+    Args,
+    Capability,
+    ExitedWorktree,
+    ExitQuery,
+    Field,
+    Limits,
+    Output,
+    Permission,
+    Runtime,
+    ToolSpec,
+    WorktreeAction,
+)
+
+
+class ExitWorktree(Args):
+    id: str = Field(max_length=100, description="Handle that EnterWorktree returned")
+    action: WorktreeAction = Field(default="keep", description="Whether to keep the folder or to remove it")
+    discard_changes: bool = Field(
+        default=False, description="Remove it although work is lost, of which an error listed what"
+    )
+
+
+async def run(args: ExitWorktree, rt: Runtime) -> Output:
+    found = await rt.worktrees.exit(
+        ExitQuery(id=args.id, action=args.action, discard_changes=args.discard_changes)
+    )
+    return Output(_text(found))
+
+
+def _text(found: ExitedWorktree) -> str:
+    made = found.worktree
+    if not found.removed:
+        return f"Left the worktree {made.name}. It stays in {made.path}, on the branch {made.branch}."
+    did = "was gone already; what git knew of it was removed" if found.was_missing else "was removed"
+    branch = f"The branch {made.branch} {'stays' if found.branch_kept else 'is gone, it had no commits'}."
+    lost = [f"- {one}" for one in found.discarded]
+    return "\n".join((f"The worktree {made.name} {did}. {branch}", *(["Discarded:"] if lost else []), *lost))
+
+
+TOOL = ToolSpec(
+    name="ExitWorktree",
+    title="Leave worktree",
+    description=__doc__ or "",
+    permission=Permission.WORKSPACE_WRITE,
+    needs=frozenset({Capability.WORKTREES}),
+    args=ExitWorktree,
+    run=run,
+    kind="execute",
+    subjects=lambda args: (args.id,),
+    destructive=True,
+    limits=Limits(deadline=120.0),
+    aliases=(Alias("exit_worktree", {"worktree_id": "id"}),),
+)
