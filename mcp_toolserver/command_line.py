@@ -9,7 +9,7 @@ from typing import Literal, NoReturn
 
 from mcp_toolserver import __version__
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.settings import GROUPS, OPTIONS, PREFIX, RULES, Option, Raw
+from mcp_toolserver.settings import GROUPS, OPTIONS, PREFIX, TABLES, Option, Raw
 
 Action = Literal["serve", "setup", "tools", "call", "doctor", "log", "token", "cron", "demo", "completion"]
 
@@ -125,12 +125,13 @@ class _ProgramParser(_Parser):
                 "Keys of the config file alone, which docs/configuration.md explains",
                 [option for option in OPTIONS if not option.flag],
             ),
-            ("Lists of its table [rules], which docs/rules.md explains", RULES),
+            ("Keys of its table [agent], which docs/configuration.md explains", TABLES["agent"]),
+            ("Lists of its table [rules], which docs/rules.md explains", TABLES["rules"]),
         ):
             formatter.start_section(title)
             in_order = (option for group in GROUPS for option in options if option.group == group)
             formatter.add_arguments(
-                argparse.Action([], dest=option.name, help=option.help) for option in in_order
+                argparse.Action([], dest=option.key, help=option.help) for option in in_order
             )
             formatter.end_section()
         return f"{super().format_help()}\n{formatter.format_help()}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.command_line import ACTIONS, PROGRAM, Action, CommandLine, parse
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.settings import OPTIONS, PREFIX, RULES, Option, Raw, Settings, Value, expand_home
+from mcp_toolserver.settings import OPTIONS, PREFIX, TABLES, Option, Raw, Settings, Value, expand_home
 from mcp_toolserver.text.path_syntax import lies_in
 
 
@@ -201,19 +201,19 @@ def _from_config(path: str | None) -> dict[str, Value]:
         raise SettingsError(f"cannot read the config file {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"the config file {path} is not TOML: {error}") from None
-    rules = content.pop("rules", {})
-    if not isinstance(rules, dict):
-        raise SettingsError(f"{path}: rules must be a table, [rules]")
-    return {
-        **_known(path, content, {option.name: option for option in OPTIONS}),
-        **_known(f"{path} [rules]", rules, {option.name: option for option in RULES}),
-    }
+    values = _known(path, {key: raw for key, raw in content.items() if key not in TABLES}, OPTIONS)
+    for name, options in TABLES.items():
+        table = content.get(name, {})
+        if not isinstance(table, dict):
+            raise SettingsError(f"{path}: {name} must be a table, [{name}]")
+        values |= _known(f"{path} [{name}]", table, options)
+    return values
 
 
 def _expand_paths(given: Mapping[str, Value], environ: Mapping[str, str]) -> dict[str, Value]:
     """The path settings, with `~` expanded."""
     found: dict[str, Value] = {}
-    for option in OPTIONS:
+    for option in (*OPTIONS, *TABLES["agent"]):
         value = given.get(option.attribute)
         if option.expand is None or not isinstance(value, (str, tuple)):
             continue
@@ -248,13 +248,12 @@ def _registered_home() -> str:
         return ""
 
 
-def _known(place: str, content: Mapping[str, Raw], options: Mapping[str, Option]) -> dict[str, Value]:
+def _known(place: str, content: Mapping[str, Raw], options: Sequence[Option]) -> dict[str, Value]:
+    by_key = {option.key: option for option in options}
     for key in content:
-        if key not in options:
-            raise SettingsError(f"{place}: unknown key {key!r}; choose from {', '.join(options)}")
-    return {
-        options[key].attribute: _read(options[key], f"{place}: {key}", raw) for key, raw in content.items()
-    }
+        if key not in by_key:
+            raise SettingsError(f"{place}: unknown key {key!r}; choose from {', '.join(by_key)}")
+    return {by_key[key].attribute: _read(by_key[key], f"{place}: {key}", raw) for key, raw in content.items()}
 
 
 def _read(option: Option, source: str, raw: Raw) -> Value:
@@ -271,6 +270,7 @@ def _check_outside_roots(settings: Settings, config: str | None) -> None:
         "token file": settings.token_file,
         "file of tokens": settings.tokens,
         "state folder": settings.state_dir,
+        "key file": settings.agent_key_file,
     }
     keys = [("key file", entry.partition("=")[2] or None) for entry in settings.web_search_keys]
     files = [("tool file", path) for path in settings.tool_files]

@@ -18,12 +18,12 @@ PREFIX = "MCP_TOOLSERVER_"
 
 T = TypeVar("T")
 
-Raw = str | int | float | bool | list[str] | dict[str, list[str]]
+Raw = str | int | float | bool | list[str] | dict[str, str | int | float | bool | list[str]]
 """A value as a flag, a variable or a TOML file gives it."""
 
 Value = str | int | float | bool | Permission | tuple[str, ...] | None
 
-Group = Literal["tools", "transport", "confinement", "commands", "web", "limits", "output", "files"]
+Group = Literal["tools", "transport", "confinement", "commands", "web", "agent", "limits", "output", "files"]
 
 GROUPS: Mapping[Group, str] = {
     "tools": "Permissions and tools",
@@ -31,11 +31,15 @@ GROUPS: Mapping[Group, str] = {
     "confinement": "Confinement",
     "commands": "Commands",
     "web": "Web",
+    "agent": "Model of agents",
     "limits": "Limits",
     "output": "Logging and output",
     "files": "Files of the server",
 }
 """The groups of settings with their headings, in the order of `--help`."""
+
+Table = Literal["", "rules", "agent"]
+"""A table of the config file; empty for its top level."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,8 @@ class Option:
     """The flag takes no value; a variable and the config file say true or false."""
     expand: Callable[[str, str], str] | None = None
     """For paths: a value and the home folder → the value without `~`."""
-    rule: bool = False
-    """A list of the config file's table `[rules]`."""
+    table: Table = ""
+    """The table of the config file that has it."""
     unset: str = ""
     """What the default value means, where the value does not say it."""
     name: str = ""
@@ -87,7 +91,7 @@ class Option:
         """What it sets, with its values, its default and its variable."""
         explained = all(choice in self.text for choice in self.choices)
         values = "" if explained else f": {', '.join(self.choices)}"
-        if self.rule:
+        if self.table == "rules":
             return self.text
         default = f"[default: {self.shown_default}]"
         return f"{self.text}{values}" + (
@@ -98,6 +102,11 @@ class Option:
     def flag(self) -> bool:
         """Whether it is also a flag and a variable."""
         return self.switch or self.metavar is not None
+
+    @property
+    def key(self) -> str:
+        """Its name in its table of the config file: `agent-model` is `model` in `[agent]`."""
+        return self.name.removeprefix(f"{self.table}-")
 
     @property
     def attribute(self) -> str:
@@ -122,7 +131,7 @@ class _Form(TypedDict, total=False):
     separator: str
     switch: bool
     expand: Callable[[str, str], str]
-    rule: bool
+    table: Table
     unset: str
 
 
@@ -248,6 +257,12 @@ def _yes_or_no(raw: Raw) -> bool:
 def _seconds(raw: Raw) -> float:
     if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not 0 < raw <= 3600:
         raise ValueError("it must be a number of seconds above 0, at most 3600")
+    return float(raw)
+
+
+def _price(raw: Raw) -> float:
+    if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not 0 <= raw <= 10_000:
+        raise ValueError("it must be a number of US dollars from 0 to 10000")
     return float(raw)
 
 
@@ -458,6 +473,90 @@ class Settings:
     web_search_keys: tuple[str, ...] = setting(
         (), _texts, "files with their keys, name=FILE", expand=_path_of_key, group="web"
     )
+    agent_provider: str | None = setting(
+        None,
+        _one_of("anthropic", "openai"),
+        "API that the model of agents has: anthropic, or openai (chat completions)",
+        table="agent",
+        group="agent",
+        unset="no model",
+    )
+    agent_base_url: str | None = setting(
+        None,
+        _text,
+        "address of the API, up to what precedes /v1/messages or /chat/completions",
+        table="agent",
+        group="agent",
+        unset="that of the provider",
+    )
+    agent_model: str | None = setting(
+        None, _text, "name of the model", table="agent", group="agent", unset="none; needed with provider"
+    )
+    agent_models: tuple[str, ...] = setting(
+        (), _texts, "models of single types of agents, TYPE=MODEL", table="agent", group="agent"
+    )
+    agent_key_file: str | None = setting(
+        None,
+        _text,
+        "file with the key of the API, mode 0600",
+        expand=expand_home,
+        table="agent",
+        group="agent",
+    )
+    agent_key_variable: str | None = setting(
+        None,
+        _text,
+        "environment variable with the key of the API, in place of key-file",
+        table="agent",
+        group="agent",
+    )
+    agent_input_price: float | None = setting(
+        None,
+        _price,
+        "US dollars for a million tokens of input",
+        table="agent",
+        group="agent",
+        unset="the published price of the model, if it is known",
+    )
+    agent_output_price: float | None = setting(
+        None,
+        _price,
+        "US dollars for a million tokens of output",
+        table="agent",
+        group="agent",
+        unset="as for input-price",
+    )
+    agent_turn_seconds: float = setting(
+        300.0,
+        _seconds,
+        "seconds that one turn of the model may take, with repeated attempts",
+        table="agent",
+        group="agent",
+    )
+    agent_turns: int = setting(
+        50, _whole(1, 1_000), "turns of the model in one run of an agent", table="agent", group="agent"
+    )
+    agent_tokens: int = setting(
+        2_000_000,
+        _whole(1_000, 1_000_000_000),
+        "tokens in and out in one run of an agent, with those of the agents that it starts",
+        table="agent",
+        group="agent",
+    )
+    agent_seconds: float = setting(
+        1_800.0, _seconds, "seconds that one run of an agent may take", table="agent", group="agent"
+    )
+    agent_cost: float | None = setting(
+        None,
+        _price,
+        "US dollars that one run of an agent may cost, with the agents that it starts",
+        table="agent",
+        group="agent",
+        unset="no limit",
+    )
+    agent_running: int = setting(
+        8, _whole(1, 100), "agents that run at the same time", table="agent", group="agent"
+    )
     tool_files: tuple[str, ...] = setting(
         (), _texts, "Python files with custom tools", expand=expand_home, group="tools"
     )
@@ -541,11 +640,11 @@ class Settings:
         unset="0 = no limit",
     )
     max_sessions: int = setting(256, _whole(1, 10_000), "HTTP sessions at the same time", group="limits")
-    deny: tuple[str, ...] = setting((), _texts, "calls to reject", rule=True, group="tools")
+    deny: tuple[str, ...] = setting((), _texts, "calls to reject", table="rules", group="tools")
     ask: tuple[str, ...] = setting(
-        (), _texts, "calls that need the user's approval", rule=True, group="tools"
+        (), _texts, "calls that need the user's approval", table="rules", group="tools"
     )
-    allow: tuple[str, ...] = setting((), _texts, "calls that need no approval", rule=True, group="tools")
+    allow: tuple[str, ...] = setting((), _texts, "calls that need no approval", table="rules", group="tools")
     config: str | None = None
     """The config file that was read."""
 
@@ -557,9 +656,13 @@ def _options() -> Iterator[Option]:
             yield replace(option, name=declared.name.replace("_", "-"))
 
 
-OPTIONS = tuple(option for option in _options() if not option.rule)
-RULES = tuple(option for option in _options() if option.rule)
-"""The lists of the `[rules]` table in the config file."""
+OPTIONS = tuple(option for option in _options() if not option.table)
+"""Those at the top level of the config file."""
+
+TABLES: Mapping[str, tuple[Option, ...]] = {
+    table: tuple(option for option in _options() if option.table == table) for table in ("rules", "agent")
+}
+"""Those in its tables."""
 
 _PUBLIC = (
     *("transport", "toolsets", "tools", "exclude_tools", "sandbox", "network", "git", "allow_degraded"),

@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from mcp_toolserver.capabilities.agents import AgentState, AgentTask
 from mcp_toolserver.capabilities.call_scope import SavedOutput
 from mcp_toolserver.capabilities.catalogue import ToolCard
 from mcp_toolserver.capabilities.code import (
@@ -76,6 +77,7 @@ from mcp_toolserver.capabilities.stored import (
     TodoStatus,
 )
 from mcp_toolserver.capabilities.tasks import NewTask, TaskChange, TaskDetail, TaskSummary
+from mcp_toolserver.capabilities.teams import EVERYBODY, LEADER, Team
 from mcp_toolserver.capabilities.user import Answers, Choice, Question
 from mcp_toolserver.capabilities.web import (
     WebAnswer,
@@ -114,6 +116,10 @@ from mcp_toolserver.tool_spec import (
 )
 
 __all__ = [
+    "EVERYBODY",
+    "LEADER",
+    "AgentState",
+    "AgentTask",
     "Alias",
     "Answers",
     "Args",
@@ -198,6 +204,7 @@ __all__ = [
     "TaskChange",
     "TaskDetail",
     "TaskSummary",
+    "Team",
     "TimedOut",
     "Todo",
     "TodoChange",

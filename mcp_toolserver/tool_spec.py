@@ -19,6 +19,7 @@ from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.text.json_schema import Schema, plain_schema
 
 if TYPE_CHECKING:
+    from mcp_toolserver.capabilities.agents import Agents
     from mcp_toolserver.capabilities.call_scope import Report, SavedOutput
     from mcp_toolserver.capabilities.catalogue import Catalogue
     from mcp_toolserver.capabilities.clock import Clock
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.skills import Skills
     from mcp_toolserver.capabilities.stored import Preferences, Todos
     from mcp_toolserver.capabilities.tasks import Tasks
+    from mcp_toolserver.capabilities.teams import Teams
     from mcp_toolserver.capabilities.user import Ask, Tell
     from mcp_toolserver.capabilities.web import Fetch, Send
     from mcp_toolserver.capabilities.worktrees import Worktrees
@@ -167,6 +169,8 @@ class Runtime:
     languages: ClassVar[Service[Languages]] = Service(Capability.LANGUAGES)
     desktop: ClassVar[Service[Desktop]] = Service(*DESKTOP)
     """Limited to the desktop capabilities that the tool declares."""
+    agents: ClassVar[Service[Agents]] = Service(Capability.AGENTS)
+    teams: ClassVar[Service[Teams]] = Service(Capability.TEAMS)
     worktrees: ClassVar[Service[Worktrees]] = Service(Capability.WORKTREES)
     cron: ClassVar[Service[Schedules]] = Service(Capability.CRON)
     catalogue: ClassVar[Service[Catalogue]] = Service(Capability.CATALOGUE)

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -36,6 +37,7 @@ from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.web.options import WebOptions, providers
 from mcp_toolserver.runtime.web.provider import web_provider
 from mcp_toolserver.settings import Settings
+from tests.agents import Call, Says, model_api
 from tests.calling import HANDLE
 from tests.hostile_git import GIT
 from tests.web import Internet, Reply, Site, page, site
@@ -177,6 +179,7 @@ def tidied(text: str, folder: Path) -> str:
     text = re.sub(r"\b(bg|plan|repl|task)_[0-9a-f]{6,8}\b", r"\1_…", text)
     text = re.sub(r"(created|changed) 20\d\d-[-:.\dT]+Z", r"\1 2026-03-04T11:00:00.000Z", text)
     text = HANDLE.sub("…", text)
+    text = re.sub(r"\b(agent|team)_[0-9a-f]{12}\b", r"\1_…", text)
     text = re.sub(r"(interpreter: ).*]", r"\1CPython 3.12.1, /usr/bin/python3]", text)
     text = re.sub(r"(content )[0-9a-f]+( (?:begins|ends))", r"\1…\2", text)
     text = re.sub(r"^(server|date): .*\n", "", text, flags=re.MULTILINE)
@@ -235,6 +238,17 @@ def _git(project: Path, home: Path, *words: str) -> None:
     )
 
 
+def _agents(end: threading.Event) -> dict[str, list[Says]]:
+    """The scripts of agents; some run until `end` is set."""
+    return {
+        "Watch the tests.": [Says("", after=end)],
+        "Where is the VAT rate set?": [
+            Says(calls=[Call(tool="grep_search", arguments={"pattern": "RATE ="})]),
+            Says("src/shop.py sets RATE = 19; src/old.py has the older 16."),
+        ],
+    }
+
+
 def _routes() -> dict[str, Callable[[Reply], None]]:
     return {
         "/vat": page(_PAGE),
@@ -249,14 +263,18 @@ async def stage(folder: Path) -> AsyncGenerator[Stage]:
     """A server on a project in `folder`."""
     for name in ("root", "home"):
         (folder / name).mkdir()
-    settings = Settings(
-        permission_mode=Permission.DANGER_FULL_ACCESS,
-        root=(str(folder / "root"),),
-        state_dir=str(folder / "state"),
-        toolsets=("all",),
-        git_author="Ada <ada@example.org>",
-    )
-    with pytest.MonkeyPatch.context() as patch, site(_routes()) as web:
+    end = threading.Event()
+    with pytest.MonkeyPatch.context() as patch, site(_routes()) as web, model_api(_agents(end)) as model:
+        settings = Settings(
+            permission_mode=Permission.DANGER_FULL_ACCESS,
+            root=(str(folder / "root"),),
+            state_dir=str(folder / "state"),
+            toolsets=("all",),
+            git_author="Ada <ada@example.org>",
+            agent_provider="openai",
+            agent_base_url=model.url,
+            agent_model="scripted",
+        )
         patch.setenv("HOME", str(folder / "home"))
         patch.setenv("TZ", "UTC")
         # A container engine may lack its daemon or the image, and the desktop belongs to the user.
@@ -267,6 +285,7 @@ async def stage(folder: Path) -> AsyncGenerator[Stage]:
         try:
             yield Stage(folder=folder, app=app, dispatcher=_with_web(app.dispatcher, web))
         finally:
+            end.set()
             await app.aclose()
 
 

@@ -17,7 +17,7 @@ from mcp_toolserver.commands.setup.clients import CLIENTS
 from mcp_toolserver.commands.tools import tools
 from mcp_toolserver.invocation import load
 from mcp_toolserver.pipeline.registry import discover
-from mcp_toolserver.settings import OPTIONS, RULES
+from mcp_toolserver.settings import OPTIONS, TABLES
 from tests.covering import covered
 from tests.live import Setup, connected, text
 from tests.workbench import dispatcher, machine
@@ -251,7 +251,9 @@ def test_the_help_of_the_program_shows_every_flag_and_every_key(asked: str, tmp_
     assert shown.returncode == 0
     words = set(re.findall(r"--[\w-]+|[\w-]+", shown.stdout))
     assert {f"--{option.name}" for option in OPTIONS if option.flag} | {"--config", "--version"} <= words
-    assert {option.name for option in (*OPTIONS, *RULES) if not option.flag} <= words
+    assert {
+        option.key for option in (*OPTIONS, *TABLES["agent"], *TABLES["rules"]) if not option.flag
+    } <= words
     assert ACTIONS.keys() <= words
 
 

@@ -231,6 +231,16 @@ async def test_the_schedules_of_a_revoked_name_do_not_run(office: Office) -> Non
         await Jobs(app=office.app, grants=office.grants).run(schedule)
 
 
+async def test_a_token_that_lasts_longer_does_not_stop_a_run(office: Office) -> None:
+    jobs = Jobs(app=office.app, grants=office.grants)
+    before = jobs.owners()
+    office.names.change("ann", expires="2999-01-01T00:00:00+00:00")
+    assert office.grants.grants()["ann"].expires is not None
+    assert jobs.owners() == before
+    office.names.change("ann", **{"permission-mode": "read-only"})
+    assert jobs.owners() != before
+
+
 async def test_a_server_without_its_tokens_does_not_run_the_schedules_of_a_name(office: Office) -> None:
     await create(office.own, command=WRITES)
     await run_next(office.app)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.settings import OPTIONS, PREFIX
+from mcp_toolserver.settings import OPTIONS, PREFIX, TABLES
 from tests import official
 from tests.examples_stage import example
 from tests.live import Setup, connected
@@ -188,8 +188,8 @@ def test_the_configuration_page_names_only_settings_that_exist() -> None:
     text = page("configuration")
     flags = {f"--{option.name}" for option in OPTIONS if option.flag} | {"--config", "--help"}
     assert set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text)) <= flags
-    keys = {option.name for option in OPTIONS}
-    assert set(re.findall(r"^([\w-]+) = ", text, re.MULTILINE)) <= keys | {"deny", "ask", "allow"}
+    keys = {option.key for option in (*OPTIONS, *TABLES["rules"], *TABLES["agent"])}
+    assert set(re.findall(r"^([\w-]+) = ", text, re.MULTILINE)) <= keys
     for row in re.findall(r"^\| ((?:`[\w-]+`(?:, )?)+) \|", text, re.MULTILINE):
         assert set(re.findall(r"[\w-]+", row)) <= keys | {f"--{key}" for key in keys}, row
 

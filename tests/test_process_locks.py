@@ -178,10 +178,10 @@ BEGIN = """
 import os, sys, threading
 sys.path.insert(0, sys.argv[1])
 from mcp_toolserver.runtime.sandbox.layers import process_locks, landlock
-def lock(abi=None, mode="read-only"):
+def lock(abi=None, mode="read-only", port=None):
     try:
         process_locks.lock_server(
-            mode=mode, reads=["/etc", "/nowhere/at/all"], writes=[], network=False, abi=abi
+            mode=mode, reads=["/etc", "/nowhere/at/all"], writes=[], network=False, port=port, abi=abi
         )
     except (process_locks.LockError, ValueError) as error:
         print(type(error).__name__, error)
@@ -202,6 +202,7 @@ def lock(abi=None, mode="read-only"):
         pytest.param("lock(abi=3)", "held", id="version-3"),
         pytest.param("lock(abi=2)", "LockError", id="version-2"),
         pytest.param("lock(abi=0)", "LockError", id="no-landlock"),
+        pytest.param("lock(abi=3, port=80)", "LockError", id="no-rules-for-ports"),
         pytest.param("lock(mode='danger-full-access')", "ValueError", id="a-mode-that-is-not-enforced"),
         pytest.param("lock(mode='')", "ValueError", id="no-mode"),
     ],
@@ -233,6 +234,30 @@ for _ in range(16):
 lock()
 """
     assert python(BEGIN + code).startswith("LockError Landlock holds")
+
+
+def test_without_a_network_a_server_connects_to_the_port_of_its_model_only() -> None:
+    code = """
+import socket
+services = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+ports = [service.getsockname()[1] for service in services]
+lock(port=ports[0])
+def tried(family, kind, connects):
+    try:
+        with socket.socket(family, kind) as made:
+            connects(made)
+        return "yes"
+    except PermissionError:
+        return "no"
+for port in ports:
+    print(tried(socket.AF_INET, socket.SOCK_STREAM, lambda made: made.connect(("127.0.0.1", port))))
+print(tried(socket.AF_INET, socket.SOCK_DGRAM, lambda made: None))
+print(tried(socket.AF_UNIX, socket.SOCK_STREAM, lambda made: None))
+print(tried(socket.AF_NETLINK, socket.SOCK_RAW, lambda made: None))
+fast_open = lambda made: made.sendto(b"x", 0x20000000, ("127.0.0.1", ports[1]))
+print(tried(socket.AF_INET, socket.SOCK_STREAM, fast_open))
+"""
+    assert python(BEGIN + code).split() == ["held", "yes", "no", "no", "no", "no", "no"]
 
 
 def test_places_that_are_not_there_are_reported() -> None:

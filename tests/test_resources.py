@@ -402,7 +402,8 @@ async def test_what_may_be_shared_is_what_everybody_would_get(tmp_path: Path) ->
         hints = {name: (one.cache_scope, one.ttl_ms > 0) for name, one in answer.items()}
         assert hints == {
             "tools": ("public", True),
-            "prompts": ("public", True),
+            # Skills are among them.
+            "prompts": ("private", False),
             "templates": ("public", True),
             "resources": ("private", False),
             "security": ("public", True),

@@ -11,7 +11,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.command_line import ACTIONS
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import Invocation, load
-from mcp_toolserver.settings import GROUPS, OPTIONS, RULES, Settings
+from mcp_toolserver.settings import GROUPS, OPTIONS, TABLES, Settings
 
 
 def read(*argv: str, **environ: str) -> Invocation:
@@ -332,8 +332,8 @@ def test_every_command_accepts_the_flags_of_a_server() -> None:
 def test_the_page_about_settings_names_every_flag_and_key_with_the_default_of_the_program() -> None:
     named = set(re.findall(r"(?<![\w-])-{2}[a-z][\w-]+", PAGE))
     assert named - {"--help"} == {f"--{option.name}" for option in OPTIONS if option.flag} | {"--config"}
-    assert all(option.name in PAGE for option in (*OPTIONS, *RULES))
+    assert all(option.key in PAGE for option in (*OPTIONS, *TABLES["agent"], *TABLES["rules"]))
     rows = re.findall(r"^\| `(?:--)?([a-z-]+)` \| ([^|]+) \|", PAGE, flags=re.MULTILINE)
-    defaults = {option.name: option.shown_default for option in OPTIONS}
+    defaults = {option.key: option.shown_default for option in (*OPTIONS, *TABLES["agent"])}
     assert len(rows) > 20
     assert {name: cell.strip("`") for name, cell in rows} == {name: defaults[name] for name, _ in rows}

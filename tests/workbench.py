@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mcp_toolserver.app.policy import rule_context
 from mcp_toolserver.capabilities.call_scope import LOCAL
+from mcp_toolserver.capabilities.model import Model
 from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
 from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.errors import NobodyToAsk
@@ -50,6 +51,7 @@ class Person:
     name: str = "a test"
     owner: str = LOCAL
     confines_itself_to: ClientRestrictions | None = None
+    model: Model | None = None
 
     async def ask(self, question: str) -> bool:
         self.asked.append(question)
@@ -72,6 +74,9 @@ class Person:
 
     def restrictions(self) -> ClientRestrictions | None:
         return self.confines_itself_to
+
+    def sampling(self) -> Model | None:
+        return self.model
 
 
 def tool(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from anyio import create_task_group, to_thread
 
+from mcp_toolserver.app.agent_model import operator_model
 from mcp_toolserver.app.confinement import command_bounds
 from mcp_toolserver.app.policy import build_policy, command_tools, hide_from_commands, lenient_rules
 from mcp_toolserver.capabilities.change_events import ChangeEvents
@@ -32,6 +33,7 @@ from mcp_toolserver.policy.dangerous_commands import dangerous_command_check
 from mcp_toolserver.policy.rules import Policy
 from mcp_toolserver.protocol.http.grants import Grant
 from mcp_toolserver.protocol.instructions import EnforcementStatus
+from mcp_toolserver.runtime.agents.spending import AgentLimits
 from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.runtime.background_jobs import BackgroundJobs
 from mcp_toolserver.runtime.executables import HostExecutables
@@ -73,6 +75,7 @@ from mcp_toolserver.tool_spec import Profile
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.stored import Preference
     from mcp_toolserver.pipeline.rights import Rights
+    from mcp_toolserver.runtime.models.model import ProviderModel
     from mcp_toolserver.stores.tasks import StoredTasks
 
 
@@ -98,6 +101,8 @@ class Shared:
     skill_folders: tuple[Workspace, ...]
     """See `ProviderContext.skill_folders`."""
     web: WebOptions
+    model: ProviderModel | None
+    """The operator's model for agents."""
     recorder: Recorder | None
 
 
@@ -138,6 +143,8 @@ class Application:
         """Kill every command, and remove the saved outputs."""
         try:
             await self.end()
+            if self.shared.model is not None:
+                await self.shared.model.aclose()
             if (broker := self.shared.broker) is not None:
                 # The broker waits for processes that do not die at once.
                 await to_thread.run_sync(broker.close, abandon_on_cancel=True)
@@ -214,6 +221,7 @@ def build_application(
         database=Database(state, workspace.roots),
         skill_folders=_skill_folders(settings, workspace),
         web=web,
+        model=operator_model(settings),
         recorder=_recorder(audit, settings),
     )
     return replace(
@@ -252,7 +260,16 @@ def application_of(app: Application, grant: Grant) -> Application:
         **{
             name: getattr(made.dispatcher, name)
             for name in (
-                *("registry", "offered", "unlisted", "for_resources", "policy", "host", "user"),
+                *(
+                    "registry",
+                    "offered",
+                    "unlisted",
+                    "without_model",
+                    "for_resources",
+                    "policy",
+                    "host",
+                    "user",
+                ),
                 *("narrowings", "rules", "on_behalf_of"),
             )
         },
@@ -326,6 +343,12 @@ def _assembled(
     def calls_of(rights: Rights, owner: str, name: str) -> NestedCalls:
         return calls_without_client(dispatcher, rights, owner=owner, name=name)
 
+    async def end_owner(owner: str) -> None:
+        changes.forget(owner)
+        if commands is not None:
+            await commands.forgotten(owner)
+        await providers.forgotten()
+
     providers = LazyProviders(
         ProviderContext(
             facts=facts,
@@ -349,6 +372,17 @@ def _assembled(
             narrowings=narrowings,
             background=background,
             calls_of=calls_of,
+            end_owner=end_owner,
+            service=lambda need: providers.provide(need),
+            agent_limits=AgentLimits(
+                turns=settings.agent_turns,
+                tokens=settings.agent_tokens,
+                seconds=settings.agent_seconds,
+                cost=settings.agent_cost,
+                running=settings.agent_running,
+                foreground_seconds=settings.foreground_seconds,
+            ),
+            model=lambda: shared.model,
         )
     )
     changes.when_forgotten(providers.forget)
@@ -374,6 +408,7 @@ def _assembled(
         registry=registry,
         offered=listed | unlisted,
         unlisted=unlisted,
+        without_model=frozenset() if facts.agent_model else registry.needing_a_model(),
         for_resources=registry.select((Profile.ALL.name.lower(),), (), settings.exclude_tools),
         policy=policy,
         host=HostServices(
@@ -563,6 +598,7 @@ def host_facts(
         desktop_private=settings.desktop_private,
         server_landlock=server_landlock,
         openat2=isinstance(best_resolver(), Openat2),
+        agent_model=settings.agent_provider is not None,
         documents=tuple(kind for kind, parser in PARSERS.items() if find_spec(parser) is not None),
         missing_programs=found.missing,
     )

@@ -5,6 +5,7 @@ Imported before the broker is forked, so it is light.
 
 import os
 import sys
+from fnmatch import fnmatchcase
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import SettingsError
@@ -14,7 +15,7 @@ from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.search.executable import command_variables
-from mcp_toolserver.runtime.web.keys import key_files
+from mcp_toolserver.runtime.web.keys import checked_key, key_files, read_key
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
 
@@ -42,6 +43,12 @@ def check(settings: Settings) -> None:
         raise SettingsError(
             f"--sandbox off takes away what keeps {settings.permission_mode.flag}; use auto or required, "
             "or --permission-mode danger-full-access"
+        )
+    secret = settings.agent_key_variable
+    if secret and any(fnmatchcase(secret, shown) for shown in settings.command_environment):
+        raise SettingsError(
+            f"command-environment would show commands {secret}, which has the key of the model ([agent] "
+            "key-variable); name fewer variables"
         )
 
 
@@ -74,12 +81,43 @@ def sandbox(settings: Settings) -> SandboxSpec:
     )
 
 
+def agent_key(settings: Settings) -> str:
+    """The key of the model of agents; empty without one.
+
+    Raises:
+        SettingsError: it is named twice, or is missing or malformed; the message never quotes it.
+    """
+    file, variable = settings.agent_key_file, settings.agent_key_variable
+    if file and variable:
+        raise SettingsError("[agent]: give key-file or key-variable, not both")
+    if file:
+        return read_key(file, "[agent] key-file")
+    if not variable:
+        return ""
+    return checked_key(os.environ.get(variable, ""), f"[agent] key-variable: {variable}")
+
+
+def _model_key(settings: Settings) -> tuple[str, ...]:
+    return (settings.agent_key_file,) if settings.agent_key_file else ()
+
+
+def _model_port(settings: Settings) -> int | None:
+    """The port of a model on loopback, the one place to which a server without a network connects."""
+    from mcp_toolserver.runtime.models.options import endpoint
+
+    match settings.agent_provider:
+        case "anthropic" | "openai" as provider:
+            return endpoint(provider, settings.agent_base_url, has_key=False).port
+        case _:
+            return None
+
+
 def _key_files(settings: Settings) -> tuple[str, ...]:
-    return tuple(key_files(settings.web_search_keys).values())
+    return (*key_files(settings.web_search_keys).values(), *_model_key(settings))
 
 
 def _web_places(settings: Settings) -> tuple[str, ...]:
-    """Files that the web tools read outside the system's folders."""
+    """Files that the web tools and the client of the model read outside the system's folders."""
     trusted = (os.environ.get(name, "") for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
     return (*_key_files(settings), *(os.path.realpath(place) for place in trusted if place))
 
@@ -148,9 +186,11 @@ def lock_server(settings: Settings) -> int:
     files = map(os.path.realpath, (*settings.tool_files, *settings.skills))
     # A changed file of tokens is a new file in this folder.
     tokens = (os.path.dirname(os.path.realpath(settings.tokens)),) if settings.tokens else ()
-    reads = (state, *roots, *files, *tokens, *(_web_places(settings) if network else ()))
+    reads = (state, *roots, *files, *tokens, *(_web_places(settings) if network else _model_key(settings)))
     try:
-        return process_locks.lock_server(mode=mode.flag, reads=reads, writes=writes, network=network).abi
+        return process_locks.lock_server(
+            mode=mode.flag, reads=reads, writes=writes, network=network, port=_model_port(settings)
+        ).abi
     except process_locks.LockError as error:
         if not settings.allow_unconfined_server:
             raise SettingsError(

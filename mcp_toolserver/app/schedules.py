@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -35,7 +35,9 @@ class Jobs:
         """Whose schedules run, with their grant; None is the user of this server."""
         owners: dict[str, Grant | None] = {LOCAL: None}
         if self.grants is not None:
-            owners.update((owner_of(name), grant) for name, grant in self.grants.grants().items())
+            # A later end changes nothing for what runs.
+            grants = self.grants.grants().values()
+            owners.update((owner_of(grant.name), replace(grant, expires=None)) for grant in grants)
         return owners
 
     async def run(self, schedule: StoredSchedule) -> Outcome:

@@ -118,6 +118,7 @@ def mcp_server(
         changes=app.changes,
         only_client=only_client,
         roots=ClientRoots(app.windows),
+        background=app.background,
     )
     own = adapt(resource_feature(app, handlers))
 

@@ -135,11 +135,6 @@ def _private_allowed(host: HostFacts) -> Reason | None:
     return None if host.desktop_private else Reason("configuration", why)
 
 
-def _has_model(host: HostFacts) -> Reason | None:
-    why = "the operator configured no model for agents: set [agent] in the config file"
-    return None if host.agent_model else Reason("configuration", why)
-
-
 def _answers_about_code(host: HostFacts) -> Reason | None:
     """A language server is a command; where none can run, a search answers."""
     return Capability.SEARCH.unavailable(host) if Capability.PROCESS.unavailable(host) else None
@@ -216,6 +211,7 @@ class _Row:
     open_world: Callable[[HostFacts], bool] = _never
     required: Callable[[HostFacts], Permission] | None = None
     provider: str = ""
+    needs_model: bool = False
 
 
 def _own(name: str) -> _Row:
@@ -249,13 +245,14 @@ def _command(
     )
 
 
-def _deferred(name: str, provider: str, *requires: _Condition) -> _Row:
+def _deferred(name: str, provider: str, *, needs_model: bool = False) -> _Row:
     """What makes calls of tools, now or later: no call of them can do more than the mode allows."""
     return _Row(
         name=name,
         permission=Permission.DANGER_FULL_ACCESS,
-        requires=requires,
-        open_world=_commands_reach_network,
+        needs_model=needs_model,
+        # What an agent reads goes to its model.
+        open_world=_always if needs_model else _commands_reach_network,
         required=_mode,
         provider=provider,
     )
@@ -288,6 +285,8 @@ class Capability(Enum):
     provider: str
     """The module below `runtime/` that provides it, imported on first use; empty where the composition root
     or the call itself does."""
+    needs_model: bool
+    """Whether it needs a language model: the operator's, or that of the client that makes the call."""
     _row: _Row
 
     def __new__(cls, row: _Row) -> "Capability":
@@ -296,6 +295,7 @@ class Capability(Enum):
         member._value_ = row.name
         member.permission = row.permission
         member.provider = row.provider
+        member.needs_model = row.needs_model
         member._row = row
         return member
 
@@ -381,8 +381,8 @@ class Capability(Enum):
         required=_code_permission,
         provider="lsp.provider",
     )
-    AGENTS = _deferred("agents", "agents.provider", _has_model)
-    TEAMS = _deferred("teams", "agents.provider", _has_model)
+    AGENTS = _deferred("agents", "agents.provider", needs_model=True)
+    TEAMS = _deferred("teams", "agents.provider", needs_model=True)
     TASKS = _stored("tasks", "tasks.provider")
     TASK_RUNS = _deferred("task_runs", "tasks.provider")
     CRON = _stored("cron", "cron.provider")

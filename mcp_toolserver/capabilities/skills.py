@@ -83,8 +83,7 @@ class Skills(Protocol):
         """Read a skill.
 
         Raises:
-            NotFound: there is none of this name; the text lists the names.
-            Denied: a rule denies it.
+            NotFound: there is none of this name, or a rule denies it; the text lists the names.
             Conflict: its file changed while it was read.
         """
         ...

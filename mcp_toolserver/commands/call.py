@@ -42,6 +42,9 @@ class _Terminal:
     def restrictions(self) -> ClientRestrictions | None:
         return None
 
+    def sampling(self) -> None:
+        return None
+
 
 def call(app: Application, invocation: Invocation) -> int:
     """Print the result; exit status 1 on a tool error, 2 on arguments that are no JSON or an unknown tool."""

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.call_scope import SavedOutput
 from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.model import Model
 from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.policy.narrowing import Narrowing
@@ -72,6 +73,10 @@ class Caller(Protocol):
 
     def restrictions(self) -> ClientRestrictions | None:
         """The client's own restrictions of this call; None if it has none."""
+        ...
+
+    def sampling(self) -> Model | None:
+        """The client's own model, which answers until the call ends; None if the client offers none."""
         ...
 
 

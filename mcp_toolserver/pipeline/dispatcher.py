@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -65,6 +66,12 @@ PARALLEL_READS = 12
 READS_OF_ONE = 10
 """Read-only calls of one client that run at the same time."""
 
+NO_MODEL = (
+    "Agent spawner not available. {} needs a language model, and there is none. The operator of this server "
+    "can configure one in [agent] of the config file; a client can offer its own (sampling with tools). Do "
+    "the work yourself."
+)
+
 QUEUE_SECONDS = 45.0
 """How long a call may wait for a slot; clients commonly wait 60 s for an answer."""
 
@@ -114,6 +121,8 @@ class Dispatcher:
     """Offered tools that are not listed; a client that knows the name can call them."""
     for_resources: frozenset[str] = frozenset()
     """Tools that a resource may use although they are not offered: those that no toolset in use has."""
+    without_model: frozenset[str] = frozenset()
+    """Tools that need a model where the operator configured none: they run only for clients with one."""
     objections: tuple[CallCheck, ...] = ()
     recorder: Recorder | None = None
     """Records every call."""
@@ -146,9 +155,10 @@ class Dispatcher:
             entry.spec.needs, *(spec.needs for spec in others)
         )
 
-    def listed(self) -> tuple[Entry, ...]:
-        """The tools that clients see in the list, by name."""
-        return tuple(entry for entry in self.available() if entry.spec.name not in self.unlisted)
+    def listed(self, *, samples: bool = False) -> tuple[Entry, ...]:
+        """The tools that a client sees in the list, by name. `samples` is whether it offers its model."""
+        omitted = self.unlisted if samples else self.unlisted | self.without_model
+        return tuple(entry for entry in self.available() if entry.spec.name not in omitted)
 
     def available(self) -> tuple[Entry, ...]:
         """The tools that this server can run: switched on, available here and not above the ceiling, by
@@ -180,14 +190,14 @@ class Dispatcher:
                 and (entry.spec.forwards or level(entry.spec, host.permissions) <= lowest)
             )
 
-        return tuple(filter(can_run, self.listed()))
+        return tuple(filter(can_run, self.listed(samples=True)))
 
     def _targets(self) -> Iterator[Entry]:
         """The tools that a forwarding tool may call."""
         others = (entry for entry in self.registry.entries.values() if not entry.spec.forwards)
         return filter(self._is_available, others)
 
-    def _catalogue(self) -> tuple[ToolCard, ...]:
+    def _catalogue(self, *, samples: bool) -> tuple[ToolCard, ...]:
         return tuple(
             ToolCard(
                 name=entry.spec.name,
@@ -200,6 +210,7 @@ class Dispatcher:
                 core=entry.spec.profile is Profile.LEAN,
             )
             for entry in self.available()
+            if samples or entry.spec.name not in self.without_model
         )
 
     async def call(
@@ -247,6 +258,18 @@ class Dispatcher:
             return False
         return found.entry.spec.may_be_long
 
+    def needs_client_model(self, name: str, arguments: Mapping[str, JsonValue] | None) -> bool:
+        """Whether such a call runs only with the client's model. Raises: UnknownTool."""
+        entry = self.registry.find(name)
+        if not entry.spec.forwards:
+            return entry.spec.name in self.without_model
+        try:
+            found = self._found(entry, CallRecord(name=name, session="", arguments=arguments or {}))
+        except ToolError:
+            # `call` reports it.
+            return False
+        return found.entry.spec.name in self.without_model
+
     def shown(self, text: str) -> str:
         """Escape the invisible characters of a text for the client, unless the operator turned that off."""
         return text if self.raw else visible(text)
@@ -292,6 +315,8 @@ class Dispatcher:
         await self._permit(request, context, call, caller)
         if unavailable := missing(spec.needs, host.permissions):
             raise unavailable_error(spec.name, unavailable, host)
+        if spec.name in self.without_model and caller.sampling() is None:
+            raise Unavailable(NO_MODEL.format(spec.name))
         created_under = Narrowing(
             source="the permission mode under which it was created", ceiling=self.policy.ceiling
         )
@@ -305,7 +330,7 @@ class Dispatcher:
             spec.needs,
             self._report(caller),
             User(caller, self.shown),
-            self._scope(request, context.policy, call, caller.owner),
+            self._scope(request, context.policy, call, caller),
             calls,
         )
         spec = _overridden(spec, output_override)
@@ -406,7 +431,7 @@ class Dispatcher:
             call.verdict = "invalid"
             raise
 
-    def _scope(self, request: Request, policy: Policy, call: CallRecord, owner: str) -> Scope:
+    def _scope(self, request: Request, policy: Policy, call: CallRecord, caller: Caller) -> Scope:
         """The scope of the call. The policy decides on later subjects as on the first ones, without asking
         again."""
 
@@ -421,11 +446,11 @@ class Dispatcher:
 
         return Scope(
             session=call.session,
-            owner=owner,
+            owner=caller.owner,
             refuses=refuses,
             forbids=forbids,
             seconds_to_answer=call.seconds_to_answer,
-            catalogue=self._catalogue,
+            catalogue=partial(self._catalogue, samples=caller.sampling() is not None),
         )
 
     def _report(self, caller: Caller) -> Report:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from mcp_toolserver.capabilities.call_scope import Report
+    from mcp_toolserver.capabilities.model import Model
     from mcp_toolserver.pipeline.dispatcher import Dispatcher
     from mcp_toolserver.pipeline.narrowings import Narrowings
     from mcp_toolserver.pipeline.registry import Entry
@@ -42,6 +43,8 @@ class ServerCaller:
     confined_to: ClientRestrictions | None = None
     """The restrictions of that client."""
     progress: Report = _no_report
+    model: Model | None = None
+    """The model of that client, which answers until its call ends."""
 
     async def elicit(self, questions: Sequence[Question]) -> Answers:
         """Raises: NobodyToAsk."""
@@ -68,6 +71,10 @@ class ServerCaller:
     def restrictions(self) -> ClientRestrictions | None:
         """See `Caller.restrictions`."""
         return self.confined_to
+
+    def sampling(self) -> Model | None:
+        """See `Caller.sampling`."""
+        return self.model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +123,11 @@ class NestedCalls:
         """
         self.narrowings.adopt(owner, self.caller.owner)
         caller = ServerCaller(
-            name=name, owner=owner, folders=self.rights.folders, confined_to=self.rights.confined_to
+            name=name,
+            owner=owner,
+            folders=self.rights.folders,
+            confined_to=self.rights.confined_to,
+            model=self.caller.sampling(),
         )
         return replace(self, caller=caller, rights=replace(self.rights, depth=self.depth + 1))
 
@@ -127,7 +138,10 @@ class NestedCalls:
 
     def entries(self) -> tuple[Entry, ...]:
         """The tools that these calls may use, by name; a rule with a pattern counts as the whole tool."""
-        return self.dispatcher.entries_for(self.caller.owner, self.rights.narrowings)
+        every = self.dispatcher.entries_for(self.caller.owner, self.rights.narrowings)
+        if self.caller.sampling() is not None:
+            return every
+        return tuple(entry for entry in every if entry.spec.name not in self.dispatcher.without_model)
 
     async def call(
         self,

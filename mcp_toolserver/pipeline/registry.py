@@ -94,6 +94,13 @@ class Registry:
             renamed[own] = _converted(spec, alias, own, value)
         return renamed
 
+    def needing_a_model(self) -> frozenset[str]:
+        """Names of the tools that need a language model."""
+        every = self.entries.values()
+        return frozenset(
+            entry.spec.name for entry in every if any(need.needs_model for need in entry.spec.needs)
+        )
+
     @property
     def toolsets(self) -> tuple[str, ...]:
         """Names of the toolsets, sorted."""

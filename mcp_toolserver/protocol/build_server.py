@@ -53,7 +53,8 @@ def build(handlers: Handlers, instructions: str, features: Sequence[Feature] = (
     if not is_tracing():
         # The only default middleware creates spans, which nothing collects.
         server.middleware.clear()
-    if handlers.dispatcher.policy.may_ask or _offers(handlers.dispatcher, Capability.ASK):
+    dispatcher = handlers.dispatcher
+    if dispatcher.policy.may_ask or dispatcher.without_model or _offers(dispatcher, Capability.ASK):
         server.middleware.append(SealedState(NAME))
     server.middleware.append(error_middleware)
     for feature in features:

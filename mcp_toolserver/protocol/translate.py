@@ -51,9 +51,10 @@ def only_reads(entry: Entry, level: Permission, reaches: frozenset[Capability]) 
     return Permission.READ_ONLY in (level, entry.spec.permission) and not reaches & _STARTING
 
 
-def tools(dispatcher: Dispatcher) -> list[mcp.Tool]:
-    """All listed tools, by name."""
-    return [tool(entry, dispatcher.level(entry), dispatcher.reach(entry)) for entry in dispatcher.listed()]
+def tools(dispatcher: Dispatcher, *, samples: bool = False) -> list[mcp.Tool]:
+    """All listed tools, by name; see `Dispatcher.listed`."""
+    listed = dispatcher.listed(samples=samples)
+    return [tool(entry, dispatcher.level(entry), dispatcher.reach(entry)) for entry in listed]
 
 
 def result(answer: Result, version: str) -> dict[str, JsonValue]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -16,10 +16,12 @@ from mcp_toolserver.capabilities.processes import JobSource
 
 if TYPE_CHECKING:
     from mcp_toolserver.capabilities.change_events import ChangeEvents
+    from mcp_toolserver.capabilities.model import Model
     from mcp_toolserver.capabilities.permissions import Capability, HostFacts
     from mcp_toolserver.pipeline.narrowings import Narrowings
     from mcp_toolserver.pipeline.nested_calls import NestedCalls
     from mcp_toolserver.pipeline.rights import Rights
+    from mcp_toolserver.runtime.agents.spending import AgentLimits
     from mcp_toolserver.runtime.background import Background
     from mcp_toolserver.runtime.background_jobs import ProvideSource
     from mcp_toolserver.runtime.executables import HostExecutables
@@ -66,6 +68,13 @@ class ProviderContext:
     background: Background
     calls_of: Callable[[Rights, str, str], NestedCalls]
     """Stored rights, the owner and a name for the records → calls without a client."""
+    end_owner: Callable[[str], Awaitable[None]]
+    """Ends all that the calls of an owner, who will not return, have started; waits until it is gone."""
+    agent_limits: AgentLimits
+    service: Callable[[Capability], Provide]
+    """The service of another capability, for a call that has it."""
+    model: Callable[[], Model | None] = lambda: None
+    """The operator's model; None without one."""
 
     @property
     def broker(self) -> Broker:
@@ -87,6 +96,8 @@ class Provider:
     provide: Provide
     forget: Callable[[str], None] | None = None
     """Drops what belongs to an owner who does not come back."""
+    forgotten: Callable[[], Coroutine[None, None, None]] | None = None
+    """Waits until what `forget` dropped has ended, where that takes time."""
     aclose: Callable[[], Coroutine[None, None, None]] | None = None
     resume: Callable[[], None] | None = None
     """Takes up the work that ended servers left."""
@@ -146,6 +157,13 @@ class LazyProviders:
         for made in self._loaded.values():
             if made.forget is not None:
                 made.forget(owner)
+
+    async def forgotten(self) -> None:
+        """Wait until what `forget` dropped has ended."""
+        async with create_task_group() as tasks:
+            for made in self._loaded.values():
+                if made.forgotten is not None:
+                    tasks.start_soon(made.forgotten)
 
     async def aclose(self, *, before_commands: bool) -> None:
         """Close the providers that were loaded, at the same time."""

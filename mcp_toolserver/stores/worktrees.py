@@ -48,9 +48,8 @@ class StoredWorktree:
 class StoredWorktrees:
     """The worktrees of all owners."""
 
-    def __init__(self, database: Database, *, most: int = MOST) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._most = most
 
     async def get(self, handle: str, owner: str) -> StoredWorktree:
         """Return a worktree of `owner`. Raises: NotFound."""
@@ -85,7 +84,7 @@ class StoredWorktrees:
         def work(database: "sqlite3.Connection") -> list[str]:
             return [name for (name,) in database.execute("SELECT name FROM worktrees ORDER BY rowid")]
 
-        if len(names := await self._database.run(_with_table(work))) >= self._most:
+        if len(names := await self._database.run(_with_table(work))) >= MOST:
             raise InvalidInput(
                 f"There are {len(names)} worktrees already, as many as there may be: {', '.join(names)}. "
                 "Remove one with ExitWorktree, `action` remove."

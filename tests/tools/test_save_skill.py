@@ -30,6 +30,7 @@ async def test_a_saved_skill_outlives_the_server_and_leaves_the_files_alone(
         assert "Tidy src." in said
         assert "A model saved this skill" in said
         assert (await call(made, "save_skill", **SAVED)).error == "denied"
+        assert (await call(made, "Skill", skill="tidy-up", file="x")).error == "not_found"
 
 
 async def test_saving_again_replaces(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
     yield from _landlock(facts)
     yield from _helpers(facts)
     yield from _optional(facts)
+    yield _model(facts)
     yield from _desktop(facts)
     yield from _own_files(facts)
     yield from _output_and_limits(facts)
@@ -241,6 +242,14 @@ def _optional(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         what="container engine", standing="note", detail=facts.engine or absent.format("container_shell")
     )
+
+
+def _model(facts: Facts) -> Finding:
+    what = "model of agents"
+    if facts.no_model:
+        return Finding(what=what, standing="missing", detail=f"the server does not start: {facts.no_model}")
+    absent = "none; agents need a client that offers its own (sampling), or [agent] in the config file"
+    return Finding(what=what, standing="note", detail=facts.model or absent)
 
 
 def _desktop(facts: Facts) -> Iterator[Finding]:

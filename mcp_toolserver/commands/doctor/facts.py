@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from mcp_toolserver.app import confinement
+from mcp_toolserver.app.agent_model import model_options
 from mcp_toolserver.app.compose import host_facts
 from mcp_toolserver.app.policy import rule_context
 from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, Permission
@@ -95,6 +96,10 @@ class Facts:
     without a root, and where no command runs."""
     hiding_rules: tuple[str, ...] = ()
     """Deny rules that hide paths from tools, and in a confined mode from commands."""
+    model: str = ""
+    """The provider and the name of the model for agents, without address and key; empty without one."""
+    no_model: str = ""
+    """Why the settings of the model are invalid; empty when they are valid."""
     tool_rules: tuple[str, ...] = ()
     """Deny rules that bind only calls of the tool they name, and not what commands do."""
 
@@ -111,6 +116,7 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
     facts = host_facts(settings, found, NO_SANDBOX if broker else None, server_landlock=None)
     proofs = {mode: _proof(broker_policy, mode) if broker else NO_SANDBOX for mode in CONFINED}
     own = () if settings.permission_mode is Permission.DANGER_FULL_ACCESS else ("TMPDIR", *CACHES)
+    model, no_model = _model(settings)
     hiding_rules, tool_rules = by_reach(settings.deny, rule_context(Registry(discover())))
     return Facts(
         host=host.look(),
@@ -152,7 +158,18 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
         },
         hiding_rules=hiding_rules,
         tool_rules=tool_rules,
+        model=model,
+        no_model=no_model,
     )
+
+
+def _model(settings: Settings) -> tuple[str, str]:
+    """The model for agents, and why there is none although it is configured."""
+    try:
+        options = model_options(settings)
+    except SettingsError as error:
+        return "", str(error)
+    return (f"{options.provider}, {options.model}" if options else ""), ""
 
 
 def _saved(settings: Settings) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from mcp_toolserver.protocol.resources.prompts import OwnPrompts, Prompts
 from mcp_toolserver.protocol.resources.resources import Resources
 from mcp_toolserver.protocol.resources.skill_prompts import TOOL as SKILL_TOOL
 from mcp_toolserver.protocol.resources.skill_prompts import SkillPrompts
+from mcp_toolserver.protocol.resources.sources.agents import AgentTranscripts
 from mcp_toolserver.protocol.resources.sources.background_commands import BackgroundJobs
 from mcp_toolserver.protocol.resources.sources.files import RootFiles
 from mcp_toolserver.protocol.resources.sources.saved_outputs import LongOutputs
@@ -47,6 +48,7 @@ def build_handlers(feature: ResourceFeature) -> ResourceHandlers:
         ),
         TodoLists(changes=changes, offered=offered),
         BackgroundJobs(changes=changes, offered=offered),
+        AgentTranscripts(changes=changes, offered=offered),
         BoardTasks(changes=changes, offered=offered),
         LongOutputs(outputs=feature.outputs, changes=changes, shown=shown),
         RootFiles(roots=feature.roots, offered=offered),

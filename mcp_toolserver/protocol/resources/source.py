@@ -77,6 +77,7 @@ class UnaskedCaller:
         self.owner = caller.owner
         self.roots = caller.roots
         self.restrictions = caller.restrictions
+        self.sampling = caller.sampling
 
     async def ask(self, question: str) -> bool:
         return False

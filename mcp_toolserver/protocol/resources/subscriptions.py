@@ -30,7 +30,7 @@ from mcp.shared.subscriptions import (
 from mcp_toolserver.capabilities.change_events import ResourceRef
 from mcp_toolserver.protocol.resources.client_identity import ClientIds
 from mcp_toolserver.protocol.resources.resources import not_found
-from mcp_toolserver.protocol.resources.sources import background_commands, server_status, tasks, todos
+from mcp_toolserver.protocol.resources.sources import agents, background_commands, server_status, tasks, todos
 
 STREAMS = 256
 """Maximum open streams."""
@@ -111,12 +111,14 @@ class Subscriptions:
     def on_change(self, thing: ResourceRef, owners: frozenset[str], *, listed: bool) -> None:
         """Publish the resources that a change of the server's state affects."""
         kind, handle = thing
-        if listed and kind in ("output", "job", "task"):
+        if listed and kind in ("output", "job", "agent", "task"):
             self.publish(change_notification(ResourcesListChanged()), owners)
         match kind:
             case "job":
                 self.publish(change_notification(ResourceUpdated(background_commands.URI)), owners)
                 self.publish(change_notification(ResourceUpdated(f"{background_commands.URI}/{handle}")))
+            case "agent":
+                self.publish(change_notification(ResourceUpdated(f"{agents.URI}/{handle}")))
             case "task":
                 self.publish(change_notification(ResourceUpdated(tasks.URI)), owners)
                 self.publish(change_notification(ResourceUpdated(f"{tasks.URI}/{handle}")), owners)

@@ -96,7 +96,7 @@ class Tasks:
         async def work(task: Task) -> Wire:
             return await self._handlers.call_as_task(context, params, task)
 
-        if not self._may_be_long(params):
+        if not self._may_be_long(params) or self._handlers.runs_in_rounds(context, params):
             return await self._handlers.call_tool(context, params)
         return await self.carry(context, work)
 

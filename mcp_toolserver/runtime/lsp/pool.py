@@ -120,6 +120,10 @@ class Pool:
             if not slot.uses and not slot.is_starting:
                 del self._slots[project]
 
+    async def forgotten(self) -> None:
+        """Wait until the servers that `forget` ended are gone."""
+        await asyncio.gather(*self._ending)
+
     async def aclose(self) -> None:
         """End every server and refuse new ones."""
         self._closed = True

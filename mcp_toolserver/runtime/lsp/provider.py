@@ -30,7 +30,7 @@ def provider(context: ProviderContext) -> Provider:
     return (
         Provider(provide=provide)
         if pool is None
-        else Provider(provide=provide, forget=pool.forget, aclose=pool.aclose)
+        else Provider(provide=provide, forget=pool.forget, forgotten=pool.forgotten, aclose=pool.aclose)
     )
 
 

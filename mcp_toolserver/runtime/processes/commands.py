@@ -162,6 +162,11 @@ class Commands:
             else:
                 job.capture.close()
 
+    async def forgotten(self, owner: str) -> None:
+        """Wait until the commands of `owner` that `forget` stopped are gone."""
+        for job in [job for job in self._running if job.owner == owner]:
+            await job.child.end(END_SECONDS)
+
     async def aclose(self) -> None:
         """Kill every command, and start no more."""
         self._closed = True

@@ -10,5 +10,6 @@ def provider(context: ProviderContext) -> Provider:
     return Provider(
         provide=lambda request: sessions.for_call(request.workspace, request.scope),
         forget=sessions.forget,
+        forgotten=sessions.forgotten,
         aclose=sessions.aclose,
     )

@@ -125,6 +125,10 @@ class Interpreters:
         for entry in [entry for entry in self._entries.values() if entry.owner == owner]:
             self._expire(entry)
 
+    async def forgotten(self) -> None:
+        """Wait until the sessions that `forget` ended are gone."""
+        await asyncio.gather(*self._ending)
+
     async def aclose(self) -> None:
         """End every session, and start no more."""
         self._closed = True

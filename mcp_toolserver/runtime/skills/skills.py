@@ -18,7 +18,7 @@ from mcp_toolserver.capabilities.skills import (
     SkillCard,
     SkillIndex,
 )
-from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError
+from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
 from mcp_toolserver.runtime.files.listing import folders
 from mcp_toolserver.runtime.files.os_errors import translate
 from mcp_toolserver.runtime.files.workspace import Workspace
@@ -145,8 +145,6 @@ class CallSkills:
         for skill in saved.values():
             if wanted in (alias.lower() for alias in skill.aliases):
                 return skill
-        if (why := self.scope.forbids(name)) is not None:
-            raise Denied(why)
         names = [card.name for card in found.index().cards]
         listed = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
         raise NotFound(

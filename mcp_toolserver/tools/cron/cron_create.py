@@ -1,8 +1,7 @@
-"""Run a prompt (as an agent) or a bash script at set times, as long as a server runs on this workspace; each
-time runs once, also if several do. Times that passed without a server are missed, unless catch_up. A run has
-at most the rights of this call and nobody is asked, so what needs approval is refused. A run ends after an
-hour, a script after 10 minutes, and delays further runs of its schedule until then. Returns a cron_id:
-CronList shows outcomes and output, CronDelete ends the schedule, which otherwise lasts.
+"""Run a bash script, or a prompt as an agent, at set times while a server runs on this workspace: once each
+time, also with several servers. Times without a server are missed, unless catch_up. A run has at most the
+rights of this call, and nobody can be asked. It ends after an hour, a script after 10 minutes; until then no
+other run of the schedule starts. CronList shows outcomes and output, CronDelete ends the schedule.
 """
 
 from typing import Annotated

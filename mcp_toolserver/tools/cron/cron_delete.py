@@ -9,7 +9,6 @@ from mcp_toolserver.tool import (
     Field,
     Output,
     Permission,
-    Record,
     Runtime,
     ToolSpec,
 )
@@ -19,21 +18,11 @@ class CronDelete(Args):
     cron_id: str = Field(min_length=1, max_length=100, description="Schedule to delete")
 
 
-class Deleted(Record):
-    cron_id: str
-    schedule: str
-    status: str
-    message: str
-
-
 async def run(args: CronDelete, rt: Runtime) -> Output:
     deleted = await rt.cron.delete(args.cron_id, await rt.clock.now())
     running = any(one.outcome == "running" for one in deleted.runs)
-    message = f"{deleted.handle} ({deleted.fields}) is deleted" + (
-        ", and its run is being stopped." if running else "."
-    )
-    record = Deleted(cron_id=deleted.handle, schedule=deleted.fields, status="deleted", message=message)
-    return Output(message, data=record)
+    stopped = ", and its run is being stopped." if running else "."
+    return Output(f"{deleted.handle} ({deleted.fields}) is deleted{stopped}")
 
 
 TOOL = ToolSpec(
@@ -46,7 +35,6 @@ TOOL = ToolSpec(
     needs=frozenset({Capability.CRON, Capability.SCHEDULES, Capability.CLOCK}),
     kind="other",
     subjects=lambda args: (args.cron_id,),
-    output=Deleted,
     destructive=True,
     idempotent=True,
     aliases=(Alias("CronDelete", {"id": "cron_id"}),),

@@ -19,6 +19,7 @@ LANDLOCK_RESTRICT_SELF = 446
 LANDLOCK_CREATE_RULESET_VERSION = 1
 LANDLOCK_CREATE_RULESET_ERRATA = 2
 LANDLOCK_RULE_PATH_BENEATH = 1
+LANDLOCK_RULE_NET_PORT = 2
 LANDLOCK_SCOPE_SIGNAL = 2
 FIRST_ABI_WITH_SCOPES = 6
 
@@ -177,6 +178,21 @@ def landlock_allow_path(ruleset: int, place: int, rights: int) -> None:
         ctypes.c_int(ruleset),
         ctypes.c_int(LANDLOCK_RULE_PATH_BENEATH),
         ctypes.c_char_p(rule),
+        ctypes.c_uint32(0),
+    )
+
+
+def landlock_allow_port(ruleset: int, port: int, rights: int) -> None:
+    """Add to `ruleset`: these rights to a TCP port, of any address.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    system_call(
+        LANDLOCK_ADD_RULE,
+        ctypes.c_int(ruleset),
+        ctypes.c_int(LANDLOCK_RULE_NET_PORT),
+        ctypes.c_char_p(struct.pack("=QQ", rights, port)),
         ctypes.c_uint32(0),
     )
 

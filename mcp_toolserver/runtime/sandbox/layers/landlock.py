@@ -17,6 +17,8 @@ from mcp_toolserver.runtime.sandbox.layers import kernel
 
 FIRST_ABI_WITH_SOCKETS = 9
 
+FIRST_ABI_WITH_TCP = 4
+
 LEAST_ABI = 3
 """Before it, a file can be emptied that cannot be written."""
 
@@ -118,6 +120,8 @@ class Rules:
     """Read and written, never made."""
     connects: bool = False
     """Whether connections may be opened."""
+    connects_to: tuple[int, ...] = ()
+    """Where they may not: the TCP ports to which they may nevertheless, of any address."""
     binds: bool = False
     """Whether an address may be taken to listen on."""
 
@@ -141,6 +145,8 @@ def restrict(rules: Rules, abi: int | None = None) -> tuple[PathOrFd, ...]:
             for place, wanted, follow in _granted(rules)
             if not _grant(ruleset, place, wanted & rights, follow)
         )
+        for port in rules.connects_to:
+            kernel.landlock_allow_port(ruleset, port, int(Net.CONNECT_TCP))
         kernel.landlock_enforce(ruleset)
     finally:
         os.close(ruleset)

@@ -57,13 +57,20 @@ class Locked:
 # --- the server ------------------------------------------------------------------------------------------
 
 
-def lock_server(
-    *, mode: str, reads: Sequence[str], writes: Sequence[str], network: bool, abi: int | None = None
+def lock_server(  # noqa: PLR0913  the version is for tests; the others are what the settings say
+    *,
+    mode: str,
+    reads: Sequence[str],
+    writes: Sequence[str],
+    network: bool,
+    port: int | None = None,
+    abi: int | None = None,
 ) -> Locked:
     """Hold this process to reading `reads` and what the interpreter needs, and to writing `writes`.
 
     It can start no program and, without `network`, open no connection; sockets that listen already go on.
-    With `network` it opens connections to any address: which ones is for the caller to guard. In
+    With `network` it opens connections to any address: which ones is for the caller to guard. Without, it
+    opens them to the TCP port `port` only, of any address; to none if that is None. In
     read-only mode it changes no mode, owner, time or attribute of a file either. `abi` lowers the version of
     Landlock that is used.
 
@@ -71,11 +78,18 @@ def lock_server(
         LockError: there are other threads, or this machine lacks what it takes.
         ValueError: `mode` is none that is enforced.
     """
-    wanted = _server_filter(mode, network)
+    only_port = None if network else port
+    wanted = _server_filter(mode, network, only_port)
     _refuse_threads()
     instructions = _program(wanted)
+    if only_port is not None:
+        _require_port_rules(abi)
     rules = Rules(
-        reads=(*system_places(), *reads), writes=tuple(writes), devices=("/dev/null",), connects=network
+        reads=(*system_places(), *reads),
+        writes=tuple(writes),
+        devices=("/dev/null",),
+        connects=network,
+        connects_to=() if only_port is None else (only_port,),
     )
     missing = _restrict(rules, abi)
     _keep_capabilities(kernel.FILE_CAPABILITIES)
@@ -87,10 +101,27 @@ def lock_server(
     )
 
 
-def _server_filter(mode: str, network: bool) -> Filter:
-    families = frozenset({seccomp.INET, seccomp.INET6, seccomp.NETLINK}) if network else frozenset[int]()
+def _server_filter(mode: str, network: bool, port: int | None) -> Filter:
+    families = frozenset[int]()
+    if network:
+        families = frozenset({seccomp.INET, seccomp.INET6, seccomp.NETLINK})
+    elif port is not None:
+        families = frozenset({seccomp.INET, seccomp.INET6})
     # Replacing a file keeps the mode and the owner of the old one, so writing files takes both.
-    return Filter(families=families, metadata=_writes(mode), connects=network)
+    return Filter(
+        families=families, datagrams=network, metadata=_writes(mode), connects=network or port is not None
+    )
+
+
+def _require_port_rules(abi: int | None) -> None:
+    """Raises: LockError: this kernel cannot limit connections to a port."""
+    found = kernel.landlock_abi()
+    version = found if abi is None else min(found, abi)
+    if version < landlock.FIRST_ABI_WITH_TCP:
+        raise LockError(
+            "with --network none the model of [agent] needs a kernel that limits connections to its port: "
+            f"Landlock {landlock.FIRST_ABI_WITH_TCP} (Linux 6.7); use --network fetch"
+        )
 
 
 def _refuse_threads() -> None:

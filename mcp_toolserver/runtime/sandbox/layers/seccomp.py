@@ -37,6 +37,8 @@ class Filter:
 
     families: frozenset[int] | None = frozenset()
     """Of new sockets. None leaves socket(2) alone; a connected pair within UNIX is always possible."""
+    datagrams: bool = True
+    """Whether sockets of these families may send datagrams."""
     metadata: bool = False
     """Whether modes, owners, times and attributes of files can be changed."""
     named_memory: bool = False
@@ -157,7 +159,7 @@ def _machine(name: str) -> Machine:
 def _blocks(wanted: Filter) -> dict[str, bytes]:
     """For each examined call, what is looked at. A block that says nothing allows."""
     return {
-        "socket": _sockets(tuple(sorted(wanted.families or ()))),
+        "socket": _sockets(tuple(sorted(wanted.families or ())), datagrams=wanted.datagrams),
         # A datagram socket of a pair still sends to any address, so only the other kinds pass.
         "socketpair": _if_not(_argument(0), (UNIX,), errno.EACCES)
         + (b"" if UNIX in (wanted.families or ()) else _if_not(_kind(), (_STREAM, _SEQUENCED), errno.EACCES)),
@@ -179,16 +181,17 @@ def _blocks(wanted: Filter) -> dict[str, bytes]:
     }
 
 
-def _sockets(families: Sequence[int]) -> bytes:
+def _sockets(families: Sequence[int], *, datagrams: bool) -> bytes:
     """Of netlink, only the tables of routes and addresses, which resolvers ask; of the others no raw packets,
     and neither of the protocols that speak TCP without being it."""
     if not families:
         return _refuse(errno.EACCES)
+    kinds = (_STREAM, _DATAGRAM, _SEQUENCED) if datagrams else (_STREAM,)
     netlink = _if_not(_argument(2), (_ROUTE,), errno.EACCES) + _return(_ALLOW)
     return (
         _if_not(_argument(0), families, errno.EACCES)
         + _only_if(_argument(0), NETLINK, netlink)
-        + _if_not(_kind(), (_STREAM, _DATAGRAM, _SEQUENCED), errno.EACCES)
+        + _if_not(_kind(), kinds, errno.EACCES)
         + _if(_argument(2), (_SMC, _MPTCP), errno.EACCES)
     )
 

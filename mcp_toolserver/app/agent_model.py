@@ -1,0 +1,77 @@
+"""The model of agents, from the settings."""
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from mcp_toolserver.app.confinement import agent_key
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.runtime.models.options import ModelOptions, ProviderName, endpoint, models_by_type, prices
+from mcp_toolserver.settings import Settings
+
+if TYPE_CHECKING:
+    from mcp_toolserver.runtime.models.model import ProviderModel
+
+
+def operator_model(settings: Settings) -> "ProviderModel | None":
+    """The model that the operator configured; None without one. Raises: SettingsError: as `model_options`."""
+    options = model_options(settings)
+    if options is None:
+        return None
+    # Servers without a model skip this import.
+    from mcp_toolserver.runtime.models.model import ProviderModel
+
+    return ProviderModel(options)
+
+
+def model_options(settings: Settings) -> ModelOptions | None:
+    """The settings of that model; None without one.
+
+    Raises:
+        SettingsError: a setting of `[agent]` is invalid or missing, or its packages are not installed. The
+            text holds neither the address nor the key.
+    """
+    provider = _provider(settings)
+    if provider is None:
+        return None
+    if settings.agent_model is None:
+        raise SettingsError("[agent] model: name the model, as the provider calls it")
+    if find_spec("pydantic_ai") is None or find_spec(provider) is None:
+        raise SettingsError(
+            "[agent]: the packages for models are not installed; install mcp-toolserver[agent], for example "
+            "with pip install 'mcp-toolserver[agent]'"
+        )
+    key = agent_key(settings)
+    found = endpoint(provider, settings.agent_base_url, has_key=bool(key))
+    if settings.network == "none" and not found.is_loopback:
+        raise SettingsError(
+            "[agent]: --network none forbids connections, and the model is not on this machine; use "
+            "--network fetch, or a base-url on loopback"
+        )
+    return ModelOptions(
+        provider=provider,
+        endpoint=found,
+        key=key,
+        model=settings.agent_model,
+        models=models_by_type(settings.agent_models),
+        prices=prices(settings.agent_input_price, settings.agent_output_price),
+        seconds=settings.agent_turn_seconds,
+    )
+
+
+def _provider(settings: Settings) -> ProviderName | None:
+    match settings.agent_provider:
+        case "anthropic" | "openai" as provider:
+            return provider
+        case _:
+            pass
+    given = {
+        "base-url": settings.agent_base_url,
+        "model": settings.agent_model,
+        "models": settings.agent_models,
+        "key-file": settings.agent_key_file,
+        "key-variable": settings.agent_key_variable,
+    }
+    for key, value in given.items():
+        if value:
+            raise SettingsError(f"[agent] {key}: it needs provider, which is anthropic or openai")
+    return None

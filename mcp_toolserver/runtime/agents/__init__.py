@@ -1,0 +1,1 @@
+"""Agents: language models that work with the tools of this server."""

@@ -1,0 +1,455 @@
+"""The agents of a server, and what one call may do with them."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio import to_thread
+
+from mcp_toolserver.capabilities.agents import AgentState, AgentTask
+from mcp_toolserver.capabilities.call_scope import LOCAL, Report
+from mcp_toolserver.capabilities.model import Model, UserText
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.capabilities.processes import JobQuery, JobState
+from mcp_toolserver.capabilities.teams import EVERYBODY, LEADER, Team
+from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError, Unavailable
+from mcp_toolserver.runtime.agents.agent_files import custom_types
+from mcp_toolserver.runtime.agents.isolation import Isolation, isolated
+from mcp_toolserver.runtime.agents.loop import Conversation
+from mcp_toolserver.runtime.agents.running_agent import RunningAgent, Start, ended_error, state_of
+from mcp_toolserver.runtime.agents.spending import Spending
+from mcp_toolserver.stores.agents import AgentRecord, StoredAgents
+from mcp_toolserver.text.agents.result_text import ending, result_text, spent
+from mcp_toolserver.text.agents.types import (
+    BUILT_IN,
+    AgentType,
+    canonical_type,
+    choices,
+    member_prompt,
+    system_prompt,
+)
+from mcp_toolserver.text.lines.escape_invisible import visible
+from mcp_toolserver.text.lines.truncate import head_bytes
+from mcp_toolserver.text.lines.utf8_stream import decode_page
+
+if TYPE_CHECKING:
+    from mcp_toolserver.pipeline.nested_calls import NestedCalls
+    from mcp_toolserver.runtime.files.workspace import Workspace
+    from mcp_toolserver.runtime.host_services import ServiceRequest
+    from mcp_toolserver.runtime.providers import ProviderContext
+
+PREFIX = "agent_"
+
+TEAM_PREFIX = "team_"
+
+MAX_DEPTH = 5
+"""Agents that start each other."""
+
+_SECONDS_TO_ANSWER = 45.0
+"""How long a call waits for an agent where nobody says how long the client waits; commonly 60 s."""
+
+_SHOWN = 64
+"""Characters of an unknown type that an error repeats."""
+
+_SKIPPED = 5
+"""Agent files that an error about an unknown type names."""
+
+_SO_FAR = 2_000
+"""Bytes of what a running agent said last."""
+
+_ADVICE = "Say in your answer what you could not do."
+
+
+class ServerAgents:
+    """All agents that run in this server."""
+
+    def __init__(self, context: ProviderContext) -> None:
+        self.store = StoredAgents(context.database)
+        self.limits = context.agent_limits
+        self.model = context.model
+        self.running: dict[str, RunningAgent] = {}
+        """By handle."""
+        self.teams: dict[str, RunningTeam] = {}
+        """By id."""
+        self._context = context
+        self._owners: set[str] = set()
+        """Who started agents in this server."""
+
+    async def isolated(self, request: ServiceRequest, agent: str) -> Isolation:
+        """Create a worktree for an agent; see `isolated`."""
+        return await isolated(self._context, request, agent)
+
+    def start(self, start: Start, report: Report, isolation: Isolation | None = None) -> RunningAgent:
+        """Start an agent; see `RunningAgent`."""
+        handle, owner = start.record.handle, start.record.owner
+        agent = RunningAgent(
+            start,
+            self.store,
+            report=report,
+            clean_up=partial(self._clean_up, handle, isolation),
+            changed=partial(self._context.changes.changed, "agent", handle),
+        )
+        self.running[handle] = agent
+        self._owners.add(owner)
+        self._context.changes.changed("agent", handle)
+
+        async def run() -> None:
+            try:
+                await agent.run()
+            finally:
+                del self.running[handle]
+
+        agent.task = self._context.background.start(run, name=handle)
+        return agent
+
+    def forget(self, owner: str) -> None:
+        """End the agents of `owner`, who will not return, and remove their records, except for those of the
+        user of this machine."""
+        if owner in self._owners:
+            self._context.background.start(
+                partial(self._remove, owner), name=f"the end of the agents of {owner}"
+            )
+
+    async def aclose(self) -> None:
+        """Let other servers know that this one has ended. `Background` has ended its agents."""
+        self.store.close()
+
+    async def _clean_up(self, handle: str, isolation: Isolation | None) -> str:
+        await self._remove(handle)
+        await self._context.end_owner(handle)
+        return "" if isolation is None else await isolation.end()
+
+    async def _remove(self, owner: str) -> None:
+        if owner not in self._owners:
+            return
+        self._owners.discard(owner)
+        self.teams = {id_: team for id_, team in self.teams.items() if team.owner != owner}
+        async with anyio.create_task_group() as tasks:
+            for agent in self.running.values():
+                if agent.record.owner == owner:
+                    tasks.start_soon(agent.stop)
+        if owner != LOCAL:
+            await self.store.remove(owner)
+
+
+@dataclass(frozen=True)
+class CallAgents:
+    """Implements `Agents`, `Teams`, and the background jobs of agents, for one call."""
+
+    agents: ServerAgents
+    request: ServiceRequest
+
+    @property
+    def _owner(self) -> str:
+        return self.request.scope.owner
+
+    async def run(self, task: AgentTask, report: Report) -> AgentState:
+        """See `Agents.run`."""
+        agent = await self._started(task, report)
+        if task.background:
+            agent.detach()
+            return agent.state()
+        try:
+            await agent.wait(self._seconds_to_answer())
+        except BaseException:
+            await agent.stop()
+            raise
+        agent.detach()
+        state = agent.state()
+        if agent.has_ended and agent.error is not None and not state.text:
+            raise agent.error
+        return state
+
+    async def transcript(self, handle: str) -> str:
+        """See `Agents.transcript`."""
+        return await self.agents.store.transcript(handle, self._owner)
+
+    async def output(self, query: JobQuery) -> JobState:
+        """See `Jobs.output`. An agent has output once it has ended: its result."""
+        agent = self._running(query.handle)
+        if agent is not None:
+            seconds = min(query.wait, self._seconds_to_answer())
+            await agent.wait(seconds, for_step=query.until == "output")
+        return _job(await self._state(query.handle), query)
+
+    async def stop(self, handle: str) -> JobState:
+        """See `Jobs.stop`. Raises: Conflict: another server runs it."""
+        agent = self._running(handle)
+        if agent is not None:
+            await agent.stop()
+        state = await self._state(handle)
+        if state.status == "running":
+            raise Conflict(f"{handle} runs in another server of this workspace; only that one can stop it.")
+        return _job(state, JobQuery(handle=handle, limit=0))
+
+    async def send(self, to: str, message: str) -> tuple[str, ...]:
+        """See `Teams.send`."""
+        sender = self.agents.running.get(self._owner)
+        text = f"Message from {_name(sender)}:\n{message}"
+        if to == LEADER and sender is not None:
+            self._tell_leader(sender, message)
+            return (LEADER,)
+        within_reach = self._within_reach(sender)
+        found = [one for one in within_reach if to in (EVERYBODY, one.record.name, one.record.handle)]
+        if not found:
+            raise await self._unreachable(to, within_reach)
+        for agent in found:
+            agent.deliver(text)
+        return tuple(map(_name, found))
+
+    async def create(self, name: str, members: Sequence[AgentTask]) -> Team:
+        """See `Teams.create`."""
+        names = [member.name for member in members]
+        if twice := next((one for one in names if names.count(one) > 1), None):
+            raise Conflict(f"Two members are named {twice}. Give each a name of its own.")
+        if any(team.name == name for team in self._teams()):
+            raise Conflict(f"There is a team named {name} already. Use another name, or delete it.")
+        started: list[RunningAgent] = []
+        try:
+            for member in members:
+                others = [one for one in names if one != member.name]
+                prompt = member_prompt(member.prompt, team=name, others=others)
+                started.append(await self._started(replace(member, prompt=prompt), _no_report))
+        except BaseException:
+            for agent in started:
+                await agent.stop()
+            raise
+        team = RunningTeam(TEAM_PREFIX + secrets.token_hex(6), name, self._owner, tuple(started))
+        self.agents.teams[team.id] = team
+        return team.state()
+
+    async def delete(self, team: str) -> Team:
+        """See `Teams.delete`."""
+        found = next((one for one in self._teams() if team in (one.id, one.name)), None)
+        if found is None:
+            raise NotFound("There is no such team; it was never created here, or it is gone already.")
+        del self.agents.teams[found.id]
+        async with anyio.create_task_group() as tasks:
+            for agent in found.agents:
+                tasks.start_soon(agent.stop)
+        return found.state()
+
+    def _teams(self) -> list[RunningTeam]:
+        return [team for team in self.agents.teams.values() if team.owner == self._owner]
+
+    def _tell_leader(self, sender: RunningAgent, message: str) -> None:
+        """A leader that is no agent finds the message with the output of the sender."""
+        leader = self.agents.running.get(sender.record.owner)
+        if leader is not None:
+            leader.deliver(f"Message from {_name(sender)}:\n{message}")
+        else:
+            sender.note(f"message to you: {message}")
+
+    def _within_reach(self, sender: RunningAgent | None) -> list[RunningAgent]:
+        """The running agents that the caller started, and those that were started with it."""
+        owners = {self._owner, *([sender.record.owner] if sender else [])}
+        every = self.agents.running.values()
+        return [one for one in every if one.record.owner in owners and one is not sender]
+
+    async def _unreachable(self, to: str, within_reach: Sequence[RunningAgent]) -> ToolError:
+        if to.startswith(PREFIX):
+            try:
+                return ended_error(await self.agents.store.find(to, self._owner))
+            except NotFound as error:
+                return error
+        names = ", ".join(map(_name, within_reach)) or "nobody"
+        return NotFound(
+            f"No running agent within reach is named {visible(to[:_SHOWN])}. There is: {names}. One that has "
+            "ended can be resumed with Agent."
+        )
+
+    def _running(self, handle: str) -> RunningAgent | None:
+        agent = self.agents.running.get(handle)
+        return agent if agent is not None and agent.record.owner == self._owner else None
+
+    async def _state(self, handle: str) -> AgentState:
+        agent = self._running(handle)
+        if agent is not None:
+            return agent.state()
+        return state_of(await self.agents.store.find(handle, self._owner))
+
+    @property
+    def _is_borrowed(self) -> bool:
+        """Whether the model is the client's own, which answers until the call ends."""
+        return self.agents.model() is None
+
+    def _model(self) -> Model:
+        model = self.agents.model() or self.request.user.caller.sampling()
+        # The dispatcher has refused calls of tools that need a model where there is none.
+        assert model is not None
+        return model
+
+    def _seconds_to_answer(self) -> float:
+        seconds, limits = self.request.scope.seconds_to_answer, self.agents.limits
+        if seconds == math.inf or self._is_borrowed:
+            return math.inf
+        if limits.foreground_seconds is not None:
+            return limits.foreground_seconds
+        return _SECONDS_TO_ANSWER if seconds is None else seconds
+
+    async def _started(self, task: AgentTask, report: Report) -> RunningAgent:
+        agents, calls = self.agents, self.request.calls
+        if calls.depth >= MAX_DEPTH:
+            raise Denied(
+                f"Agents may start each other to a depth of {MAX_DEPTH}, and this one is at that depth. Do "
+                "the work yourself."
+            )
+        model = self._model()
+        if task.background and self._is_borrowed:
+            raise Unavailable(
+                "An agent in the background needs a model that the operator of this server configured; the "
+                "client's own model answers only while its call runs. Leave run_in_background out."
+            )
+        record, conversation = await self._continued(task) if task.resume else self._new(task)
+        kind = await _type_of(record.type, self.request.workspace)
+        stored = len(conversation.messages)
+        conversation.add(UserText(task.prompt))
+        self._check_room(record)
+        isolation = await agents.isolated(self.request, record.handle) if task.in_worktree else None
+        roots = self.request.workspace.roots if isolation is None else (isolation.path,)
+        parent = agents.running.get(self._owner)
+        start = Start(
+            record=record,
+            conversation=conversation,
+            stored=stored,
+            model=model,
+            model_name=task.model or kind.model,
+            calls=_limited(calls, task, kind).detached(owner=record.handle, name=f"agent {record.handle}"),
+            system=system_prompt(kind, name=record.name, roots=roots),
+            seconds=agents.limits.seconds,
+            spending=Spending(agents.limits.with_turns(task.max_turns), parent.spending if parent else None),
+        )
+        try:
+            # Others may have started while the worktree was created.
+            self._check_room(record)
+            return agents.start(start, report, isolation)
+        except BaseException:
+            if isolation is not None:
+                await isolation.end()
+            raise
+
+    def _new(self, task: AgentTask) -> tuple[AgentRecord, Conversation]:
+        record = AgentRecord(
+            handle=PREFIX + secrets.token_hex(6),
+            owner=self._owner,
+            type=canonical_type(task.type),
+            name=task.name,
+            description=task.description,
+        )
+        return record, Conversation()
+
+    async def _continued(self, task: AgentTask) -> tuple[AgentRecord, Conversation]:
+        """The agent to resume.
+
+        Raises:
+            NotFound: the caller has none with this handle.
+            Conflict: it runs.
+            InvalidInput: it has another type or name than the call asks for, or is to have a worktree.
+            Denied: a rule forbids its type.
+        """
+        store = self.agents.store
+        if self._running(task.resume) is not None:
+            raise Conflict(f"{task.resume} is running. TaskOutput waits for its end, and TaskStop ends it.")
+        record = await store.find(task.resume, self._owner)
+        if record.status == "running":
+            raise Conflict(f"{task.resume} runs in another server of this workspace. Wait for its end.")
+        if task.type and canonical_type(task.type) != record.type:
+            raise InvalidInput(f"{task.resume} has the type {record.type}; leave subagent_type out.")
+        if task.in_worktree:
+            raise InvalidInput("An agent that is resumed works in your folders; leave isolation out.")
+        if task.name and task.name != record.name:
+            raise InvalidInput(f"{task.resume} keeps its name; leave name out.")
+        if why := self.request.scope.refuses(record.type):
+            raise Denied(why)
+        record = replace(record, status="running", detail="")
+        return record, Conversation(await store.messages(task.resume))
+
+    def _check_room(self, record: AgentRecord) -> None:
+        """Raises: Conflict: it runs, or its name is taken; Unavailable: too many run."""
+        running = self.agents.running
+        if len(running) >= self.agents.limits.running:
+            raise Unavailable(
+                f"{len(running)} agents run already, and no more may. Stop one with TaskStop, wait for one "
+                "to end, or do the work yourself."
+            )
+        if record.handle in running:
+            raise Conflict(f"{record.handle} is running. TaskOutput waits for its end, and TaskStop ends it.")
+        others = (agent.record for agent in running.values())
+        if record.name and any(other.name == record.name and other.owner == record.owner for other in others):
+            raise Conflict(f"An agent named {record.name} runs already. Use another name.")
+
+
+@dataclass(frozen=True)
+class RunningTeam:
+    """A team, until it is deleted or its owner leaves."""
+
+    id: str
+    name: str
+    owner: str
+    agents: tuple[RunningAgent, ...]
+
+    def state(self) -> Team:
+        """The team as its owner sees it."""
+        return Team(id=self.id, name=self.name, members=tuple(agent.state() for agent in self.agents))
+
+
+def _name(agent: RunningAgent | None) -> str:
+    """What others call an agent; None is the client."""
+    return LEADER if agent is None else agent.record.name or agent.record.handle
+
+
+async def _no_report(message: str) -> None:
+    """Nobody waits for agents in the background."""
+
+
+async def _type_of(name: str, workspace: Workspace) -> AgentType:
+    """The type with this name. Raises: InvalidInput: there is none."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    found = await to_thread.run_sync(custom_types, workspace, abandon_on_cancel=True)
+    kind = next((one for one in found.types if one.name == name), None)
+    if kind is None:
+        skipped = "".join(f" Not used: {why}" for why in found.skipped[:_SKIPPED])
+        raise InvalidInput(
+            f"There is no agent type {visible(name[:_SHOWN])}. Choose from: {choices(found.types)}.{skipped}"
+        )
+    return kind
+
+
+def _limited(calls: NestedCalls, task: AgentTask, kind: AgentType) -> NestedCalls:
+    """The calls of the caller, limited to what the type declares and the task asks for."""
+    source = f"the agent type {kind.name}"
+    limited = calls.limited(source=source, advice=_ADVICE, ceiling=kind.ceiling, tools=kind.tools)
+    if task.ceiling is Permission.DANGER_FULL_ACCESS:
+        return limited
+    return limited.limited(
+        source="the mode with which this agent was started", advice=_ADVICE, ceiling=task.ceiling
+    )
+
+
+def _job(state: AgentState, query: JobQuery) -> JobState:
+    """An agent as a background job. It has no output before its end, so that offsets stay valid."""
+    is_running = state.status == "running"
+    result = b"" if is_running else result_text(state).encode(errors="replace")
+    start = min(query.offset, len(result))
+    text, used = decode_page(result[start : start + query.limit], last=start + query.limit >= len(result))
+    said = head_bytes(state.text, _SO_FAR)
+    return JobState(
+        handle=state.handle,
+        text=text,
+        start=start,
+        next_offset=start + used,
+        total=len(result),
+        running=is_running,
+        exit_status=None,
+        reason="running" if is_running else "stopped",
+        seconds=state.seconds,
+        status=f"{ending(state)}; {spent(state)}",
+        notes=(f"it said last: {said}",) if is_running and said else (),
+    )

@@ -1,0 +1,1 @@
+"""Language models of providers that the operator configured."""

@@ -1,0 +1,261 @@
+"""Stores agents and their conversations per workspace. Only the owner can read one, by its handle.
+
+A row is written when an agent begins and after each of its steps. The next server marks agents of a dead
+server as lost.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mcp_toolserver.capabilities.agents import AgentStatus
+from mcp_toolserver.capabilities.model import Message
+from mcp_toolserver.errors import NotFound
+from mcp_toolserver.stores.database import Database
+from mcp_toolserver.stores.liveness import ServerLiveness
+from mcp_toolserver.text.agents.conversation import Role, decoded, encoded, role, transcript
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS agents (
+        handle TEXT PRIMARY KEY, owner TEXT NOT NULL, server TEXT NOT NULL, type TEXT NOT NULL,
+        name TEXT NOT NULL, description TEXT NOT NULL, status TEXT NOT NULL, detail TEXT NOT NULL,
+        text TEXT NOT NULL, notes TEXT NOT NULL, turns INTEGER NOT NULL, tokens INTEGER NOT NULL, cost REAL,
+        seconds REAL NOT NULL, size INTEGER NOT NULL, created REAL NOT NULL, updated REAL NOT NULL
+    )""",
+    """CREATE TABLE IF NOT EXISTS agent_messages (
+        agent TEXT NOT NULL REFERENCES agents ON DELETE CASCADE, position INTEGER NOT NULL,
+        role TEXT NOT NULL, content TEXT NOT NULL, PRIMARY KEY (agent, position)
+    )""",
+)
+
+_COLUMNS = (
+    "handle",
+    "owner",
+    "type",
+    "name",
+    "description",
+    "status",
+    "detail",
+    "text",
+    "notes",
+    "turns",
+    "tokens",
+    "cost",
+    "seconds",
+    "size",
+    "created",
+    "updated",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentRetention:
+    """Limits for the stored agents of one workspace; those that ended first are removed first."""
+
+    agents: int = 200
+    message_bytes: int = 64 << 20
+    """Total bytes of stored messages."""
+    seconds: float = 7 * 86_400.0
+    """How long an agent is kept after its end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentRecord:
+    """The stored state of one agent."""
+
+    handle: str
+    owner: str
+    type: str
+    name: str = ""
+    description: str
+    status: AgentStatus = "running"
+    detail: str = ""
+    text: str = ""
+    notes: str = ""
+    """Sentences for who started it, one per line."""
+    turns: int = 0
+    tokens: int = 0
+    cost: float | None = 0.0
+    seconds: float = 0.0
+    """How long it ran, over all its runs."""
+    size: int = 0
+    """Bytes of its messages."""
+    created: float = field(default_factory=time.time)
+    """Seconds since 1970, as is `updated`."""
+    updated: float = field(default_factory=time.time)
+
+
+class StoredAgents:
+    """The agents of a workspace. Opens nothing before the first use."""
+
+    def __init__(self, database: Database, retention: AgentRetention | None = None) -> None:
+        self._database = database
+        self._retention = retention or AgentRetention()
+        self._server = ServerLiveness(f"{database.path}.agents-")
+
+    async def save(self, record: AgentRecord, messages: Sequence[Message] = (), *, at: int = 0) -> None:
+        """Store an agent, and `messages` as those from position `at` of its conversation on.
+
+        Raises:
+            Unavailable, Conflict: see `Database.run`.
+        """
+        rows = [
+            (record.handle, position, role(message), encoded(message))
+            for position, message in enumerate(messages, start=at)
+        ]
+
+        def work(database: "sqlite3.Connection") -> None:
+            self._prepare(database)
+            if self._server.acquire():
+                for name in self._server.dead():
+                    self._mark_lost(database, name)
+            _write(database, record, self._server.name)
+            database.executemany("INSERT OR REPLACE INTO agent_messages VALUES (?, ?, ?, ?)", rows)
+            self._expire(database)
+
+        await self._database.run(work)
+
+    async def find(self, handle: str, owner: str) -> AgentRecord:
+        """The agent with this handle.
+
+        Raises:
+            NotFound: `owner` has none with it.
+            Unavailable, Conflict: see `Database.run`.
+        """
+
+        def work(database: "sqlite3.Connection") -> AgentRecord:
+            self._prepare(database)
+            return _find(database, handle, owner)
+
+        return await self._database.run(work)
+
+    async def messages(self, handle: str) -> list[Message]:
+        """The conversation of an agent. Raises: Unavailable, Conflict: see `Database.run`."""
+
+        def work(database: "sqlite3.Connection") -> list[tuple[Role, str]]:
+            return _messages(database, handle)
+
+        return [decoded(sender, content) for sender, content in await self._database.run(work)]
+
+    async def transcript(self, handle: str, owner: str) -> str:
+        """An agent and its conversation as JSON. Raises: as `find`."""
+
+        def work(database: "sqlite3.Connection") -> str:
+            self._prepare(database)
+            record = _find(database, handle, owner)
+            about: dict[str, object] = {
+                "id": record.handle,
+                "name": record.name,
+                "type": record.type,
+                "description": record.description,
+                "status": record.status,
+                "detail": record.detail,
+                "text": record.text,
+                "turns": record.turns,
+                "tokens": record.tokens,
+                "cost": record.cost,
+            }
+            return transcript(about, _messages(database, handle))
+
+        return await self._database.run(work)
+
+    async def remove(self, owner: str) -> None:
+        """Remove the agents of `owner`. Raises: Unavailable, Conflict: see `Database.run`."""
+
+        def work(database: "sqlite3.Connection") -> None:
+            self._prepare(database)
+            database.execute("DELETE FROM agents WHERE owner = ?", (owner,))
+
+        await self._database.run(work)
+
+    def close(self, *, leave_lock: bool = False) -> None:
+        """Let other servers know that this one has ended. `leave_lock` leaves the file of its lock, as after
+        a crash."""
+        self._server.release(leave_file=leave_lock)
+
+    def _prepare(self, database: "sqlite3.Connection") -> None:
+        """Create the tables, and mark the running agents of dead servers as lost."""
+        for table in _TABLES:
+            database.execute(table)
+        for (name,) in database.execute(
+            "SELECT DISTINCT server FROM agents WHERE status = 'running' AND server != ?",
+            (self._server.name,),
+        ).fetchall():
+            if self._server.is_dead(name):
+                self._mark_lost(database, name)
+
+    def _mark_lost(self, database: "sqlite3.Connection", server: str) -> None:
+        database.execute(
+            "UPDATE agents SET status = 'lost', updated = ? WHERE server = ? AND status = 'running'",
+            (time.time(), server),
+        )
+        self._server.remove(server)
+
+    def _expire(self, database: "sqlite3.Connection") -> None:
+        """Remove agents that ended long ago, and those that ended first while there are too many."""
+        limits = self._retention
+        database.execute(
+            "DELETE FROM agents WHERE status != 'running' AND updated < ?", (time.time() - limits.seconds,)
+        )
+        kept = total = 0
+        for handle, status, size in database.execute(
+            "SELECT handle, status, size FROM agents "
+            "ORDER BY status = 'running' DESC, updated DESC, rowid DESC"
+        ).fetchall():
+            kept, total = kept + 1, total + size
+            if status != "running" and (kept > limits.agents or total > limits.message_bytes):
+                database.execute("DELETE FROM agents WHERE handle = ?", (handle,))
+
+
+def _find(database: "sqlite3.Connection", handle: str, owner: str) -> AgentRecord:
+    row = database.execute(
+        "SELECT handle, owner, type, name, description, status, detail, text, notes, turns, tokens, cost, "
+        "seconds, size, created, updated FROM agents WHERE handle = ? AND owner = ?",
+        (handle, owner),
+    ).fetchone()
+    if row is None:
+        raise NotFound(
+            "There is no agent with this id; it was never given, or its record is no longer kept. Use the id "
+            "that Agent returned."
+        )
+    return AgentRecord(**dict(zip(_COLUMNS, row, strict=True)))
+
+
+def _messages(database: "sqlite3.Connection", handle: str) -> list[tuple[Role, str]]:
+    return database.execute(
+        "SELECT role, content FROM agent_messages WHERE agent = ? ORDER BY position", (handle,)
+    ).fetchall()
+
+
+def _write(database: "sqlite3.Connection", record: AgentRecord, server: str) -> None:
+    database.execute(
+        "INSERT INTO agents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (handle) DO UPDATE SET "
+        "server = excluded.server, status = excluded.status, detail = excluded.detail, "
+        "text = excluded.text, notes = excluded.notes, "
+        "turns = excluded.turns, tokens = excluded.tokens, cost = excluded.cost, "
+        "seconds = excluded.seconds, size = excluded.size, updated = excluded.updated",
+        (
+            record.handle,
+            record.owner,
+            server,
+            record.type,
+            record.name,
+            record.description,
+            record.status,
+            record.detail,
+            record.text,
+            record.notes,
+            record.turns,
+            record.tokens,
+            record.cost,
+            record.seconds,
+            record.size,
+            record.created,
+            record.updated,
+        ),
+    )

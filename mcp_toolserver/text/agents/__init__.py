@@ -1,0 +1,1 @@
+"""Agents: their types, conversations and results."""

@@ -1,0 +1,92 @@
+"""Encodes the conversation of an agent as JSON."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Literal
+
+from pydantic import TypeAdapter
+
+from mcp_toolserver.capabilities.model import Message, ModelTurn, ToolReply, UserText
+
+Role = Literal["user", "agent", "tools"]
+
+INTERRUPTED = "The agent was stopped before this call ended. It may have had an effect."
+
+
+def role(message: Message) -> Role:
+    """Who sent a message."""
+    match message:
+        case UserText():
+            return "user"
+        case ModelTurn():
+            return "agent"
+        case _:
+            return "tools"
+
+
+def cleaned(message: Message) -> Message:
+    """The message with `?` for halves of surrogate pairs, which neither a store nor a model takes."""
+    match message:
+        case UserText():
+            return UserText(_clean(message.text))
+        case ModelTurn():
+            calls = tuple(
+                replace(
+                    call,
+                    id=_clean(call.id),
+                    name=_clean(call.name),
+                    arguments=json.loads(_clean(json.dumps(call.arguments, ensure_ascii=False))),
+                )
+                for call in message.calls
+            )
+            return replace(message, text=_clean(message.text), calls=calls)
+        case _:
+            return tuple(
+                replace(one, id=_clean(one.id), name=_clean(one.name), text=_clean(one.text))
+                for one in message
+            )
+
+
+def encoded(message: Message) -> str:
+    """The content of a cleaned message as JSON."""
+    content: str = _adapter(role(message)).dump_json(message).decode()
+    return content
+
+
+def decoded(sender: Role, content: str) -> Message:
+    """The message of which `encoded` made `content`."""
+    return _adapter(sender).validate_json(content)
+
+
+def unanswered(messages: Sequence[Message]) -> tuple[ToolReply, ...]:
+    """Replies for the calls of an agent that was stopped while they ran."""
+    last = messages[-1] if messages else None
+    if not isinstance(last, ModelTurn):
+        return ()
+    return tuple(
+        ToolReply(id=call.id, name=call.name, text=INTERRUPTED, is_error=True) for call in last.calls
+    )
+
+
+def transcript(about: dict[str, object], messages: Sequence[tuple[Role, str]]) -> str:
+    """An agent and its encoded conversation as one JSON document."""
+    found = [{"role": sender, "content": json.loads(content)} for sender, content in messages]
+    return json.dumps({**about, "messages": found}, indent=1)
+
+
+def _clean(text: str) -> str:
+    return text.encode(errors="replace").decode()
+
+
+@cache
+def _adapter(sender: Role) -> TypeAdapter[Message]:
+    """Made on first use, because it takes milliseconds."""
+    match sender:
+        case "user":
+            return TypeAdapter[Message](UserText)
+        case "agent":
+            return TypeAdapter[Message](ModelTurn)
+        case _:
+            return TypeAdapter[Message](tuple[ToolReply, ...])

@@ -1,0 +1,110 @@
+"""Start an agent: another model that works on a task with the tools of this server and returns its result.
+Use it for searches and work whose details you do not need to see. It knows only what `prompt` says, asks
+nobody, and never has more rights than you. Types: `general-purpose` has your tools; `Explore` finds and
+reads; `Plan` reads and plans; `Verification` runs tests; others come from files in .claude/agents and
+.agents/agents. Returns its last answer and its id. In the background it returns the id at once: TaskOutput
+waits for the result, TaskStop ends the agent and all that it started. `resume` continues an ended agent.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator
+
+from mcp_toolserver.text.agents.result_text import result_text
+from mcp_toolserver.text.agents.types import canonical_type
+from mcp_toolserver.tool import (
+    AgentTask,
+    Alias,
+    Args,
+    Capability,
+    Field,
+    Limits,
+    Output,
+    Permission,
+    Runtime,
+    ToolSpec,
+)
+
+_OTHER_MODES = {
+    "plan": "read-only",
+    "acceptEdits": "workspace-write",
+    "default": "danger-full-access",
+    "auto": "danger-full-access",
+    "dontAsk": "danger-full-access",
+    "bypassPermissions": "danger-full-access",
+}
+"""Modes of other clients. No mode raises a right, so those that ask for more ask for the caller's."""
+
+_PERMISSIONS = {permission.flag: permission for permission in Permission}
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
+    return text
+
+
+def _own_mode(mode: Any) -> Any:
+    return _OTHER_MODES.get(mode, mode) if isinstance(mode, str) else mode
+
+
+NotBlank = AfterValidator(_not_blank)
+
+
+class Agent(Args):
+    description: Annotated[str, Field(max_length=200), NotBlank] = Field(
+        description="Short title of the task, 3 to 5 words"
+    )
+    prompt: Annotated[str, Field(max_length=100_000), NotBlank] = Field(
+        description="The task, with all that the agent needs to know"
+    )
+    subagent_type: str = Field(
+        default="", max_length=100, description="Type of the agent; default: general-purpose"
+    )
+    name: str = Field(
+        default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]{0,63})?$", description="Name for messages to it"
+    )
+    model: str = Field(default="", max_length=100, description="Another model than the one of its type")
+    max_turns: int | None = Field(default=None, ge=1, le=1_000, description="Most answers of its model")
+    run_in_background: bool = Field(default=False, description="Return its id at once")
+    resume: str = Field(default="", max_length=100, description="Id of an ended agent to continue")
+    isolation: Literal["worktree"] | None = Field(
+        default=None, description="`worktree`: it works in a git worktree of its own"
+    )
+    mode: Annotated[
+        Literal["read-only", "workspace-write", "danger-full-access"] | None, BeforeValidator(_own_mode)
+    ] = Field(default=None, description="Lower its permission; nothing raises it above yours")
+
+
+async def run(args: Agent, rt: Runtime) -> Output:
+    task = AgentTask(
+        description=args.description,
+        prompt=args.prompt,
+        type=args.subagent_type,
+        name=args.name,
+        model=args.model,
+        max_turns=args.max_turns,
+        background=args.run_in_background,
+        resume=args.resume,
+        in_worktree=args.isolation == "worktree",
+        ceiling=_PERMISSIONS[args.mode or Permission.DANGER_FULL_ACCESS.flag],
+    )
+    return Output(result_text(await rt.agents.run(task, rt.report)))
+
+
+TOOL = ToolSpec(
+    name="Agent",
+    title="Start agent",
+    description=__doc__ or "",
+    args=Agent,
+    run=run,
+    permission=Permission.DANGER_FULL_ACCESS,
+    needs=frozenset({Capability.AGENTS}),
+    kind="other",
+    subjects=lambda args: (args.resume or canonical_type(args.subagent_type),),
+    destructive=True,
+    may_be_long=True,
+    aliases=(Alias("Task"), Alias("task")),
+    # The operator's limit on the time of an agent, at most an hour, ends it before.
+    limits=Limits(deadline=3_700.0, output_bytes=60_000),
+)

@@ -1,0 +1,102 @@
+"""The stored agents of a workspace: who reads them, how long they stay, and what a dead server leaves."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.capabilities.model import ModelTurn, UserText
+from mcp_toolserver.errors import NotFound
+from mcp_toolserver.stores.agents import AgentRecord, AgentRetention, StoredAgents
+from mcp_toolserver.stores.database import Database
+
+RECORD = AgentRecord(handle="agent_1", owner="ann", type="Plan", name="p", description="d")
+DAY = 86_400.0
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    made = Database(str(tmp_path / "state"), ["/root"])
+    yield made
+    made.close()
+
+
+async def test_a_stored_agent_is_found_by_its_owner_with_its_conversation(database: Database) -> None:
+    store = StoredAgents(database)
+    await store.save(RECORD, [UserText("one")])
+    ended = replace(RECORD, status="finished", text="two", turns=1, tokens=2, cost=None, seconds=3.5, size=6)
+    await store.save(ended, [ModelTurn(text="two")], at=1)
+    assert await StoredAgents(database).find("agent_1", "ann") == ended
+    assert await store.messages("agent_1") == [UserText("one"), ModelTurn(text="two")]
+    found = json.loads(await store.transcript("agent_1", "ann"))
+    assert (found["id"], found["text"], len(found["messages"])) == ("agent_1", "two", 2)
+    for owner, handle in (("bob", "agent_1"), ("ann", "agent_2")):
+        with pytest.raises(NotFound):
+            await store.find(handle, owner)
+        with pytest.raises(NotFound):
+            await store.transcript(handle, owner)
+
+
+async def test_the_agents_of_an_owner_are_removed_with_their_conversations(database: Database) -> None:
+    store = StoredAgents(database)
+    await store.save(RECORD, [UserText("one")])
+    await store.save(replace(RECORD, handle="agent_2", owner="bob"), [UserText("two")])
+    await store.remove("ann")
+    with pytest.raises(NotFound):
+        await store.find("agent_1", "ann")
+    assert await store.messages("agent_1") == []
+    assert await store.messages("agent_2") == [UserText("two")]
+
+
+async def test_agents_of_a_dead_server_are_lost_and_those_of_a_living_one_run(database: Database) -> None:
+    living, dead = StoredAgents(database), StoredAgents(database)
+    await living.save(RECORD)
+    await dead.save(replace(RECORD, handle="agent_2"))
+    dead.close()
+    dead.close()
+    again = StoredAgents(database)
+    assert (await again.find("agent_1", "ann")).status == "running"
+    assert (await again.find("agent_2", "ann")).status == "lost"
+    living.close()
+
+
+async def test_the_lock_of_a_killed_server_is_removed(database: Database, tmp_path: Path) -> None:
+    killed = StoredAgents(database)
+    await killed.save(replace(RECORD, status="finished"))
+    killed.close(leave_lock=True)
+    assert len(list(tmp_path.rglob("*.agents-*"))) == 1
+    store = StoredAgents(database)
+    await store.save(replace(RECORD, handle="agent_2"))
+    assert len(list(tmp_path.rglob("*.agents-*"))) == 1
+    store.close()
+    assert not list(tmp_path.rglob("*.agents-*"))
+
+
+def stored(database: Database) -> list[str]:
+    with sqlite3.connect(database.path) as connection:
+        return [handle for (handle,) in connection.execute("SELECT handle FROM agents ORDER BY handle")]
+
+
+async def test_those_that_ended_first_are_removed_first_and_those_that_run_stay(database: Database) -> None:
+    store = StoredAgents(database, AgentRetention(agents=3, message_bytes=100, seconds=7 * DAY))
+    await store.save(replace(RECORD, handle="agent_0", size=90))
+    for number in range(1, 6):
+        await store.save(
+            replace(RECORD, handle=f"agent_{number}", status="finished", updated=RECORD.updated + number)
+        )
+    assert stored(database) == ["agent_0", "agent_4", "agent_5"]
+    await store.save(
+        replace(RECORD, handle="agent_6", status="finished", size=20, updated=RECORD.updated + 9)
+    )
+    assert stored(database) == ["agent_0"]
+
+
+async def test_what_ended_long_ago_is_removed(database: Database) -> None:
+    store = StoredAgents(database)
+    old = RECORD.updated - 8 * DAY
+    await store.save(replace(RECORD, handle="agent_2", updated=old))
+    await store.save(replace(RECORD, handle="agent_1", status="stopped", updated=old))
+    assert stored(database) == ["agent_2"]
