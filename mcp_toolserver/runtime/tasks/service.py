@@ -33,10 +33,10 @@ class OwnerTasks:
         self.runner.owners.add(self.owner)
         if not task.runs:
             return await self.board.create(self.owner, new_id(), task, "")
-        self._require(COMMAND_TOOL if task.command else AGENT_TOOL)
         name = new_id()
         calls = self.runner.prepare(name, self.calls)
         try:
+            _require(calls, COMMAND_TOOL if task.command else AGENT_TOOL)
             made = await self.board.create(self.owner, name, task, calls.rights.to_json())
         except BaseException:
             self.runner.drop(name)
@@ -103,17 +103,21 @@ class OwnerTasks:
             status = f"running for {time.monotonic() - run.began:.1f} s{progress}"
         return _task_state(query, status, running=True)
 
-    def _require(self, tool: str) -> None:
-        """Raises: Unavailable: the caller could not call `tool`, which the task would need."""
-        calls = self.calls
-        if any(entry.spec.name == tool for entry in calls.entries()):
-            return
-        entry = calls.dispatcher.registry.entries.get(tool)
-        if entry in calls.dispatcher.available() and tool in calls.dispatcher.unlisted:
-            return
-        found = reasons(entry.spec.needs, calls.dispatcher.host) if entry is not None else []
+
+def _require(calls: NestedCalls, tool: str) -> None:
+    """Raises: Unavailable: the calls of a task may not use `tool`, which it would need."""
+    server = calls.dispatcher
+    if any(entry.spec.name == tool for entry in calls.entries()):
+        return
+    entry = server.registry.entries.get(tool)
+    if tool in server.without_model:
+        why = "a task runs without its client, so it needs a model that the operator configured"
+    elif entry in server.available() and tool in server.unlisted:
+        return
+    else:
+        found = reasons(entry.spec.needs, server.host) if entry is not None else []
         why = found[0].text if found else f"your calls may not use {tool} here"
-        raise Unavailable(f"The task was not created, because it needs the tool {tool}: {why}.")
+    raise Unavailable(f"The task was not created, because it needs the tool {tool}: {why}.")
 
 
 def _stored_state(stored: StoredTask, query: JobQuery) -> JobState:
