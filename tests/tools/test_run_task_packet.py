@@ -63,6 +63,7 @@ async def with_agent(folder: Path, agent: Agent) -> AsyncGenerator[Dispatcher]:
             server,
             registry=Registry((*others, Entry(spec, "agents"))),
             offered=server.offered | {"Agent"},
+            without_model=frozenset(),
             host=replace(host, permissions=permissions, providers=providers),
         )
 

@@ -82,7 +82,8 @@ class TaskRunner:
         self.owners: set[str] = set()
         """Who created tasks here."""
         self._adopts = False
-        self._news = anyio.Event()
+        self.news = anyio.Event()
+        """Set at the next change of the board."""
         self._is_looking = False
 
     def prepare(self, task: str, calls: NestedCalls) -> NestedCalls:
@@ -102,13 +103,8 @@ class TaskRunner:
 
     def changed(self) -> None:
         """Wake whoever waits for a change of the board."""
-        news, self._news = self._news, anyio.Event()
+        news, self.news = self.news, anyio.Event()
         news.set()
-
-    async def wait(self, seconds: float) -> None:
-        """Wait for a change of the board, at most `seconds`, and never longer than `POLL_SECONDS`."""
-        with anyio.move_on_after(min(seconds, POLL_SECONDS)):
-            await self._news.wait()
 
     def look(self) -> None:
         """Start the tasks that are ready, now and whenever more become ready."""
@@ -146,12 +142,11 @@ class TaskRunner:
     async def _look(self) -> None:
         try:
             while True:
-                news = self._news
+                news = self.news
                 waits = await self._start_ready()
                 if not waits and not news.is_set():
                     return
-                if not news.is_set():
-                    await self.wait(POLL_SECONDS)
+                await wait_for(news, POLL_SECONDS)
         finally:
             self._is_looking = False
 
@@ -254,6 +249,12 @@ class TaskRunner:
     def _commands_of(self, run: Run) -> CallCommands:
         assert self._commands is not None
         return self._commands.for_owner(run.claim.id)
+
+
+async def wait_for(news: anyio.Event, seconds: float) -> None:
+    """Wait for a change of the board, at most `seconds`, and never longer than `POLL_SECONDS`."""
+    with anyio.move_on_after(min(seconds, POLL_SECONDS)):
+        await news.wait()
 
 
 def _prompt(claim: Claim) -> str:

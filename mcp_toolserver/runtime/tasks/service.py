@@ -10,7 +10,7 @@ from mcp_toolserver.capabilities.tasks import FINAL, NewTask, TaskChange, TaskDe
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.pipeline.host import reasons
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
-from mcp_toolserver.runtime.tasks.runner import AGENT_TOOL, COMMAND_TOOL, Run, TaskRunner
+from mcp_toolserver.runtime.tasks.runner import AGENT_TOOL, COMMAND_TOOL, Run, TaskRunner, wait_for
 from mcp_toolserver.stores.board import StoredBoard, StoredTask, new_id
 from mcp_toolserver.text.lines.utf8_stream import decode_page
 
@@ -33,10 +33,10 @@ class OwnerTasks:
         self.runner.owners.add(self.owner)
         if not task.runs:
             return await self.board.create(self.owner, new_id(), task, "")
-        self._require(COMMAND_TOOL if task.command else AGENT_TOOL)
         name = new_id()
         calls = self.runner.prepare(name, self.calls)
         try:
+            _require(calls, COMMAND_TOOL if task.command else AGENT_TOOL)
             made = await self.board.create(self.owner, name, task, calls.rights.to_json())
         except BaseException:
             self.runner.drop(name)
@@ -68,13 +68,14 @@ class OwnerTasks:
         """See `JobSource.output`."""
         deadline = current_time() + min(query.wait, self.longest_wait)
         while True:
+            news = self.runner.news
             stored = await self.board.get(self.owner, query.handle)
             run, left = self.runner.runs.get(query.handle), deadline - current_time()
             state = await self._state(stored, run, query, max(left, 0.0))
             has_news = query.until == "output" and state.total > query.offset
             if left <= 0 or not state.running or has_news:
                 return state
-            await self.runner.wait(left)
+            await wait_for(news, left)
 
     async def stop(self, handle: str) -> JobState:
         """See `JobSource.stop`."""
@@ -102,17 +103,21 @@ class OwnerTasks:
             status = f"running for {time.monotonic() - run.began:.1f} s{progress}"
         return _task_state(query, status, running=True)
 
-    def _require(self, tool: str) -> None:
-        """Raises: Unavailable: the caller could not call `tool`, which the task would need."""
-        calls = self.calls
-        if any(entry.spec.name == tool for entry in calls.entries()):
-            return
-        entry = calls.dispatcher.registry.entries.get(tool)
-        if entry in calls.dispatcher.available() and tool in calls.dispatcher.unlisted:
-            return
-        found = reasons(entry.spec.needs, calls.dispatcher.host) if entry is not None else []
+
+def _require(calls: NestedCalls, tool: str) -> None:
+    """Raises: Unavailable: the calls of a task may not use `tool`, which it would need."""
+    server = calls.dispatcher
+    if any(entry.spec.name == tool for entry in calls.entries()):
+        return
+    entry = server.registry.entries.get(tool)
+    if tool in server.without_model:
+        why = "a task runs without its client, so it needs a model that the operator configured"
+    elif entry in server.available() and tool in server.unlisted:
+        return
+    else:
+        found = reasons(entry.spec.needs, server.host) if entry is not None else []
         why = found[0].text if found else f"your calls may not use {tool} here"
-        raise Unavailable(f"The task was not created, because it needs the tool {tool}: {why}.")
+    raise Unavailable(f"The task was not created, because it needs the tool {tool}: {why}.")
 
 
 def _stored_state(stored: StoredTask, query: JobQuery) -> JobState:
