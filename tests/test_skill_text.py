@@ -2,7 +2,8 @@
 
 import pytest
 
-from mcp_toolserver.text.skills import MAX_TOOLS, SkillText, parse_skill, tool_rules, with_arguments, wrapped
+from mcp_toolserver.text.skill_file import MAX_TOOLS, SkillText, parse_skill, tool_rules
+from mcp_toolserver.text.skills import with_arguments, wrapped
 
 
 def _skill(fields: str = "", body: str = "Do it.") -> SkillText:

@@ -16,7 +16,7 @@ from mcp_toolserver.errors import Conflict, Denied, NotFound, ToolError
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.search.display_path import inside
 from mcp_toolserver.text.path_syntax import lies_in
-from mcp_toolserver.text.skills import NAME, SkillText, parse_skill
+from mcp_toolserver.text.skill_file import NAME, SkillText, parse_skill
 
 MAX_BYTES = 256 * 1024
 """Size of a skill file."""
