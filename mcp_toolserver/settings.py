@@ -455,7 +455,7 @@ class Settings:
     foreground_seconds: float | None = setting(
         None,
         _seconds,
-        "seconds after which a command continues in the background",
+        "seconds after which a command or an agent continues in the background",
         group="commands",
         unset="what the client is known to wait, or else 45",
     )

@@ -209,6 +209,26 @@ async def test_a_resumed_agent_remembers(tmp_path: Path) -> None:
         assert "write_file" not in asked.tools
 
 
+async def test_the_next_server_resumes_an_agent_and_says_what_was_lost(tmp_path: Path) -> None:
+    never = threading.Event()
+    scripts = {
+        "who": [Says("I am Ann."), Says("Still Ann.")],
+        "wait": [Says("So far.", [Call(tool="ls")]), Says("Too late.", after=never)],
+    }
+    try:
+        async with agents(tmp_path, scripts) as at:
+            first = handle((await at.agent("who")).text)
+            lost = handle((await at.agent("wait", run_in_background=True)).text)
+            await at.model.has_been_asked(2, "wait")
+        async with agents(tmp_path, scripts) as at:
+            assert (await at.agent("and now?", resume=first)).text.startswith("Still Ann.")
+            state = await jobs_of(at).output(JobQuery(handle=lost, limit=1000))
+            assert state.text.startswith("So far.\n[to go on, call Agent with resume: agent_")
+            assert "ended with the server that ran it; 1 turn" in state.text
+    finally:
+        never.set()
+
+
 async def test_an_agent_that_was_stopped_in_a_call_can_be_resumed(tmp_path: Path) -> None:
     script = [Says("Wait.", [Call(tool="bash", arguments={"command": "sleep 100"})]), Says("I was stopped.")]
     async with agents(tmp_path, {"go": script}, agent_seconds=2.0) as at:

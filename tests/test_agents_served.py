@@ -1,0 +1,90 @@
+"""Agents of the installed program, in its own confined process."""
+
+import os
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.agents import HANDLE, Call, Says, model_api
+from tests.calling import held
+from tests.live import ERAS, TRANSPORTS, Setup, connected, connected_to, serving, text
+from tests.processes import arguments, processes
+from tests.test_agent_rights import WRITES
+
+pytestmark = pytest.mark.measured
+
+TASK = {"description": "a test", "prompt": "go"}
+
+
+def setup(folder: Path, url: str, mode: str) -> Setup:
+    """How to start a server whose agents have the model at `url`."""
+    made = Setup.below(folder, mode)
+    config = made.home / "config.toml"
+    config.write_text(
+        f'[agent]\nprovider = "openai"\nbase-url = "{url}"\nmodel = "scripted"\n', encoding="utf-8"
+    )
+    (made.root / "a.txt").write_bytes(b"old\n")
+    return Setup(root=made.root, home=made.home, mode=mode, flags=("--config", str(config)))
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_a_reading_agent_changes_nothing_on_any_transport(
+    era: str, transport: str, tmp_path: Path
+) -> None:
+    scripts: Mapping[str, Sequence[Says]] = {"go": [Says(calls=WRITES), Says("I could not.")]}
+    with model_api(scripts) as model:
+        at = setup(tmp_path, model.url, "workspace-write")
+        before = held(at.root)
+        async with connected(at, transport, era) as client:
+            result = await client.call_tool("Agent", {**TASK, "subagent_type": "Explore"})
+            assert text(result).startswith("I could not.")
+        assert all("the agent type Explore allows" in reply for reply in model.requests[-1].results)
+        assert held(at.root) == before
+
+
+@pytest.mark.parametrize("mode", ["read-only", "workspace-write"])
+async def test_an_agent_writes_where_its_server_may(mode: str, tmp_path: Path) -> None:
+    with model_api({"go": [Says(calls=WRITES), Says("Done.")]}) as model:
+        at = setup(tmp_path, model.url, mode)
+        before = held(at.root)
+        async with connected(at) as client:
+            assert text(await client.call_tool("Agent", TASK)).startswith("Done.")
+        assert (held(at.root) == before) == (mode == "read-only")
+
+
+def kill(at: Setup) -> None:
+    """Kill a server and its helpers, which have its arguments."""
+    for pid in processes():
+        if str(at.home / "state") in arguments(pid):
+            # The helpers end with the server.
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+async def test_after_a_kill_the_next_server_says_which_agents_ended_with_it(tmp_path: Path) -> None:
+    never = threading.Event()
+    script = [
+        Says("So far.", [Call(tool="ls")]),
+        Says("Too late.", after=never),
+    ]
+    try:
+        with model_api({"go": script}) as model:
+            at = setup(tmp_path, model.url, "danger-full-access")
+            with serving(at, "http") as url:
+                async with connected_to(url, "http", mode="auto") as client:
+                    started = text(await client.call_tool("Agent", {**TASK, "run_in_background": True}))
+                    handle = HANDLE.findall(started)[0]
+                    await model.has_been_asked(2, "go")
+                    kill(at)
+            with serving(at, "http") as url:
+                async with connected_to(url, "http", mode="auto") as client:
+                    said = text(await client.call_tool("TaskOutput", {"task_id": handle}))
+            assert said.startswith("So far.\n")
+            assert "ended with the server that ran it; 1 turn" in said
+    finally:
+        never.set()
