@@ -80,7 +80,7 @@ STEPS: dict[str, Sequence[Sequence[str]]] = {
     # Examples and observations first: pages show them.
     "update": [
         ("pytest", "--quiet", "--update", f"tests/test_{name}.py")
-        for name in ("each_example", "every_tool", "client_programs", "client_pages")
+        for name in ("each_example", "every_tool", "client_programs", "client_pages", "work_session")
     ],
 }
 

@@ -116,7 +116,7 @@ WEB = {"WebFetch", "WebSearch", "download", "curl", "RemoteTrigger"}
 COMMANDS = {"bash", "LSP", "REPL"}
 TASKS = {"TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "TaskOutput", "TaskStop"}
 UNKNOWN_TASK = {"TaskGet", "TaskUpdate", "TaskOutput", "TaskStop"}
-MODEL = {"RunTaskPacket"}
+MODEL = {entry.spec.name for entry in discover() if any(need.needs_model for need in entry.spec.needs)}
 """What needs a model, which is not configured."""
 CRON = {"CronCreate", "CronList", "CronDelete"}
 PROGRAMS = {"PowerShell": ("pwsh", "powershell"), "container_shell": ("docker", "podman", "container")}
@@ -136,7 +136,9 @@ LISTED = {
 }
 
 for _entry in discover():
-    if _entry.spec.name not in CALLS:  # a tool that this table does not mention is offered as it declares
+    if (
+        _entry.spec.name not in CALLS.keys() | MODEL
+    ):  # a tool that this table does not mention is offered as it declares
         for _mode in MODES[_entry.spec.permission :]:
             LISTED[_mode].add(_entry.spec.name)
 
@@ -230,7 +232,7 @@ def why_not(name: str, mode: str) -> tuple[str, ...]:
     if name in DESKTOP:
         return ("switched off",)
     if name in MODEL:
-        return ("configured no model",)
+        return ("configure one in [agent]",)
     if name in ELSEWHERE:
         return ("was found on the PATH",)
     if (name, mode) == ("repo_clone", "workspace-write"):
