@@ -73,7 +73,6 @@ async def session(client: Client) -> None:
         command="sh check.sh",
         blocked_by=[raised["task"]["task_id"]],
     )
-    await call(client, "TaskList")
     await call(client, "TaskOutput", task_id=checked["task"]["task_id"])
     await call(client, "TaskList")
 

@@ -19,7 +19,7 @@ HERE = Path(__file__).parents[1]
 WITHOUT_PROGRAMS = {
     *("fs_read", "fs_write", "fetch", "send", "catalogue"),
     *("ask", "tell", "todos", "preferences", "clock", "plan"),
-    *("tasks", "task_runs", "cron", "schedules", "skills", "skills_save"),
+    *("jobs", "tasks", "task_runs", "cron", "schedules", "skills", "skills_save"),
 }
 """The capabilities that start no program themselves."""
 

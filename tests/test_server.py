@@ -397,7 +397,7 @@ async def test_an_unknown_resource_is_a_protocol_error_with_its_uri(
     assert [
         template.uri_template for template in (await client.list_resource_templates()).resource_templates
     ] == [
-        *(f"toolserver://{kind}/{{id}}" for kind in ("jobs", "tasks", "output")),
+        *(f"toolserver://{kind}/{{id}}" for kind in ("jobs", "agents", "tasks", "output")),
         *("file:///{+path}", "skill://{name}/{+path}"),
     ]
     # Another test may have created a task.
