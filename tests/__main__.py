@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.extent import VARIABLE
 
 ROOT = Path(__file__).parent.parent
-SOURCES = ("mcp_toolserver", "tests", "benchmarks", "packaging")
+SOURCES = ("mcp_toolserver", "tests", "benchmarks", "examples", "packaging")
 FULLY_COVERED = (
     "pipeline/*",
     "policy/*",

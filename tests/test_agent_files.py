@@ -48,6 +48,10 @@ def _link(place: Path, at: Path) -> None:
     at.symlink_to(outside)
 
 
+def written(at: Path, text: str) -> None:
+    at.write_text(text, encoding="utf-8")
+
+
 def _big(_: Path, at: Path) -> None:
     with at.open("wb") as file:
         file.write(GOOD.encode())
@@ -63,35 +67,35 @@ def _big(_: Path, at: Path) -> None:
         pytest.param(lambda _, at: at.symlink_to("/dev/zero"), "inside", id="device"),
         pytest.param(_big, f"has more than {MAX_BYTES:,} bytes", id="100 MB"),
         pytest.param(lambda _, at: at.write_bytes(b"\xff\xfe"), "is not UTF-8", id="no text"),
-        pytest.param(lambda _, at: at.write_text("Help."), "has no `name`", id="no front matter"),
-        pytest.param(lambda _, at: at.write_text("---\nname: x\n---\n"), "no instructions", id="no body"),
+        pytest.param(lambda _, at: written(at, "Help."), "has no `name`", id="no front matter"),
+        pytest.param(lambda _, at: written(at, "---\nname: x\n---\n"), "no instructions", id="no body"),
         pytest.param(
-            lambda _, at: at.write_text("---\nname: x\na: &a [1]\nb: [*a, *a]\n---\nHelp."),
+            lambda _, at: written(at, "---\nname: x\na: &a [1]\nb: [*a, *a]\n---\nHelp."),
             "anchor",
             id="bomb of aliases",
         ),
         pytest.param(
-            lambda _, at: at.write_text(f"---\nname: x\na: {'[' * 500}\n---\nHelp."),
+            lambda _, at: written(at, f"---\nname: x\na: {'[' * 500}\n---\nHelp."),
             "front matter",
             id="deep",
         ),
         pytest.param(
-            lambda _, at: at.write_text('---\nname: "x\\e[2J"\n---\nHelp.'), "has no `name`", id="control"
+            lambda _, at: written(at, '---\nname: "x\\e[2J"\n---\nHelp.'), "has no `name`", id="control"
         ),
-        pytest.param(lambda _, at: at.write_text("---\nname: ../x\n---\nHelp."), "`name`", id="traversal"),
+        pytest.param(lambda _, at: written(at, "---\nname: ../x\n---\nHelp."), "`name`", id="traversal"),
         pytest.param(
-            lambda _, at: at.write_text("---\nname: explorer\n---\nWrite."),
+            lambda _, at: written(at, "---\nname: explorer\n---\nWrite."),
             "that every workspace has",
             id="name of a built-in type",
         ),
         pytest.param(
-            lambda _, at: at.write_text("---\nname: x\ntools: 7\n---\nHelp."), "`tools`", id="tools: number"
+            lambda _, at: written(at, "---\nname: x\ntools: 7\n---\nHelp."), "`tools`", id="tools: number"
         ),
         pytest.param(
-            lambda _, at: at.write_text("---\nname: x\ntools: [1]\n---\nHelp."), "`tools`", id="tools: list"
+            lambda _, at: written(at, "---\nname: x\ntools: [1]\n---\nHelp."), "`tools`", id="tools: list"
         ),
         pytest.param(
-            lambda _, at: at.write_text("---\nname: x\nmodel: [a]\n---\nHelp."), "`model`", id="model: list"
+            lambda _, at: written(at, "---\nname: x\nmodel: [a]\n---\nHelp."), "`model`", id="model: list"
         ),
     ],
 )
@@ -120,7 +124,7 @@ def test_a_file_that_a_rule_hides_is_not_read(root: Path) -> None:
     ("make", "why"),
     [
         pytest.param(lambda root, out: (root / ".claude").symlink_to(out), "inside", id="link"),
-        pytest.param(lambda root, _: (root / ".claude").write_text("x"), "", id="file"),
+        pytest.param(lambda root, _: written(root / ".claude", "x"), "", id="file"),
     ],
 )
 def test_a_folder_that_is_none_or_leads_out_is_not_read(

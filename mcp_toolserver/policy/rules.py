@@ -247,9 +247,7 @@ class Policy:
 
     def narrowed(self, narrowings: Sequence[Narrowing]) -> "Policy":
         """This policy for calls that each of `narrowings` takes rights from."""
-        if not narrowings:
-            return self
-        ceiling = min(self.ceiling, *(one.ceiling for one in narrowings))
+        ceiling = min((self.ceiling, *(one.ceiling for one in narrowings)))
         return replace(
             self,
             ceiling=ceiling,

@@ -1,6 +1,5 @@
-"""List the schedules of CronCreate: cron_id, times, time zone, next time, job, missed times, and the outcomes
-of the last runs. With a cron_id, the output of each stored run of that schedule: the last 20 runs, 8,000
-bytes each at most.
+"""List the schedules of CronCreate: cron_id, job, next and missed runs, and the outcomes of the last ones.
+With a cron_id, the output of each stored run of that schedule: the last 20 runs, 8,000 bytes each at most.
 """
 
 from pydantic import JsonValue
