@@ -14,6 +14,7 @@ from tests.calling import held
 from tests.live import ERAS, TRANSPORTS, Setup, connected, connected_to, serving, text
 from tests.processes import arguments, processes
 from tests.test_agent_rights import WRITES
+from tests.test_cron_served import ended, set_back
 
 pytestmark = pytest.mark.measured
 
@@ -55,6 +56,35 @@ async def test_an_agent_writes_where_its_server_may(mode: str, tmp_path: Path) -
         async with connected(at) as client:
             assert text(await client.call_tool("Agent", TASK)).startswith("Done.")
         assert (held(at.root) == before) == (mode == "read-only")
+
+
+async def test_the_prompts_of_tasks_and_schedules_run_as_agents(tmp_path: Path) -> None:
+    scripts: Mapping[str, Sequence[Says]] = {
+        "the task": [Says(calls=WRITES), Says("The task is done.")],
+        "the schedule": [Says(calls=[Call(tool="ls")]), Says("The schedule is done.")],
+    }
+    with model_api(scripts) as model:
+        at = setup(tmp_path, model.url, "workspace-write")
+        async with connected(at) as client:
+            made = await client.call_tool("TaskCreate", {"prompt": "the task"})
+            assert made.structured_content is not None, text(made)
+            said = await client.call_tool(
+                "TaskOutput", {"task_id": made.structured_content["task"]["task_id"]}
+            )
+            assert "The task is done." in text(said)
+            assert (at.root / "a.txt").read_bytes() != b"old\n"
+            arguments = {
+                "schedule": "@hourly",
+                "prompt": "the schedule",
+                "time_zone": "UTC",
+                "catch_up": True,
+            }
+            assert not (await client.call_tool("CronCreate", arguments)).is_error
+        await set_back(at)
+        async with connected(at):
+            run = await ended(at)
+        assert run.outcome == "succeeded"
+        assert run.output.startswith("The schedule is done.")
 
 
 def kill(at: Setup) -> None:

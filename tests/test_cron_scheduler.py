@@ -413,6 +413,29 @@ async def test_a_job_that_cannot_run_has_failed_with_the_reason(tmp_path: Path) 
     assert (done.outcome, done.output) == ("failed", "There is no model.")
 
 
+async def test_a_bug_in_one_job_is_logged_and_the_next_one_runs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored = store(tmp_path)
+    await stored.create(schedule(first=NOON))
+    clock, steps = SetClock(NOON), [ValueError("oops"), None]
+
+    async def run(_: StoredSchedule) -> Outcome:
+        if (error := steps.pop(0)) is not None:
+            raise error
+        return Outcome(succeeded=True, output="done")
+
+    server = scheduler(stored, clock, run)
+    await look(server)
+    clock.moment = (await only(stored)).next or 0
+    await look(server)
+    assert [(one.outcome, one.output) for one in (await only(stored)).runs] == [
+        ("succeeded", "done"),
+        ("failed", "It failed inside the server; the server's log says why."),
+    ]
+    assert "oops" in caplog.text
+
+
 class Busy(StoredSchedules):
     """A store that another server uses at first."""
 

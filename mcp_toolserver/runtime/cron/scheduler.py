@@ -161,6 +161,10 @@ class Scheduler:
                 return await self._run(schedule)
         except ToolError as error:
             return Outcome(succeeded=False, output=str(error))
+        except Exception:
+            # One job must not end the scheduler.
+            log.exception("the job of %s failed", schedule.handle)
+            return Outcome(succeeded=False, output="It failed inside the server; the server's log says why.")
         return Outcome(succeeded=False, output=f"It was stopped after {self._limits.seconds:g} s.")
 
     async def _finish(self, run: ClaimedRun, outcome: Outcome) -> None:
