@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mcp_toolserver.stores.board import BoardLimits
 from tests.live import Setup
 
 LATEST = 4.0
@@ -173,6 +174,10 @@ class Scene:
         for name, task in before.items():
             now = after.get(name)
             if now is None:
+                # A full board removes ended tasks for new ones.
+                if task["status"] in FINAL and len(after) >= BoardLimits().tasks:
+                    del self.known[name]
+                    continue
                 self.wrong.append(f"{name} is lost: {task}")
             elif name != self.asked and not _follows(task, now):
                 self.wrong.append(f"{task} became {now}")
