@@ -6,16 +6,14 @@ since 1970.
 """
 
 import os
-import secrets
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mcp_toolserver.capabilities.cron import Job, JobKind, RunOutcome
 from mcp_toolserver.errors import InvalidInput, NotFound
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.stores.file_lock import LivenessLock, is_locked
+from mcp_toolserver.stores.liveness import ServerLiveness
 from mcp_toolserver.text.lines.truncate import head_bytes, tail_bytes
 
 if TYPE_CHECKING:
@@ -122,8 +120,7 @@ class StoredSchedules:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._server = secrets.token_hex(8)
-        self._liveness_lock: LivenessLock | None = None
+        self._server = ServerLiveness(f"{database.path}.cron-")
 
     @property
     def exists(self) -> bool:
@@ -224,7 +221,9 @@ class StoredSchedules:
             return ()
 
         def work(database: "sqlite3.Connection") -> tuple[ClaimedRun, ...]:
-            self._take_liveness_lock()
+            if self._server.acquire():
+                for name in tuple(self._server.dead()):
+                    self._server.remove(name)
             claimed = (self._claim(database, claim, now) for claim in claims)
             return tuple(run for run in claimed if run is not None)
 
@@ -259,9 +258,7 @@ class StoredSchedules:
 
     def close(self) -> None:
         """Let others mark the runs that have not ended as interrupted."""
-        if self._liveness_lock is not None:
-            self._liveness_lock.release()
-            self._liveness_lock = None
+        self._server.release()
 
     def _claim(self, database: "sqlite3.Connection", claim: Claim, now: float) -> ClaimedRun | None:
         moved = database.execute(
@@ -282,32 +279,19 @@ class StoredSchedules:
         added = database.execute(
             "INSERT INTO cron_runs (schedule, due, server, started, outcome, output) "
             "VALUES (?, ?, ?, ?, 'running', '')",
-            (claim.schedule.handle, claim.due, self._server, int(now)),
+            (claim.schedule.handle, claim.due, self._server.name, int(now)),
         )
         assert added.lastrowid is not None
         return ClaimedRun(id=added.lastrowid, schedule=claim.schedule, due=claim.due)
 
-    def _take_liveness_lock(self) -> None:
-        """Take the lock, and remove those of dead servers."""
-        if self._liveness_lock is not None:
-            return
-        self._liveness_lock = LivenessLock(self._lock_path(self._server))
-        folder, _, prefix = self._lock_path("").rpartition("/")
-        for name in os.listdir(folder):
-            if name.startswith(prefix) and not is_locked(f"{folder}/{name}"):
-                Path(f"{folder}/{name}").unlink(missing_ok=True)
-
     def _interrupt_runs_of_the_dead(self, database: "sqlite3.Connection") -> None:
         rows = database.execute("SELECT DISTINCT server FROM cron_runs WHERE outcome = 'running'")
         for (server,) in rows.fetchall():
-            if not is_locked(self._lock_path(server)):
+            if self._server.is_dead(server):
                 database.execute(
                     "UPDATE cron_runs SET outcome = 'interrupted' WHERE outcome = 'running' AND server = ?",
                     (server,),
                 )
-
-    def _lock_path(self, server: str) -> str:
-        return f"{self._database.path}.cron-{server}"
 
 
 def _has_tables(database: "sqlite3.Connection") -> bool:
