@@ -8,9 +8,10 @@ import pytest
 from mcp_toolserver.capabilities.agents import AgentState
 from mcp_toolserver.capabilities.model import Message, ModelTurn, ToolCall, ToolReply, UserText
 from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.text.agents.agent_file import custom_type
 from mcp_toolserver.text.agents.conversation import cleaned, decoded, encoded, role, transcript, unanswered
 from mcp_toolserver.text.agents.result_text import last_line, result_text
-from mcp_toolserver.text.agents.types import BUILT_IN, canonical_type, choices, custom_type, system_prompt
+from mcp_toolserver.text.agents.types import BUILT_IN, canonical_type, choices, system_prompt
 from tests.workbench import real_tools
 
 CALL = ToolCall(id="1", name="ls", arguments={"path": ".", "n": [1, None, {"a": True}]})

@@ -1,4 +1,4 @@
-"""What a client was told of the board stays true after a kill of its server; see `tests.killed_boards`."""
+"""What the board acknowledged stays true after a kill of its server; see `tests.killed_boards`."""
 
 import pytest
 

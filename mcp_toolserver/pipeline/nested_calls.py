@@ -34,7 +34,7 @@ async def _no_report(message: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerCaller:
-    """Implements `Caller` for calls without a client: nobody is asked or told."""
+    """Implements `Caller` for calls without a client: nobody is asked, and messages go nowhere."""
 
     name: str
     owner: str

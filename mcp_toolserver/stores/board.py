@@ -2,7 +2,7 @@
 
 A task with a prompt or a command is run by one server: the one that created it, or, if that has ended before
 the task began, by the next server that serves the same user. Whoever changes a task does so in one
-transaction, so two servers never run the same task, and what a caller was told is stored.
+transaction, so two servers never run the same task, and every acknowledged change is stored.
 """
 
 import json

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from mcp_toolserver.errors import NotFound, ToolError
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.text.agents.types import AgentType, custom_type
+from mcp_toolserver.text.agents.agent_file import custom_type
+from mcp_toolserver.text.agents.types import AgentType
 from mcp_toolserver.text.lines.escape_invisible import visible
 
 log = logging.getLogger(__name__)

@@ -76,7 +76,7 @@ class Loop:
     save: Callable[[], Awaitable[None]]
     """Stores the conversation; called after each change."""
     step: Report
-    """Is told what the agent does next."""
+    """Receives what the agent does next."""
 
     async def run(self, conversation: Conversation) -> str | None:
         """Continue `conversation` until the model makes no call. Returns the limit that ended it before.

@@ -60,7 +60,7 @@ class RunningAgent:
     """One run of an agent.
 
     Args:
-        report: is told each step, as long as somebody waits for the agent.
+        report: receives each step, as long as somebody waits for the agent.
         clean_up: ends everything that the agent started, and waits until it is gone; returns a sentence for
             who started it, or nothing.
         changed: is called after each step.

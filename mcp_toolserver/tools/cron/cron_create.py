@@ -31,7 +31,7 @@ class CronCreate(Args):
     schedule: Annotated[str, AfterValidator(parse_cron)] = Field(
         description="Five cron fields, such as `30 2 * * MON-FRI`, or @hourly, @daily, @weekly, @monthly"
     )
-    prompt: str = Field(default="", max_length=20_000, description="What an agent is told to do")
+    prompt: str = Field(default="", max_length=20_000, description="Instructions for an agent")
     command: str = Field(default="", max_length=20_000, description="Bash script to run instead of a prompt")
     description: str = Field(default="", max_length=200, description="Name or purpose, for people")
     time_zone: str = Field(
