@@ -92,7 +92,7 @@ class Ground(Scene):
         asked = {"sandbox": asdict(sandbox), "script": script, "meanwhile": meanwhile, "mounted": mounted}
         seen = self.starter.ask(**asked)
         # As the server does: a socket of another program that was to be covered may have gone meanwhile.
-        return self.starter.ask(**asked) if seen.output.startswith("bwrap: Can't create file") else seen
+        return self.starter.ask(**asked) if seen.output.startswith("bwrap: Can't") else seen
 
     def run_free(self, script: str) -> Seen:
         """Run `script` as the same user with no sandbox."""

@@ -364,7 +364,11 @@ def shim(scene: Scene) -> Shim:
     return Shim(file=file, around=hiding, environ={"PYTHONPATH": str(scene.base / "run")})
 
 
-BROKEN = {"fails": "exit 1", "killed": "kill -KILL $$"}
+BROKEN = {
+    "fails": "exit 1",
+    "closes_and_fails": "{ exec >&- 2>&-; sleep 1; exit 1; }",
+    "killed": "kill -KILL $$",
+}
 """By name, what a shell does in the place of bubblewrap."""
 
 
@@ -403,7 +407,7 @@ def test_a_sandbox_that_fails_to_be_set_up_is_tried_once_more(scene: Scene) -> N
     real = program.file.with_suffix(".real")
     with serving(scene, WORKSPACE_WRITE, around=program.around, environ=program.environ) as server:
         program.file.rename(real)
-        for how, tries in (("fails", 2), ("killed", 1)):
+        for how, tries in (("fails", 2), ("closes_and_fails", 2), ("killed", 1)):
             first = f"echo >> {count}; [ $(wc -l < {count}) -gt 1 ] || {BROKEN[how]}"
             put(program.file, f'#!/bin/sh\n{first}\nexec {real} "$@"\n').chmod(0o755)
             said = server.call("bash", command=f"echo ran >> {how}; cat {how}")

@@ -29,6 +29,8 @@ class SessionLimits:
     """Bounds of one session."""
 
     start_seconds: float = 30.0
+    exit_seconds: float = 5.0
+    """How long an interpreter that closed its output before it was ready may take to exit."""
     interrupt_seconds: float = 5.0
     """How long code may continue after the first interrupt before the session is killed."""
     progress_seconds: float = 2.0
@@ -80,6 +82,10 @@ class Session:
         self.note = evaluation.note
         if evaluation.ready or evaluation.missing:
             return evaluation.missing
+        if self._is_closed:
+            # Killed before it exits, it could not say why: its sandbox may have failed.
+            with anyio.move_on_after(self._limits.exit_seconds):
+                await self._process.wait()
         await self.end()
         raise _start_failure(
             self._exit,
