@@ -29,7 +29,7 @@ class Reason:
     text: str
 
 
-Sandbox = Literal["bubblewrap", "landlock", "none"]
+Sandbox = Literal["bubblewrap", "landlock", "seatbelt", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)

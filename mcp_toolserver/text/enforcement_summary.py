@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Layer = Literal["bubblewrap", "landlock", "none"]
+Layer = Literal["bubblewrap", "landlock", "seatbelt", "none"]
 
 LONGEST = 200
 """Characters of a summary."""
@@ -44,6 +44,7 @@ def _commands(facts: Enforcement) -> str:
     words: dict[Layer, str] = {
         "bubblewrap": "bubblewrap + seccomp" if facts.filtered else "bubblewrap without seccomp, degraded",
         "landlock": "Landlock + seccomp, degraded",
+        "seatbelt": "Seatbelt",
         "none": "refused",
     }
     return words[facts.commands]

@@ -71,6 +71,7 @@ def _sandbox_layers(facts: Facts) -> Mapping[Layer, str]:
     return {
         "bubblewrap": "bubblewrap alone" if facts.filters else "bubblewrap + seccomp",
         "landlock": "Landlock + seccomp",
+        "seatbelt": "Seatbelt",
     }
 
 
@@ -88,6 +89,8 @@ def _network(facts: Facts, mode: str) -> str:
             return "loopback only: a namespace of its own" + ("" if facts.filters else ", seccomp")
         case "landlock":
             return "none: seccomp"
+        case "seatbelt":
+            return "none: Seatbelt"
         case "none":
             return "none: no command runs"
 

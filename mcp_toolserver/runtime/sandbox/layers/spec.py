@@ -7,8 +7,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-Layer = Literal["bubblewrap", "landlock", "none"]
-"""What holds a command: a mount namespace of its own with a seccomp filter; Landlock with a seccomp filter;
+Layer = Literal["bubblewrap", "landlock", "seatbelt", "none"]
+"""What holds a command: a mount namespace of its own with a seccomp filter; Landlock with a seccomp filter; a
+Seatbelt profile on macOS;
 or nothing."""
 
 Reach = Literal["folder", "system"]
