@@ -1,0 +1,70 @@
+"""Builds the stand-in for Seatbelt: the library, with gcc, once for each version, and `sandbox-exec`."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.official import cache_folder
+
+SOURCE = Path(__file__).with_name("stand_in.c")
+HERE = Path(__file__).parents[2]
+FLAGS = ("-O2", "-Wall", "-Wextra", "-Wno-nonnull-compare", "-shared", "-fPIC")
+
+_SCRIPT = """\
+#!{python} -IS
+import sys
+sys.path.insert(0, {here!r})
+from tests.darwin.sandbox_exec import main
+main(library={library!r}, tables={tables!r})
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandIn:
+    """The paths of a stand-in."""
+
+    library: str
+    program: str
+    """It takes the arguments of `sandbox-exec`."""
+
+
+def reason_to_skip() -> str | None:
+    """Why no stand-in can be built here, or None."""
+    if sys.platform != "linux":
+        return "the stand-in for Seatbelt is a library for Linux"
+    return None if shutil.which("gcc") else "there is no gcc to build the stand-in for Seatbelt with"
+
+
+def build(folder: Path) -> StandIn:
+    """Make `sandbox-exec` in `folder`, with a library that is built when there is none of this version.
+
+    The folder has to be readable for whoever runs sandboxed programs.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    tables = folder / "tables"
+    tables.mkdir(exist_ok=True)
+    library = _library()
+    program = folder / "sandbox-exec"
+    python = os.path.realpath(sys.executable)
+    program.write_text(
+        _SCRIPT.format(python=python, here=str(HERE), library=str(library), tables=str(tables)),
+        encoding="utf-8",
+    )
+    program.chmod(0o755)
+    return StandIn(library=str(library), program=str(program))
+
+
+def _library() -> Path:
+    version = hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode()).hexdigest()[:16]
+    cache = cache_folder() / "darwin"
+    found = cache / f"stand_in-{version}.so"
+    if not found.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        unfinished = cache / f"{found.name}.{os.getpid()}"
+        subprocess.run(["gcc", *FLAGS, "-o", unfinished, SOURCE, "-ldl"], check=True, timeout=120)
+        unfinished.rename(found)
+    return found
