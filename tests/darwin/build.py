@@ -19,7 +19,7 @@ _SCRIPT = """\
 import sys
 sys.path.insert(0, {here!r})
 from tests.darwin.sandbox_exec import main
-main(library={library!r}, tables={tables!r})
+main(library={library!r}, tables={tables!r}, mutation={mutation!r})
 """
 
 
@@ -31,6 +31,11 @@ class StandIn:
     program: str
     """It takes the arguments of `sandbox-exec`."""
 
+    @property
+    def has_mutated(self) -> bool:
+        """Whether a mutation changed a profile."""
+        return Path(self.program).with_name("tables").joinpath("mutated").exists()
+
 
 def reason_to_skip() -> str | None:
     """Why no stand-in can be built here, or None."""
@@ -39,10 +44,11 @@ def reason_to_skip() -> str | None:
     return None if shutil.which("gcc") else "there is no gcc to build the stand-in for Seatbelt with"
 
 
-def build(folder: Path) -> StandIn:
+def build(folder: Path, mutation: str = "") -> StandIn:
     """Make `sandbox-exec` in `folder`, with a library that is built when there is none of this version.
 
-    The folder has to be readable for whoever runs sandboxed programs.
+    The folder has to be readable for whoever runs sandboxed programs. With one of `mutations.MUTATIONS`, each
+    profile is read with that mistake in it, and `has_mutated` tells whether any had a place for it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tables = folder / "tables"
@@ -51,7 +57,9 @@ def build(folder: Path) -> StandIn:
     program = folder / "sandbox-exec"
     python = os.path.realpath(sys.executable)
     program.write_text(
-        _SCRIPT.format(python=python, here=str(HERE), library=str(library), tables=str(tables)),
+        _SCRIPT.format(
+            python=python, here=str(HERE), library=str(library), tables=str(tables), mutation=mutation
+        ),
         encoding="utf-8",
     )
     program.chmod(0o755)

@@ -13,11 +13,11 @@ import secrets
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
-from tests.darwin import rule_table, sbpl
+from tests.darwin import mutations, rule_table, sbpl
 
 USAGE = 64
 WRONG_PROFILE = 65
@@ -36,14 +36,18 @@ class _Line:
     only_table: bool
 
 
-def main(library: str, tables: str) -> NoReturn:
+def main(library: str, tables: str, mutation: str = "") -> NoReturn:
     """Run `sandbox-exec`.
 
     Args:
         library: The compiled stand-in.
-        tables: The folder that tables of rules are written to.
+        tables: The folder that tables of rules are written to. A file `mutated` in it says that the mutation
+            changed a profile.
+        mutation: One of `mutations.MUTATIONS` that is made first, or nothing.
     """
     line = _read(sys.argv[1:])
+    if mutation:
+        line = _mutated(line, mutation, tables)
     try:
         profile = sbpl.compile_profile(line.profile, line.parameters)
     except sbpl.ProfileError as error:
@@ -58,6 +62,13 @@ def main(library: str, tables: str) -> NoReturn:
         signal.raise_signal(signal.SIGABRT)
     _exec(profile, line.argv, {**os.environ, "LD_PRELOAD": library, TABLE: table,
                                LABEL: f"{os.getpid()}-{secrets.token_hex(8)}"})  # fmt: skip
+
+
+def _mutated(line: _Line, mutation: str, tables: str) -> _Line:
+    text, parameters = mutations.mutated(mutation, line.profile, line.parameters)
+    if (text.split(), parameters) != ("\n".join(mutations.pieces(line.profile)).split(), line.parameters):
+        Path(tables, "mutated").touch()
+    return replace(line, profile=text, parameters=parameters)
 
 
 def _read(arguments: Sequence[str]) -> _Line:

@@ -718,7 +718,10 @@ static bool permits_program(const char *path, int folder) {
     int before = errno;
     if (!confined || !real_path(folder, path, true, found, 0)) return errno = before, true;
     const char *kind = vnode_type(found);
-    return errno = before, !kind || !strcmp(kind, "DIRECTORY") || checked("process-exec*", found, kind);
+    struct stat file;
+    /* "forbidden-exec-sugid" in the kernel's log: no sandboxed process starts a program with another user's rights. */
+    bool own = syscall(SYS_newfstatat, AT_FDCWD, found, &file, 0) || !(file.st_mode & (S_ISUID | S_ISGID));
+    return errno = before, !kind || !strcmp(kind, "DIRECTORY") || (own && checked("process-exec*", found, kind));
 }
 
 /* The environment of a program that starts: what makes it a part of this sandbox cannot be left out. */
