@@ -202,7 +202,8 @@ def _running(
     yield from _passages(paths, views)
     yield from _protected(plan, paths, [path for path, why in views.items() if why == "written"])
     yield from _pins(paths, views)
-    yield Rule(why="setuid", text="(deny file-write-setugid)")
+    # A rule without a filter is the default of its operation wherever it stands.
+    yield Rule(why="setuid", text='(deny file-write-setugid (subpath "/"))')
 
 
 def basics() -> Iterator[Rule]:
@@ -211,6 +212,7 @@ def basics() -> Iterator[Rule]:
     yield Rule(why="default", text="(deny default)")
     yield Rule(why="apple events", text="(deny appleevent-send)")
     yield Rule(why="processes", text="(allow process-fork)")
+    yield Rule(why="own processes", text="(deny process-info*)")
     yield Rule(why="own processes", text="(allow process-info* (target same-sandbox))")
     yield Rule(why="own processes", text="(allow signal (target same-sandbox))")
     yield Rule(why="code", text="(allow file-map-executable)")

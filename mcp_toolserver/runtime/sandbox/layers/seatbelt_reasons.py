@@ -47,8 +47,9 @@ REASONS: Mapping[str, Reason] = {
     ),
     "processes": Reason(why="A shell starts processes; children inherit the sandbox.", source=_CODEX),
     "own processes": Reason(
-        why="A program may signal and inspect the processes of its own sandbox, and no others.",
-        source=f"{_CODEX}; {_RUNTIME}",
+        why="A program may signal and inspect the processes of its own sandbox, and no others. `(deny default)` "
+        "leaves process-info* allowed, so a rule denies it.",
+        source=f"{_CODEX}; {_RUNTIME}; a launcher's record of what macOS 15.7.9 refused",
     ),
     "code": Reason(
         why="Libraries are mapped as code. What may be mapped is what may be read.",
