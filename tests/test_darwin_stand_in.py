@@ -29,6 +29,8 @@ PROFILE = """\
 (allow file-read*)
 (allow file-write-data (literal "/dev/null"))
 (allow file-write* (subpath (param "WORK")))
+(allow file-link)
+(deny file-link (literal (string-append (param "WORK") "/pinned")))
 (deny file-write* (regex #"/[.]git(/|$)"))
 (deny file-write-unlink (literal (string-append (param "WORK") "/pinned")))
 (deny file-read* (subpath (param "HIDDEN")))
@@ -69,6 +71,7 @@ TRIED = [
     ("make a link outside", "os.symlink('x', OUT + '/link')", False),
     ("hard link to what may be written", "os.link(WORK + '/kept', WORK + '/hard')", True),
     ("hard link to what may not be written", "os.link(OUT + '/kept', WORK + '/hard2')", False),
+    ("hard link that a rule denies", "os.link(WORK + '/pinned', WORK + '/hard3')", False),
     ("hard link outside", "os.link(WORK + '/kept', OUT + '/hard')", False),
     ("make a pipe", "os.mkfifo(WORK + '/fifo')", True),
     ("make a pipe outside", "os.mkfifo(OUT + '/fifo')", False),

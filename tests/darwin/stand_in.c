@@ -8,8 +8,9 @@
  * Which operation a call needs: the hooks that SandboxMirror (github.com/steven-michaud/SandboxMirror) and the
  * call chains of the kernel extension show. rename: file-write-unlink on the old name, file-write-create on the new
  * one, and, because the hook calls that of unlink, file-write-unlink on a file that is replaced. open:
- * file-write-create for a new file, otherwise file-read-data and file-write-data. link: file-write-create on the new
- * name, and no right on it that the old name does not have ("forbidden-link-priv" in the kernel's log).
+ * file-write-create for a new file, otherwise file-read-data and file-write-data. link: file-link on the old name,
+ * file-write-create on the new one, and no right on it that the old name does not have ("forbidden-link-priv" in the
+ * kernel's log).
  * A second sandbox in a process fails ("forbidden-sandbox-reinit").
  *
  * Paths are real paths. A terminal is /dev/ttysN, as on macOS. Names in /proc that belong to another process stand for
@@ -592,7 +593,8 @@ static bool permits_link(int from_at, const char *from, int to_at, const char *t
     if (!confined || !real_path(from_at, from, follow, old, 0) || !real_path(to_at, to, false, new, 0))
         return errno = before, true;
     const char *kind = vnode_type(old);
-    bool fine = !kind || vnode_type(new) || checked("file-write-create", new, kind);
+    bool fine = !kind || vnode_type(new) ||
+                (checked("file-link", old, kind) && checked("file-write-create", new, kind));
     for (size_t index = 0; kind && fine && index < sizeof rights / sizeof *rights; index++)
         if (checked(rights[index], new, kind)) fine = checked(rights[index], old, kind);
     return errno = before, fine;
