@@ -22,6 +22,14 @@ from tests.darwin.sandbox_exec import main
 main(library={library!r}, tables={tables!r}, mutation={mutation!r})
 """
 
+_PROGRAM = """\
+#!{python} -IS
+import ctypes, os
+os._exit(ctypes.CDLL(None).sandbox_check(os.getpid(), {operation!r}, 0))
+"""
+_PROGRAMS = {"osascript": b"appleevent-send", "launchctl": b"job-creation"}
+"""Programs of macOS, which do nothing but fail where the sandbox denies the operation."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StandIn:
@@ -53,6 +61,8 @@ def build(folder: Path, mutation: str = "") -> StandIn:
     folder.mkdir(parents=True, exist_ok=True)
     tables = folder / "tables"
     tables.mkdir(exist_ok=True)
+    programs = folder / "programs"
+    programs.mkdir(exist_ok=True)
     library = _library()
     program = folder / "sandbox-exec"
     python = os.path.realpath(sys.executable)
@@ -63,6 +73,9 @@ def build(folder: Path, mutation: str = "") -> StandIn:
         encoding="utf-8",
     )
     program.chmod(0o755)
+    for name, operation in _PROGRAMS.items():
+        (programs / name).write_text(_PROGRAM.format(python=python, operation=operation), encoding="utf-8")
+        (programs / name).chmod(0o755)
     return StandIn(library=str(library), program=str(program))
 
 

@@ -26,6 +26,7 @@ NOT_STARTED = 71
 TABLE = "SEATBELT_STAND_IN_TABLE"
 LABEL = "SEATBELT_STAND_IN_LABEL"
 COMPILER = "SEATBELT_STAND_IN_COMPILER"
+PROGRAMS = "SEATBELT_STAND_IN_PROGRAMS"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +61,9 @@ def main(library: str, tables: str, mutation: str = "") -> NoReturn:
         _fail(NOT_STARTED, "sandbox_apply: Operation not permitted")
     if not profile.allows(sbpl.Request(operation="file-read-data", path="/", vnode_type="DIRECTORY")):
         signal.raise_signal(signal.SIGABRT)
-    _exec(profile, line.argv, {**os.environ, "LD_PRELOAD": library, TABLE: table,
-                               LABEL: f"{os.getpid()}-{secrets.token_hex(8)}"})  # fmt: skip
+    own = {"LD_PRELOAD": library, TABLE: table, LABEL: f"{os.getpid()}-{secrets.token_hex(8)}"}
+    own[PROGRAMS] = str(Path(tables).with_name("programs"))
+    _exec(profile, line.argv, {**os.environ, **own})
 
 
 def _mutated(line: _Line, mutation: str, tables: str) -> _Line:

@@ -14,6 +14,7 @@ import json
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ def simulate(sandbox_exec: str) -> None:
     for name in LINUX_ONLY_SOCKETS:
         if hasattr(socket, name):
             delattr(socket, name)
+    # It chose when it was imported.
+    tempfile._O_TMPFILE_WORKS = False  # type: ignore[attr-defined]
     _simulate_f_getpath()
     _simulate_ps()
     _simulate_libraries()

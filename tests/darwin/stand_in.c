@@ -49,6 +49,7 @@
 #define TABLE "SEATBELT_STAND_IN_TABLE"
 #define LABEL "SEATBELT_STAND_IN_LABEL"
 #define COMPILER "SEATBELT_STAND_IN_COMPILER"
+#define PROGRAMS "SEATBELT_STAND_IN_PROGRAMS"
 
 /* --- rules ------------------------------------------------------------------------------------------------ */
 
@@ -79,7 +80,7 @@ struct request {
 };
 
 static struct operation *operations;
-static char table_path[PATH_MAX], label[64], library[PATH_MAX];
+static char table_path[PATH_MAX], label[64], library[PATH_MAX], programs[PATH_MAX];
 static bool confined;
 
 static char *unhex(const char *hex) {
@@ -394,6 +395,21 @@ int kill(pid_t process, int number) {
 
 int killpg(pid_t group, int number) { return kill(group ? -group : 0, number); }
 
+/* --- programs of macOS ------------------------------------------------------------------------------------- */
+
+/* Where a program of macOS is that Linux does not have: a stand-in beside this library. */
+static const char *program(const char *path) {
+    static const char *names[] = {"/usr/bin/osascript", "/bin/launchctl"};
+    static char found[PATH_MAX];
+    const char *folder = getenv(PROGRAMS);
+    for (size_t index = 0; folder && path && index < sizeof names / sizeof *names; index++)
+        if (!strcmp(path, names[index])) {
+            snprintf(found, sizeof found, "%s%s", folder, strrchr(path, '/'));
+            return found;
+        }
+    return path;
+}
+
 /* --- files ------------------------------------------------------------------------------------------------ */
 
 static bool checked(const char *operation, const char *path, const char *vnode) {
@@ -522,7 +538,7 @@ CALL(mkostemps, (char *path, int end, int flags), (path, end, flags), permits_ma
 GUARDED(char *, mkdtemp, (char *path), (path), permits_making(AT_FDCWD, path, "DIRECTORY"), NULL)
 
 #define METADATA(at, path, follow) permits("file-read-metadata", at, path, follow)
-CALL(stat, (const char *path, struct stat *to), (path, to), METADATA(AT_FDCWD, path, true))
+CALL(stat, (const char *path, struct stat *to), (program(path), to), METADATA(AT_FDCWD, path, true))
 CALL(stat64, (const char *path, struct stat64 *to), (path, to), METADATA(AT_FDCWD, path, true))
 CALL(lstat, (const char *path, struct stat *to), (path, to), METADATA(AT_FDCWD, path, false))
 CALL(lstat64, (const char *path, struct stat64 *to), (path, to), METADATA(AT_FDCWD, path, false))
@@ -541,10 +557,11 @@ CALL(statx, (int at, const char *path, int flags, unsigned mask, struct statx *t
 static bool permits_access(int at, const char *path, int how) {
     return METADATA(at, path, true) && (!(how & W_OK) || permits("file-write-data", at, path, true));
 }
-CALL(access, (const char *path, int how), (path, how), permits_access(AT_FDCWD, path, how))
-CALL(eaccess, (const char *path, int how), (path, how), permits_access(AT_FDCWD, path, how))
-CALL(euidaccess, (const char *path, int how), (path, how), permits_access(AT_FDCWD, path, how))
-CALL(faccessat, (int at, const char *path, int how, int flags), (at, path, how, flags), permits_access(at, path, how))
+CALL(access, (const char *path, int how), (program(path), how), permits_access(AT_FDCWD, path, how))
+CALL(eaccess, (const char *path, int how), (program(path), how), permits_access(AT_FDCWD, path, how))
+CALL(euidaccess, (const char *path, int how), (program(path), how), permits_access(AT_FDCWD, path, how))
+CALL(faccessat, (int at, const char *path, int how, int flags), (at, program(path), how, flags),
+     permits_access(at, path, how))
 GUARDED(ssize_t, readlink, (const char *path, char *to, size_t size), (path, to, size),
         METADATA(AT_FDCWD, path, false), -1)
 GUARDED(ssize_t, readlinkat, (int at, const char *path, char *to, size_t size), (at, path, to, size),
@@ -726,26 +743,28 @@ static bool permits_program(const char *path, int folder) {
     return errno = before, !kind || !strcmp(kind, "DIRECTORY") || (own && checked("process-exec*", found, kind));
 }
 
+#define OWN 4
 /* The environment of a program that starts: what makes it a part of this sandbox cannot be left out. */
 static char **inherited(char *const old[]) {
-    static const char *own[] = {"LD_PRELOAD=", TABLE "=", LABEL "="};
+    static const char *own[OWN] = {"LD_PRELOAD=", TABLE "=", LABEL "=", PROGRAMS "="};
     size_t count = 0, kept = 0;
     if (!confined) return (char **)old;
     while (old && old[count]) count++;
-    char **new = calloc(count + 4, sizeof *new);
+    char **new = calloc(count + OWN + 1, sizeof *new);
     for (size_t index = 0; index < count; index++) {
         bool ours = false;
-        for (size_t name = 0; name < 3; name++) ours |= !strncmp(old[index], own[name], strlen(own[name]));
+        for (size_t name = 0; name < OWN; name++) ours |= !strncmp(old[index], own[name], strlen(own[name]));
         if (!ours) new[kept++] = old[index];
     }
-    const char *values[] = {library, table_path, label};
-    for (size_t name = 0; name < 3; name++)
+    const char *values[OWN] = {library, table_path, label, programs};
+    for (size_t name = 0; name < OWN; name++)
         if (asprintf(&new[kept + name], "%s%s", own[name], values[name]) < 0) give_up("no memory");
     return new;
 }
 
 int execve(const char *path, char *const argv[], char *const environment[]) {
     REAL(int, execve, const char *, char *const[], char *const[]);
+    path = program(path);
     return permits_program(path, AT_FDCWD) ? real(path, argv, inherited(environment)) : refused();
 }
 int fexecve(int file, char *const argv[], char *const environment[]) {
@@ -873,6 +892,80 @@ int sandbox_check(pid_t process, const char *operation, int type, ...) {
     return confined && !allows(strcmp(operation, "process-exec") ? operation : "process-exec*", &request);
 }
 
+/* --- other calls of macOS ----------------------------------------------------------------------------------- */
+
+static bool permits_memory(const char *name, int flags) {
+    struct request request = {.name = name};
+    if (!confined) return true;
+    if (flags & O_CREAT && !allows("ipc-posix-shm-write-create", &request)) return false;
+    return allows("ipc-posix-shm-read-data", &request) &&
+           ((flags & O_ACCMODE) == O_RDONLY || allows("ipc-posix-shm-write-data", &request));
+}
+CALL(shm_open, (const char *name, int flags, mode_t mode), (name, flags, mode), permits_memory(name, flags))
+static bool permits_name(const char *operation, const char *name) {
+    struct request request = {.name = name};
+    return !confined || allows(operation, &request);
+}
+CALL(shm_unlink, (const char *name), (name), permits_name("ipc-posix-shm-write-unlink", name))
+void *sem_open(const char *name, int flags, ...) {
+    REAL(void *, sem_open, const char *, int, ...);
+    va_list more;
+    va_start(more, flags);
+    mode_t mode = flags & O_CREAT ? (mode_t)va_arg(more, int) : 0;
+    unsigned value = flags & O_CREAT ? va_arg(more, unsigned) : 0;
+    va_end(more);
+    if (permits_name(flags & O_CREAT ? "ipc-posix-sem-create" : "ipc-posix-sem-open", name))
+        return real(name, flags, mode, value);
+    errno = EPERM;
+    return NULL;
+}
+
+/* bootstrap.h: 1100 is BOOTSTRAP_NOT_PRIVILEGED. Every service exists. */
+unsigned bootstrap_port = 1;
+int bootstrap_look_up(unsigned from, const char *name, unsigned *port) {
+    *port = from;
+    return permits_name("mach-lookup", name) ? 0 : 1100;
+}
+
+static bool may_look_at(pid_t process) {
+    struct request request = {.target = relation(process)};
+    return !confined || allows("process-info-pidinfo", &request);
+}
+int proc_pidinfo(int process, int kind, uint64_t more, void *place, int size) {
+    (void)kind, (void)more;
+    if (!may_look_at(process)) return errno = EPERM, 0;
+    memset(place, 0, (size_t)size);
+    return size;
+}
+/* sysctl(3), of which programs are asked for the arguments of a process (KERN_PROCARGS2, 49) only. */
+int sysctl(int *name, unsigned count, void *place, size_t *size, void *given, size_t given_size) {
+    (void)place, (void)given, (void)given_size;
+    if (count != 3 || name[0] != 1 || name[1] != 49) return errno = ENOENT, -1;
+    if (!may_look_at(name[2])) return refused();
+    *size = 0;
+    return 0;
+}
+
+/* renamex_np(2): RENAME_SWAP is 2 and RENAME_EXCL is 4. */
+int renamex_np(const char *from, const char *to, unsigned flags) {
+    unsigned here = (flags & 2 ? RENAME_EXCHANGE : 0) | (flags & 4 ? RENAME_NOREPLACE : 0);
+    return renameat2(AT_FDCWD, from, AT_FDCWD, to, here);
+}
+/* clonefile(2) of a folder clones all that is in it. */
+int clonefile(const char *from, const char *to, int flags) {
+    static int (*spawn)(pid_t *, const char *, const void *, const void *, char *const[], char *const[]);
+    char *argv[] = {"cp", "-a", (char *)from, (char *)to, NULL}, *nothing[] = {NULL};
+    pid_t process;
+    int status;
+    (void)flags;
+    if (!permits("file-clone", AT_FDCWD, from, false) || !permits("file-read-data", AT_FDCWD, from, false) ||
+        !permits_making(AT_FDCWD, to, vnode_type(from)))
+        return refused();
+    if (!spawn) *(void **)&spawn = dlsym(RTLD_NEXT, "posix_spawn");
+    if (spawn(&process, "/bin/cp", NULL, NULL, argv, nothing)) return -1;
+    return waitpid(process, &status, 0) == process && !status ? 0 : -1;
+}
+
 __attribute__((constructor)) static void begin(void) {
     const char *table = getenv(TABLE), *name = getenv(LABEL);
     Dl_info here;
@@ -882,5 +975,6 @@ __attribute__((constructor)) static void begin(void) {
         if (!resolve(here.dli_fname, library)) give_up("the library has no path");
     }
     if (name) snprintf(label, sizeof label, "%s", name);
+    if (getenv(PROGRAMS)) snprintf(programs, sizeof programs, "%s", getenv(PROGRAMS));
     if (table) load(table);
 }
