@@ -407,7 +407,8 @@ def test_a_search_reads_its_folder_and_what_it_needs_to_start() -> None:
 
 def test_a_search_runs_nothing_but_itself_and_writes_nothing() -> None:
     assert SEARCHING.allows("process-exec", "/opt/homebrew/bin/rg")
-    assert not SEARCHING.allows("process-exec", "/bin/sh")
+    assert SEARCHING.allows("process-exec", "/bin/sh")
+    assert not SEARCHING.allows("process-exec", "/usr/bin/python3")
     assert not SEARCHING.allows("process-exec", "/Users/u/work/tool")
     for path in (TEMPORARY, "/Users/u/work/a", "/Users/u/state/rg.conf"):
         assert not SEARCHING.writes_at(path)

@@ -61,6 +61,15 @@ _FACTS = (
 )
 _FACTS_BELOW = ("hw.", "machdep.cpu.")
 
+_DENIED = (
+    *("appleevent-send", "lsopen", "job-creation", "signal", "process-info*", "sysctl-read"),
+    *("mach-task-name", "mach-priv-task-port", "mach-register", "nvram*", "iokit-get-properties"),
+    *("ipc-posix-shm*", "file-link", "file-clone"),
+)
+
+_SHELLS = ("/bin/sh", "/bin/bash", "/bin/dash", "/bin/zsh", "/private/var/select/sh")
+"""/bin/sh starts one of the others, to which the last is a link."""
+
 _READ_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
 _USES = "file-read* file-write* network-outbound network-bind"
@@ -210,7 +219,7 @@ def basics() -> Iterator[Rule]:
     """What every profile begins with."""
     yield Rule(why="language", text="(version 1)")
     yield Rule(why="default", text="(deny default)")
-    yield Rule(why="apple events", text="(deny appleevent-send)")
+    yield Rule(why="explicit", text=f"(deny {' '.join(_DENIED)})")
     yield Rule(why="processes", text="(allow process-fork)")
     yield Rule(why="own processes", text="(deny process-info*)")
     yield Rule(why="own processes", text="(allow process-info* (target same-sandbox))")
@@ -294,7 +303,8 @@ def _own_places(plan: SandboxPlan, paths: Paths, argv: Sequence[str]) -> Iterato
 
 def _program_places(plan: SandboxPlan, argv: Sequence[str]) -> tuple[str, ...]:
     """A program of the server and its files, under the names given and those without links."""
-    named = (argv[0], *(plan.helper.places if plan.helper else ()))
+    own = (plan.helper.argv[0], *plan.helper.places) if plan.helper else ()
+    named = (argv[0], *own)
     return tuple(dict.fromkeys((*named, *map(os.path.realpath, named))))
 
 
@@ -365,6 +375,8 @@ def _searching(plan: SandboxPlan, paths: Paths, argv: Sequence[str], cwd: str) -
     sandbox, places = plan.sandbox, _program_places(plan, argv)
     yield from basics()
     yield Rule(why="own programs", text=_rule("allow process-exec", map(paths.subpath, places)))
+    shells = [f'(literal "{shell}")' for shell in _SHELLS]
+    yield Rule(why="shell", text=_rule("allow process-exec file-read*", shells))
     yield from needed_to_start()
     yield Rule(why="searched folder", text=_rule("allow file-read*", (paths.subpath(cwd),)))
     hidden = (sandbox.state, *sandbox.hidden, *credentials(sandbox.home))

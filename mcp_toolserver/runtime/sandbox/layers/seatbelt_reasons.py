@@ -33,9 +33,10 @@ REASONS: Mapping[str, Reason] = {
         "last decides.",
         source=f"{_CODEX}; {_CHROMIUM}",
     ),
-    "apple events": Reason(
-        why="Stated although it is the default: an Apple event lets another application act.",
-        source=_GUIDE,
+    "explicit": Reason(
+        why="Stated although it is the default, because the default was seen not to hold for some: on macOS "
+        "26 a profile of `(deny default)` alone let a program read the environment of others.",
+        source="public profiles that deny sysctl-read, process-info* and nvram* by name for that reason",
     ),
     "programs": Reason(
         why="Commands run programs, which inherit the sandbox. No rule names a modifier that lifts it. macOS "
@@ -44,6 +45,11 @@ REASONS: Mapping[str, Reason] = {
     ),
     "own programs": Reason(
         why="A search runs one program, which may run nothing else.", source=f"{_CHROMIUM} (process-exec)"
+    ),
+    "shell": Reason(
+        why="The broker starts a search through /bin/sh, which reports that the sandbox was entered. It "
+        "is confined as the search is.",
+        source=f"{_NIX} (/private/var/select/sh)",
     ),
     "processes": Reason(why="A shell starts processes; children inherit the sandbox.", source=_CODEX),
     "own processes": Reason(
