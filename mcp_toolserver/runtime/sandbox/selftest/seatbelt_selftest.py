@@ -94,7 +94,8 @@ def _try(probe: Probe, run: Run) -> Outcome:
         return made
     # What commands left would prove nothing about helpers.
     with _mac_fixture(probe.sandbox.state) as fixture:
-        helper = _git_that_commits(probe, fixture) if probe.writes else _search(probe, fixture)
+        # They run while the fixture is there.
+        helper = tuple(_git_that_commits(probe, fixture) if probe.writes else _search(probe, fixture))
     return outcome((*made.checks, *helper))
 
 
