@@ -39,7 +39,7 @@ def strip(platform: str) -> None:
     """Make this process look like `platform`: darwin, win32, or bare for a POSIX with nothing more."""
     _remove(LINUX_ONLY)
     # It looked for O_TMPFILE when it was imported.
-    vars(tempfile)["_O_TMPFILE_WORKS"] = False
+    tempfile._O_TMPFILE_WORKS = False  # pyright: ignore[reportAttributeAccessIssue]
     if platform in ("bare", "win32"):
         for module in POSIX_MODULES:
             sys.modules.update({module: None})  # type: ignore[dict-item]  # None forbids the import
