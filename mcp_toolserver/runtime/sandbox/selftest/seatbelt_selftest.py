@@ -94,9 +94,8 @@ def _try(probe: Probe, run: Run) -> Outcome:
         return made
     # What commands left would prove nothing about helpers.
     with _mac_fixture(probe.sandbox.state) as fixture:
-        # They run while the fixture is there.
-        helper = tuple(_git_that_commits(probe, fixture) if probe.writes else _search(probe, fixture))
-    return outcome((*made.checks, *helper))
+        helper = _git_that_commits(probe, fixture) if probe.writes else _search(probe, fixture)
+        return outcome((*made.checks, *helper))
 
 
 # --- files to try it on ----------------------------------------------------------------------------------
