@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_toolserver.runtime.sandbox.layers.seatbelt import arguments, parameters, profile
+from mcp_toolserver.runtime.sandbox.broker.policy import SandboxPlan
+from mcp_toolserver.runtime.sandbox.layers.seatbelt import SANDBOX_EXEC, arguments, parameters, profile
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 
 Form = str | list["Form"]
@@ -295,22 +296,19 @@ def test_danger_full_access_has_no_profile() -> None:
 # --- the command line --------------------------------------------------------------------------------------
 
 
+def plan(sandbox: SandboxSpec) -> SandboxPlan:
+    return SandboxPlan(layer="seatbelt", sandbox=sandbox, program=SANDBOX_EXEC)
+
+
 def test_the_command_line_names_the_profile_the_paths_and_the_command() -> None:
-    line = arguments(SPEC, ("/bin/bash", "-c", "echo -p"), protected=PROTECTED, temporary=TEMPORARY)
-    assert line[:3] == ("/usr/bin/sandbox-exec", "-p", profile(SPEC, protected=PROTECTED))
-    assert line[-4:] == ("--", "/bin/bash", "-c", "echo -p")
-    assert set(line[3:-4]) == {
-        f"-DTEMPORARY={TEMPORARY}",
-        "-DROOT_0=/Users/u/work",
-        "-DROOT_1=/Users/u/other",
-        "-DHIDDEN_0=/private/state",
-        "-DHIDDEN_1=/Users/u/work/sub/deep/secret.toml",
-        "-DHIDDEN_2=/Users/u/.token",
-        "-DPIN_0=/Users/u/work",
-        "-DPIN_1=/Users/u/other",
-        "-DPIN_2=/Users/u/work/sub",
-        "-DPIN_3=/Users/u/work/sub/deep",
-    }
+    argv = ("/bin/bash", "-c", "echo -p")
+    line = arguments(
+        plan(SPEC), argv, temporary=TEMPORARY, cwd="/Users/u/work", hidden=("/Users/u/work/key",)
+    )
+    assert line[:2] == ("/usr/bin/sandbox-exec", "-p")
+    assert line[-4:] == ("--", *argv)
+    assert {f"-DTEMPORARY={TEMPORARY}", "-DROOT_0=/Users/u/work", "-DHIDDEN_0=/private/state"} < set(line)
+    assert any(word.endswith("=/Users/u/work/key") for word in line)
 
 
 HOSTILE = [
@@ -335,7 +333,7 @@ def test_no_path_becomes_a_rule(path: str) -> None:
     assert not judge.writes(f"{path}/.git/config")
     assert not judge.writes("/Users/u/else/file")
     assert not judge.reads(f"{path}/hidden")
-    line = arguments(sandbox, ("/bin/true",), protected=PROTECTED, temporary=TEMPORARY)
+    line = arguments(plan(sandbox), ("/bin/true",), temporary=TEMPORARY, cwd=path)
     assert f"-DROOT_0={path}" in line
 
 

@@ -10,8 +10,11 @@ where a pattern has to begin with one, only letters that mean themselves stand i
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from mcp_toolserver.runtime.sandbox.broker.policy import SandboxPlan
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
+from mcp_toolserver.runtime.sandbox.protected.names import GIT, IN_GIT_FOLDER, NAMES
 
 SANDBOX_EXEC = "/usr/bin/sandbox-exec"
 WRITING = "workspace-write"
@@ -96,15 +99,23 @@ def parameters(sandbox: SandboxSpec, *, temporary: str) -> Mapping[str, str]:
 
 
 def arguments(
-    sandbox: SandboxSpec, argv: Sequence[str], *, protected: Sequence[str], temporary: str
+    plan: SandboxPlan, argv: Sequence[str], *, temporary: str, cwd: str, hidden: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """The argument list that runs `argv` in the sandbox.
+    """The argument list that runs `argv` in the sandbox of `plan`, whose `program` is sandbox-exec.
+
+    `temporary` is the folder for temporary files of the command or its session, `cwd` the folder that it is
+    started in, `hidden` what rules hide from it: all absolute, with links resolved.
 
     Raises:
         ValueError: as for `profile`.
     """
+    del cwd  # A helper reads more than its folder until its profile is written.
+    others = tuple(root for root in plan.sandbox.roots if root not in plan.shown_roots)
+    sandbox = replace(plan.sandbox, roots=plan.shown_roots, hidden=(*plan.sandbox.hidden, *others, *hidden))
+    inside = (f"{GIT}/{name}" for name in IN_GIT_FOLDER)
+    protected = (*sorted(NAMES - {GIT}), *inside) if sandbox.git_writable else tuple(sorted(NAMES))
     named = (f"-D{name}={path}" for name, path in parameters(sandbox, temporary=temporary).items())
-    return (SANDBOX_EXEC, "-p", profile(sandbox, protected=protected), *named, "--", *argv)
+    return (plan.program, "-p", profile(sandbox, protected=protected), *named, "--", *argv)
 
 
 def _services(sandbox: SandboxSpec) -> Iterator[str]:
