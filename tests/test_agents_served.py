@@ -15,6 +15,7 @@ from tests.live import ERAS, TRANSPORTS, Setup, connected, connected_to, serving
 from tests.processes import arguments, processes
 from tests.test_agent_rights import WRITES
 from tests.test_cron_served import ended, set_back
+from tests.tools.test_run_task_packet import PACKET
 
 pytestmark = pytest.mark.measured
 
@@ -85,6 +86,26 @@ async def test_the_prompts_of_tasks_and_schedules_run_as_agents(tmp_path: Path) 
             run = await ended(at)
         assert run.outcome == "succeeded"
         assert run.output.startswith("The schedule is done.")
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_a_task_packet_runs_as_an_agent_on_any_transport(
+    era: str, transport: str, tmp_path: Path
+) -> None:
+    packet = {**PACKET, "scope_path": "a.txt"}
+    with model_api({"Objective": [Says(calls=WRITES), Says("Changed as asked.")]}) as model:
+        at = setup(tmp_path, model.url, "danger-full-access")
+        async with connected(at, transport, era) as client:
+            made = await client.call_tool("RunTaskPacket", packet)
+            assert made.structured_content is not None, text(made)
+            name = made.structured_content["task"]["task_id"]
+            assert "Changed as asked." in text(await client.call_tool("TaskOutput", {"task_id": name}))
+        prompt = model.requests[0].prompt
+        assert [line for line in prompt.splitlines() if line.startswith("- ")] == [
+            f"- {wanted}" for wanted in PACKET["acceptance_tests"]
+        ]
+        assert (at.root / "a.txt").read_bytes() != b"old\n"
 
 
 def kill(at: Setup) -> None:
