@@ -11,6 +11,7 @@ import pytest
 
 from tests.agents import HANDLE, Call, Says, model_api
 from tests.calling import held
+from tests.confinement import git
 from tests.live import ERAS, TRANSPORTS, Setup, connected, connected_to, serving, text
 from tests.processes import arguments, processes
 from tests.test_agent_rights import WRITES
@@ -106,6 +107,27 @@ async def test_a_task_packet_runs_as_an_agent_on_any_transport(
             f"- {wanted}" for wanted in PACKET["acceptance_tests"]
         ]
         assert (at.root / "a.txt").read_bytes() != b"old\n"
+
+
+async def test_the_commands_of_an_isolated_agent_see_its_worktree_only(tmp_path: Path) -> None:
+    scripts: dict[str, Sequence[Says]] = {}
+    with model_api(scripts) as model:
+        at = setup(tmp_path, model.url, "workspace-write")
+        git(at.root, "init", "--quiet", "--initial-branch=main")
+        git(at.root, "add", "a.txt")
+        git(at.root, "commit", "--quiet", "--message=first")
+        (at.root / "elsewhere.txt").write_text("of the user\n", encoding="utf-8")
+        outside = f"cat {at.root}/elsewhere.txt; ls -a {at.root}; echo x > {at.root}/planted"
+        command = f"cat a.txt; {outside}; echo y > mine"
+        scripts["go"] = [Says(calls=[Call(tool="bash", arguments={"command": command})]), Says("Done.")]
+        async with connected(at) as client:
+            done = await client.call_tool("Agent", {**TASK, "isolation": "worktree"})
+            assert text(done).startswith("Done."), text(done)
+        result = model.requests[-1].results[0]
+        assert result.startswith("old\n")
+        assert "of the user" not in result
+        assert not (at.root / "planted").exists()
+        assert len(list(at.root.glob(".worktrees/*/mine"))) == 1
 
 
 def kill(at: Setup) -> None:
