@@ -98,6 +98,14 @@ async def test_only_what_lies_in_the_roots_and_is_not_hidden_is_reported(tmp_pat
     assert "secrets" not in result.text
 
 
+async def test_on_macos_what_is_spelt_as_no_path_of_the_workspace_is_counted(tmp_path: Path) -> None:
+    fill(tmp_path, "a.txt")
+    path = indexed(tmp_path, "mdfind", "a.txt", "", f"{tmp_path}/ROOT/b.txt")
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        result = await call(server, "mdfind", query="x")
+    assert result.text.splitlines() == ["a.txt", "[1 left out: hidden, or outside the workspace]"]
+
+
 async def test_a_folder_that_is_none_or_is_not_to_be_seen_is_refused(tmp_path: Path) -> None:
     fill(tmp_path, "a.txt", "secrets/c.txt")
     path = indexed(tmp_path, "plocate", "a.txt")

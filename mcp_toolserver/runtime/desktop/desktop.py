@@ -83,7 +83,8 @@ class CallDesktop:
             raise NotFound(f"'{path}' is not a folder. Use a folder of the workspace.")
         folder = self.workspace.spellings(path)[-1]
         names, cut = await file_index.query_index(self.helpers, program, query, folder)
-        return file_index.visible(self.workspace, folder, names, most, cut=cut)
+        names = file_index.in_folder(program, names, folder)
+        return file_index.visible(self.workspace, names, most, cut=cut)
 
     async def _start(self, program: str, command: argv.Argv) -> None:
         await (

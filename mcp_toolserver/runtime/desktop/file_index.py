@@ -13,6 +13,7 @@ from mcp_toolserver.text.desktop.file_index_commands import (
     is_unindexed,
     lookup,
     named,
+    restricts_to_folder,
     status_of_nothing,
 )
 
@@ -57,12 +58,22 @@ async def _unindexed(helpers: DesktopHelpers, program: str, folder: str) -> bool
     return is_unindexed(printed, folder)
 
 
-def visible(workspace: Workspace, folder: str, names: list[str], most: int, *, cut: bool) -> Indexed:
-    """Return those of `names` in `folder` that the call may see.
+def in_folder(program: str, names: list[str], folder: str) -> list[str]:
+    """Return those of `names` that are inside `folder`, without the folder itself.
+
+    mdfind names nothing outside the folder, and may spell it otherwise: in the letter case and Unicode form
+    that the volume stores.
+    """
+    places = [(relative_to(folder, path), path) for path in names]
+    return [path for place, path in places if place != "." and (place or restricts_to_folder(program))]
+
+
+def visible(workspace: Workspace, names: list[str], most: int, *, cut: bool) -> Indexed:
+    """Return those of `names` that the call may see.
 
     An index can name files anywhere, links to other folders, and files that no longer exist.
     """
-    there = [_visible_path(workspace, path) for path in names if relative_to(folder, path) not in (None, ".")]
+    there = [_visible_path(workspace, path) for path in names]
     found = list(dict.fromkeys(path for path in there if path))
     return Indexed(
         files=tuple(map(showable, found[:most])),

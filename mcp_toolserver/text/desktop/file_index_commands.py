@@ -35,6 +35,11 @@ def status_of_nothing(program: str) -> int:
     return 1 if name(program) in ("plocate", "locate") else 0
 
 
+def restricts_to_folder(program: str) -> bool:
+    """Whether the program names only what is in the folder of `lookup`."""
+    return name(program) == "mdfind"
+
+
 def index_status(program: str) -> Argv:
     """Report which volumes are indexed; empty for a program without such a report. Source: mdutil(1)."""
     return (program.removesuffix("mdfind") + "mdutil", "-a", "-s") if name(program) == "mdfind" else ()
