@@ -195,6 +195,10 @@ def _call(invocation: Invocation, broker: Broker | None, found: HostExecutables)
 
 
 def _doctor(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
+    if invocation.report:
+        from mcp_toolserver.commands.doctor.report import write_report
+
+        return write_report(invocation, found, os.environ, broker=broker is not None)
     from mcp_toolserver.commands.doctor.doctor import doctor
 
     return doctor(invocation.settings, broker, found, as_json=invocation.json)
