@@ -192,7 +192,7 @@ def build_application(
     Raises:
         SettingsError: a tool, toolset, rule or root is unknown or invalid.
     """
-    facts = host_facts(settings, found, broker and broker.proof, server_landlock=held_by)
+    facts = host_facts(settings, found, broker.proof if broker else None, server_landlock=held_by)
     registry = _registry(settings)
     web = WebOptions() if settings.network == "none" else web_options(settings)
     policy = build_policy(settings, registry)
@@ -328,7 +328,7 @@ def _assembled(
     unlisted = registry.unlisted(settings.toolsets, listed, settings.exclude_tools)
     explained = partial(explain, confined=_confined(settings, _git_tools(registry, listed, facts)))
     limits = CommandLimits(foreground_seconds=settings.foreground_seconds)
-    commands = broker and Commands(broker, workspace, outputs, limits, explain=explained)
+    commands = Commands(broker, workspace, outputs, limits, explain=explained) if broker else None
     changes = ChangeEvents()
     if commands is not None:
         commands.on_change(partial(changes.changed, "job"), partial(changes.removed, "job"))

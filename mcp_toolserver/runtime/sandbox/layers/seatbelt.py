@@ -62,7 +62,7 @@ _FACTS = (
 _FACTS_BELOW = ("hw.", "machdep.cpu.")
 
 _DENIED = (
-    *("appleevent-send", "lsopen", "job-creation", "signal", "process-info*", "sysctl-read"),
+    *("lsopen", "job-creation", "signal", "sysctl-read"),
     *("mach-task-name", "mach-priv-task-port", "mach-register", "nvram*", "iokit-get-properties"),
     *("ipc-posix-shm*", "file-link", "file-clone"),
 )
@@ -219,6 +219,7 @@ def basics() -> Iterator[Rule]:
     """What every profile begins with."""
     yield Rule(why="language", text="(version 1)")
     yield Rule(why="default", text="(deny default)")
+    yield Rule(why="apple events", text="(deny appleevent-send)")
     yield Rule(why="explicit", text=f"(deny {' '.join(_DENIED)})")
     yield Rule(why="processes", text="(allow process-fork)")
     yield Rule(why="own processes", text="(deny process-info*)")

@@ -33,6 +33,10 @@ REASONS: Mapping[str, Reason] = {
         "last decides.",
         source=f"{_CODEX}; {_CHROMIUM}",
     ),
+    "apple events": Reason(
+        why="Stated although it is the default: an Apple event lets another application act.",
+        source=_GUIDE,
+    ),
     "explicit": Reason(
         why="Stated although it is the default, because the default was seen not to hold for some: on macOS "
         "26 a profile of `(deny default)` alone let a program read the environment of others.",
@@ -53,8 +57,8 @@ REASONS: Mapping[str, Reason] = {
     ),
     "processes": Reason(why="A shell starts processes; children inherit the sandbox.", source=_CODEX),
     "own processes": Reason(
-        why="A program may signal and inspect the processes of its own sandbox, and no others. `(deny default)` "
-        "leaves process-info* allowed, so a rule denies it.",
+        why="A program may signal and inspect the processes of its own sandbox, and no others. "
+        "`(deny default)` leaves process-info* allowed, so a rule denies it.",
         source=f"{_CODEX}; {_RUNTIME}; a launcher's record of what macOS 15.7.9 refused",
     ),
     "code": Reason(

@@ -95,7 +95,7 @@ def _try(probe: Probe, run: Run) -> Outcome:
     # What commands left would prove nothing about helpers.
     with _mac_fixture(probe.sandbox.state) as fixture:
         helper = _git_that_commits(probe, fixture) if probe.writes else _search(probe, fixture)
-    return outcome((*made.checks, *helper))
+        return outcome((*made.checks, *helper))
 
 
 # --- files to try it on ----------------------------------------------------------------------------------
