@@ -14,6 +14,7 @@ _OPENAT2 = 437
 _HOW = struct.Struct("=QQQ")
 """`struct open_how`: flags, mode, resolve."""
 
+_RESOLVE_NO_XDEV = 0x01
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
 
 _ATTEMPTS = 64
@@ -69,10 +70,12 @@ def openat2(folder: int, path: str, flags: int, mode: int = 0, *, links: bool = 
     """`openat` where neither `..` nor a link leads out of `folder`, and no link of /proc jumps.
 
     Raises:
-        OSError: EXDEV when the path leads out, ELOOP when it has a link and `links` is false, ENOSYS where
-            the kernel does not have it.
+        OSError: EXDEV when the path leads out or to another mount, ELOOP when it has a link and `links` is
+            false, ENOSYS where the kernel does not have it.
     """
-    resolve = _RESOLVE_BENEATH | (_RESOLVE_NO_MAGICLINKS if links else _RESOLVE_NO_SYMLINKS)
+    resolve = (
+        _RESOLVE_BENEATH | _RESOLVE_NO_XDEV | (_RESOLVE_NO_MAGICLINKS if links else _RESOLVE_NO_SYMLINKS)
+    )
     how = _HOW.pack(flags | os.O_CLOEXEC, mode if flags & os.O_CREAT else 0, resolve)
     name = os.fsencode(path)
     for _ in range(_ATTEMPTS):
@@ -109,12 +112,15 @@ def link_new(folder: int, old: str, new: str) -> None:
 
 def is_virtual(fd: int) -> bool:
     """Whether the object lies on procfs, sysfs or another virtual file system."""
-    if sys.platform != "linux":
-        return False
+    return sys.platform == "linux" and file_system_type(fd) in _SYNTHETIC
+
+
+def file_system_type(fd: int) -> int:
+    """The type of the file system of an object, as <linux/magic.h> has it. Linux only."""
     found = ctypes.create_string_buffer(_STATFS_BYTES)
     if _libc().fstatfs(ctypes.c_int(fd), found) != 0:
         raise _failed()
-    return ctypes.c_long.from_buffer(found).value & 0xFFFFFFFF in _SYNTHETIC
+    return ctypes.c_long.from_buffer(found).value & 0xFFFFFFFF
 
 
 def _failed() -> OSError:

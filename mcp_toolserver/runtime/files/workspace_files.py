@@ -159,8 +159,8 @@ class ConfinedFiles:
         targets = {path: self._workspace.write_target(path) for path in paths}
         async with AsyncExitStack() as stack:
             # In one order, so that two such calls cannot wait for each other.
-            for absolute in sorted({target.absolute for target in targets.values()}):
-                await stack.enter_async_context(self._locks.hold(absolute))
+            for name in sorted({target.lock_name for target in targets.values()}):
+                await stack.enter_async_context(self._locks.hold(name))
             return await to_thread.run_sync(self._change_all, targets, change)
 
     async def make_folder(self, path: CanonicalPath) -> bool:
@@ -195,7 +195,7 @@ class ConfinedFiles:
         )
 
     async def _changed(self, request: _Request) -> Written:
-        async with self._locks.hold(request.target.absolute):
+        async with self._locks.hold(request.target.lock_name):
             return await to_thread.run_sync(self._change, request)
 
     def _change(self, request: _Request) -> Written:
