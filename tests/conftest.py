@@ -19,6 +19,7 @@ settings.load_profile("any machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--caseless", action="store_true", help="put test folders on a volume that ignores case")
     parser.addoption("--update", action="store_true", help="write snapshots and generated documents anew")
 
 
@@ -26,12 +27,20 @@ def pytest_configure(config: pytest.Config) -> None:
     """Leave the process unmeasured that only hands out tests."""
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
         count(False)
+    if config.getoption("caseless"):
+        from tests import caseless_volume
+
+        caseless_volume.use(config)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Split each group by file: tests share servers within a file, so files can run in parallel."""
     for item in items:
+        if item.config.getoption("caseless"):
+            from tests import caseless_volume
+
+            caseless_volume.expect(item)
         if item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 

@@ -325,12 +325,6 @@ def can_refuse_links(top: str = "/tmp/.") -> bool:  # noqa: S108 - a link of mac
 
 
 @cache
-def walk() -> PathResolver:
-    """The resolver for folders where names are not compared exactly."""
-    return Walk()
-
-
-@cache
 def best_resolver() -> PathResolver:
     """The fastest resolver that works here, found by trying."""
     if not _has_proc():

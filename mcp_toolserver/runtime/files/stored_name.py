@@ -49,7 +49,7 @@ def stored_name(folder: int, name: str, fd: int, path_of: Callable[[int], str] =
 def _known_name(name: str, fd: int, path_of: Callable[[int], str]) -> str | None:
     try:
         known = os.path.basename(path_of(fd))
-    except OSError:
+    except (ImportError, OSError):
         return None
     return known if folded(known) == folded(name) else None
 

@@ -37,6 +37,15 @@ _EXACT_UNLESS_FLAGGED = frozenset(
 )
 """Types of file systems, from <linux/magic.h>, that compare names exactly except in flagged folders."""
 
+_ONE_ENTRY = _EXACT_UNLESS_FLAGGED | {
+    0x4D44,  # vfat, msdos
+    0x2011BAB0,  # exfat
+    0xFF534D42,  # cifs
+    0xFE534D42,  # smb3
+}
+"""Types that give Linux one directory entry for all names of a file (`d_compare` in fs/fat/namei_vfat.c,
+fs/exfat/namei.c, fs/smb/client/dir.c and fs/libfs.c). FUSE, 9p and virtiofs make one for each name."""
+
 _XFS = 0x58465342
 """Its names compare exactly, unless it was made with `version=ci` (mkfs.xfs(8))."""
 
@@ -91,6 +100,16 @@ def name_comparison(folder: int) -> NameComparison:
     return found
 
 
+def escapes_mounts(folder: int) -> bool:
+    """Whether a file in the open `folder` has names that a mount on its stored name does not cover.
+
+    Only Linux hides and protects files by mounts. A mount on a folder covers all its names.
+    """
+    if sys.platform != "linux" or file_system_type(folder) in _ONE_ENTRY:
+        return False
+    return name_comparison(folder) is not NameComparison.EXACT
+
+
 def comparison_within(folder: int, path: str) -> NameComparison:
     """How names are compared in the open `folder` at `path` and everywhere below it: where volumes differ, as
     on the one that may take the most names for the same.
@@ -121,8 +140,9 @@ def _mounted() -> list[str]:
 
 def _darwin(folder: int) -> NameComparison:
     # APFS and HFS+ compare normal forms of names even where case counts (Apple File System Guide).
-    ignores_case = os.fpathconf(folder, _PC_CASE_SENSITIVE) == 0
-    return NameComparison.CASELESS if ignores_case else NameComparison.NORMALIZED
+    counts = os.fpathconf(folder, _PC_CASE_SENSITIVE)
+    is_exact = counts == 1 or (counts != 0 and _ignores_case(folder) is False)
+    return NameComparison.NORMALIZED if is_exact else NameComparison.CASELESS
 
 
 def _other(folder: int) -> NameComparison | None:

@@ -24,13 +24,14 @@ from mcp_toolserver.runtime.files.path_locks import PathLocks
 from mcp_toolserver.runtime.files.path_resolver import (
     FOLDER,
     Escape,
+    Openat2,
     PathMoved,
     PathResolver,
     ResolvedPath,
+    Walk,
     best_resolver,
     locate,
     relative_to,
-    walk,
 )
 from mcp_toolserver.runtime.files.root import Root, nested, open_root, part_of, reading
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
@@ -405,7 +406,9 @@ class Workspace:
 
     def _resolver(self, root: Root) -> PathResolver:
         """What opens paths in `root`: `openat2` cannot tell the stored names."""
-        return self._setup.resolver if root.comparison is NameComparison.EXACT else walk()
+        own = self._setup.resolver
+        is_exact = root.comparison is NameComparison.EXACT
+        return own if is_exact or not isinstance(own, Openat2) else Walk()
 
     def _located(self, path: str, comparison: NameComparison = NameComparison.EXACT) -> LocatedPath:
         """Where `path` lies: as `canonical` found it, or found by its text."""

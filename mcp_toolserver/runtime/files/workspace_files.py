@@ -32,6 +32,7 @@ from mcp_toolserver.runtime.files.path_locks import PathLocks
 from mcp_toolserver.runtime.files.transaction import PlannedChange, apply_changes
 from mcp_toolserver.runtime.files.write_target import WriteTarget, changed_meanwhile, refuse_read_only
 from mcp_toolserver.runtime.search.display_path import inside
+from mcp_toolserver.runtime.search.ignore_rules import NEVER_WANTED
 
 T = TypeVar("T")
 
@@ -43,7 +44,7 @@ _SUGGESTIONS = 3
 _LOOKED_AT = 20_000
 """Names in all folders that are compared with a missing one."""
 
-_UNSEARCHED = frozenset({".git", "node_modules", ".venv", "__pycache__"})
+_UNSEARCHED = frozenset({*NEVER_WANTED, "node_modules", ".venv", "__pycache__"})
 """Folders in which nobody looks for a file by name."""
 
 _TOGETHER = 6

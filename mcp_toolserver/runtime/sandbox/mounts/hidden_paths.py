@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from mcp_toolserver.runtime.files.volume import comparison_within
+from mcp_toolserver.runtime.files.volume import comparison_within, escapes_mounts
 from mcp_toolserver.runtime.sandbox.protected.folder_scan import UNSETTLED, settled_change
 from mcp_toolserver.runtime.sandbox.protected.snapshot import Unprotectable
 from mcp_toolserver.text.file_names import NameComparison, path_tests, volume_path
@@ -73,6 +73,17 @@ def _places(start: str, roots: Sequence[str], seen: Sequence[str]) -> list[str]:
         elif lies_in(place, folder):
             found.append(folder)
     return found
+
+
+def _escapes_mounts(place: str) -> bool:
+    try:
+        folder = os.open(os.path.dirname(place), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        return escapes_mounts(folder)
+    finally:
+        os.close(folder)
 
 
 def _below(folder: str, name: str) -> str:
@@ -145,6 +156,11 @@ class _Search:
             waiting.extend(f"{inner}/{folder}" for folder in listing.folders)
 
     def _hide(self, place: str, *, is_folder: bool) -> None:
+        if not is_folder and _escapes_mounts(place):
+            raise Unprotectable(
+                f"The operator's deny rules on reading hide {place}, which lies on a volume where commands "
+                "can reach it by other spellings of its name. Put it in a folder and hide that (`folder/**`)."
+            )
         self.found[place] = is_folder
         if len(self.found) > MOST_HIDDEN:
             raise Unprotectable(
