@@ -20,6 +20,7 @@ settings.load_profile("any machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--caseless", action="store_true", help="put test folders on a volume that ignores case")
     parser.addoption("--update", action="store_true", help="write snapshots and generated documents anew")
     parser.addoption(
         "--process-layer",
@@ -34,6 +35,10 @@ def pytest_configure(config: pytest.Config) -> None:
     process_layer.select(str(config.getoption("process_layer")))
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
         count(False)
+    if config.getoption("caseless"):
+        from tests import caseless_volume
+
+        caseless_volume.use(config)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -45,6 +50,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
     for item in items:
+        if item.config.getoption("caseless"):
+            from tests import caseless_volume
+
+            caseless_volume.expect(item)
         if item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
