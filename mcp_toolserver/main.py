@@ -109,6 +109,8 @@ def _run(invocation: Invocation) -> int:
         return INVALID_SETTINGS
     _check(settings, needs_root=invocation.action in ("serve", "call", "cron"))
     found = find_host_executables(os.environ, settings.root)
+    if invocation.report:
+        return _report(invocation, found)
     broker = None if invocation.action in _WITHOUT_BROKER else _broker(settings, found)
     _log(settings.log_level.upper(), as_json=settings.log_format == "json")
     # The handshake protocol uses features that the SDK deprecates, which users need not know.
@@ -195,13 +197,21 @@ def _call(invocation: Invocation, broker: Broker | None, found: HostExecutables)
 
 
 def _doctor(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
-    if invocation.report:
-        from mcp_toolserver.commands.doctor.report import write_report
-
-        return write_report(invocation, found, os.environ, broker=broker is not None)
     from mcp_toolserver.commands.doctor.doctor import doctor
 
     return doctor(invocation.settings, broker, found, as_json=invocation.json)
+
+
+def _report(invocation: Invocation, found: HostExecutables) -> int:
+    """`doctor --report`, which also reports why the broker does not start."""
+    broker, failure = None, None
+    try:
+        broker = _broker(invocation.settings, found)
+    except Exception as error:  # noqa: BLE001 – a report is wanted because something fails
+        failure = error
+    from mcp_toolserver.commands.doctor.report import write_report
+
+    return write_report(invocation, found, os.environ, broker=failure or broker is not None)
 
 
 def _demo(invocation: Invocation, _: Broker | None, __: HostExecutables) -> int:

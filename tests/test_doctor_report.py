@@ -242,6 +242,34 @@ def test_a_doctor_that_fails_is_reported_with_its_error(tmp_path: Path) -> None:
     assert content["version"] == __version__
 
 
+def test_why_the_broker_does_not_start_is_reported(tmp_path: Path) -> None:
+    """Where the library that starts it lacks a call."""
+    (tmp_path / "root").mkdir()
+    file = tmp_path / "report.json"
+    script = f"""
+import os, sys
+from mcp_toolserver import main
+del os.fork
+sys.argv[1:] = ["doctor", "--report", {str(file)!r}, "--root", {str(tmp_path / "root")!r}]
+main.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "HOME": str(tmp_path)},
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    content = json.loads(file.read_text(encoding="ascii"))
+    assert content["broker"] is False
+    assert content["failure"]["error"] == "AttributeError"
+    assert any(place.startswith("main.py:") for place in content["failure"]["at"])
+
+
 def test_a_simulated_mac_gets_a_report(tmp_path: Path) -> None:
     """The stand-in of macOS has no broker; nothing here was executed on a Mac."""
     (tmp_path / "root").mkdir()

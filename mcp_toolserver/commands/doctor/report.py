@@ -60,9 +60,12 @@ Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
 
 def write_report(
-    invocation: Invocation, found: HostExecutables, environ: Mapping[str, str], *, broker: bool
+    invocation: Invocation, found: HostExecutables, environ: Mapping[str, str], *, broker: bool | Exception
 ) -> int:
     """Examine this machine, write the report to a new file, and say where it is.
+
+    Args:
+        broker: whether there is one, or why it did not start.
 
     Returns:
         The exit status of the command: 0, whatever the report says.
@@ -99,7 +102,7 @@ def text_of(content: Mapping[str, Json]) -> str:
 
 
 def _content(
-    settings: Settings, found: HostExecutables, anonymous: Anonymizer, *, broker: bool
+    settings: Settings, found: HostExecutables, anonymous: Anonymizer, *, broker: bool | Exception
 ) -> Mapping[str, Json]:
     content: dict[str, Json] = {
         "about": _ABOUT,
@@ -108,8 +111,10 @@ def _content(
         "system": _system(anonymous),
         "settings": dict(_settings(settings)),
         "missing programs": {name: anonymous(why) for name, why in found.missing.items()},
-        "broker": broker,
     }
+    if isinstance(broker, Exception):
+        return {**content, "broker": False, "failure": _failure(broker, anonymous)}
+    content["broker"] = broker
     try:
         facts = examine(settings, found, broker=broker)
         said = report(facts)
