@@ -56,8 +56,8 @@ class Mac:
     def run(self, mode: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """One command of the server, to its end."""
         return subprocess.run(
-            self.line(mode, *arguments), cwd=self.root, env=self.environment, check=False, capture_output=True,
-            encoding="utf-8", stdin=subprocess.DEVNULL, timeout=6 * PATIENCE,
+            self.line(mode, *arguments), cwd=self.root, env=self.environment, check=False,
+            capture_output=True, encoding="utf-8", stdin=subprocess.DEVNULL, timeout=6 * PATIENCE,
         )  # fmt: skip
 
     def tools(self, mode: str) -> set[str]:
