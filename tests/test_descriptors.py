@@ -27,7 +27,10 @@ def platform(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def fcntl_of_macos(descriptor: int, command: int, buffer: bytes) -> bytes:
     """F_GETPATH: the path with a zero byte behind it, in a buffer of MAXPATHLEN bytes."""
     assert (command, len(buffer)) == (50, 1024)
-    return os.readlink(f"/proc/self/fd/{descriptor}".encode()).ljust(1024, b"\0")
+    path = os.readlink(f"/proc/self/fd/{descriptor}".encode())
+    if not os.fstat(descriptor).st_nlink:
+        raise FileNotFoundError(path)
+    return path.ljust(1024, b"\0")
 
 
 @contextmanager
@@ -60,6 +63,14 @@ def test_a_removed_folder_has_no_path_although_another_has_its_name(tmp_path: Pa
         (tmp_path / "a (deleted)").mkdir()
         with pytest.raises(FileNotFoundError):
             descriptor_path(descriptor)
+
+
+@pytest.mark.usefixtures("platform")
+def test_a_folder_may_be_called_deleted(tmp_path: Path) -> None:
+    folder = tmp_path / "a (deleted)"
+    folder.mkdir()
+    with opened(folder) as descriptor:
+        assert descriptor_path(descriptor) == str(folder)
 
 
 @pytest.mark.usefixtures("platform")

@@ -25,7 +25,8 @@ def descriptor_path(descriptor: int) -> str:
         import fcntl
 
         path = os.fsdecode(fcntl.fcntl(descriptor, _F_GETPATH, bytes(_MAXPATHLEN)).split(b"\0")[0])
-    # Linux gives a removed folder the name "… (deleted)", which another folder may have.
-    if not os.path.samestat(os.lstat(path), os.fstat(descriptor)):
+    # Linux names a removed folder so, and another may have that name. Only then is it looked at: the path of
+    # a folder in the mount namespace of a session leads nowhere for the server.
+    if path.endswith(" (deleted)") and not os.path.samestat(os.lstat(path), os.fstat(descriptor)):
         raise FileNotFoundError(f"{path} is another folder now")
     return path

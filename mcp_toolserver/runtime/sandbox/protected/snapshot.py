@@ -14,6 +14,7 @@ from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan, Kin
 from mcp_toolserver.runtime.sandbox.protected.git_dir import hooks_and_config, pointed_to
 from mcp_toolserver.runtime.sandbox.protected.names import GIT, protected_name
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import is_out_of_reach, opened
+from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 
 WRITING = "workspace-write"
 """The one mode in which there is a sandbox and something to guard within the roots."""
@@ -26,10 +27,6 @@ MOST_FOLDERS = 200_000
 
 Role = Literal["whole", "repository", "git_hooks_and_config"]
 """All of it is protected; it is the folder of a repository; it lies in one and makes git run programs."""
-
-
-class Unprotectable(Exception):
-    """The sandbox cannot be set up around these roots. The text is for the operator and the model."""
 
 
 class TooManyFolders(Unprotectable):
