@@ -201,6 +201,23 @@ def test_every_setting_is_named_and_only_harmless_values_are_shown(base: Path) -
     )
 
 
+def test_findings_with_a_text_in_the_report_are_findings_of_doctor() -> None:
+    source = (HERE / "mcp_toolserver/commands/doctor/checks.py").read_text(encoding="utf-8")
+    assert [name for name in sorted(report_module._DETAILED) if f'"{name}"' not in source] == []
+
+
+def test_a_finding_that_the_report_does_not_know_is_shown_without_its_text() -> None:
+    facts = replace(
+        GOOD, hiding_rules=("Read(plans/**)",), tool_rules=("Edit(*.falcon)",), model="openai, falcon"
+    )
+    found = judged(facts, report(facts), Anonymizer(Private(), resolved=lambda path: path))
+    text = json.dumps(found)
+    assert "deny rules on reading" in text
+    assert "model of agents" in text
+    assert "plans" not in text
+    assert "falcon" not in text
+
+
 # --- the file --------------------------------------------------------------------------------------------
 
 
