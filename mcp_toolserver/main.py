@@ -20,7 +20,7 @@ from mcp_toolserver.errors import SettingsError, Unavailable
 from mcp_toolserver.invocation import Invocation, load, serves_stdio
 from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
 from mcp_toolserver.runtime.platform_check import unsupported_reason
-from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.broker_client import Broker, start_broker
 from mcp_toolserver.runtime.windows_paths import find_windows_paths
 from mcp_toolserver.settings import Settings
 
@@ -313,7 +313,7 @@ def _check(settings: Settings, *, needs_root: bool) -> None:
 def _broker(settings: Settings, found: HostExecutables) -> Broker | None:
     """Start the broker; None on platforms without one, where the tools that need it are unavailable."""
     try:
-        return Broker.start(confinement.broker_policy(settings, found))
+        return start_broker(confinement.broker_policy(settings, found))
     except Unavailable:
         return None
     except RuntimeError as error:
