@@ -1,7 +1,8 @@
 """The simulated Darwin: `python server.py SETUP ARGUMENTS...` is the server there.
 
-SETUP is JSON: `sandbox_exec`, the program that the server uses as /usr/bin/sandbox-exec, and, if the
-process is to confine itself, `library` and `compiler`, the paths of the stand-in for libsandbox.
+SETUP is JSON: `sandbox_exec`, the program that the server uses as /usr/bin/sandbox-exec; `probe_seconds`,
+how long a probe may take; and, if the process is to confine itself, `library` and `compiler`, the paths of
+the stand-in for libsandbox.
 
 What is simulated: the name of the platform; names of Python's modules that only Linux has are gone;
 F_GETPATH; the options of Apple's `ps`; `sandbox_init` and `sandbox-exec`. The rest is Linux: the kernel,
@@ -16,8 +17,13 @@ import socket
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
+    from mcp_toolserver.settings import Settings
 
 F_GETPATH = 50
 PRELOAD = "LD_PRELOAD"
@@ -39,9 +45,22 @@ def simulate(sandbox_exec: str) -> None:
     _simulate_f_getpath()
     _simulate_ps()
     _simulate_libraries()
+    _simulate_sandbox_exec(sandbox_exec)
+
+
+def _simulate_sandbox_exec(program: str) -> None:
+    from mcp_toolserver.app import confinement
     from mcp_toolserver.runtime.sandbox.layers import seatbelt
 
-    seatbelt.SANDBOX_EXEC = sandbox_exec
+    seatbelt.SANDBOX_EXEC = program
+    real = confinement.sandbox
+
+    def simulated(settings: "Settings") -> "SandboxSpec":
+        found = real(settings)
+        programs = (program,) if os.path.exists(program) else ()
+        return replace(found, programs=found.programs or programs)
+
+    confinement.sandbox = simulated
 
 
 def _simulate_f_getpath() -> None:
@@ -89,6 +108,10 @@ def main() -> None:
     del sys.argv[1]
     sys.path[0] = str(Path(__file__).parents[2])
     simulate(setup["sandbox_exec"])
+    if "probe_seconds" in setup:
+        from mcp_toolserver.runtime.sandbox.posix import proving
+
+        proving.PROBE_SECONDS = setup["probe_seconds"]
     from mcp_toolserver.main import main as serve
 
     serve()
