@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Generator[Mac]:
-    with mac(build(tmp_path / "stand-in").program) as made:
+    with mac(build(tmp_path / "stand-in")) as made:
         yield made
 
 
@@ -75,7 +75,7 @@ def test_with_a_wrong_profile_what_it_does_not_hold_is_not_offered(
     tmp_path: Path, mutation: str, mode: str, missing: frozenset[str]
 ) -> None:
     stand_in = build(tmp_path / "stand-in", mutation)
-    with mac(stand_in.program) as machine:
+    with mac(build(tmp_path / "right"), stand_in.program) as machine:
         assert machine.tools(mode) & OF_PROGRAMS == OF_PROGRAMS - missing
         done = machine.run(mode, "call", "bash", '{"command": "echo ran"}')
         assert (done.returncode, "ran" in done.stdout.split()) == (1, False)
@@ -99,7 +99,8 @@ def test_with_a_sandbox_exec_that_does_not_confine_nothing_is_offered(tmp_path: 
     if kind != "is missing":
         program.write_text(f"#!/bin/sh\n{SCRIPTS.get(kind, 'exit 0')}\n", encoding="utf-8")
         program.chmod(0o755 if kind != "is not executable" else 0o644)
-    with mac(str(program), probe_seconds=2 if kind == "hangs" else 20) as machine:
+    seconds = 2 if kind == "hangs" else 20
+    with mac(build(tmp_path / "right"), str(program), probe_seconds=seconds) as machine:
         names = machine.tools("read-only")
     assert not names & OF_PROGRAMS
     assert "read_file" in names
