@@ -18,7 +18,7 @@ from mcp_toolserver.runtime.files.stored_name import stored_name
 from mcp_toolserver.runtime.files.volume import name_comparison
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.stores.durable import sync
-from mcp_toolserver.text.file_names import NameComparison, folded, path_tests, volume_path
+from mcp_toolserver.text.file_names import NameComparison, folded, path_tests, volume_path, widest
 
 
 @pytest.fixture
@@ -236,6 +236,11 @@ async def test_normal_forms_are_one_name_where_case_counts(
 def test_names_that_some_volume_takes_for_the_same_have_one_folded_form(one: str, other: str) -> None:
     assert folded(one) == folded(other)
     assert folded(one, NameComparison.EXACT) == one
+
+
+def test_the_comparison_that_takes_the_most_names_for_the_same_wins() -> None:
+    assert widest(*NameComparison) is NameComparison.CASELESS
+    assert widest(NameComparison.NORMALIZED, NameComparison.EXACT) is NameComparison.NORMALIZED
 
 
 def test_what_is_known_of_folders_is_forgotten_before_it_grows_without_end(

@@ -108,15 +108,17 @@ def _resolved(area: Area, resolve: Callable[[str], str]) -> Area:
 
 def _allows(area: Area, path: str) -> bool:
     around = [folder for folder, writable in area.items() if _contains(folder, path, writable=writable)]
-    # Of two spellings of one folder, the stricter counts.
-    deepest = max(
-        around, key=lambda folder: (len(folder.rstrip("/").split("/")), not area[folder]), default=None
-    )
-    return deepest is not None and area[deepest]
+    depth = max(map(_depth, around), default=0)
+    # Where two are spellings of one folder, both have to allow it.
+    return bool(around) and all(area[folder] for folder in around if _depth(folder) == depth)
+
+
+def _depth(folder: str) -> int:
+    return len(folder.rstrip("/").split("/"))
 
 
 def _contains(folder: str, path: str, *, writable: bool) -> bool:
-    """Whether `path` lies in `folder`, as the volume of `path` compares names; in doubt only if it is to be kept."""
+    """Whether `path` lies in `folder`, as its volume compares names; in doubt only where that refuses."""
     if not isinstance(path, VolumePath):
         return lies_in(folder, path)
     form = equivalent if writable else folded
