@@ -201,6 +201,23 @@ def test_every_setting_is_named_and_only_harmless_values_are_shown(base: Path) -
     )
 
 
+def test_findings_with_a_text_in_the_report_are_findings_of_doctor() -> None:
+    source = (HERE / "mcp_toolserver/commands/doctor/checks.py").read_text(encoding="utf-8")
+    assert [name for name in sorted(report_module._DETAILED) if f'"{name}"' not in source] == []
+
+
+def test_a_finding_that_the_report_does_not_know_is_shown_without_its_text() -> None:
+    facts = replace(
+        GOOD, hiding_rules=("Read(plans/**)",), tool_rules=("Edit(*.falcon)",), model="openai, falcon"
+    )
+    found = judged(facts, report(facts), Anonymizer(Private(), resolved=lambda path: path))
+    text = json.dumps(found)
+    assert "deny rules on reading" in text
+    assert "model of agents" in text
+    assert "plans" not in text
+    assert "falcon" not in text
+
+
 # --- the file --------------------------------------------------------------------------------------------
 
 
@@ -242,17 +259,26 @@ def test_a_doctor_that_fails_is_reported_with_its_error(tmp_path: Path) -> None:
     assert content["version"] == __version__
 
 
-def test_why_the_broker_does_not_start_is_reported(tmp_path: Path) -> None:
-    """Where the library that starts it lacks a call."""
+BEFORE_THE_FORK = "import os; del os.fork"
+IN_THE_FORK = "import sys; sys.modules['mcp_toolserver.runtime.sandbox.broker.main'] = None"
+
+
+@pytest.mark.parametrize(
+    ("lacking", "error", "place"),
+    [
+        pytest.param(BEFORE_THE_FORK, "AttributeError", "runtime/processes/", id="before the fork"),
+        pytest.param(IN_THE_FORK, "ModuleNotFoundError", "runtime/processes/", id="in the fork"),
+    ],
+)
+def test_why_the_broker_does_not_start_is_reported_once(
+    lacking: str, error: str, place: str, tmp_path: Path
+) -> None:
     (tmp_path / "root").mkdir()
     file = tmp_path / "report.json"
-    script = f"""
-import os, sys
-from mcp_toolserver import main
-del os.fork
-sys.argv[1:] = ["doctor", "--report", {str(file)!r}, "--root", {str(tmp_path / "root")!r}]
-main.main()
-"""
+    arguments = ["doctor", "--report", str(file), "--root", str(tmp_path / "root")]
+    script = (
+        f"import sys; from mcp_toolserver import main; {lacking}; sys.argv[1:] = {arguments}; main.main()"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "HOME": str(tmp_path)},
@@ -263,11 +289,13 @@ main.main()
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("Wrote") == 1
     content = json.loads(file.read_text(encoding="ascii"))
     assert content["broker"] is False
-    assert content["failure"]["error"] == "AttributeError"
-    assert any(place.startswith("main.py:") for place in content["failure"]["at"])
+    assert content["failure"]["error"] == error
+    assert content["failure"]["at"][0].startswith("main.py:")
+    assert content["failure"]["at"][-1].startswith(place)
 
 
 def test_a_simulated_mac_gets_a_report(tmp_path: Path) -> None:

@@ -66,8 +66,8 @@ _END_OF_PATH = r"[^\n:;,\"'`()\[\]<>]*"
 _GUESSES: Replacements = tuple(
     (re.compile(guess, re.IGNORECASE), placeholder)
     for guess, placeholder in (
-        (r"\b[a-z][a-z0-9+.-]*://[^\s\"'`]+", "<address>"),
-        (r"[\w.+%-]+@[\w-]+(?:\.[\w-]+)*", "<address>"),
+        (r"\b[a-z][a-z0-9+.-]{0,30}://[^\s\"'`]+", "<address>"),
+        (r"[\w.+%-]{1,64}@[\w-]+(?:\.[\w-]+)*", "<address>"),
         (r"(?<![\w.])(?!127\.0\.0\.1|0\.0\.0\.0)\d{1,3}(?:\.\d{1,3}){3}(?![\w.])", "<address>"),
         (r"(?<![\w:])(?:[0-9a-f]{0,4}:){3,7}[0-9a-f]{0,4}(?![\w:])", "<address>"),
         (r"(?<![\w-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{24,}", "<secret>"),

@@ -10,7 +10,6 @@ import platform
 import re
 import socket
 import sys
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
@@ -20,6 +19,7 @@ from mcp_toolserver import __version__
 from mcp_toolserver.commands.doctor.anonymizer import Anonymizer, Private
 from mcp_toolserver.commands.doctor.doctor import LayerReport, Report, report
 from mcp_toolserver.commands.doctor.facts import Facts, examine
+from mcp_toolserver.commands.doctor.failure import Failure
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import Invocation
 from mcp_toolserver.pipeline.registry import Registry, discover
@@ -60,7 +60,7 @@ Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
 
 def write_report(
-    invocation: Invocation, found: HostExecutables, environ: Mapping[str, str], *, broker: bool | Exception
+    invocation: Invocation, found: HostExecutables, environ: Mapping[str, str], *, broker: bool | Failure
 ) -> int:
     """Examine this machine, write the report to a new file, and say where it is.
 
@@ -102,7 +102,7 @@ def text_of(content: Mapping[str, Json]) -> str:
 
 
 def _content(
-    settings: Settings, found: HostExecutables, anonymous: Anonymizer, *, broker: bool | Exception
+    settings: Settings, found: HostExecutables, anonymous: Anonymizer, *, broker: bool | Failure
 ) -> Mapping[str, Json]:
     content: dict[str, Json] = {
         "about": _ABOUT,
@@ -112,30 +112,19 @@ def _content(
         "settings": dict(_settings(settings)),
         "missing programs": {name: anonymous(why) for name, why in found.missing.items()},
     }
-    if isinstance(broker, Exception):
+    if isinstance(broker, Failure):
         return {**content, "broker": False, "failure": _failure(broker, anonymous)}
     content["broker"] = broker
     try:
         facts = examine(settings, found, broker=broker)
         said = report(facts)
     except Exception as error:  # noqa: BLE001 – the failure is what the maintainers need to see
-        return {**content, "failure": _failure(error, anonymous)}
+        return {**content, "failure": _failure(Failure.of(error), anonymous)}
     return {**content, **judged(facts, said, anonymous)}
 
 
-def _failure(error: Exception, anonymous: Anonymizer) -> Json:
-    """An error with the places in our code that it passed."""
-    frames = traceback.extract_tb(error.__traceback__)
-    package = str(Path(__file__).parents[2])
-    return {
-        "error": type(error).__name__,
-        "message": anonymous(str(error)),
-        "at": [
-            f"{os.path.relpath(frame.filename, package)}:{frame.lineno} {frame.name}"
-            for frame in frames
-            if frame.filename.startswith(package)
-        ],
-    }
+def _failure(failure: Failure, anonymous: Anonymizer) -> Json:
+    return {"error": failure.error, "message": anonymous(failure.message), "at": list(failure.at)}
 
 
 # --- this machine ------------------------------------------------------------------------------------------
