@@ -33,7 +33,7 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.desktop.executables import DesktopExecutables
 from mcp_toolserver.runtime.executables import find_host_executables
 from mcp_toolserver.runtime.host_services import HostServices
-from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.broker_client import start_standalone_broker
 from mcp_toolserver.runtime.web.options import WebOptions, providers
 from mcp_toolserver.runtime.web.provider import web_provider
 from mcp_toolserver.settings import Settings
@@ -280,7 +280,7 @@ async def stage(folder: Path) -> AsyncGenerator[Stage]:
         # A container engine may lack its daemon or the image, and the desktop belongs to the user.
         here = find_host_executables(os.environ, settings.root)
         found = replace(here, engine=None, desktop=DesktopExecutables())
-        broker = Broker.start_standalone(confinement.broker_policy(settings, found))
+        broker = start_standalone_broker(confinement.broker_policy(settings, found))
         app = build_application(settings, broker, found, held_by=None)
         try:
             yield Stage(folder=folder, app=app, dispatcher=_with_web(app.dispatcher, web))

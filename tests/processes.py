@@ -23,7 +23,13 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.runtime.host_services import Provide
-from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy, Helper, Streams
+from mcp_toolserver.runtime.processes.broker_client import (
+    Broker,
+    BrokerPolicy,
+    Helper,
+    Streams,
+    start_standalone_broker,
+)
 from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import Request, Script
@@ -53,7 +59,7 @@ def broker(
 ) -> Generator[Broker]:
     """A broker in an interpreter of its own, because the one that runs the tests may have threads."""
     with TemporaryDirectory() as state, ExitStack() as stack:
-        started = Broker.start_standalone(
+        started = start_standalone_broker(
             BrokerPolicy(
                 sandbox=sandbox or SandboxSpec(mode=mode, roots=(), home="/nonexistent", state=state),
                 environment=command_environment(environ),
@@ -73,10 +79,14 @@ class Asked:
     control: socket.socket
     output: int
     words: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
+    unread: bytes = b""
 
     def next(self) -> dict[str, object]:
         """The next word of the supervisor; empty when there is none any more."""
-        message: object = json.loads(self.control.recv(4096) or b"{}")
+        while b"\n" not in self.unread and (data := self.control.recv(4096)):
+            self.unread += data
+        line, _, self.unread = self.unread.partition(b"\n")
+        message: object = json.loads(line or b"{}")
         assert is_object(message)
         self.words.append(message)
         return message

@@ -19,7 +19,7 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.protocol.http.grants import GrantFile
 from mcp_toolserver.runtime.cron.scheduler import Owners, Run, RunLimits, Scheduler
 from mcp_toolserver.runtime.executables import find_host_executables
-from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.broker_client import start_standalone_broker
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.cron import Outcome, StoredSchedule, StoredSchedules
 from mcp_toolserver.stores.database import Database
@@ -120,7 +120,7 @@ async def application(
     given: dict[str, Any] = {"permission_mode": mode, "toolsets": ("all",), **settings}
     chosen = Settings(root=(str(folder / "root"),), state_dir=str(folder / "state"), **given)
     found = find_host_executables(os.environ, chosen.root)
-    broker = Broker.start_standalone(confinement.broker_policy(chosen, found))
+    broker = start_standalone_broker(confinement.broker_policy(chosen, found))
     app = build_application(chosen, broker, found, held_by=0)
     try:
         yield app

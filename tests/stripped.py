@@ -11,6 +11,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 
 import anyio
 import anyio._backends._asyncio
@@ -37,6 +38,8 @@ POSIX_MODULES = ("fcntl", "resource", "pwd", "grp", "termios", "pty", "tty")
 def strip(platform: str) -> None:
     """Make this process look like `platform`: darwin, win32, or bare for a POSIX with nothing more."""
     _remove(LINUX_ONLY)
+    # It looked for O_TMPFILE when it was imported.
+    tempfile._O_TMPFILE_WORKS = False  # pyright: ignore[reportAttributeAccessIssue]
     if platform in ("bare", "win32"):
         for module in POSIX_MODULES:
             sys.modules.update({module: None})  # type: ignore[dict-item]  # None forbids the import

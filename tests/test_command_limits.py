@@ -16,6 +16,7 @@ from typing import Literal
 import pytest
 
 from mcp_toolserver.capabilities.processes import JobState
+from mcp_toolserver.runtime.processes import broker_client
 from mcp_toolserver.runtime.processes.broker_client import Helper
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds, describe, readable
@@ -51,6 +52,18 @@ ENDED = (0, "exited", "")
 
 Wrap = Callable[[str], str]
 Pipe = tuple[int, int]
+
+
+BOTH = pytest.mark.parametrize("layer", ["linux", "posix"], indirect=True)
+"""For limits that the broker of other POSIX systems has as well."""
+
+
+@pytest.fixture(autouse=True)
+def layer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Which broker starts programs."""
+    name = getattr(request, "param", "linux")
+    monkeypatch.setattr(broker_client, "process_layer", lambda: name)
+    return name
 
 
 @pytest.fixture
@@ -114,6 +127,7 @@ def orphans(count: int, mark: str) -> str:
     return f"for i in $(seq {count}); do (setsid sleep {mark} & ) ; done; read"
 
 
+@BOTH
 @pytest.mark.measured
 @pytest.mark.parametrize("wrap", [bare, sandboxed])
 @pytest.mark.parametrize("make", [pytest.param(storm, id="PROCRES05"), pytest.param(orphans, id="orphans")])
@@ -133,6 +147,7 @@ async def test_a_command_with_too_many_processes_is_killed_whole_and_others_go_o
         assert (end(last), output) == (ENDED, "end\n")
 
 
+@BOTH
 @pytest.mark.parametrize("wrap", [bare, sandboxed])
 @pytest.mark.parametrize("make", [pytest.param(storm, id="PROCRES05"), pytest.param(orphans, id="orphans")])
 async def test_a_command_with_fewer_processes_runs_to_its_end(
@@ -161,6 +176,7 @@ os.execvp("sleep", ["sleep", sys.argv[1]])
 """A process with three children, which each have three, and so on: more than a hundred in all."""
 
 
+@BOTH
 @pytest.mark.parametrize("case", [pytest.param("PROCRES05", id="PROCRES05")])
 def test_a_storm_in_which_everybody_forks_is_stopped(case: str) -> None:
     daemons = Daemons()
@@ -181,6 +197,7 @@ os.read(0, 1)
 """
 
 
+@BOTH
 @pytest.mark.parametrize("wrap", [bare, sandboxed])
 @pytest.mark.parametrize("case", [pytest.param("PROCRES16", id="PROCRES16")])
 def test_the_dead_that_nobody_waits_for_count(case: str, wrap: Wrap, pipe: Pipe) -> None:
@@ -270,6 +287,7 @@ MODEST = {
 }
 
 
+@BOTH
 @pytest.mark.parametrize("wrap", [bare, sandboxed])
 @pytest.mark.parametrize("script", ids(HOGS))
 def test_a_command_with_too_much_memory_is_killed_whole(script: str, wrap: Wrap, pipe: Pipe) -> None:
@@ -338,6 +356,7 @@ def fill(file: str, pieces: int) -> str:
     return f"dd if=/dev/zero of={file} bs=64K count={pieces} status=none"
 
 
+@BOTH
 @pytest.mark.parametrize("case", [pytest.param("PROCRES11", id="PROCRES11")])
 def test_a_file_does_not_grow_beyond_its_limit(case: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
@@ -356,6 +375,7 @@ def test_a_file_in_a_sandbox_does_not_grow_beyond_its_limit() -> None:
         assert end(outcome(at, sandboxed(fill("/dev/shm/file", 50)))[0]) == FULL_FILE
 
 
+@BOTH
 def test_a_program_that_ignores_the_signal_gets_an_error(tmp_path: Path) -> None:
     write = (
         "import sys; open(sys.argv[1], 'wb', 0).write(bytes(1 << 20)); open(sys.argv[1], 'ab', 0).write(b'x')"
@@ -366,6 +386,7 @@ def test_a_program_that_ignores_the_signal_gets_an_error(tmp_path: Path) -> None
     assert "File too large" in output
 
 
+@BOTH
 @pytest.mark.parametrize(
     ("bounds", "limits"),
     [
@@ -380,6 +401,7 @@ def test_a_process_starts_with_few_open_files_and_may_ask_for_more(
         assert outcome(at, "echo $(ulimit -Sn) $(ulimit -Hn)")[1] == f"{limits}\n"
 
 
+@BOTH
 def test_the_kernel_ends_a_process_soon_after_its_time() -> None:
     with broker(bounds=replace(ENOUGH, cpu_seconds=100)) as at:
         assert outcome(at, "echo $(ulimit -St) $(ulimit -Ht)")[1] == "110 120\n"
@@ -437,6 +459,7 @@ def crowd(count: int, mark: str) -> str:
     return f"for i in $(seq {count}); do sleep {mark} & done; wait"
 
 
+@BOTH
 def test_a_helper_program_is_bounded_as_well() -> None:
     daemons, start = Daemons(), ("/bin/bash", "-c")
     with broker(FULL, Helper(argv=start, reach="system"), bounds=FEW) as at:
@@ -446,6 +469,7 @@ def test_a_helper_program_is_bounded_as_well() -> None:
         assert end(outcome(at, Program(argv=(*start, crowd(20, "0")), timeout=60.0))[0]) == ENDED
 
 
+@BOTH
 async def test_a_background_command_is_bounded_as_well(tmp_path: Path) -> None:
     daemons = Daemons()
     async with bench(tmp_path, bounds=FEW) as made:
@@ -456,6 +480,7 @@ async def test_a_background_command_is_bounded_as_well(tmp_path: Path) -> None:
         assert (await made.run("echo on")).text == "on\n"
 
 
+@BOTH
 async def test_who_runs_a_program_learns_the_limit(tmp_path: Path) -> None:
     start = ("/bin/bash", "-c")
     folder = os.open(tmp_path, os.O_RDONLY)
@@ -467,6 +492,7 @@ async def test_who_runs_a_program_learns_the_limit(tmp_path: Path) -> None:
     assert (ended.reason, ended.detail) == ("over a limit", "more than 40 processes at once")
 
 
+@BOTH
 async def test_the_result_names_the_limit_and_what_to_do(tmp_path: Path) -> None:
     daemons = Daemons()
     async with served(tmp_path, bounds=FEW) as server:

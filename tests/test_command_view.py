@@ -23,7 +23,7 @@ import pytest
 from mcp import Client
 from pydantic import FileUrl
 
-from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy
+from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy, start_standalone_broker
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import ALWAYS, BwrapArgs, candidates
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
@@ -672,7 +672,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Broker, 
         state=f"{root}-state",
         programs=candidates(os.environ["PATH"], ()),
     )
-    broker = Broker.start_standalone(
+    broker = start_standalone_broker(
         BrokerPolicy(sandbox=sandbox, environment=command_environment(os.environ))
     )
     yield broker, root

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mcp_toolserver.errors import ToolError, Unavailable
+from mcp_toolserver.errors import NotFound, ToolError, Unavailable
 from mcp_toolserver.pipeline.call import ClientFolders
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
 from mcp_toolserver.runtime.git.executable import helper
@@ -155,6 +155,18 @@ async def test_git_that_uses_too_much_is_ended_and_reported(lair: Lair) -> None:
             git = Git(Programs(git_broker), str(greedy), str(lair.folder / "home"))
             with anyio.fail_after(PATIENCE), pytest.raises(Unavailable):
                 await git.locate(cwd=held, timeout=60)
+    finally:
+        os.close(held)
+
+
+async def test_a_folder_that_was_removed_has_no_repository(lair: Lair, git_broker: Broker) -> None:
+    folder = lair.folder / "removed"
+    folder.mkdir()
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    folder.rmdir()
+    try:
+        with pytest.raises(NotFound):
+            await Git(Programs(git_broker), GIT, str(lair.folder / "home")).locate(cwd=held, timeout=10)
     finally:
         os.close(held)
 

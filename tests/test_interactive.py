@@ -9,9 +9,17 @@ import anyio
 import pytest
 
 from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.runtime.processes import broker_client
 from mcp_toolserver.runtime.processes import interactive as dialogue_module
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
 from tests.processes import PATIENCE, Daemons, broker, status, until
+
+
+@pytest.fixture(autouse=True, params=["linux", "posix"])
+def layer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The broker of Linux, and that of other POSIX systems."""
+    monkeypatch.setattr(broker_client, "process_layer", lambda: request.param)
+    return request.param
 
 
 @asynccontextmanager

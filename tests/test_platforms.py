@@ -13,7 +13,7 @@ from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.platform_check import unsupported_reason
 from mcp_toolserver.runtime.sandbox.protected.names import same_name
-from tests.processes import PATIENCE
+from tests.processes import FULL, PATIENCE
 
 HERE = Path(__file__).parents[1]
 WITHOUT_PROGRAMS = {
@@ -45,15 +45,50 @@ def options(folder: Path, mode: str = "workspace-write") -> list[str]:
     return ["--root", str(folder / "root"), "--state-dir", str(folder / "state"), "--permission-mode", mode]
 
 
-@pytest.mark.parametrize("platform", ["darwin", "bare"])
-def test_without_a_broker_nothing_is_offered_that_runs_a_program(tmp_path: Path, platform: str) -> None:
+@pytest.mark.parametrize(
+    ("platform", "mode"),
+    [
+        pytest.param("bare", FULL, id="no descriptors can be passed"),
+        pytest.param("darwin", "workspace-write", id="no sandbox-exec"),
+    ],
+)
+def test_where_no_program_can_be_held_nothing_is_offered_that_runs_one(
+    tmp_path: Path, platform: str, mode: str
+) -> None:
     everything = ["tools", "--format", "json", "--toolsets", "all"]
-    done = server(platform, *everything, *options(tmp_path, "danger-full-access"), folder=tmp_path)
+    done = server(platform, *everything, *options(tmp_path, mode), folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert {tool["name"] for tool in json.loads(done.stdout)} == {
+    offered = {tool["name"] for tool in json.loads(done.stdout)}
+    without = {
         entry.spec.name
         for entry in discover()
         if {need.name.lower() for need in entry.spec.needs} <= WITHOUT_PROGRAMS
+    }
+    assert "read_file" in offered
+    assert offered <= without
+    assert mode != FULL or offered == without
+
+
+def test_commands_run_on_macos_without_a_sandbox_where_the_mode_asks_for_none(tmp_path: Path) -> None:
+    settings = options(tmp_path, FULL)
+    done = server("darwin", "call", "bash", '{"command": "echo $((6 * 7))"}', *settings, folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "42" in done.stdout
+
+
+def test_a_mac_offers_what_runs_programs_where_the_mode_asks_for_no_sandbox(tmp_path: Path) -> None:
+    everything = ["tools", "--format", "json", "--toolsets", "all"]
+    done = server("darwin", *everything, *options(tmp_path, FULL), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    offered = {tool["name"] for tool in json.loads(done.stdout)}
+    assert offered >= {
+        "bash",
+        "REPL",
+        "grep_search",
+        "git_status",
+        "git_commit",
+        "repo_clone",
+        "EnterWorktree",
     }
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
 from mcp_toolserver.errors import NotFound, ToolError, Unavailable
+from mcp_toolserver.runtime.processes import broker_client
 from mcp_toolserver.runtime.processes.broker_client import Helper
 from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
@@ -22,11 +23,18 @@ from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimi
 from mcp_toolserver.text.lines.utf8_stream import decode_page, without_cut_start
 from mcp_toolserver.text.shell.command_output import command_text
 from tests.open_files import descriptors
-from tests.processes import PATIENCE, Anywhere, Bench, Daemons, bench, broker, state, status, until
+from tests.processes import FULL, PATIENCE, Anywhere, Bench, Daemons, bench, broker, state, status, until
 
 SMALL = CommandLimits(capture=CaptureLimits(head=100, tail=50, file=1 << 20))
 ECHO = ("/bin/echo",)
 BASH = Helper(argv=("/bin/bash", "-c"), places=("/bin", "/usr/bin"))
+
+
+@pytest.fixture(autouse=True, params=["linux", "posix"])
+def layer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The broker of Linux, and that of other POSIX systems."""
+    monkeypatch.setattr(broker_client, "process_layer", lambda: request.param)
+    return request.param
 
 
 @pytest.fixture
@@ -374,8 +382,8 @@ async def test_folders_confine_where_commands_start(here: Bench, tmp_path: Path)
 
 
 @pytest.fixture
-async def programs(tmp_path: Path) -> AsyncGenerator[Programs]:
-    with broker("read-only", BASH, ECHO) as started:
+async def programs(tmp_path: Path, layer: str) -> AsyncGenerator[Programs]:
+    with broker(FULL if layer == "posix" else "read-only", BASH, ECHO) as started:
         yield Programs(started)
 
 
@@ -453,9 +461,9 @@ async def test_a_program_that_cannot_be_started_is_said_to_be(
         assert [chunk async for chunk in running.chunks()] == [b"hi\n"]
 
 
-async def test_a_program_that_is_missing_is_said_to_be(tmp_path: Path, cwd: int) -> None:
+async def test_a_program_that_is_missing_is_said_to_be(tmp_path: Path, cwd: int, layer: str) -> None:
     missing = str(tmp_path / "missing")
-    with broker("read-only", (missing,)) as started, pytest.raises(ToolError):
+    with broker(FULL if layer == "posix" else "read-only", (missing,)) as started, pytest.raises(ToolError):
         async with Programs(started).open((missing,), cwd=cwd, timeout=5):
             raise AssertionError("it runs")
 

@@ -15,7 +15,7 @@ from mcp import Client
 from mcp_types import Implementation
 
 from mcp_toolserver.capabilities.call_scope import LOCAL, UNCONNECTED
-from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy
+from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy, start_standalone_broker
 from mcp_toolserver.runtime.processes.sessions import IDLE_SECONDS, Sessions
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import session_size
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
@@ -258,7 +258,7 @@ def broker() -> Generator[tuple[Broker, str]]:
             programs=candidates(os.environ["PATH"], ()),
         )
         policy = BrokerPolicy(sandbox=sandbox, environment=command_environment(os.environ))
-        started = Broker.start_standalone(policy)
+        started = start_standalone_broker(policy)
         try:
             assert started.proof.shares_session, started.proof.reasons
             yield started, str(folder / "root")

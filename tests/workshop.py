@@ -19,7 +19,7 @@ from mcp_toolserver.pipeline.rights import Rights
 from mcp_toolserver.pipeline.user import User
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.host_services import HostServices, Provide
-from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.broker_client import start_standalone_broker
 from mcp_toolserver.runtime.repl.sessions import InterpreterLimits, Interpreters
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import WHEEL, candidates
 from mcp_toolserver.settings import Settings
@@ -76,7 +76,7 @@ async def workshop(
     broker_policy = confinement.broker_policy(chosen, found)
     if not bubblewrap:
         broker_policy = replace(broker_policy, sandbox=replace(broker_policy.sandbox, programs=()))
-    broker = Broker.start_standalone(broker_policy)
+    broker = start_standalone_broker(broker_policy)
     app = build_application(chosen, broker, found, held_by=None)
     sessions = Interpreters(broker, app.shared.outputs, limits)
     dispatcher = app.dispatcher

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -192,7 +191,7 @@ def build_application(
     Raises:
         SettingsError: a tool, toolset, rule or root is unknown or invalid.
     """
-    facts = host_facts(settings, found, broker and broker.proof, server_landlock=held_by)
+    facts = host_facts(settings, found, broker.proof if broker else None, server_landlock=held_by)
     registry = _registry(settings)
     web = WebOptions() if settings.network == "none" else web_options(settings)
     policy = build_policy(settings, registry)
@@ -328,7 +327,7 @@ def _assembled(
     unlisted = registry.unlisted(settings.toolsets, listed, settings.exclude_tools)
     explained = partial(explain, confined=_confined(settings, _git_tools(registry, listed, facts)))
     limits = CommandLimits(foreground_seconds=settings.foreground_seconds)
-    commands = broker and Commands(broker, workspace, outputs, limits, explain=explained)
+    commands = Commands(broker, workspace, outputs, limits, explain=explained) if broker else None
     changes = ChangeEvents()
     if commands is not None:
         commands.on_change(partial(changes.changed, "job"), partial(changes.removed, "job"))
@@ -514,8 +513,8 @@ def _clean_up(settings: Settings, state: str, record: RunningServer | None, work
     try:
         if settings.permission_mode is not Permission.READ_ONLY:
             sweep(record.folder, workspace.open_inside)
-        if sys.platform == "linux":
-            # Other platforms lack the lock that it uses.
+        if find_spec("fcntl") is not None:
+            # Without such locks no command has run.
             from mcp_toolserver.runtime.sandbox.broker.temp_folder import sweep as sweep_scratch
 
             sweep_scratch(state)

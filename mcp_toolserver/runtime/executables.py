@@ -3,7 +3,6 @@
 This module is imported before the broker forks, so its imports are few.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,7 +10,7 @@ from mcp_toolserver.runtime.desktop.executables import DesktopExecutables, find_
 from mcp_toolserver.runtime.git import executable as git_executable
 from mcp_toolserver.runtime.sandbox.broker.policy import Helper
 from mcp_toolserver.runtime.search import executable as search_executable
-from mcp_toolserver.runtime.which import ENGINES, POWERSHELLS, find_program
+from mcp_toolserver.runtime.which import ENGINES, POWERSHELLS, find_program, program_folders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,13 +52,15 @@ class HostExecutables:
 
 
 def find_host_executables(environ: Mapping[str, str], roots: Sequence[str]) -> HostExecutables:
-    """Find programs on the PATH of `environ`; those run on workspace files must be outside `roots`."""
-    path_entries = environ.get("PATH", "").split(os.pathsep)
+    """Find programs on the PATH of `environ`, and in the further folders of macOS; those run on workspace
+    files must be outside `roots`.
+    """
+    path_entries = program_folders(environ.get("PATH", ""))
     return HostExecutables(
         ripgrep=search_executable.find_ripgrep(path_entries, roots),
         git=git_executable.find_git(path_entries, roots),
         desktop=find_desktop(path_entries, roots, environ),
-        path=tuple(path_entries),
+        path=path_entries,
         powershell=find_program(POWERSHELLS, path_entries, roots),
         engine=find_program(ENGINES, path_entries, roots),
     )

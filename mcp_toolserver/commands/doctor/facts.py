@@ -214,7 +214,7 @@ def _command_programs(broker_policy: BrokerPolicy, proof: Proof) -> Mapping[str,
     """Ask a command: what this process sees may be hidden from it."""
     from mcp_toolserver.runtime.sandbox.broker.messages import Script
     from mcp_toolserver.runtime.sandbox.layers.confinement import run_in_sandbox
-    from mcp_toolserver.runtime.sandbox.protected.snapshot import Unprotectable
+    from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 
     script = "\n".join(f"echo {name} $(command -v {name})" for name in COMMAND_PROGRAMS)
     broker_policy = replace(broker_policy, shell=_shell(broker_policy))
@@ -236,7 +236,8 @@ def _shell(broker_policy: BrokerPolicy) -> tuple[str, ...]:
 def _unprotectable(broker_policy: BrokerPolicy) -> str:
     """Why commands that write could not be kept from something in the real roots."""
     from mcp_toolserver.runtime.sandbox.layers.confinement import open_roots, protected_paths_now
-    from mcp_toolserver.runtime.sandbox.protected.snapshot import Unprotectable, take_snapshot
+    from mcp_toolserver.runtime.sandbox.protected.snapshot import take_snapshot
+    from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 
     if broker_policy.sandbox.mode != WORKSPACE_WRITE:
         return ""

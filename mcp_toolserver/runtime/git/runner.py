@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mcp_toolserver.errors import Denied, NotFound, SandboxUnavailable, TimedOut, Unavailable
+from mcp_toolserver.runtime.anonymous_file import anonymous_file
+from mcp_toolserver.runtime.descriptor_path import descriptor_path
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation, build_argv, build_changing_argv
 from mcp_toolserver.runtime.git.executable import argv_prefix
 from mcp_toolserver.runtime.git.hardening import NO_SETTINGS, environment
@@ -77,11 +79,16 @@ class Git:
         """Return the repository that contains the folder with descriptor `cwd`.
 
         Raises:
-            NotFound: git finds no repository that it would read.
+            NotFound: git finds no repository that it would read, or the folder was removed.
             Denied: the repository redirects git elsewhere.
             TimedOut, Unavailable: git took too long or did not start.
         """
-        folder = os.readlink(f"/proc/self/fd/{cwd}")
+        try:
+            folder = descriptor_path(cwd)
+        except OSError as error:
+            raise NotFound(
+                f"This folder has no path any more ({error.strerror or error}). Ask about one that exists."
+            ) from None
         if (known := self._cache.get(folder)) is not None:
             return known
         before_ns = time.time_ns() - self._racy_window_ns
@@ -216,7 +223,7 @@ def _as_file(content: bytes) -> Generator[int | None]:
     if not content:
         yield None
         return
-    with os.fdopen(os.memfd_create("input"), "w+b") as file:
+    with os.fdopen(anonymous_file("input"), "w+b") as file:
         file.write(content)
         file.seek(0)
         yield file.fileno()

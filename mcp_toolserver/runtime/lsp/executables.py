@@ -5,7 +5,7 @@ import sys
 import sysconfig
 from collections.abc import Sequence
 
-from mcp_toolserver.runtime.which import is_executable, is_inside
+from mcp_toolserver.runtime.which import is_usable
 
 
 def search_folders(path_entries: Sequence[str]) -> tuple[str, ...]:
@@ -17,5 +17,5 @@ def search_folders(path_entries: Sequence[str]) -> tuple[str, ...]:
 def find_executables(name: str, where: Sequence[str], roots: Sequence[str]) -> list[str]:
     """Return the absolute paths of executables called `name` outside `roots`, each once."""
     files = (os.path.join(place, name) for place in where)
-    found = (file for file in files if is_executable(file) and not is_inside(file, roots))
+    found = (file for file in files if is_usable(file, roots))
     return list({os.path.realpath(file): file for file in reversed(list(found))}.values())[::-1]

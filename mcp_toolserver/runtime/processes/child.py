@@ -82,6 +82,8 @@ class Child:
         self.notes: tuple[str, ...] = ()
         """What its reader should know so far, in sentences; what is in `exit` comes on top."""
         self._checked = asyncio.Event()
+        self._unread = b""
+        """The start of a line."""
         self._loop.add_reader(control, self._receive)
 
     async def started(self) -> None:
@@ -128,9 +130,19 @@ class Child:
 
     def _receive(self) -> None:
         try:
-            message = _message(_packet(self._control))
+            data = _received(self._control)
         except BlockingIOError:
             return
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            self._take(_message(line))
+            if self.exit is not None:
+                return
+        if not data:
+            # The supervisor ended without a report.
+            self._conclude({})
+
+    def _take(self, message: dict[str, object]) -> None:
         if "started" in message:
             self._started.set()
         elif "noticed" in message:
@@ -153,11 +165,11 @@ class Child:
             self._ended.set()
 
 
-def _packet(control: socket.socket) -> bytes:
-    """The next packet; empty at the end.
+def _received(control: socket.socket) -> bytes:
+    """What comes next: a packet on Linux, else a piece of a stream; empty at the end.
 
     Raises:
-        BlockingIOError: there is none yet.
+        BlockingIOError: there is nothing yet.
     """
     for _ in range(2):
         try:
@@ -172,10 +184,10 @@ def _packet(control: socket.socket) -> bytes:
     return b""
 
 
-def _message(packet: bytes) -> dict[str, object]:
-    """What a packet says; nothing when it cannot be read, as when the supervisor ended without a report."""
+def _message(line: bytes) -> dict[str, object]:
+    """What a line says; nothing when it cannot be read."""
     try:
-        message: object = json.loads(packet or b"{}")
+        message: object = json.loads(line)
     except ValueError:
         return {}
     return message if is_object(message) else {}

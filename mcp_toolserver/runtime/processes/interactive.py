@@ -147,7 +147,7 @@ async def start_interactive(
         Unavailable: it cannot be started.
     """
     try:
-        reading, writing = os.pipe2(os.O_CLOEXEC)
+        reading, writing = os.pipe()
     except OSError as error:
         raise unstartable(error) from None
     os.set_blocking(writing, False)

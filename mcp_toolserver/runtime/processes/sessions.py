@@ -8,7 +8,7 @@ from mcp_toolserver.capabilities.call_scope import UNCONNECTED
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.files.root import Root, opened_root
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.sandbox.mounts.temporary import TEMPORARY, may_share
+from mcp_toolserver.runtime.sandbox.mounts.temporary import may_share
 
 IDLE_SECONDS = 1800.0
 """After so long without a call, the session of a client without a connection ends."""
@@ -17,9 +17,8 @@ IDLE_SECONDS = 1800.0
 class TemporaryFolder:
     """The temporary folder of one session, opened when it is first needed. Implements `files.Temporary`."""
 
-    path = TEMPORARY
-
-    def __init__(self, open_folder: Callable[[], int | None]) -> None:
+    def __init__(self, path: str, open_folder: Callable[[], int | None]) -> None:
+        self.path = path
         self._open = open_folder
         self._lock = Lock()
         self._root: Root | None = None
@@ -61,7 +60,9 @@ class Sessions:
             if not self._shares_temporary:
                 return None
             if owner not in self._folders:
-                self._folders[owner] = TemporaryFolder(lambda: self._broker.temporary_folder(owner))
+                self._folders[owner] = TemporaryFolder(
+                    self._broker.temporary_path(owner), lambda: self._broker.temporary_folder(owner)
+                )
             return self._folders[owner]
 
     def forget(self, owner: str) -> None:

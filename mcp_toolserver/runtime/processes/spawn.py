@@ -52,7 +52,7 @@ def _dev_null(theirs: ExitStack) -> int:
 
 def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
     """A pipe from a program to us: the end to read, which does not block, and the end it writes to."""
-    reading, writing = os.pipe2(os.O_CLOEXEC)
+    reading, writing = os.pipe()
     ours.callback(os.close, reading)
     theirs.callback(os.close, writing)
     os.set_blocking(reading, False)
@@ -60,6 +60,7 @@ def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
     import fcntl
 
     # An unprivileged user may have only so many large pipes; a small one works as well.
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, AttributeError):
+        # Only Linux has it.
         fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, CHUNK)
     return reading, writing

@@ -1,8 +1,6 @@
 """The open folder in which ripgrep runs, and its standard input."""
 
 import os
-import sys
-import tempfile
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -10,6 +8,7 @@ from typing import Literal, Protocol
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import InvalidInput, NotFound
+from mcp_toolserver.runtime.anonymous_file import anonymous_file
 from mcp_toolserver.runtime.search.ignore_rules import inherited
 
 
@@ -88,12 +87,8 @@ def open_target(workspace: SearchableFiles, path: CanonicalPath, *, ignored: boo
 
 
 def _holding(content: bytes) -> int:
-    """An unnamed file with this content; in memory where the system supports that."""
-    if sys.platform == "linux":
-        fd = os.memfd_create("ignore rules")
-    else:
-        with tempfile.TemporaryFile() as file:
-            fd = os.dup(file.fileno())
+    """An unnamed file with this content."""
+    fd = anonymous_file("ignore rules")
     with os.fdopen(fd, "wb", closefd=False) as file:
         file.write(content)
     return fd

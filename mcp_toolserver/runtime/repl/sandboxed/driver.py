@@ -15,6 +15,7 @@ The interpreter has its own process group, so that an interrupt also reaches its
 """
 
 import base64
+import contextlib
 import fcntl
 import json
 import os
@@ -160,6 +161,8 @@ class InterpreterProcess:
     """A running interpreter."""
 
     def __init__(self, start: Interpreter) -> None:
+        self.child_signals = _child_signals()
+        """Readable when the process may have ended; see `status`."""
         commands, self.commands = _pipe()
         self.output, output = _pipe()
         self.replies, replies = _pipe()
@@ -175,13 +178,32 @@ class InterpreterProcess:
         )
         for descriptor in (commands, output, replies, nothing):
             os.close(descriptor)
-        self.end = os.pidfd_open(self.pid)
         os.set_blocking(self.output, False)
 
-    def status(self) -> int:
-        """Return the exit status of the ended process: 0-255, or 128 + signal."""
-        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+    def status(self) -> int | None:
+        """Return the exit status of the process, 0-255 or 128 + signal, once; None while it runs."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.child_signals, CHUNK)
+        ended, status = os.waitpid(self.pid, os.WNOHANG)
+        if not ended:
+            return None
+        code = os.waitstatus_to_exitcode(status)
         return code if code >= 0 else 128 - code
+
+
+def _child_signals() -> int:
+    """Return a descriptor that becomes readable with each SIGCHLD: macOS has no descriptor of a process."""
+    reading, writing = _pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    # A signal with the default action wakes nobody.
+    signal.signal(signal.SIGCHLD, _do_nothing)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    return reading
+
+
+def _do_nothing(_number: int, _frame: object) -> None:
+    """Handle a signal that is only there to wake this process."""
 
 
 def _pipe() -> tuple[int, int]:
@@ -220,15 +242,15 @@ class Driver:
                 self._forward_output(CHUNK)
             if running.replies in ready:
                 self._read_interpreter()
-            if running.end in ready:
+            if running.child_signals in ready and (status := running.status()) is not None:
                 self._forward_output(MAX_REMAINING_OUTPUT)
                 send({"output": base64.b64encode(self._startup_output).decode()})
-                return send({"ended": running.status()})
+                return send({"ended": status})
             if 0 in ready and not self._read_server():
                 return None
 
     def _readable_sources(self) -> Iterator[int]:
-        yield from (0, self._running.end)
+        yield from (0, self._running.child_signals)
         if self._replies_open:
             yield self._running.replies
         # While no code runs, output stays in the pipe, because the server does not read.

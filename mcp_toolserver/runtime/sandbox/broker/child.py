@@ -1,7 +1,6 @@
 """Forks the process that becomes a program, before the request arrives, to save that time later."""
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -11,24 +10,18 @@ from dataclasses import dataclass
 from typing import NoReturn, Self
 
 from mcp_toolserver.runtime.sandbox.broker import resource_limits
+from mcp_toolserver.runtime.sandbox.broker.exec_arguments import argv_of, environment_of, moved_up
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import is_out_of_files, receive, send, unstartable
-from mcp_toolserver.runtime.sandbox.broker.messages import Request, Script, decode, encode
+from mcp_toolserver.runtime.sandbox.broker.messages import Request, decode, encode
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, plan_for
 from mcp_toolserver.runtime.sandbox.broker.signals import heed_polite
 from mcp_toolserver.runtime.sandbox.layers import kernel
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import BwrapArgs
 from mcp_toolserver.runtime.sandbox.layers.confinement import LaunchPlan
-from mcp_toolserver.runtime.sandbox.layers.environment import helper_environment
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError
 from mcp_toolserver.runtime.sandbox.layers.session_namespaces import SessionNamespaces
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 
-LONGEST_ARGUMENT = (128 << 10) - 1
-"""Bytes that Linux takes as one argument of a program."""
-
-SCRIPT_DESCRIPTOR = 3
-
-_HIGH_DESCRIPTOR = 10
 _OOM_FIRST = b"1000"
 
 
@@ -138,13 +131,13 @@ def _wait(state: _ChildState, supervisor: int) -> NoReturn:
     failure = {"failed": "it could not be prepared"}
     control = state.control.detach()
     try:
-        control = _moved_up(control)
+        control = moved_up(control)
         _detach_from_supervisor(supervisor)
         resource_limits.apply(state.broker_policy.bounds)
         given = _receive_order(control)
         if not given:
             os._exit(0)
-        failure = _exec(state, [_moved_up(descriptor) for descriptor in given])
+        failure = _exec(state, [moved_up(descriptor) for descriptor in given])
     except OSError as error:
         failure = {"failed": unstartable(error)}
     finally:
@@ -180,9 +173,9 @@ def _exec(state: _ChildState, given: list[int]) -> dict[str, str]:
         os.fchdir(cwd)
         for number, descriptor in enumerate((stdin, stdout, stderr)):
             os.dup2(descriptor, number)
-        argv = launch_plan.enter(plan, cwd, _argv(state.broker_policy, request))
+        argv = launch_plan.enter(plan, cwd, argv_of(state.broker_policy, request))
         own = {**launch_plan.environment, **_working_folder()}
-        environment = {**launch_plan.caches, **_environment(state.broker_policy, request), **own}
+        environment = {**launch_plan.caches, **environment_of(state.broker_policy, request), **own}
         os.execve(argv[0], argv, environment)  # noqa: S606  # this fork exists to do this
     except LockError as error:
         return {"sandbox_failed": str(error)}
@@ -204,12 +197,6 @@ def _show_in_proc() -> None:
         os.write(score, _OOM_FIRST)
 
 
-def _environment(broker_policy: BrokerPolicy, request: Request) -> Mapping[str, str]:
-    if isinstance(request, Script):
-        return broker_policy.environment
-    return helper_environment(broker_policy.environment, request.environment)
-
-
 def _working_folder() -> Mapping[str, str]:
     """The name of the working folder, for ripgrep, where the kernel tells none: in the temporary folder of a
     session, which is mounted in other namespaces."""
@@ -218,34 +205,3 @@ def _working_folder() -> Mapping[str, str]:
     except OSError:
         return {"PWD": "/"}
     return {}
-
-
-def _argv(broker_policy: BrokerPolicy, request: Request) -> tuple[str, ...]:
-    if not isinstance(request, Script):
-        return request.argv
-    script = request.script.encode()
-    if len(script) <= LONGEST_ARGUMENT:
-        return (*broker_policy.shell, request.script)
-    return (*broker_policy.shell, _read_script(script, broker_policy.shell))
-
-
-def _read_script(script: bytes, shell: tuple[str, ...]) -> str:
-    """A script that runs the one too long for an argument, out of a descriptor that it closes first."""
-    file = os.memfd_create("script")
-    with open(file, "wb", closefd=False) as stream:
-        stream.write(script)
-    os.lseek(file, 0, os.SEEK_SET)
-    os.dup2(file, SCRIPT_DESCRIPTOR)
-    os.set_inheritable(SCRIPT_DESCRIPTOR, True)
-    # Bash reads a file without help; another shell needs cat.
-    read = f"</dev/fd/{SCRIPT_DESCRIPTOR}" if "--norc" in shell else f"cat <&{SCRIPT_DESCRIPTOR}"
-    return f'eval "exec {SCRIPT_DESCRIPTOR}<&-\n$({read})"'
-
-
-def _moved_up(descriptor: int) -> int:
-    """`descriptor` under a number out of the way of those that the program gets."""
-    if descriptor >= _HIGH_DESCRIPTOR:
-        return descriptor
-    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH_DESCRIPTOR)
-    os.close(descriptor)
-    return moved

@@ -2,14 +2,18 @@
 
 import contextlib
 import errno
-import json
 import os
 import socket
 from array import array
 from collections.abc import Sequence
 
+from mcp_toolserver.runtime.sandbox.broker.messages import encode_event
+
 MOST_AT_ONCE = 250
 """The kernel passes 253 in one packet."""
+
+NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
+"""Absent on macOS; who sends there ignores SIGPIPE."""
 
 _MORE, _LAST = b"+", b"."
 
@@ -60,7 +64,7 @@ def refuse(control: int, why: str) -> None:
     with contextlib.suppress(OSError):
         to = socket.socket(fileno=control)
         try:
-            to.send(json.dumps({"failed": why}).encode(), socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+            to.send(encode_event({"failed": why}), NO_SIGNAL | socket.MSG_DONTWAIT)
         finally:
             to.detach()
 
@@ -72,7 +76,7 @@ def send(to: socket.socket, descriptors: Sequence[int]) -> None:
         OSError: the other end is gone.
     """
     first, rest = descriptors[:MOST_AT_ONCE], descriptors[MOST_AT_ONCE:]
-    socket.send_fds(to, [_MORE if rest else _LAST], first, socket.MSG_NOSIGNAL)
+    socket.send_fds(to, [_MORE if rest else _LAST], first, NO_SIGNAL)
     if rest:
         send(to, rest)
 

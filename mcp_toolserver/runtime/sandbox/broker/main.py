@@ -11,8 +11,7 @@ import select
 import signal
 import socket
 import time
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -25,6 +24,7 @@ from mcp_toolserver.runtime.sandbox.broker.fd_passing import (
     send,
     unstartable,
 )
+from mcp_toolserver.runtime.sandbox.broker.fork import close_all_but, run_in_fork
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell
 from mcp_toolserver.runtime.sandbox.broker.process_tree import children, sweep
 from mcp_toolserver.runtime.sandbox.broker.sessions import Sessions
@@ -45,31 +45,19 @@ from mcp_toolserver.runtime.sandbox.protected import verifier_process
 from mcp_toolserver.runtime.sandbox.protected.snapshot import (
     WRITING,
     TooManyFolders,
-    Unprotectable,
     take_snapshot,
 )
+from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 from mcp_toolserver.runtime.sandbox.protected.verifier_process import Unverified, Verification
 
 
 def serve(requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
     """Serve `requests` until the server is gone, wait for the end of every command, and exit."""
-    _run_in_fork(lambda: _set_up_and_serve(requests, broker_policy))
-
-
-def _run_in_fork(work: Callable[[], None]) -> NoReturn:
-    """Run `work` in this fork, then exit without running any cleanup of the parent process."""
-    status = 1
-    try:
-        work()
-        status = 0
-    finally:
-        if status:
-            traceback.print_exc()
-        os._exit(status)
+    run_in_fork(lambda: _set_up_and_serve(requests, broker_policy))
 
 
 def _set_up_and_serve(requests: socket.socket, broker_policy: BrokerPolicy) -> None:
-    _close_all_but(requests.fileno())
+    close_all_but(requests.fileno())
     # Early, so that its number is below any limit that a broker can work with.
     reserve = Reserve()
     os.setsid()
@@ -152,7 +140,7 @@ def _fork_verifier(
         requests.close()
         os.setsid()
         ignore_polite()
-        _run_in_fork(lambda: verifier_process.serve(theirs, sandbox, root_handles.roots))
+        run_in_fork(lambda: verifier_process.serve(theirs, sandbox, root_handles.roots))
     theirs.close()
     return _VerifierProcess(pid=pid, calls=ours)
 
@@ -174,22 +162,6 @@ def _check_verifier(
     except Unverified:
         return replace(proof, commands="none", reasons=(*proof.reasons, NOT_VERIFIED))
     return proof
-
-
-def _close_all_but(descriptor: int) -> None:
-    """Close what came from the server, but `descriptor` and standard error.
-
-    Standard input and output may be the client's: held open here, they would hide the server's death.
-    """
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for number in (0, 1):
-        os.dup2(nothing, number)
-    try:
-        os.fstat(2)
-    except OSError:
-        os.dup2(nothing, 2)
-    os.closerange(3, descriptor)
-    os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:
@@ -380,7 +352,7 @@ class _Loop:
         for descriptor in self.request:
             os.close(descriptor)
         self.sessions.close()
-        _run_in_fork(lambda: supervise(self.constants, theirs))
+        run_in_fork(lambda: supervise(self.constants, theirs))
 
     def _reap_children(self) -> bool:
         """Reap the dead; false when no child is left.

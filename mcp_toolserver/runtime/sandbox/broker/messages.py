@@ -8,7 +8,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -80,6 +80,11 @@ def encode(request: Request) -> bytes:
     """The bytes that `decode` reads."""
     kind = "command" if isinstance(request, Script) else "helper"
     return json.dumps({"kind": kind, **vars(request)}).encode()
+
+
+def encode_event(event: Mapping[str, object]) -> bytes:
+    """The line in which a supervisor tells the server of its program."""
+    return json.dumps(event).encode() + b"\n"
 
 
 def session_of(request: Request) -> str:

@@ -32,7 +32,9 @@ def heed_polite() -> None:
 
 def wake_on_child_end() -> int:
     """A descriptor that becomes readable when a child ends."""
-    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     return reading

@@ -6,7 +6,6 @@ a narrower scope of its own and cannot signal its supervisor.
 """
 
 import contextlib
-import json
 import math
 import os
 import select
@@ -33,6 +32,7 @@ from mcp_toolserver.runtime.sandbox.broker.messages import (
     MAX_REQUEST,
     Request,
     decode,
+    encode_event,
 )
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, plan_for
 from mcp_toolserver.runtime.sandbox.broker.process_tree import sweep
@@ -42,7 +42,8 @@ from mcp_toolserver.runtime.sandbox.layers.confinement import Confinement, RootH
 from mcp_toolserver.runtime.sandbox.layers.session_namespaces import SessionNamespaces
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 from mcp_toolserver.runtime.sandbox.mounts.host_sockets import working_folders
-from mcp_toolserver.runtime.sandbox.protected.snapshot import WRITING, Unprotectable
+from mcp_toolserver.runtime.sandbox.protected.snapshot import WRITING
+from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 from mcp_toolserver.runtime.sandbox.protected.verifier_process import Unverified, Verification
 
 WATCHING_FILES = 8
@@ -310,7 +311,7 @@ def _read(file: int) -> bytes:
 def _send(control: socket.socket, message: dict[str, object]) -> None:
     # A server that died does not listen any more.
     with contextlib.suppress(OSError):
-        control.send(json.dumps(message).encode(), socket.MSG_NOSIGNAL)
+        control.send(encode_event(message), socket.MSG_NOSIGNAL)
 
 
 # --- before it runs --------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
+from mcp_toolserver.runtime.which import HOMEBREW
+
 LOCALE = (
     *("LANG", "LANGUAGE", "LC_ALL", "LC_ADDRESS", "LC_COLLATE", "LC_CTYPE", "LC_IDENTIFICATION"),
     *("LC_MEASUREMENT", "LC_MESSAGES", "LC_MONETARY", "LC_NAME", "LC_NUMERIC", "LC_PAPER"),
@@ -79,7 +81,8 @@ def helper_environment(commands: Mapping[str, str], own: Iterable[tuple[str, str
 
 
 def trusted_path(path: str) -> str:
-    """`PATH` without the entries that mean "wherever the command runs": empty and relative ones.
+    """`PATH` without the entries that mean "wherever the command runs": empty and relative ones. On macOS
+    Homebrew's folders are added at the end.
 
     The default is added where no folder is left but that of the server's own Python: `uvx` puts it in front
     of the PATH, also of an empty one.
@@ -88,4 +91,6 @@ def trusted_path(path: str) -> str:
     own = os.path.join(os.path.realpath(sys.prefix), "bin")
     if all(os.path.realpath(entry) == own for entry in entries):
         entries.append(DEFAULT_PATH)
+    if sys.platform == "darwin":
+        entries += [folder for folder in HOMEBREW if folder not in entries]
     return ":".join(entries)

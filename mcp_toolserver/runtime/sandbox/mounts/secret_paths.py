@@ -28,6 +28,22 @@ CREDENTIALS = (
 )
 """Relative to the home folder. Shell histories contain typed passwords."""
 
+MAC_CREDENTIALS = (
+    *("Library/Keychains", "Library/Cookies", "Library/HTTPStorages", "Library/Safari", "Library/Mail"),
+    *("Library/Messages", "Library/Accounts", "Library/IdentityServices", "Library/Thunderbird"),
+    *("Library/Application Support/com.apple.TCC", "Library/Application Support/Google/Chrome"),
+    *("Library/Application Support/Chromium", "Library/Application Support/BraveSoftware"),
+    *("Library/Application Support/Firefox", "Library/Application Support/Microsoft Edge"),
+    *("Library/Application Support/1Password", "Library/Containers", "Library/Group Containers"),
+)
+"""The same on macOS: keychains, and what browsers, mail and applications in a container keep."""
+
+
+def credentials(home: str) -> tuple[str, ...]:
+    """The credentials in the folder `home`, whether they exist or not; none if that is not known."""
+    names = (*CREDENTIALS, *MAC_CREDENTIALS)
+    return tuple(f"{home.rstrip('/')}/{name}" for name in names) if home.startswith("/") else ()
+
 
 def secret_paths(sandbox: SandboxSpec) -> Iterator[tuple[str, bool]]:
     """What exists of all that, links resolved, each with whether it is a folder."""

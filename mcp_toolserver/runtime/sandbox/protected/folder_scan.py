@@ -8,20 +8,16 @@ looks into would be where a command prepares what it moves into place later.
 import errno
 import os
 import stat
-import time
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from mcp_toolserver.runtime.sandbox.protected.names import protected_name
 from mcp_toolserver.runtime.sandbox.protected.quarantine import is_aside
+from mcp_toolserver.runtime.sandbox.protected.settled_change import UNSETTLED, settled_change
 
 LONGEST_PATH = 3_500
 """Bytes of a path from its root. A folder with a longer one is not looked into but reported as a whole: the
 kernel takes at most 4,096 bytes at once, which has to do for the quarantine as well."""
-
-_SETTLED_NS = 2_000_000_000
-"""A folder that changed less than this before it was listed may change again without a new time: kernels
-before Linux 6.13 count in ticks of up to 10 ms, and some file systems in seconds."""
 
 Kind = Literal["folder", "file", "link", "unreadable", "too deep"]
 """A file is whatever is neither folder nor link. The last two are folders that cannot be looked into,
@@ -30,8 +26,6 @@ whatever their names."""
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _REOPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 """For a link in /proc, which leads to what is open already."""
-UNSETTLED = -1
-"""Stands for the status change time of a folder that has to be listed again in any case."""
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
@@ -232,14 +226,6 @@ def _closed_again(known: _Folder, now: _Folder) -> _Folder:
     """A folder that was known and cannot be read any more."""
     found = (*(entry for entry in known.found if entry not in now.found), *now.found)
     return replace(now, folders=known.folders, found=found)
-
-
-def settled_change(status: os.stat_result) -> int:
-    """The status change time of a folder that is about to be listed, in nanoseconds since the epoch.
-
-    `UNSETTLED` where the folder may still change without a new time.
-    """
-    return status.st_ctime_ns if time.time_ns() - status.st_ctime_ns > _SETTLED_NS else UNSETTLED
 
 
 def below(folder: str, name: str) -> str:

@@ -7,12 +7,14 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mcp_toolserver.runtime.files.volume import escapes_mounts
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.protected.fingerprint import Fingerprint, fingerprint
 from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan, Kind
 from mcp_toolserver.runtime.sandbox.protected.git_dir import hooks_and_config, pointed_to
 from mcp_toolserver.runtime.sandbox.protected.names import GIT, protected_name
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import is_out_of_reach, opened
+from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 
 WRITING = "workspace-write"
 """The one mode in which there is a sandbox and something to guard within the roots."""
@@ -25,10 +27,6 @@ MOST_FOLDERS = 200_000
 
 Role = Literal["whole", "repository", "git_hooks_and_config"]
 """All of it is protected; it is the folder of a repository; it lies in one and makes git run programs."""
-
-
-class Unprotectable(Exception):
-    """The sandbox cannot be set up around these roots. The text is for the operator and the model."""
 
 
 class TooManyFolders(Unprotectable):
@@ -156,6 +154,11 @@ def _record(before: Snapshot, place: ProtectedPath, descriptor: int) -> Protecte
             f"{place.absolute} is a symbolic link with a protected name, so it cannot be kept from commands. "
             "Put what it points to in its place, or remove it."
         )
+    elif before.mounted and not stat.S_ISDIR(mode) and _escapes_mounts(before.roots[place.root], place.path):
+        problem = Unprotectable(
+            f"{place.absolute} lies on a volume where commands can reach it by other spellings of its name, "
+            "so it cannot be kept from them. Move the root to another volume, or remove the file."
+        )
     elif len(before.protected) >= MOST_PLACES:
         problem = _too_many(place)
     if problem:
@@ -165,6 +168,18 @@ def _record(before: Snapshot, place: ProtectedPath, descriptor: int) -> Protecte
     return ProtectedState(
         descriptor=descriptor, is_folder=is_folder, print=fingerprint_of(before, place, is_folder=is_folder)
     )
+
+
+def _escapes_mounts(root: int, path: str) -> bool:
+    parent = path.rpartition("/")[0]
+    try:
+        folder = opened(root, parent) if parent else os.dup(root)
+    except OSError:
+        return True
+    try:
+        return escapes_mounts(folder)
+    finally:
+        os.close(folder)
 
 
 def _too_many(place: ProtectedPath) -> Unprotectable:

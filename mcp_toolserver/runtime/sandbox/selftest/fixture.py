@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import stat
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -79,7 +80,7 @@ def make_fixture(state: str) -> Generator[Fixture]:
 
 def _state_of(path: str) -> tuple[int, int, int, bytes]:
     found = os.lstat(path)
-    content = b"" if os.path.isdir(path) else Path(path).read_bytes()
+    content = Path(path).read_bytes() if stat.S_ISREG(found.st_mode) else b""
     return found.st_mode, found.st_mtime_ns, found.st_ctime_ns, content
 
 

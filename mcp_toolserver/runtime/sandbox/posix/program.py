@@ -1,0 +1,161 @@
+"""Starts the program of a request: the fork that becomes it, and what tells whether it did.
+
+The fork holds one end of a pipe. Without a sandbox the exec closes it. Behind sandbox-exec, which itself may
+fail after its exec, a shell in the sandbox first writes to the pipe, then closes it and becomes the program.
+So nothing is reported as started that was not: a sandbox that could not be set up never comes to that shell.
+"""
+
+import json
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from mcp_toolserver.runtime.descriptor_path import descriptor_path
+from mcp_toolserver.runtime.sandbox.broker import resource_limits
+from mcp_toolserver.runtime.sandbox.broker.exec_arguments import argv_of, environment_of, moved_up
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import is_out_of_files, unstartable
+from mcp_toolserver.runtime.sandbox.broker.messages import Request
+from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, SandboxPlan
+from mcp_toolserver.runtime.sandbox.broker.signals import heed_polite
+from mcp_toolserver.runtime.sandbox.layers import seatbelt
+from mcp_toolserver.runtime.sandbox.layers.environment import CACHES
+from mcp_toolserver.runtime.sandbox.posix.family import MARKER
+
+STATUS_DESCRIPTOR = 4
+"""What the shell behind sandbox-exec writes to."""
+
+ENTERED = b"."
+"""What it writes."""
+
+_ENTER = f'[ -x "$1" ] && printf . >&{STATUS_DESCRIPTOR} && exec {STATUS_DESCRIPTOR}>&- "$@"'
+NOT_SET_UP = "sandbox-exec could not set up the sandbox of the command"
+
+_MOST = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """A program that may be started."""
+
+    broker_policy: BrokerPolicy
+    request: Request
+    plan: SandboxPlan
+    marker: str
+    """See `Family.marker`."""
+    temporary: str = ""
+    """Its folder for temporary files; empty where nothing confines the program."""
+    hidden: tuple[str, ...] = ()
+    """Paths that rules hide from it."""
+    cwd: int
+    stdin: int
+    stdout: int
+    stderr: int
+
+    @property
+    def is_confined(self) -> bool:
+        """Whether it runs behind sandbox-exec."""
+        return self.plan.layer == "seatbelt"
+
+
+def fork_program(launch: Launch) -> tuple[int, int]:
+    """Fork the process that becomes the program; returns its number and a pipe for `started`.
+
+    Raises:
+        OSError: no process can be started.
+    """
+    reading, writing = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(reading)
+        os.close(writing)
+        raise
+    if pid == 0:
+        os.close(reading)
+        _become(launch, writing)
+    os.close(writing)
+    return pid, reading
+
+
+def start_failure(launch: Launch, said: bytes) -> dict[str, object]:
+    """Why the program was not started, by all that came through the pipe; empty if it was."""
+    if launch.is_confined:
+        if said == ENTERED:
+            return {}
+        return _failure(said) or {"sandbox_failed": NOT_SET_UP}
+    return _failure(said)
+
+
+def read_status(pipe: int) -> bytes:
+    """The next piece of what comes through the pipe; empty at its end."""
+    return os.read(pipe, _MOST)
+
+
+def _failure(said: bytes) -> dict[str, object]:
+    return json.loads(said) if said.startswith(b"{") else {}
+
+
+# --- in the fork -----------------------------------------------------------------------------------------
+
+
+def _become(launch: Launch, status: int) -> NoReturn:
+    failure: Mapping[str, str] = {"failed": "it could not be prepared"}
+    try:
+        status = moved_up(status)
+        # In the session of its supervisor, where a look finds what it leaves, but no signal meant for it.
+        os.setpgid(0, 0)
+        resource_limits.apply(launch.broker_policy.bounds)
+        _restore_signals()
+        failure = _exec(launch, status)
+    except (OSError, ValueError) as error:
+        failure = {"failed": unstartable(error) if isinstance(error, OSError) else str(error)}
+    finally:
+        os.write(status, json.dumps(failure).encode())
+        os._exit(127)
+
+
+def _restore_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    heed_polite()
+
+
+def _exec(launch: Launch, status: int) -> Mapping[str, str]:
+    """Replace this fork by the program; returns only on failure, with the reason."""
+    blamed = "sandbox_failed" if launch.is_confined else "failed"
+    try:
+        os.fchdir(launch.cwd)
+        cwd = descriptor_path(launch.cwd) if launch.is_confined else ""
+        for number, descriptor in enumerate((launch.stdin, launch.stdout, launch.stderr)):
+            os.dup2(descriptor, number)
+        argv = argv_of(launch.broker_policy, launch.request)
+        if launch.is_confined:
+            os.dup2(status, STATUS_DESCRIPTOR)
+            argv = seatbelt.arguments(
+                launch.plan,
+                ("/bin/sh", "-c", _ENTER, "sh", *argv),
+                temporary=launch.temporary,
+                cwd=cwd,
+                hidden=launch.hidden,
+            )
+        os.execve(argv[0], argv, _environment(launch))  # noqa: S606  # this fork exists to do this
+    except OSError as error:
+        if is_out_of_files(error):
+            raise
+        return {blamed: os.strerror(error.errno or 0)}
+    except ValueError as error:
+        if launch.is_confined:
+            return {blamed: str(error)}
+        return {"failed": "an argument cannot be passed to a program"}
+
+
+def _environment(launch: Launch) -> Mapping[str, str]:
+    given = environment_of(launch.broker_policy, launch.request)
+    marker = {MARKER: launch.marker}
+    if not launch.temporary:
+        return {**given, **marker}
+    caches = {name: f"{launch.temporary}/{folder}" for name, folder in CACHES.items()}
+    return {**caches, **given, "TMPDIR": launch.temporary, **marker}
