@@ -170,13 +170,17 @@ def test_the_output_of_a_probe_is_reported_without_what_is_private(tmp_path: Pat
         checks=(Check(name="files in the root can be read", held=False, seen=seen),),
         reasons=(f"seatbelt: {seen}",),
     )
-    facts = replace(GOOD, proofs=dict.fromkeys(GOOD.proofs, proof), no_desktop={"say": "no say for ada"})
+    programs = ("/usr/bin/sandbox-exec", "/Users/ada/bin/x")
+    no_desktop = {"say": "no say for ada"}
+    proofs = dict.fromkeys(GOOD.proofs, proof)
+    facts = replace(GOOD, proofs=proofs, no_desktop=no_desktop, programs=programs)
     found = judged(facts, report(facts), anonymous)
     (mode,) = [mode for mode in found["modes"] if mode["mode"] == "read-only"]  # pyright: ignore
     (check,) = mode["tests"]["commands"]["checks"]  # pyright: ignore
     expected = "sandbox-exec: <root 1>: Operation not permitted; /usr/bin/true ended with 71"
     assert check == {"name": "files in the root can be read", "held": False, "output": expected}  # pyright: ignore
     assert mode["tests"]["commands"]["reasons"] == [f"seatbelt: {expected}"]  # pyright: ignore
+    assert found["kernel"]["programs of the sandbox"] == ["/usr/bin/sandbox-exec", "<home>"]  # pyright: ignore
     assert found["desktop"]["unavailable"] == {"say": "no say for <user>"}  # pyright: ignore
 
 
@@ -299,7 +303,7 @@ def test_why_the_broker_does_not_start_is_reported_once(
 
 
 def test_a_simulated_mac_gets_a_report(tmp_path: Path) -> None:
-    """The stand-in of macOS has no broker; nothing here was executed on a Mac."""
+    """By its name and the calls that it lacks; nothing here was executed on a Mac."""
     (tmp_path / "root").mkdir()
     file = tmp_path / "report.json"
     done = subprocess.run(
