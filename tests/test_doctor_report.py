@@ -302,13 +302,14 @@ def test_why_the_broker_does_not_start_is_reported_once(
     assert content["failure"]["at"][-1].startswith(place)
 
 
-def test_a_simulated_mac_gets_a_report(tmp_path: Path) -> None:
-    """By its name and the calls that it lacks; nothing here was executed on a Mac."""
+def test_a_simulated_mac_without_a_sandbox_gets_a_report(tmp_path: Path) -> None:
+    """Whatever fails there; nothing here was executed on a Mac."""
     (tmp_path / "root").mkdir()
     file = tmp_path / "report.json"
+    simulation = (str(HERE / "tests/darwin/server.py"), json.dumps({"sandbox_exec": "/no/sandbox-exec"}))
     done = subprocess.run(
         [
-            *(sys.executable, str(HERE / "tests/stripped.py"), "darwin", "doctor", "--report", str(file)),
+            *(sys.executable, *simulation, "doctor", "--report", str(file)),
             *("--root", str(tmp_path / "root"), "--state-dir", str(tmp_path / "state")),
         ],
         env={**os.environ, "PYTHONPATH": str(HERE), "HOME": str(tmp_path)},
@@ -320,9 +321,12 @@ def test_a_simulated_mac_gets_a_report(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    content = json.loads(file.read_text(encoding="ascii"))
-    assert "failure" not in content
-    assert str(tmp_path) not in file.read_text(encoding="ascii")
+    assert done.stdout.count("Wrote") == 1
+    text = file.read_text(encoding="ascii")
+    assert str(tmp_path) not in text
+    content = json.loads(text)
+    assert content["missing programs"]["desktop_say"] == "no say was found on the PATH of this server"
+    assert ("modes" in content) != ("failure" in content)
 
 
 # --- what installed it -----------------------------------------------------------------------------------
