@@ -27,6 +27,10 @@ class NameComparison(Enum):
     """Those that differ in case only, too."""
 
 
+EXACT = NameComparison.EXACT
+"""A name of its own, because every call compares with it, and the look-up in an enumeration is slow."""
+
+
 def widest(*comparisons: NameComparison) -> NameComparison:
     """The one of `comparisons` that takes the most names for the same."""
     return max(comparisons, key=tuple(NameComparison).index)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from mcp_toolserver.runtime.files.path_resolver import relative_to
 from mcp_toolserver.runtime.files.root import Root
-from mcp_toolserver.text.file_names import NameComparison, folded, volume_path, widest
+from mcp_toolserver.text.file_names import EXACT, NameComparison, folded, volume_path, widest
 
 WORKTREES = ".worktrees"
 """The folder in a repository's work tree that holds its worktrees."""
@@ -37,7 +37,7 @@ class LocatedPath(str):
         path: str,
         view: object,
         hides: Callable[[tuple[str, ...]], bool],
-        comparison: NameComparison = NameComparison.EXACT,
+        comparison: NameComparison = EXACT,
     ) -> "LocatedPath":
         """The object `relative` in `root`, whose canonical spelling is `path`; `comparison` is that of its
         folder, where it is known."""
@@ -45,10 +45,12 @@ class LocatedPath(str):
         absolute = root.at(relative)
         from_base = relative_to(root.base, absolute) if root.base else None
         located.view, located.root, located.relative = view, root, relative
-        located.comparison = comparison = widest(comparison, root.comparison)
+        if comparison is not root.comparison:
+            comparison = widest(comparison, root.comparison)
+        located.comparison = comparison
         inside = () if from_base is None else _in_work_tree(from_base, comparison)
         located.spellings = (*inside, absolute)
-        if comparison is not NameComparison.EXACT:
+        if comparison is not EXACT:
             located.spellings = tuple(volume_path(one, comparison) for one in located.spellings)
         located.is_hidden = hides(located.spellings)
         return located
@@ -57,7 +59,7 @@ class LocatedPath(str):
 def _in_work_tree(path: str, comparison: NameComparison) -> tuple[str, ...]:
     """The spellings of a path relative to a configured root. A rule on a file of a repository applies to the
     same file of its worktrees too."""
-    compared = folded(path, comparison)
+    compared = path if comparison is EXACT else folded(path, comparison)
     if WORKTREES not in compared:
         return (path,)
     parts, compared_parts = path.split("/"), compared.split("/")

@@ -19,7 +19,7 @@ from typing import Protocol
 from mcp_toolserver.runtime.files.libc import openat2
 from mcp_toolserver.runtime.files.stored_name import stored_name
 from mcp_toolserver.runtime.files.volume import name_comparison
-from mcp_toolserver.text.file_names import NameComparison
+from mcp_toolserver.text.file_names import EXACT, NameComparison
 
 _MAX_LINKS = 40
 """As many as the kernel follows in one path."""
@@ -68,7 +68,7 @@ class ResolvedPath:
     relative: str
     """The canonical path relative to the folder: no links, no `..`, names as they are stored; `.` is the
     folder itself."""
-    comparison: NameComparison = NameComparison.EXACT
+    comparison: NameComparison = EXACT
     """How names are compared where the object lies."""
 
 
@@ -252,7 +252,7 @@ class _Steps:
     def _down(self) -> None:
         if len(self._folders) > _MAX_DEPTH:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-        is_exact = self.comparison is NameComparison.EXACT
+        is_exact = self.comparison is EXACT
         try:
             folder = os.open(self.name, HOLD | os.O_NOFOLLOW, dir_fd=self._folders[-1])
         except NotADirectoryError:
@@ -273,7 +273,7 @@ class _Steps:
             os.close(fd)
             raise _moved()
         try:
-            is_exact = self.comparison is NameComparison.EXACT
+            is_exact = self.comparison is EXACT
             self.names.append(self.name if is_exact else stored_name(self._folders[-1], self.name, fd))
         except BaseException:
             os.close(fd)

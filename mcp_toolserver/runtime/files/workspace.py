@@ -36,7 +36,7 @@ from mcp_toolserver.runtime.files.path_resolver import (
 from mcp_toolserver.runtime.files.root import Root, nested, open_root, part_of, reading
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from mcp_toolserver.runtime.files.write_target import WriteTarget
-from mcp_toolserver.text.file_names import NameComparison, VolumePath, folded
+from mcp_toolserver.text.file_names import EXACT, NameComparison, VolumePath, folded
 from mcp_toolserver.text.path_syntax import check_spelling
 
 SIZE_LIMIT = 10 * 1024 * 1024
@@ -407,10 +407,10 @@ class Workspace:
     def _resolver(self, root: Root) -> PathResolver:
         """What opens paths in `root`: `openat2` cannot tell the stored names."""
         own = self._setup.resolver
-        is_exact = root.comparison is NameComparison.EXACT
+        is_exact = root.comparison is EXACT
         return own if is_exact or not isinstance(own, Openat2) else Walk()
 
-    def _located(self, path: str, comparison: NameComparison = NameComparison.EXACT) -> LocatedPath:
+    def _located(self, path: str, comparison: NameComparison = EXACT) -> LocatedPath:
         """Where `path` lies: as `canonical` found it, or found by its text."""
         if isinstance(path, LocatedPath):
             if path.view is self:
