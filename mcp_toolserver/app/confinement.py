@@ -5,6 +5,7 @@ Imported before the broker is forked, so it is light.
 
 import os
 import sys
+import tempfile
 from fnmatch import fnmatchcase
 
 from mcp_toolserver.capabilities.permissions import Permission, ServerLock
@@ -228,6 +229,8 @@ def lock_server(settings: Settings) -> ServerLock:
                     listens=settings.transport != "stdio",
                 )
             )
+            # Files without a name are made there; the server may not write in the folder of the user.
+            tempfile.tempdir = state
             return "seatbelt"
         return process_locks.lock_server(
             mode=mode.flag, reads=reads, writes=writes, network=network, port=_model_port(settings)
