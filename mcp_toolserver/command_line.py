@@ -57,6 +57,7 @@ class CommandLine(argparse.Namespace):
     what: str = ""
     token_name: str = ""
     expires: str = ""
+    report: str = ""
 
     def given(self, option: Option) -> Raw | None:
         """The value of a flag, None when it was not given."""
@@ -229,8 +230,15 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
     adapt(_add_setup_arguments(parsers["setup"]), ())
     _add_token_arguments(parsers["token"])
     parsers["cron"].add_argument("what", choices=("run", "list"), help="what to do with the schedules")
-    for name in ("call", "doctor", "log", "cron"):
-        parsers[name].add_argument("--json", action="store_true", help="print everything as JSON")
+    doctor = parsers["doctor"].add_mutually_exclusive_group()
+    report = doctor.add_argument(
+        "--report",
+        metavar="FILE",
+        help="write a new file to attach to an issue, without your names, paths and secrets",
+    )
+    adapt(report, ())
+    for printing in (parsers["call"], doctor, parsers["log"], parsers["cron"]):
+        printing.add_argument("--json", action="store_true", help="print everything as JSON")
     return parser
 
 

@@ -83,6 +83,8 @@ class Invocation:
     """`token` only."""
     what: str = ""
     """`cron`: `run` or `list`."""
+    report: str = ""
+    """`doctor`: the file to write; empty to print."""
 
 
 def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
@@ -116,6 +118,7 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
         if parsed.action == "token"
         else None,
         what=parsed.what,
+        report=parsed.report,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from mcp_toolserver.commands.setup import setup as command
 from mcp_toolserver.commands.setup.clients import Client
+from mcp_toolserver.commands.setup.places import Places
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
 from mcp_toolserver.runtime.sandbox.protected.names import protected_name
@@ -67,6 +68,14 @@ def setup_line(client: Client, project: str) -> list[str]:
     return [client.name, *([] if client.root else ["--root", project])]
 
 
+def on_macos(client: Client) -> str:
+    """The client's file for a user of macOS, with `~` for the home folder."""
+    home = Path("~")
+    application = home / "Library/Application Support"
+    places = Places(home=home, config=home / ".config", application=application, project=home, environ={})
+    return str(places.file(client, "user", client.macos))
+
+
 def _lines(client: Client, printed: str, confined: str | None) -> Iterator[str]:
     yield f"# {client.title}"
     yield ""
@@ -95,9 +104,8 @@ def _lines(client: Client, printed: str, confined: str | None) -> Iterator[str]:
     if client.home is not None:
         yield f"If `{client.home[0]}` is set, the file is in that folder."
         yield ""
-    if "{application}" in client.user:
-        yield "On macOS `~/Library/Application Support` takes the place of `~/.config`."
-        yield ""
+    yield f"On macOS the file for you is `{on_macos(client)}` (not tried on a Mac)."
+    yield ""
     yield "## Its own tools"
     yield ""
     if confined is None:

@@ -22,6 +22,7 @@ import pytest
 from benchmarks.client import Client, Launch
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
 from mcp_toolserver.runtime.search.executable import find_ripgrep
+from tests.process_layer import server_command
 from tests.snapshot import Snapshot, differences, snapshot
 
 HERE = Path(__file__).parents[1]
@@ -259,7 +260,7 @@ def serving(
     """A server as the scene's user; `around` is a command line that ends with running its arguments."""
     arguments = [word for root in roots or (of.root,) for word in ("--root", str(root))]
     command = [
-        *as_user(of), *around, sys.executable, "-m", "mcp_toolserver", "--permission-mode", mode,
+        *as_user(of), *around, *server_command(), "--permission-mode", mode,
         *arguments, "--state-dir", str(of.state), "--toolsets", "all", *flags,
     ]  # fmt: skip
     launch = Launch(command=command, cwd=HERE, environment={**of.environment, **(environ or {})})

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
+from tests import linux_guarantees, process_layer
 from tests.covering import collect, count, measuring
 from tests.extent import IN_FULL
 from tests.official import WITHOUT, is_wanted
@@ -19,19 +20,40 @@ settings.load_profile("any machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--caseless", action="store_true", help="put test folders on a volume that ignores case")
     parser.addoption("--update", action="store_true", help="write snapshots and generated documents anew")
+    parser.addoption(
+        "--process-layer",
+        choices=process_layer.LAYERS,
+        default=process_layer.selected(),
+        help="posix: start programs as on macOS, and leave out the tests of what only Linux guarantees",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave the process unmeasured that only hands out tests."""
+    """Select the process layer; leave the process unmeasured that only hands out tests."""
+    process_layer.select(str(config.getoption("process_layer")))
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
         count(False)
+    if config.getoption("caseless"):
+        from tests import caseless_volume
+
+        caseless_volume.use(config)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Split each group by file: tests share servers within a file, so files can run in parallel."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the process layer does not guarantee. Split each group by file: tests share servers
+    within a file, so files can run in parallel."""
+    if process_layer.selected() == "posix":
+        left_out = [item for item in items if linux_guarantees.proven_by(item.nodeid)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     for item in items:
+        if item.config.getoption("caseless"):
+            from tests import caseless_volume
+
+            caseless_volume.expect(item)
         if item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 

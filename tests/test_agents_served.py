@@ -11,10 +11,12 @@ import pytest
 
 from tests.agents import HANDLE, Call, Says, model_api
 from tests.calling import held
+from tests.confinement import git
 from tests.live import ERAS, TRANSPORTS, Setup, connected, connected_to, serving, text
 from tests.processes import arguments, processes
 from tests.test_agent_rights import WRITES
 from tests.test_cron_served import ended, set_back
+from tests.tools.test_run_task_packet import PACKET
 
 pytestmark = pytest.mark.measured
 
@@ -85,6 +87,47 @@ async def test_the_prompts_of_tasks_and_schedules_run_as_agents(tmp_path: Path) 
             run = await ended(at)
         assert run.outcome == "succeeded"
         assert run.output.startswith("The schedule is done.")
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_a_task_packet_runs_as_an_agent_on_any_transport(
+    era: str, transport: str, tmp_path: Path
+) -> None:
+    packet = {**PACKET, "scope_path": "a.txt"}
+    with model_api({"Objective": [Says(calls=WRITES), Says("Changed as asked.")]}) as model:
+        at = setup(tmp_path, model.url, "danger-full-access")
+        async with connected(at, transport, era) as client:
+            made = await client.call_tool("RunTaskPacket", packet)
+            assert made.structured_content is not None, text(made)
+            name = made.structured_content["task"]["task_id"]
+            assert "Changed as asked." in text(await client.call_tool("TaskOutput", {"task_id": name}))
+        prompt = model.requests[0].prompt
+        assert [line for line in prompt.splitlines() if line.startswith("- ")] == [
+            f"- {wanted}" for wanted in PACKET["acceptance_tests"]
+        ]
+        assert (at.root / "a.txt").read_bytes() != b"old\n"
+
+
+async def test_the_commands_of_an_isolated_agent_see_its_worktree_only(tmp_path: Path) -> None:
+    scripts: dict[str, Sequence[Says]] = {}
+    with model_api(scripts) as model:
+        at = setup(tmp_path, model.url, "workspace-write")
+        git(at.root, "init", "--quiet", "--initial-branch=main")
+        git(at.root, "add", "a.txt")
+        git(at.root, "commit", "--quiet", "--message=first")
+        (at.root / "elsewhere.txt").write_text("of the user\n", encoding="utf-8")
+        outside = f"cat {at.root}/elsewhere.txt; ls -a {at.root}; echo x > {at.root}/planted"
+        command = f"cat a.txt; {outside}; echo y > mine"
+        scripts["go"] = [Says(calls=[Call(tool="bash", arguments={"command": command})]), Says("Done.")]
+        async with connected(at) as client:
+            done = await client.call_tool("Agent", {**TASK, "isolation": "worktree"})
+            assert text(done).startswith("Done."), text(done)
+        result = model.requests[-1].results[0]
+        assert result.startswith("old\n")
+        assert "of the user" not in result
+        assert not (at.root / "planted").exists()
+        assert len(list(at.root.glob(".worktrees/*/mine"))) == 1
 
 
 def kill(at: Setup) -> None:

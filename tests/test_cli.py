@@ -20,6 +20,7 @@ from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.settings import OPTIONS, TABLES
 from tests.covering import covered
 from tests.live import Setup, connected, text
+from tests.process_layer import server_command
 from tests.workbench import dispatcher, machine
 
 pytestmark = pytest.mark.uncounted
@@ -45,7 +46,7 @@ STATE = ".local/state/mcp-toolserver"
 
 def run(*arguments: str, home: Path, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "mcp_toolserver", *arguments],
+        [*server_command(), *arguments],
         input=stdin,
         capture_output=True,
         text=True,
@@ -308,7 +309,7 @@ def test_the_demo_of_an_empty_folder_reads_no_file(tmp_path: Path) -> None:
 
 
 def test_output_that_nobody_reads_ends_the_command_quietly(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mcp_toolserver", "tools", "--root", str(tmp_path), "--format", "json"]
+    command = [*server_command(), "tools", "--root", str(tmp_path), "--format", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -412,7 +413,7 @@ def test_of_one_argument_sent_twice_rules_and_tool_see_the_same(
     )
     flags = ["--root", str(workspace), "--config", str(config), "--log-level", "error"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "mcp_toolserver", *flags],
+        [*server_command(), *flags],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -436,7 +437,7 @@ def on_terminal(*arguments: str, home: Path) -> tuple[subprocess.Popen[bytes], i
     """The program with a new terminal on standard input and output, and the other end of that terminal."""
     outer, inner = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "mcp_toolserver", *arguments],
+        [*server_command(), *arguments],
         stdin=inner,
         stdout=inner,
         stderr=subprocess.PIPE,

@@ -13,6 +13,7 @@ from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.cron import Job
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import TimedOut, Unavailable
+from mcp_toolserver.pipeline import stored_rights
 from mcp_toolserver.pipeline.rights import Rights
 from mcp_toolserver.policy.narrowing import Narrowing
 from mcp_toolserver.protocol.http.grants import GrantFile, ServerLimits
@@ -166,7 +167,9 @@ async def test_a_prompt_runs_as_an_agent_for_which_nobody_is_asked(tmp_path: Pat
         return Output(f"did: {args.prompt}")
 
     server = dispatcher(machine(tmp_path), tool(run, Agent, name="Agent"))
-    one = replace(schedule(first=0), job=Job(kind="prompt", text="Look."), rights=Rights().to_json())
+    one = replace(
+        schedule(first=0), job=Job(kind="prompt", text="Look."), rights=stored_rights.to_json(Rights())
+    )
     ended: list[str] = []
     outcome = await run_job(server, one, ended.append)
     said = "did: Look." if succeeds else "It took too long."

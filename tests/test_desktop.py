@@ -2,6 +2,7 @@
 what they were given.
 """
 
+import json
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,24 @@ import pytest
 from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, HostFacts, Permission
 from mcp_toolserver.errors import RegistrationError, TimedOut, Unavailable
 from mcp_toolserver.invocation import load
+from mcp_toolserver.runtime.desktop import clipboard
 from mcp_toolserver.runtime.desktop.executables import DesktopExecutables, find_desktop
 from mcp_toolserver.runtime.desktop.helper_process import DesktopHelpers
 from mcp_toolserver.text.desktop import commands as argv
 from mcp_toolserver.text.desktop.open_target import open_target
-from tests.desktop import PICTURE, desktop_server, display, given, has, only, stand_ins
+from mcp_toolserver.text.desktop.osascript import NOTICE, script_command
+from tests.desktop import (
+    PICTURE,
+    RUNNERS,
+    desktop_server,
+    display,
+    given,
+    has,
+    only,
+    osascript,
+    stand_ins,
+    state_of,
+)
 from tests.processes import PATIENCE, broker, call
 from tests.workbench import Person
 from tests.workshop import granted, names
@@ -74,13 +88,16 @@ LINUX = {
     "xclip": 'if [ "$1" = -quiet ]; then cat > {kept}; exec sleep 1000; else cat {kept}; fi',
     "scrot": "cat {picture}",
 }
+ALLOWED = '{{"problem": "", "windows": []}}'
+UTF_8 = '[ "$LC_ALL" = en_US.UTF-8 ] || exit 9; '
 MAC = {
-    "open": "",
-    "osascript": "",
+    "open": "env > {kept}",
+    "osascript": f"cat > {{kept}}; echo '{ALLOWED}'",
     "say": "",
-    "pbcopy": "cat > {kept}",
-    "pbpaste": "cat {kept}",
+    "pbcopy": f"{UTF_8}cat > {{kept}}",
+    "pbpaste": f"{UTF_8}cat {{kept}}",
     "screencapture": 'cp {picture} "${{@: -1}}"',
+    "sips": "",
 }
 
 
@@ -149,14 +166,11 @@ async def test_on_linux_a_helper_gets_each_text_as_one_argument(
             id="start with an address",
         ),
         pytest.param("say", {"text": "-a", "voice": "Anna"}, ["say", "-v", "Anna", "--", "-a"], id="say"),
+        pytest.param("say", {"text": HOSTILE}, ["say", "--", HOSTILE], id="say in the usual voice"),
         pytest.param(
             "notify",
             {"title": HOSTILE, "message": "-m"},
-            [
-                *("osascript", "-e", "on run argv"),
-                *("-e", "display notification (item 2 of argv) with title (item 1 of argv)"),
-                *("-e", "end run", "--", HOSTILE, "-m"),
-            ],
+            list(script_command("osascript", NOTICE)[3:]),
             id="notify",
         ),
     ],
@@ -183,6 +197,135 @@ async def test_the_clipboard_gets_a_text_as_it_is(
         assert (await call(server, "write_clipboard", text=HOSTILE)).error is None
     assert (tmp_path / "kept").read_text(encoding="utf-8") == HOSTILE
     assert not list(tmp_path.rglob("evil"))
+
+
+async def test_on_macos_a_notification_is_no_argument(tmp_path: Path) -> None:
+    async with desktop_server(tmp_path, path=placed(tmp_path, MAC), environ={}, platform="darwin") as server:
+        assert (await call(server, "notify", title=HOSTILE, message="-m")).error is None
+    asked = json.loads((tmp_path / "kept").read_text(encoding="utf-8"))
+    assert asked == {"title": HOSTILE, "message": "-m"}
+
+
+@pytest.mark.skipif(not RUNNERS, reason="nothing here runs JavaScript")
+async def test_the_script_of_macos_shows_the_notification(tmp_path: Path) -> None:
+    path = stand_ins(tmp_path, {"osascript": osascript(tmp_path, "macos_screen.js", {})})
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        assert (await call(server, "notify", title=HOSTILE, message="ä")).error is None
+    assert state_of(tmp_path)["shown"] == ["ä", {"withTitle": HOSTILE}]
+
+
+async def test_on_macos_an_app_is_opened_by_the_system_and_gets_no_folder_of_the_command(
+    tmp_path: Path,
+) -> None:
+    async with desktop_server(tmp_path, path=placed(tmp_path, MAC), environ={}, platform="darwin") as server:
+        (tmp_path / "root/-a file").write_text("x", encoding="utf-8")
+        for _ in range(40):
+            # More than programs that stay.
+            assert (await call(server, "open", target="-a file")).text == "Opened -a file."
+        assert given(tmp_path) == ["open", str(tmp_path / "root/-a file")]
+        variables = (tmp_path / "kept").read_text(encoding="utf-8").splitlines()
+        own = {"PWD", "SHLVL", "_"}
+        assert {one.partition("=")[0] for one in variables} - own <= {"HOME", "USER", "LOGNAME", "PATH"}
+        started = await call(server, "open_app", app="My App", target="-a file")
+        assert started.text == "Opened -a file with My App."
+        assert given(tmp_path) == ["open", "-a", "My App", str(tmp_path / "root/-a file")]
+
+
+async def test_on_macos_a_text_that_would_be_stored_as_another_type_is_refused(tmp_path: Path) -> None:
+    async with desktop_server(tmp_path, path=placed(tmp_path, MAC), environ={}, platform="darwin") as server:
+        for text in ("{\\rtf1 a}", "%!PS-Adobe-3.0 EPSF-3.0"):
+            assert (await call(server, "write_clipboard", text=text)).error == "invalid_input"
+        assert not (tmp_path / "kept").exists()
+        assert (await call(server, "write_clipboard", text=" {\\rtf1 a}")).error is None
+        large = "ä\U0001f600" * 50_000
+        assert (await call(server, "write_clipboard", text=large)).error is None
+        found = await call(server, "read_clipboard")
+        text, _, _ = found.text.rpartition("\n[")
+        assert large.startswith(text)
+        assert 49_990 < len(text.encode()) <= 50_000
+
+
+async def test_on_macos_an_empty_clipboard_is_said_to_be_so(tmp_path: Path) -> None:
+    path = placed(tmp_path, {**MAC, "pbpaste": ""})
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        assert (await call(server, "read_clipboard")).error == "not_found"
+        result = await call(server, "write_clipboard", text="a")
+    assert (result.error, "does not contain the text" in result.text) == ("unavailable", True)
+
+
+async def test_a_clipboard_that_asks_the_user_ends_the_call_with_advice(tmp_path: Path) -> None:
+    path = placed(tmp_path, {**MAC, "pbpaste": "exec sleep 1000"})
+    with broker() as started:
+        helpers = DesktopHelpers(started, find_desktop(path, [], {}, "darwin"), seconds=0.1)
+        with pytest.raises(TimedOut, match="answer the dialog on the screen"):
+            await clipboard.paste(helpers, f"{path[0]}/pbpaste", 10)
+        with pytest.raises(TimedOut, match="answer the dialog on the screen"):
+            await clipboard.copy(helpers, f"{path[0]}/pbcopy", "a")
+
+
+async def test_a_clipboard_that_never_holds_the_text_ends_the_call(tmp_path: Path) -> None:
+    path = placed(tmp_path, {**LINUX, "xclip": 'if [ "$1" = -quiet ]; then exec sleep 1000; fi'})
+    with broker() as started:
+        helpers = DesktopHelpers(started, DesktopExecutables())
+        with pytest.raises(TimedOut, match="xclip took too long"):
+            await clipboard.copy(helpers, f"{path[0]}/xclip", "a", seconds=0.5)
+        await helpers.aclose()
+
+
+# Messages: https://github.com/renpy/renpy/issues/5556 (say), https://github.com/warpdotdev/warp/issues/4188
+# (open), https://github.com/anthropics/claude-code/issues/95398 (screencapture).
+@pytest.mark.parametrize(
+    ("tool", "arguments", "program", "printed", "error", "words"),
+    [
+        pytest.param(
+            *("say", {"text": "a", "voice": "Alex"}, "say", "Voice `Alex' not found."),
+            *("invalid_input", "Omit `voice`"),
+            id="voice",
+        ),
+        pytest.param(
+            *("open_app", {"app": "No"}, "open", "Unable to find application named 'No'"),
+            *("not_found", "no app with this name"),
+            id="app",
+        ),
+        pytest.param(
+            *("open", {"target": "mailto:a@b.example"}, "open"),
+            "No application knows how to open URL mailto:a@b.example (Error Domain=secret Code=-10814)",
+            *("not_found", "opens this"),
+            id="address",
+        ),
+        pytest.param(
+            *("open", {"target": "https://a.example/"}, "open"),
+            "LSOpenURLsWithRole() failed for the application secret with error -10810.",
+            *("unavailable", "could not start the app"),
+            id="no session",
+        ),
+        pytest.param(
+            *("take_screenshot", {}, "screencapture", "could not create image from display"),
+            *("unavailable", "Screen & System Audio Recording"),
+            id="screen",
+        ),
+        pytest.param("say", {"text": "a"}, "say", "secret", "unavailable", "say failed", id="unknown"),
+    ],
+)
+async def test_on_macos_a_known_message_becomes_advice(
+    tool: str, arguments: dict[str, Any], program: str, printed: str, error: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "printed").write_text(printed, encoding="utf-8")
+    path = placed(tmp_path, {**MAC, program: f"cat {tmp_path}/printed >&2; exit 1"})
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        result = await call(server, tool, **arguments)
+    assert (result.error, words in result.text, "secret" in result.text) == (error, True, False), result.text
+
+
+def test_the_platform_is_that_of_the_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = placed(tmp_path, MAC)
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert find_desktop(path, [], {}).programs[Capability.SCREEN].endswith("/screencapture")
+    assert find_desktop(path, [], {}, "win32").programs == {}
+    Path(path[0], "osascript").unlink()
+    found = find_desktop(path, [], {})
+    assert {Capability.SCREEN, Capability.WINDOWS, Capability.NOTES_READ}.isdisjoint(found.programs)
+    assert "no osascript was found" in found.missing["screen"]
 
 
 async def test_a_file_of_the_workspace_is_opened_and_stays_open(tmp_path: Path) -> None:
@@ -349,13 +492,31 @@ def test_the_display_decides_which_program_is_taken(tmp_path: Path) -> None:
     assert all(need.permission is Permission.DANGER_FULL_ACCESS for need in DESKTOP)
 
 
-@pytest.mark.parametrize("window", [False, True], ids=["screen", "window"])
-def test_the_camera_of_macos_writes_to_a_file_of_its_own(window: bool) -> None:
-    words = argv.camera("/usr/sbin/screencapture", window=window)
-    assert words is not None
-    assert words[:2] == ("/bin/sh", "-c")
-    assert "mktemp" in words[2]
-    assert ('-R "$r"' in words[2]) == window
+async def test_the_camera_of_macos_writes_to_a_file_of_its_own_that_does_not_stay(tmp_path: Path) -> None:
+    async with desktop_server(tmp_path, path=placed(tmp_path, MAC), environ={}, platform="darwin") as server:
+        result = await call(server, "take_screenshot")
+    assert result.text.startswith("The screen: 2 x 3 pixels."), result.text
+    *options, file = given(tmp_path)
+    assert options == ["screencapture", "-x", "-t", "png"]
+    assert file.endswith("/picture.png")
+    assert not Path(file).parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("scale", "words"),
+    [
+        pytest.param('cp {picture} "$3"; echo "$3"', "2 x 3 pixels", id="scaled"),
+        pytest.param("exit 1", "larger than 5 MiB", id="as it is"),
+    ],
+)
+async def test_a_large_picture_of_macos_is_scaled(scale: str, words: str, tmp_path: Path) -> None:
+    large = 'cp {picture} "${{@: -1}}"; head -c 6000000 /dev/zero >> "${{@: -1}}"'
+    path = placed(tmp_path, {**MAC, "screencapture": large, "sips": scale})
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        result = await call(server, "take_screenshot")
+    assert words in result.text
+    program_name, *options, _ = given(tmp_path)
+    assert (program_name, options) == ("sips", ["-Z", "2000"])
 
 
 @pytest.mark.parametrize(
@@ -363,12 +524,14 @@ def test_the_camera_of_macos_writes_to_a_file_of_its_own(window: bool) -> None:
     [
         pytest.param("/b/wl-copy", ("/b/wl-paste", "--no-newline", "--type", "text"), id="wayland"),
         pytest.param("/b/xclip", ("/b/xclip", "-selection", "clipboard", "-out"), id="the same program"),
-        pytest.param("/b/pbcopy", ("/b/pbpaste",), id="macos"),
+        pytest.param("/b/pbcopy", ("/b/pbpaste", "-Prefer", "txt"), id="macos"),
     ],
 )
 def test_what_was_copied_is_read_by_what_belongs_to_it(program_name: str, expected: argv.Argv) -> None:
-    assert argv.pasting(argv.reader(program_name)) == expected
-    assert argv.copying(program_name)[0] == program_name
+    words = argv.pasting(argv.reader(program_name))
+    assert words[-len(expected) :] == expected
+    assert argv.program(words) == expected[0]
+    assert argv.program(argv.copying(program_name)) == program_name
 
 
 def test_a_target_is_an_address_or_a_path() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.text.desktop.file_index_commands import MOST_NAMED, lookup, named
+from mcp_toolserver.text.desktop.file_index_commands import MOST_NAMED, is_unindexed, lookup, named
 from tests.desktop import desktop_server, given, stand_ins
 from tests.processes import call
 from tests.workshop import names
@@ -98,6 +98,14 @@ async def test_only_what_lies_in_the_roots_and_is_not_hidden_is_reported(tmp_pat
     assert "secrets" not in result.text
 
 
+async def test_on_macos_what_is_spelt_as_no_path_of_the_workspace_is_counted(tmp_path: Path) -> None:
+    fill(tmp_path, "a.txt")
+    path = indexed(tmp_path, "mdfind", "a.txt", "", f"{tmp_path}/ROOT/b.txt")
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        result = await call(server, "mdfind", query="x")
+    assert result.text.splitlines() == ["a.txt", "[1 left out: hidden, or outside the workspace]"]
+
+
 async def test_a_folder_that_is_none_or_is_not_to_be_seen_is_refused(tmp_path: Path) -> None:
     fill(tmp_path, "a.txt", "secrets/c.txt")
     path = indexed(tmp_path, "plocate", "a.txt")
@@ -140,6 +148,53 @@ async def test_nothing_is_concluded_from_a_failure(
     assert (result.error, words in result.text, "database" in result.text) == (error, True, False)
 
 
+MDUTIL = (
+    "/:\n\tIndexing enabled. \n/Volumes/Off:\n\tIndexing disabled.\n/Volumes/Off/On:\n\tIndexing enabled. \n"
+)
+
+
+@pytest.mark.parametrize(
+    ("folder", "printed", "unindexed"),
+    [
+        pytest.param("/Users/a", MDUTIL, False, id="the data volume"),
+        pytest.param("/Volumes/Off", MDUTIL, True, id="a volume"),
+        pytest.param("/Volumes/Off/a", MDUTIL, True, id="in a volume"),
+        pytest.param("/Volumes/Official", MDUTIL, False, id="a name that begins alike"),
+        pytest.param("/Volumes/Off/On/a", MDUTIL, False, id="a volume in a volume"),
+        pytest.param("/a", "Spotlight server is disabled.\n", True, id="the service"),
+        pytest.param("/a", "", False, id="nothing"),
+    ],
+)
+def test_what_mdutil_reports_is_that_of_the_volume(folder: str, printed: str, unindexed: bool) -> None:
+    assert is_unindexed(printed.encode(), folder) is unindexed
+
+
+@pytest.mark.parametrize(
+    ("scripts", "error", "words"),
+    [
+        pytest.param(
+            {"mdutil": "printf '/:\\n\\tIndexing disabled.\\n'"}, "unavailable", "glob_search", id="off"
+        ),
+        pytest.param({"mdutil": "printf '/:\\n\\tIndexing enabled. \\n'"}, None, "nothing found", id="on"),
+        pytest.param({"mdutil": "exit 1"}, None, "nothing found", id="unknown"),
+        pytest.param({}, None, "nothing found", id="no mdutil"),
+        pytest.param(
+            {"mdfind": "echo \"Failed to create query for 'secret'.\"; exit 1"},
+            *("invalid_input", "does not understand"),
+            id="query",
+        ),
+        pytest.param({"mdfind": "echo secret >&2; exit 1"}, "unavailable", "no index", id="broken"),
+    ],
+)
+async def test_on_macos_no_result_of_a_volume_without_index_is_an_error(
+    scripts: dict[str, str], error: str | None, words: str, tmp_path: Path
+) -> None:
+    path = stand_ins(tmp_path, {"mdfind": "echo '[UserQueryParser] Loading keywords' >&2", **scripts})
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        result = await call(server, "mdfind", query="x")
+    assert (result.error, words in result.text, "secret" in result.text) == (error, True, False), result.text
+
+
 async def test_it_is_not_listed_where_there_is_no_index(tmp_path: Path) -> None:
     async with desktop_server(tmp_path, path=[str(tmp_path)], environ={}) as server:
         assert "mdfind" not in names(server)
@@ -172,6 +227,12 @@ async def test_what_an_index_of_the_desktop_tells_in_lines_is_read(tmp_path: Pat
         pytest.param("plocate", b"/a\0/b\0/c", ["/a", "/b"], id="zero"),
         pytest.param("tracker3", b"file:///a\nfile:///b%zz\nfile:///c", ["/a", "/b%zz"], id="lines"),
         pytest.param("mdfind", b"/\xff\0/b", ["/\udcff"], id="no text"),
+        pytest.param(
+            "mdfind",
+            b'2026 mdfind[1:2] [UserQueryParser] Loading "en"\nand more\n/a\n/b\0/c\0',
+            ["/a\n/b", "/c"],
+            id="messages",
+        ),
     ],
 )
 def test_a_name_that_was_cut_off_is_none(program: str, printed: bytes, expected: list[Any]) -> None:

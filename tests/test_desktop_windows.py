@@ -18,19 +18,28 @@ from mcp_toolserver.text.desktop.window_commands import (
     child_ids,
     described,
     managed_ids,
+    parse_macos_screen,
     portrait,
-    shown_on_macos,
-    windows_on_macos,
 )
 from mcp_toolserver.text.documents.image import pixels
-from tests.desktop import PICTURE, desktop_server, display, given, has, only, stand_ins
+from tests.desktop import (
+    PICTURE,
+    RUNNERS,
+    desktop_server,
+    display,
+    given,
+    has,
+    only,
+    osascript,
+    stand_ins,
+    state_of,
+)
 from tests.processes import call
 from tests.workshop import names
 
 TOOL = "take_window_screenshots"
 NAMERS = ("xprop", "xwininfo")
 CAMERAS = [name for name in ("scrot", "import") if has("Xvfb", "xmessage", *NAMERS, name)]
-RUNNERS = [name for name in ("node",) if has(name)]
 X = {"DISPLAY": ":0"}
 HOSTILE = 'a "b"\n  Absolute upper-left X:  9\n  Map State: IsUnMapped'
 
@@ -195,63 +204,115 @@ async def test_it_is_not_offered_where_windows_look_alike_or_are_private(tmp_pat
         assert "no xprop was found" in (await call(server, TOOL)).text
 
 
-SHOWN = [{"id": 7, "title": "Mail: Inbox"}, {"id": 8, "title": ""}]
+SHOWN = {"problem": "", "windows": [{"id": 7, "title": "Mail: Inbox"}, {"id": 8, "title": ""}]}
+CAMERA = 'cp {picture} "${{@: -1}}"'
+
+
+def mac(folder: Path, osascript: str, camera: str = CAMERA) -> list[str]:
+    """Stand-ins for a Mac."""
+    (folder / "picture").write_bytes(PICTURE)
+    return stand_ins(
+        folder,
+        {"osascript": osascript, "screencapture": camera.format(picture=folder / "picture"), "sips": ""},
+    )
 
 
 async def test_on_macos_each_window_is_seen_by_its_number(tmp_path: Path) -> None:
-    (tmp_path / "picture").write_bytes(PICTURE)
-    scripts = {
-        "osascript": f"echo '{json.dumps(SHOWN)}'",
-        "screencapture": f'cp {tmp_path}/picture "${{@: -1}}"',
-    }
-    path = stand_ins(tmp_path, scripts)
+    path = mac(tmp_path, f"echo '{json.dumps(SHOWN)}'")
     async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
         result = await call(server, TOOL)
-    assert result.text.splitlines()[:2] == [
-        "1. Mail: Inbox: 2 x 3 pixels",
-        "2. without a title: 2 x 3 pixels",
-    ]
-    assert given(tmp_path)[:-1] == ["screencapture", "-x", "-o", "-t", "png", "-l", "8"]
+        assert result.text.splitlines()[:2] == [
+            "1. Mail: Inbox: 2 x 3 pixels",
+            "2. without a title: 2 x 3 pixels",
+        ]
+        assert given(tmp_path)[:-1] == ["screencapture", "-x", "-t", "png", "-o", "-l8"]
+        front = await call(server, "take_screenshot", mode="window")
+        assert front.text.startswith("The window: 2 x 3 pixels.")
+        assert given(tmp_path)[:-1] == ["screencapture", "-x", "-t", "png", "-o", "-l7"]
     Path(path[0], "osascript").write_text("#!/bin/sh\necho '{}x'\n", encoding="utf-8")
     async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
         result = await call(server, TOOL)
     assert (result.error, "osascript" in result.text) == ("unavailable", True)
 
 
-STAND_IN = """
-globalThis.ObjC = {import: () => null, bindFunction: () => null, deepUnwrap: (list) => list};
-globalThis.$ = {
-  kCGWindowListOptionOnScreenOnly: 1, kCGWindowListExcludeDesktopElements: 16, kCGNullWindowID: 0,
-  CGWindowListCopyWindowInfo: (which, window) => (which === 17 && window === 0 ? %s : null),
-  CFMakeCollectable: (list) => list,
-};
-(0, eval)(process.argv[1]);
-console.log(run([]));
-"""
+async def test_on_macos_a_camera_that_may_not_record_names_the_setting(tmp_path: Path) -> None:
+    path = mac(
+        tmp_path, f"echo '{json.dumps(SHOWN)}'", "echo 'could not create image from window' >&2; exit 1"
+    )
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        result = await call(server, TOOL)
+    assert (result.error, "Screen & System Audio Recording" in result.text) == ("unavailable", True)
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
-def test_the_script_of_macos_names_windows_and_not_what_floats_above_them(runner: str) -> None:
-    there = [
-        {"kCGWindowNumber": 7, "kCGWindowLayer": 0, "kCGWindowOwnerName": "Mail", "kCGWindowName": "Inbox"},
-        {"kCGWindowNumber": 9, "kCGWindowLayer": 25, "kCGWindowOwnerName": "Dock"},
-        {"kCGWindowNumber": 8, "kCGWindowLayer": 0, "kCGWindowOwnerName": "Maps"},
-    ]
-    script = shown_on_macos("osascript")[-1]
-    printed = subprocess.run(
-        [runner, "-e", STAND_IN % json.dumps(there), script],
-        capture_output=True,
-        check=True,
-        encoding="utf-8",
-    ).stdout
-    assert windows_on_macos(printed) == [Window(id="7", title="Mail: Inbox"), Window(id="8", title="Maps")]
+WINDOWS = [
+    {"kCGWindowNumber": 7, "kCGWindowLayer": 0, "kCGWindowOwnerName": "Mail", "kCGWindowName": "Inbox"},
+    {"kCGWindowNumber": 9, "kCGWindowLayer": 25, "kCGWindowOwnerName": "Dock"},
+    {"kCGWindowNumber": 8, "kCGWindowLayer": 0, "kCGWindowOwnerName": "Maps"},
+]
+UNTITLED = [
+    {name: value for name, value in window.items() if name != "kCGWindowName"} for window in WINDOWS
+] + [
+    {"kCGWindowNumber": 1, "kCGWindowLayer": 24, "kCGWindowOwnerName": "Window Server", "kCGWindowName": "M"}
+]
+DESKTOP = {"session": {"kCGSSessionOnConsoleKey": True}, "windows": WINDOWS, "allowed": True}
+NEEDS_RUNNER = pytest.mark.skipif(not RUNNERS, reason="nothing here runs JavaScript")
+
+
+@NEEDS_RUNNER
+async def test_the_script_of_macos_names_windows_and_not_what_floats_above_them(tmp_path: Path) -> None:
+    path = mac(tmp_path, osascript(tmp_path, "macos_screen.js", DESKTOP))
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        result = await call(server, TOOL)
+    assert result.text.splitlines()[:2] == ["1. Mail: Inbox: 2 x 3 pixels", "2. Maps: 2 x 3 pixels"]
+    assert "requested" not in state_of(tmp_path)
+
+
+@NEEDS_RUNNER
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        pytest.param({"session": None}, "over SSH", id="no session"),
+        pytest.param({"windows": None}, "over SSH", id="no window server"),
+        pytest.param({"session": {"CGSSessionScreenIsLocked": 1}}, "unlock", id="locked"),
+        pytest.param({"allowed": False, "windows": UNTITLED}, "Recording", id="not permitted"),
+        pytest.param({"allowed": False, "windows": []}, "Recording", id="not permitted, no window"),
+    ],
+)
+@pytest.mark.parametrize("tool", ["take_screenshot", TOOL])
+async def test_on_macos_no_picture_is_taken_of_what_cannot_be_seen(
+    state: dict[str, object], words: str, tool: str, tmp_path: Path
+) -> None:
+    path = mac(tmp_path, osascript(tmp_path, "macos_screen.js", {**DESKTOP, **state}))
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        result = await call(server, tool)
+    assert (result.error, words in result.text) == ("unavailable", True), result.text
+    assert given(tmp_path)[0] == "osascript"
+    assert state_of(tmp_path).get("requested", False) == ("Recording" in words)
+
+
+@NEEDS_RUNNER
+async def test_a_title_of_another_app_proves_the_permission(tmp_path: Path) -> None:
+    path = mac(tmp_path, osascript(tmp_path, "macos_screen.js", {**DESKTOP, "allowed": False}))
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        assert (await call(server, "take_screenshot")).error is None
+    assert "requested" not in state_of(tmp_path)
+
+
+@NEEDS_RUNNER
+async def test_a_screen_of_macos_without_windows_has_none_in_front(tmp_path: Path) -> None:
+    path = mac(tmp_path, osascript(tmp_path, "macos_screen.js", {**DESKTOP, "windows": []}))
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        result = await call(server, "take_screenshot", mode="window")
+        assert (result.error, "no window" in result.text) == ("unavailable", True)
+        assert (await call(server, TOOL)).text == "There is no window on the screen."
 
 
 def test_windows_are_named_as_they_were_reported() -> None:
-    assert windows_on_macos(json.dumps(SHOWN))[0] == Window(id="7", title="Mail: Inbox")
-    for strange in ('[{"id": "x", "title": ""}]', "[1]", "[{}]", "no"):
+    problem, windows = parse_macos_screen(json.dumps(SHOWN).encode())
+    assert (problem, windows[0]) == ("", Window(id="7", title="Mail: Inbox"))
+    for strange in (b'{"problem": "", "windows": [{"id": "x", "title": ""}]}', b"[1]", b"{}", b"no"):
         with pytest.raises(ValueError):  # noqa: PT011  whatever is wrong with it
-            windows_on_macos(strange)
+            parse_macos_screen(strange)
     assert managed_ids("_NET_CLIENT_LIST(WINDOW): window id # ") == []
     assert managed_ids("_NET_CLIENT_LIST:  no such atom on any window.\n") is None
     listed = (
@@ -280,5 +341,3 @@ def test_a_title_cannot_pass_for_the_rest() -> None:
 def test_a_window_is_an_argument_of_its_own(program: str, expected: tuple[str, ...]) -> None:
     shown = Window(id="0x1", title="", area=Area(x=1, y=2, width=3, height=4))
     assert portrait(program, shown) == expected
-    words = portrait("/usr/sbin/screencapture", Window(id="7", title=""))
-    assert words[-2:] == ("/usr/sbin/screencapture", "7")

@@ -35,6 +35,7 @@ from mcp_toolserver.runtime.search.executable import COMMAND_PATH
 from mcp_toolserver.text.enforcement_summary import LONGEST, Enforcement, Layer, summary
 from tests.confinement import visible_folder
 from tests.host_facts import LINUX
+from tests.process_layer import server_command
 from tests.without import around
 from tests.workshop import program
 
@@ -53,7 +54,7 @@ def doctor(
 ) -> subprocess.CompletedProcess[str]:
     places = ("--root", str(base / "work"), "--state-dir", str(base / "state"))
     return subprocess.run(
-        [*before, sys.executable, "-m", "mcp_toolserver", "doctor", *places, *flags],
+        [*before, *server_command(), "doctor", *places, *flags],
         capture_output=True,
         text=True,
         encoding="utf-8",
@@ -122,7 +123,7 @@ def test_people_read_the_same(base: Path) -> None:
 
 def test_the_doctor_works_where_no_folder_is_named(base: Path) -> None:
     printed = subprocess.run(
-        [sys.executable, "-m", "mcp_toolserver", "doctor", "--state-dir", str(base / "state")],
+        [*server_command(), "doctor", "--state-dir", str(base / "state")],
         capture_output=True,
         text=True,
         encoding="utf-8",

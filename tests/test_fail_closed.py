@@ -26,6 +26,7 @@ from tests.confinement import (
     serving,
     visible_folder,
 )
+from tests.process_layer import server_command
 from tests.without import around
 
 pytestmark = pytest.mark.uncounted
@@ -54,12 +55,12 @@ def run(
     mode: str = READ_ONLY,
     roots: Sequence[Path] = (),
     before: Sequence[str] = (),
-    program: Sequence[str] = ("-m", "mcp_toolserver"),
+    program: Sequence[str] = (),
     action: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
     """A server that finds the client gone, or another command, started by the command line `before`."""
     named = [word for root in roots or (scene.root,) for word in ("--root", str(root))]
-    command = [*before, sys.executable, *program, *action, "--permission-mode", mode, *named]
+    command = [*before, *(program or server_command()), *action, "--permission-mode", mode, *named]
     return subprocess.run(
         [*command, "--state-dir", str(scene.state), *flags],
         stdin=subprocess.DEVNULL,
@@ -312,7 +313,7 @@ LATE_THREAD = """
 )
 @pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE])
 def test_another_thread_stops_the_start(mode: str, program: str, scene: Scene) -> None:
-    refused(run(scene, mode=mode, program=("-c", textwrap.dedent(program))), "thread")
+    refused(run(scene, mode=mode, program=(sys.executable, "-c", textwrap.dedent(program))), "thread")
 
 
 def test_a_root_inside_another_stops_the_start(scene: Scene) -> None:

@@ -9,6 +9,7 @@ import pytest
 from mcp_toolserver.app.policy import lenient_rules
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import NobodyToAsk, Unavailable
+from mcp_toolserver.pipeline import stored_rights
 from mcp_toolserver.pipeline.call import ClientFolders
 from mcp_toolserver.pipeline.call_record import CallRecord
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
@@ -177,7 +178,7 @@ async def test_a_tool_gets_the_rights_of_its_call_in_a_form_that_can_be_stored(t
     rights = taken[0].rights
     assert rights.ceiling is WRITE
     assert taken[0].parent_id
-    stored = Rights.from_json(rights.to_json(), at.rules)
+    stored = stored_rights.from_json(stored_rights.to_json(rights), at.rules)
     assert stored.folders == (str(tmp_path / "root"),)
     assert stored.confined_to == client
     assert [one.source for one in stored.narrowings] == [
@@ -186,19 +187,19 @@ async def test_a_tool_gets_the_rights_of_its_call_in_a_form_that_can_be_stored(t
     ]
     assert [rule.text for rule in stored.narrowings[1].tools or ()] == ["probe"]
     assert stored.depth == 0
-    assert Rights.from_json(Rights().to_json(), at.rules) == Rights()
+    assert stored_rights.from_json(stored_rights.to_json(Rights()), at.rules) == Rights()
 
 
 @pytest.mark.parametrize(
     "damaged",
-    ["", "{}", Rights(narrowings=(READS,)).to_json().replace("read-only", "everything")],
+    ["", "{}", stored_rights.to_json(Rights(narrowings=(READS,))).replace("read-only", "everything")],
 )
 def test_damaged_rights_let_nothing_run(damaged: str) -> None:
     def no_rules(_: Sequence[str]) -> tuple[()]:
         return ()
 
     with pytest.raises(Unavailable, match="damaged"):
-        Rights.from_json(damaged, no_rules)
+        stored_rights.from_json(damaged, no_rules)
 
 
 def test_the_end_of_an_owner_gives_no_rights_back_to_what_it_started() -> None:

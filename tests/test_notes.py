@@ -13,19 +13,20 @@ import pytest
 
 from mcp_toolserver.capabilities.notes import NoteQuery
 from mcp_toolserver.capabilities.permissions import Capability
-from mcp_toolserver.errors import RegistrationError
+from mcp_toolserver.errors import RegistrationError, TimedOut
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
-from mcp_toolserver.text.desktop.notes import below_title
-from tests.desktop import PATH, desktop_server, given, has, stand_ins
-from tests.processes import call
+from mcp_toolserver.runtime.desktop.executables import find_desktop
+from mcp_toolserver.runtime.desktop.helper_process import DesktopHelpers
+from mcp_toolserver.runtime.desktop.notes import AppleNotes
+from mcp_toolserver.text.desktop.notes import below_title, notes_script
+from tests.desktop import RUNNERS, desktop_server, given, osascript, stand_ins, state_of
+from tests.processes import broker, call
 from tests.workshop import granted, names
 
 TOOLS = {"list_notes", "read_note", "create_note", "update_note"}
-RUNNERS = [name for name in ("node",) if has(name)]
-"""What can run the script here."""
+NEEDS_RUNNER = pytest.mark.skipif(not RUNNERS, reason="nothing here runs JavaScript")
 HOSTILE = "-x'; touch evil; \" $(touch evil) `touch evil` \\ </div><b>&amp; \U0001f600 \u2028 ${app} "
-NOTEBOOK = Path(__file__).parent / "apple_notes.js"
 
 
 def note(id_: str, text: str, changed: int, **more: object) -> dict[str, object]:
@@ -47,20 +48,16 @@ def accounts() -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def mac(folder: Path, runner: str) -> AsyncGenerator[Dispatcher]:
+async def mac(folder: Path, **state: object) -> AsyncGenerator[Dispatcher]:
     """A server on a Mac whose Notes hold `accounts()`."""
-    (folder / "notes.json").write_text(json.dumps(accounts()), encoding="utf-8")
-    real = next(f"{place}/{runner}" for place in PATH if Path(place, runner).exists())
-    script = f'exec {real} {NOTEBOOK} {folder}/notes.json "$@"'
-    path = stand_ins(folder, {"osascript": script})
+    path = stand_ins(folder, {"osascript": osascript(folder, "apple_notes.js", {**accounts(), **state})})
     async with desktop_server(folder, path=path, environ={}, platform="darwin") as server:
         yield server
 
 
 def bodies(folder: Path) -> dict[str, str]:
     """What the notes are by now."""
-    kept = json.loads((folder / "notes.json").read_text(encoding="utf-8"))
-    top = [place for account in kept["accounts"] for place in account["folders"]]
+    top = [place for account in state_of(folder)["accounts"] for place in account["folders"]]
     places = [*top, *(inner for place in top for inner in place.get("folders", ()))]
     return {one["id"]: one["body"] for place in places for one in place["notes"]}
 
@@ -69,9 +66,9 @@ def ids(result: Result) -> list[str]:
     return re.findall(r"id (\w+)\)$", result.text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
-async def test_notes_are_listed_newest_first_with_their_folders(runner: str, tmp_path: Path) -> None:
-    async with mac(tmp_path, runner) as server:
+@NEEDS_RUNNER
+async def test_notes_are_listed_newest_first_with_their_folders(tmp_path: Path) -> None:
+    async with mac(tmp_path) as server:
         everything = await call(server, "list_notes")
         some = await call(server, "list_notes", query="vAt", folder="Shop")
         one = await call(server, "list_notes", folder="iCloud/Old")
@@ -90,7 +87,7 @@ async def test_notes_are_listed_newest_first_with_their_folders(runner: str, tmp
     }
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
+@NEEDS_RUNNER
 @pytest.mark.parametrize(
     ("which", "expected"),
     [
@@ -100,19 +97,17 @@ async def test_notes_are_listed_newest_first_with_their_folders(runner: str, tmp
         pytest.param({"title": "VAT", "index": 2}, "old", id="index"),
     ],
 )
-async def test_one_note_is_read_as_plain_text(
-    which: dict[str, Any], expected: str, runner: str, tmp_path: Path
-) -> None:
-    async with mac(tmp_path, runner) as server:
+async def test_one_note_is_read_as_plain_text(which: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    async with mac(tmp_path) as server:
         result = await call(server, "read_note", **which)
     first, _, text = result.text.partition("\n")
     assert (result.error, text) == (None, expected)
     assert first.startswith("[VAT, in ")
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
-async def test_which_note_is_meant_is_never_guessed(runner: str, tmp_path: Path) -> None:
-    async with mac(tmp_path, runner) as server:
+@NEEDS_RUNNER
+async def test_which_note_is_meant_is_never_guessed(tmp_path: Path) -> None:
+    async with mac(tmp_path) as server:
         attempts: tuple[tuple[str, dict[str, Any]], ...] = (
             ("read_note", {}),
             ("update_note", {"body": "x"}),
@@ -141,10 +136,10 @@ async def test_which_note_is_meant_is_never_guessed(runner: str, tmp_path: Path)
     assert before.items() <= bodies(tmp_path).items()
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
-async def test_what_is_written_is_text_and_never_script_or_markup(runner: str, tmp_path: Path) -> None:
+@NEEDS_RUNNER
+async def test_what_is_written_is_text_and_never_script_or_markup(tmp_path: Path) -> None:
     text = f"{HOSTILE}\n\n  two  spaces\r\nend"
-    async with mac(tmp_path, runner) as server:
+    async with mac(tmp_path) as server:
         made = await call(server, "create_note", title=HOSTILE.strip(), body=text)
         assert (made.error, "iCloud/Shop, id new." in made.text) == (None, True)
         read = await call(server, "read_note", id="new")
@@ -154,6 +149,9 @@ async def test_what_is_written_is_text_and_never_script_or_markup(runner: str, t
         assert "in Work/Shop" in there.text
         assert (await call(server, "update_note", id="n1", body="a < b")).text.startswith("Added to")
         assert bodies(tmp_path)["n1"].endswith("<div>ask</div><div>a &lt; b</div>")
+        assert (await call(server, "update_note", id="n4", body="\tif x:\r\ty", mode="replace")).error is None
+        read = await call(server, "read_note", id="n4")
+        assert read.text.partition("]\n")[2] == "    if x:\n    y"
         done = await call(server, "update_note", title="VAT", folder="Old", body="new", mode="replace")
         assert done.text == "Replaced the text of the note 'VAT' in iCloud/Old, id n3."
         assert bodies(tmp_path)["n3"] == "<div>VAT</div><div>new</div>"
@@ -171,7 +169,7 @@ async def saying(folder: Path, answer: Mapping[str, object] | str) -> AsyncGener
     """A server on a Mac whose script gives this answer."""
     reply = answer if isinstance(answer, str) else json.dumps(answer)
     (folder / "answer").write_text(reply, encoding="utf-8")
-    path = stand_ins(folder, {"osascript": f"cat {folder}/answer"})
+    path = stand_ins(folder, {"osascript": f"cat > {folder}/stdin; cat {folder}/answer"})
     async with desktop_server(folder, path=path, environ={}, platform="darwin") as server:
         yield server
 
@@ -207,16 +205,14 @@ async def saying(folder: Path, answer: Mapping[str, object] | str) -> AsyncGener
         ),
     ],
 )
-async def test_the_script_is_always_the_same_and_gets_its_values_as_one_word(
+async def test_the_script_is_always_the_same_and_gets_its_values_on_standard_input(
     tool: str, arguments: dict[str, Any], asked: dict[str, Any], tmp_path: Path
 ) -> None:
     async with saying(tmp_path, {"notes": [CARD], "total": 1, "text": "VAT\nx"}) as server:
         result = await call(server, tool, **arguments)
     assert result.error is None, result.text
-    program, *options, script, word = given(tmp_path)
-    assert (program, options) == ("osascript", ["-l", "JavaScript", "-e"])
-    assert "touch evil" not in script
-    assert json.loads(word) == asked
+    assert given(tmp_path) == list(notes_script("osascript")[3:])
+    assert json.loads((tmp_path / "stdin").read_text(encoding="utf-8")) == asked
     assert not list(tmp_path.rglob("evil"))
 
 
@@ -231,8 +227,9 @@ async def test_the_script_is_always_the_same_and_gets_its_values_as_one_word(
             {"problem": "several", "total": 2, "notes": [CARD]}, "invalid_input", "id n1", id="several"
         ),
         pytest.param({"notes": [CARD, CARD]}, "not_found", "title 'VAT'", id="two without a reason"),
-        pytest.param("no JSON", "unavailable", "Automation", id="strange"),
-        pytest.param('{"notes": [{}]}', "unavailable", "Automation", id="half"),
+        pytest.param({"problem": "no account"}, "unavailable", "open Notes once", id="no account"),
+        pytest.param("no JSON", "unavailable", "no meaning", id="strange"),
+        pytest.param('{"notes": [{}]}', "unavailable", "no meaning", id="half"),
     ],
 )
 async def test_a_refusal_says_what_to_do(
@@ -251,15 +248,105 @@ async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         assert (result.error, "'Shop'" in result.text) == ("not_found", True)
 
 
-async def test_a_notes_that_fails_is_one_that_the_user_may_have_to_allow(tmp_path: Path) -> None:
-    path = stand_ins(tmp_path, {"osascript": "echo secret >&2; exit 1"})
+# What osascript prints: https://github.com/ankurk91/google-chat-electron/issues/13 (-1743) and
+# https://github.com/RafalWilinski/mcp-apple-notes/issues/8 (-600).
+@pytest.mark.parametrize(
+    ("printed", "words"),
+    [
+        pytest.param(
+            "execution error: Error: Error: Not authorized to send Apple events to Notes. (-1743)",
+            "System Settings > Privacy & Security > Automation",
+            id="denied",
+        ),
+        pytest.param("38:45: execution error: secret (-1744)", "Automation", id="not yet allowed"),
+        pytest.param("execution error: secret (-10004)", "Automation", id="privilege"),
+        pytest.param("execution error: Error: Error: AppleEvent timed out. (-1712)", "dialog", id="waits"),
+        pytest.param(
+            "execution error: Error: Error: Application isn't running. (-600)",
+            "from Terminal",
+            id="not running",
+        ),
+        pytest.param("execution error: secret (-609)", "open Notes", id="connection"),
+        pytest.param("execution error: secret (-10810)", "open Notes", id="not started"),
+        pytest.param("execution error: Error: Error: Can't get object. (-1728)", "no account", id="gone"),
+        pytest.param(
+            "execution error: Error: Error: Application can't be found. (-2700)",
+            "not installed",
+            id="missing",
+        ),
+        pytest.param("execution error: Error: secret (-2700)", "error -2700", id="script"),
+        pytest.param("secret", "osascript failed", id="strange"),
+    ],
+)
+async def test_what_macos_forbids_names_the_setting_and_shows_nothing_private(
+    printed: str, words: str, tmp_path: Path
+) -> None:
+    path = stand_ins(tmp_path, {"osascript": f'echo "{printed}" >&2; exit 1'})
     async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
         result = await call(server, "list_notes")
-    assert (result.error, "Automation" in result.text, "secret" in result.text) == (
-        "unavailable",
-        True,
-        False,
-    )
+    assert (result.error, words in result.text, "secret" in result.text) == ("unavailable", True, False)
+
+
+async def test_a_dialog_that_waits_for_the_user_ends_the_call_with_advice(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    with broker() as started:
+        path = stand_ins(tmp_path, {"osascript": "exec sleep 1000"})
+        helpers = DesktopHelpers(started, find_desktop(path, [], {}, "darwin"))
+        notes = AppleNotes(helpers=helpers, program=helpers.program, seconds=0.1)
+        with pytest.raises(TimedOut, match="answer the dialog on the screen"):
+            await notes.listed("", "", 1)
+
+
+@NEEDS_RUNNER
+async def test_an_error_of_an_apple_event_ends_the_script(tmp_path: Path) -> None:
+    error = {"message": "Not authorized to send Apple events to Notes.", "number": -1743}
+    async with mac(tmp_path, error=error) as server:
+        result = await call(server, "read_note", title="VAT")
+    assert (result.error, "Automation" in result.text) == ("unavailable", True)
+
+
+@NEEDS_RUNNER
+async def test_notes_without_an_account_say_so(tmp_path: Path) -> None:
+    async with mac(tmp_path, accounts=[]) as server:
+        attempts: tuple[tuple[str, dict[str, Any]], ...] = (
+            ("list_notes", {}),
+            ("create_note", {"title": "a", "body": "b"}),
+        )
+        for tool, arguments in attempts:
+            result = await call(server, tool, **arguments)
+            assert (result.error, "no account" in result.text) == ("unavailable", True)
+
+
+@NEEDS_RUNNER
+async def test_thousands_of_notes_need_few_apple_events(tmp_path: Path) -> None:
+    many = [note(f"m{at}", f"Note {at}", 1 + at % 9) for at in range(5_000)]
+    many[7]["changed"] = None
+    folder = {"id": "f1", "name": "Many", "notes": many}
+    async with mac(tmp_path, accounts=[{"name": "Mac", "folders": [folder]}]) as server:
+        result = await call(server, "list_notes")
+        assert (result.error, "[100 of 5000 notes" in result.text) == (None, True)
+        assert state_of(tmp_path)["events"] < 20
+        assert (await call(server, "read_note", title="Note 7")).error is None
+
+
+@NEEDS_RUNNER
+async def test_the_longest_text_of_a_note_arrives_whole(tmp_path: Path) -> None:
+    text = "\U0001f600" * 99_990
+    longest = {"id": "f1", "name": "Long", "notes": [note("l1", f"Long\n{text}", 1)]}
+    async with mac(tmp_path, accounts=[{"name": "Mac", "folders": [longest]}]) as server:
+        read = await granted(server, Capability.NOTES_READ).desktop.notes.read(NoteQuery(id="l1"), 100_000)
+    assert (read.text == text, read.whole) == (True, True)
+
+
+@NEEDS_RUNNER
+@pytest.mark.parametrize(
+    ("times", "error"), [pytest.param(1, None, id="once"), pytest.param(9, "unavailable", id="always")]
+)
+async def test_notes_that_change_while_they_are_listed_are_read_again(
+    times: int, error: str | None, tmp_path: Path
+) -> None:
+    async with mac(tmp_path, unsteady=times) as server:
+        assert (await call(server, "list_notes", folder="Old")).error == error
 
 
 async def test_what_is_left_out_is_said(tmp_path: Path) -> None:

@@ -76,6 +76,22 @@ def test_commands_run_on_macos_without_a_sandbox_where_the_mode_asks_for_none(tm
     assert "42" in done.stdout
 
 
+def test_a_mac_offers_what_runs_programs_where_the_mode_asks_for_no_sandbox(tmp_path: Path) -> None:
+    everything = ["tools", "--format", "json", "--toolsets", "all"]
+    done = server("darwin", *everything, *options(tmp_path, FULL), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    offered = {tool["name"] for tool in json.loads(done.stdout)}
+    assert offered >= {
+        "bash",
+        "REPL",
+        "grep_search",
+        "git_status",
+        "git_commit",
+        "repo_clone",
+        "EnterWorktree",
+    }
+
+
 def test_file_tools_work_and_stay_in_the_root(tmp_path: Path) -> None:
     settings = options(tmp_path)
     (tmp_path / "secret").write_text("secret\n", encoding="utf-8")

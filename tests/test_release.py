@@ -35,7 +35,8 @@ def test_every_file_has_the_same_address_title_and_description() -> None:
     assert (manifest["display_name"], entry["title"]) == (TITLE, TITLE)
     assert {PROJECT["description"], manifest["description"], entry["description"]} == {DESCRIPTION}
     assert {PROJECT["urls"]["Homepage"], manifest["homepage"], entry["websiteUrl"]} == {WEBSITE}
-    for name in ("pyproject.toml", "packaging/manifest.json", "packaging/server.json"):
+    formula = "packaging/homebrew/mcp-toolserver.rb"
+    for name in ("pyproject.toml", "packaging/manifest.json", "packaging/server.json", formula):
         addresses = re.findall(r"https://github\.com/[\w./-]+", (ROOT / name).read_text(encoding="utf-8"))
         assert addresses
         assert all(address.startswith(WEBSITE) for address in addresses), name

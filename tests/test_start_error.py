@@ -18,6 +18,7 @@ from mcp_toolserver.commands.setup import verify
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.protocol.stdio import start_error
 from tests.covering import covered
+from tests.process_layer import server_command
 
 ROOT = Path(__file__).parent.parent
 REASON = "the root is gone"
@@ -165,7 +166,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 def started(*arguments: str, home: Path, stdin: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "mcp_toolserver", *arguments],
+        [*server_command(), *arguments],
         input=stdin,
         capture_output=True,
         encoding="utf-8",
@@ -258,7 +259,7 @@ async def test_the_official_client_shows_the_message_to_its_user(tmp_path: Path)
 def test_setup_shows_why_the_server_that_it_configured_does_not_start(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    program = [sys.executable, "-m", "mcp_toolserver", "--root", str(tmp_path / "gone")]
+    program = [*server_command(), "--root", str(tmp_path / "gone")]
     with pytest.raises(SettingsError, match=r"as configured: --root .*gone: not a folder"):
         verify.listed_tools(program, None, {"HOME": str(tmp_path)})
     assert capfd.readouterr().err == ""

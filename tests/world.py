@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks.client import Client, Launch
 from tests.authority import Authority
+from tests.process_layer import server_command
 from tests.web import PUBLIC, page, site
 
 HERE = Path(__file__).parents[1]
@@ -58,7 +59,7 @@ def _answers(folder: Path, asked: Mapping[str, Any], authority: Authority) -> li
     config = folder / "config.toml"
     config.write_text('web-private = ["wiki.example"]\n', encoding="utf-8")
     command = [
-        sys.executable, "-m", "mcp_toolserver", "--permission-mode", asked["mode"],
+        *server_command(), "--permission-mode", asked["mode"],
         "--network", asked["network"], "--root", str(folder / "root"),
         "--state-dir", str(folder / "state"), "--toolsets", "all",
         "--config", str(config),

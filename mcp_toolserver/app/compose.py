@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -513,8 +512,8 @@ def _clean_up(settings: Settings, state: str, record: RunningServer | None, work
     try:
         if settings.permission_mode is not Permission.READ_ONLY:
             sweep(record.folder, workspace.open_inside)
-        if sys.platform == "linux":
-            # Other platforms lack the lock that it uses.
+        if find_spec("fcntl") is not None:
+            # Without such locks no command has run.
             from mcp_toolserver.runtime.sandbox.broker.temp_folder import sweep as sweep_scratch
 
             sweep_scratch(state)

@@ -2,18 +2,20 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.call_scope import SavedOutput
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.model import Model
 from mcp_toolserver.capabilities.user import Answers, Question
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.policy.narrowing import Narrowing
 from mcp_toolserver.text.lines.escape_invisible import visible
 from mcp_toolserver.tool_spec import Image, Output, Runtime
+
+if TYPE_CHECKING:
+    from mcp_toolserver.capabilities.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +77,7 @@ class Caller(Protocol):
         """The client's own restrictions of this call; None if it has none."""
         ...
 
-    def sampling(self) -> Model | None:
+    def sampling(self) -> "Model | None":
         """The client's own model, which answers until the call ends; None if the client offers none."""
         ...
 

@@ -18,7 +18,8 @@ from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.policy.narrowing import Narrowing
-from mcp_toolserver.text.search.glob import matcher, wildcard
+from mcp_toolserver.text.file_names import path_tests
+from mcp_toolserver.text.search.glob import wildcard
 from mcp_toolserver.text.shell.command_pattern import command_tests
 from mcp_toolserver.text.web.urls import url_matcher
 
@@ -136,7 +137,7 @@ def parse(text: str, words: RuleContext) -> Rule:
     in which `*` stands for any text and a last `:*` means "and anything after these words" (see
     `text/command_pattern`). For what has only to do with the web, and wherever it starts with `https://`
     or `domain:`, it is a host, perhaps with a path (see `text/urls`). Everything else is a glob on paths,
-    which without `/` matches at any depth.
+    which without `/` matches at any depth, and which compares names as the volume of the path does.
 
     Raises:
         SettingsError: no such tool or capability, or not of this form.
@@ -172,19 +173,24 @@ def _tests(pattern: str, tool: str, capability: Capability | None, words: RuleCo
     """The test for deny and ask rules, and the one for allow rules; usually they are the same."""
     if pattern != "*" and (tool in words.commands or capability in _RUNS_COMMANDS):
         return command_tests(pattern)
-    test = _matcher(pattern, tool, capability, words)
-    return test, test
+    if (test := _matcher(pattern, tool, capability, words)) is not None:
+        return test, test
+    denies, allows = path_tests(pattern)
+    return (
+        lambda subject: not _SITE.match(subject) and denies(subject),
+        lambda subject: not _SITE.match(subject) and allows(subject),
+    )
 
 
-def _matcher(pattern: str, tool: str, capability: Capability | None, words: RuleContext) -> _Test:
+def _matcher(pattern: str, tool: str, capability: Capability | None, words: RuleContext) -> _Test | None:
+    """The test for what is no pattern for paths; None for one."""
     if pattern == "*":
         return lambda _: True
     if tool in words.texts:
         return _text_matcher(pattern)
     if tool in words.sites or capability in _REACHES_WEB or _SITE.match(pattern):
         return url_matcher(pattern)
-    path = matcher(pattern)
-    return lambda subject: not _SITE.match(subject) and path(subject)
+    return None
 
 
 def _text_matcher(pattern: str) -> _Test:

@@ -14,7 +14,6 @@ from mcp_types.version import is_version_at_least
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.change_events import ChangeEvents
-from mcp_toolserver.capabilities.model import Model
 from mcp_toolserver.errors import Unavailable, UnknownTool
 from mcp_toolserver.pipeline.call import Caller, CallOptions, ClientFolders, Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
@@ -32,6 +31,7 @@ from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.text.lines.escape_invisible import visible
 
 if TYPE_CHECKING:
+    from mcp_toolserver.capabilities.model import Model
     from mcp_toolserver.protocol.sampling.back_channel import BackChannelModel
     from mcp_toolserver.protocol.sampling.rounds import RoundCall, Rounds
 
@@ -252,7 +252,7 @@ class _Client:
         if self.model is not None:
             self.model.close()
 
-    def sampling(self) -> Model | None:
+    def sampling(self) -> "Model | None":
         """The client's model, in the stateless protocol only for a call that runs in rounds."""
         if self.model is not None or not self._can_sample:
             return self.model

@@ -28,6 +28,7 @@ from mcp_toolserver.stores.audit_chain import (
 )
 from mcp_toolserver.stores.audit_entry import AuditContext, Fields, encode_entry, entry_fields
 from mcp_toolserver.stores.disk_space import free_bytes, preallocate, preallocated_bytes
+from mcp_toolserver.stores.durable import sync
 from mcp_toolserver.stores.file_lock import (
     LOCK_RETRY_SECONDS,
     LOCK_TIMEOUT_SECONDS,
@@ -157,7 +158,7 @@ class AuditLog:
         for descriptor in (self._file, self._head):
             if descriptor >= 0:
                 with suppress(OSError):
-                    os.fsync(descriptor)
+                    sync(descriptor)
                 os.close(descriptor)
         os.close(self._folder)
         self._file = self._head = self._folder = -1

@@ -19,6 +19,7 @@ from threading import RLock
 from mcp_toolserver.capabilities.files import Previous
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.stores.disk_space import ENTRY_BYTES, MIB, free_bytes, too_little_stays
+from mcp_toolserver.stores.durable import sync
 from mcp_toolserver.stores.state_dir import private_folder
 
 FOLDER = "undo"
@@ -116,7 +117,7 @@ class FileHistories:
         try:
             os.mkdir(name, 0o700, dir_fd=parent_fd)
             descriptor = os.open(name, _FOLDER, dir_fd=parent_fd)
-            os.fsync(parent_fd)
+            sync(parent_fd)
         finally:
             os.close(parent_fd)
         return f"{parent}/{name}", descriptor
@@ -258,11 +259,11 @@ class OwnerHistory:
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
             if not kept.is_own:
-                os.fsync(descriptor)
+                sync(descriptor)
         finally:
             os.close(descriptor)
         if not kept.is_own:
-            os.fsync(self._descriptor)
+            sync(self._descriptor)
 
     def _open(self, kept: _Kept) -> int:
         """Raises: NotFound: the file is gone, or is no regular file any more."""

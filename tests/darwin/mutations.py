@@ -69,6 +69,27 @@ def _append(rule: str) -> Mutation:
     return lambda given: replace(given, forms=(*given.forms, rule))
 
 
+def _allow(operation: str) -> Mutation:
+    """An operation allowed that a rule without filters denies."""
+
+    def allowing(given: Given) -> Given:
+        forms = [_parts(form) for form in given.forms]
+        changed = [[part for part in parts if parts[0] != "deny" or part != operation] for parts in forms]
+        return _insert(f"(allow {operation})")(replace(given, forms=tuple(map(_list, changed))))
+
+    return allowing
+
+
+def _is_of_git(form: str) -> bool:
+    """Whether a rule denies the folder of git, with whatever invisible characters in its name."""
+    plain = re.sub(r"\[\^[^]]*\]\*", "", form)
+    return form.startswith("(deny") and "[gG][iI][tT](/" in plain
+
+
+def _without_git(given: Given) -> Given:
+    return replace(given, forms=tuple(form for form in given.forms if not _is_of_git(form)))
+
+
 def _substitute(pattern: str, by: str) -> Mutation:
     return lambda given: replace(given, forms=tuple(re.sub(pattern, by, form) for form in given.forms))
 
@@ -138,16 +159,18 @@ MUTATIONS: Mapping[str, Mutation] = {
     "the state folder is read": _forget("deny", "state"),
     "a hidden path is read": _forget("deny", "hidden"),
     "protected names are written": _drop(r"\(deny file-write.*\(regex "),
-    "names of git are written": _drop(r"\(deny file-write.*\(regex [^)]*\[gG\][^)]*\[iI\][^)]*\[tT\]\S*\(/"),
+    "the folder of git is written": _without_git,
     "roots and the ways to hidden paths are moved": _drop(r"\(deny file-write-unlink \(literal"),
     "what is denied stands before what is allowed": _denials_first,
     "the network is used": _insert("(allow network*)"),
     "Unix sockets are used": _append("(allow network-outbound (remote unix-socket))"),
     "loopback is used": _append('(allow network-outbound (remote ip "localhost:*"))'),
     "other processes get signals": _substitute(r"\(allow signal .*", "(allow signal)"),
-    "other processes are looked at": _drop(r"\(deny process-info"),
+    "other processes are looked at": _allow("process-info*"),
     "every service is used": _insert("(allow mach-lookup)"),
-    "Apple events are sent": _substitute(r"\(deny appleevent-send\)", "(allow appleevent-send)"),
+    "Apple events are sent": _allow("appleevent-send"),
+    "jobs are given to launchd": _allow("job-creation"),
+    "memory is shared by name": _allow("ipc-posix-shm*"),
     "an operation is misspelt": _substitute(r"file-write\*", "file-wriet*"),
     "a filter is misspelt": _substitute(r"\(subpath ", "(sub-path "),
     "a parameter is missing": _without_parameter,

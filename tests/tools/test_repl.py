@@ -23,6 +23,7 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.repl.session import SessionLimits
 from mcp_toolserver.runtime.repl.sessions import InterpreterLimits
 from tests.live import Setup, connected, text
+from tests.process_layer import server_command
 from tests.processes import PATIENCE, Daemons, call, until
 from tests.workbench import Person
 from tests.workshop import INTERPRETER, bubblewrap_apart, names, program, workshop
@@ -688,7 +689,7 @@ async def test_a_server_that_the_kernel_holds_runs_sessions(tmp_path: Path) -> N
     (tmp_path / "root").mkdir()
     roots = [word for root in (str(tmp_path / "root"), *INTERPRETER) for word in ("--root", root)]
     asked = json.dumps({"code": SHOWN + "A()", "language": "python"})
-    command = [sys.executable, "-m", "mcp_toolserver", "call", "REPL", asked, *roots]
+    command = [*server_command(), "call", "REPL", asked, *roots]
     with anyio.fail_after(60):
         done = await anyio.run_process([*command, "--state-dir", str(tmp_path / "state")], check=False)
     assert done.returncode == 0, done.stderr

@@ -69,6 +69,8 @@ class Client:
     user: str
     """Its file for this user. `~` is the home folder, `{config}` the folder for configuration
     (`$XDG_CONFIG_HOME` or `~/.config`), `{application}` that of graphical programs on this platform."""
+    macos: str | None = None
+    """Its file on macOS, where that is another one than `user`."""
     project: str | None = None
     """Its file in a project, relative to the project's folder."""
     home: tuple[str, str] | None = None
@@ -275,6 +277,7 @@ _ALL = (
         name="zed",
         title="Zed",
         user="{config}/zed/settings.json",
+        macos="~/.config/zed/settings.json",
         project=".zed/settings.json",
         path=("context_servers",),
         shape=_ZED,

@@ -1,4 +1,21 @@
-"""Where the files of clients are on this machine."""
+"""Where the files of clients are on this machine.
+
+The places on macOS are from the documentation or the source of the clients; none was tried on a Mac.
+
+* Claude Desktop, `~/Library/Application Support/Claude`:
+  https://modelcontextprotocol.io/docs/develop/connect-local-servers
+* VS Code, `~/Library/Application Support/Code/User`: https://code.visualstudio.com/docs/configure/settings.
+  The file of Cline lies there in `globalStorage/saoudrizwan.claude-dev/settings`.
+* Zed, `~/.config/zed`, on macOS whatever XDG_CONFIG_HOME says: `config_dir` in crates/paths/src/paths.rs of
+  zed-industries/zed.
+* goose, `~/.config/goose`: https://block.github.io/goose/docs/guides/config-files
+* opencode, `~/.config/opencode`: https://opencode.ai/docs/config
+* The same on every system: Claude Code (`~/.claude.json`, https://code.claude.com/docs/en/mcp), Cursor
+  (`~/.cursor`, https://cursor.com/docs/context/mcp), Windsurf (`~/.codeium/windsurf`,
+  https://docs.windsurf.com/windsurf/cascade/mcp), Codex (`~/.codex`, https://github.com/openai/codex),
+  Gemini CLI (`~/.gemini`, https://github.com/google-gemini/gemini-cli), Qwen Code (`~/.qwen`,
+  https://github.com/QwenLM/qwen-code), Cline CLI (`~/.cline`), Junie (`~/.junie`).
+"""
 
 import os
 import sys
@@ -45,7 +62,8 @@ class Places:
             SettingsError: the client has no configuration per project.
         """
         if scope == "user":
-            return self._user(client, user or client.user)
+            own = client.macos if sys.platform == "darwin" else None
+            return self._user(client, user or own or client.user)
         relative = project or client.project
         if relative is None:
             raise SettingsError(f"{client.title} has no configuration per project; use --scope user")
@@ -69,3 +87,20 @@ class Places:
             return True
         folder = self.file(client, "user").parent
         return folder not in (self.home, self.config, self.application) and folder.is_dir()
+
+
+def contains(folder: str, path: str) -> bool:
+    """Whether `path` or one of its parents is `folder`, by identity.
+
+    On most volumes of macOS, names in other letters or another Unicode form are the same name, so comparing
+    the texts is not enough. What does not exist is nowhere.
+    """
+    resolved = Path(os.path.abspath(path))
+    return any(_is_same(folder, str(parent)) for parent in (resolved, *resolved.parents))
+
+
+def _is_same(folder: str, path: str) -> bool:
+    try:
+        return os.path.samefile(folder, path)
+    except OSError:
+        return False

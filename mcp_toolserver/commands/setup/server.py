@@ -1,12 +1,14 @@
 """Decides which server is configured in a client: its command with flags, or its address."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.commands.setup.clients import TOKEN, Client, Entry, Local, Remote, command_of
+from mcp_toolserver.commands.setup.places import contains
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import SetupRequest
 from mcp_toolserver.runtime.which import is_inside
@@ -128,7 +130,7 @@ def _check_places(inputs: Inputs, roots: tuple[str, ...]) -> None:
     for folder in folders:
         if not Path(folder).is_dir():
             raise SettingsError(f"--root {folder} is not a folder")
-        if any(is_inside(str(home), [folder]) for home in inputs.homes):
+        if any(_lies_in(str(home), [folder]) for home in inputs.homes):
             raise SettingsError(
                 f"--root {folder} contains your home folder, with the keys and the configuration of other "
                 "programs; name a folder in it"
@@ -137,13 +139,17 @@ def _check_places(inputs: Inputs, roots: tuple[str, ...]) -> None:
         return
     if inputs.request.scope == "project":
         folders.append(str(inputs.project))
-    elif is_inside(str(inputs.file), folders):
+    elif _lies_in(str(inputs.file), folders):
         raise SettingsError(f"{inputs.file} is in a root, where tools could change it; choose another --root")
-    if is_inside(inputs.program[0], folders):
+    if _lies_in(inputs.program[0], folders):
         raise SettingsError(
             f"the program {inputs.program[0]} is in a root, where tools could change it; install it "
             "elsewhere, for example with pipx or uv tool, or choose another --root"
         )
+
+
+def _lies_in(path: str, folders: Sequence[str]) -> bool:
+    return is_inside(path, folders) or any(contains(folder, path) for folder in folders)
 
 
 # --- an entry that is there already ----------------------------------------------------------------------

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mcp_toolserver.commands.setup import files, server, verify
 from mcp_toolserver.commands.setup.clients import CLIENTS, TOKEN, Client, Scope, command_of, quoted
+from mcp_toolserver.commands.setup.macos import privacy_notes
 from mcp_toolserver.commands.setup.places import Places
 from mcp_toolserver.commands.setup.plan import Change, Plan
 from mcp_toolserver.commands.setup.program import server_command
@@ -70,6 +71,8 @@ def _add(plan: Plan, settings: Settings, request: SetupRequest) -> int:
         file=plan.servers.file.path,
     )
     plan.add(request.name, server.entry(inputs))
+    for note in privacy_notes(client.title, settings.root, places.home):
+        print(note)
     if request.confine:
         if not client.confine:
             raise SettingsError(

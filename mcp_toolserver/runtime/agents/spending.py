@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from mcp_toolserver.capabilities.model import ModelTurn
+if TYPE_CHECKING:
+    from mcp_toolserver.capabilities.model import ModelTurn
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,10 @@ from pydantic import JsonValue
 from mcp_toolserver.capabilities.cron import Job, JobKind
 from mcp_toolserver.capabilities.processes import Command, JobState
 from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.pipeline import stored_rights
 from mcp_toolserver.pipeline.call import OutputOverride
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.nested_calls import NestedCalls, calls_without_client
-from mcp_toolserver.pipeline.rights import Rights
 from mcp_toolserver.stores.cron import Outcome, StoredSchedule
 from mcp_toolserver.text.shell.command_output import command_text, lines
 from mcp_toolserver.tool_spec import Output, Runtime
@@ -50,7 +50,7 @@ async def run_job(dispatcher: Dispatcher, schedule: StoredSchedule, forget: Call
     Raises:
         Unavailable: its rights are damaged, or its tool is not available.
     """
-    rights = Rights.from_json(schedule.rights, dispatcher.rules)
+    rights = stored_rights.from_json(schedule.rights, dispatcher.rules)
     owner = f"run of {schedule.handle} {secrets.token_hex(8)}"
     name = f"schedule {schedule.handle[:_RECORDED]}"
     calls = calls_without_client(dispatcher, rights, owner=owner, name=name)

@@ -9,6 +9,7 @@ from anyio import to_thread
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.cron import NewSchedule, Schedule, ScheduledRun
 from mcp_toolserver.errors import InvalidInput, Unavailable
+from mcp_toolserver.pipeline import stored_rights
 from mcp_toolserver.pipeline.nested_calls import NestedCalls, calls_without_client
 from mcp_toolserver.runtime.clock import find_zone, machine_zone
 from mcp_toolserver.runtime.cron.jobs import check_available
@@ -47,7 +48,7 @@ class OwnerSchedules:
             job=wanted.job,
             description=wanted.description,
             catch_up=wanted.catch_up,
-            rights=self.calls.rights.to_json(),
+            rights=stored_rights.to_json(self.calls.rights),
             created=int(now.timestamp()),
             next=await to_thread.run_sync(next_moment, wanted.fields, found, now.timestamp()),
         )

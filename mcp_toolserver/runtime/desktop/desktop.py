@@ -7,15 +7,14 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.notes import Notes
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import NotFound, RegistrationError, Unavailable
-from mcp_toolserver.runtime.desktop import clipboard, file_index, window_screenshots
+from mcp_toolserver.runtime.desktop import clipboard, file_index, macos_screen, window_screenshots
 from mcp_toolserver.runtime.desktop.helper_process import DesktopHelpers
 from mcp_toolserver.runtime.desktop.notes import AppleNotes
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.text.desktop import commands as argv
+from mcp_toolserver.text.desktop.osascript import NOTICE, encode_request, script_command
 
 SPEECH_SECONDS = 150.0
-MAX_PICTURE = 5 << 20
-"""Bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,19 +30,26 @@ class CallDesktop:
         return AppleNotes(helpers=self.helpers, program=self._program)
 
     async def open(self, target: str) -> None:
-        await self.helpers.start_detached(argv.opening(self._program(Capability.DESKTOP_OPEN), target))
+        program = self._program(Capability.DESKTOP_OPEN)
+        await self._start(program, argv.opening(program, target))
 
     async def open_path(self, path: CanonicalPath) -> None:
         await self.open(self._absolute(path))
 
     async def launch(self, app: str, target: str) -> None:
-        await self.helpers.start_detached(argv.launching(self._program(Capability.DESKTOP_APP), app, target))
+        program = self._program(Capability.DESKTOP_APP)
+        await self._start(program, argv.launching(program, app, target))
 
     async def launch_path(self, app: str, path: CanonicalPath) -> None:
         await self.launch(app, self._absolute(path))
 
     async def notify(self, title: str, message: str) -> None:
-        await self.helpers.output(argv.notice(self._program(Capability.DESKTOP_NOTIFY), title, message))
+        program = self._program(Capability.DESKTOP_NOTIFY)
+        if argv.name(program) == "osascript":
+            request = encode_request({"title": title, "message": message})
+            await self.helpers.output(script_command(program, NOTICE), text=request)
+        else:
+            await self.helpers.output(argv.notice(program, title, message))
 
     async def say(self, text: str, voice: str) -> None:
         command = argv.speech(self._program(Capability.DESKTOP_SAY), text, voice)
@@ -57,12 +63,15 @@ class CallDesktop:
 
     async def picture(self, *, window: bool) -> bytes:
         program = self._program(Capability.SCREEN)
-        command = argv.camera(program, window=window)
+        if argv.name(program) == "screencapture":
+            command = await macos_screen.camera(self.helpers, program, front=window)
+        else:
+            command = argv.camera(program, window=window)
         if command is None:
             raise Unavailable(f"{argv.name(program)} cannot capture a window; capture the screen.")
-        found, whole = await self.helpers.output(command, most=MAX_PICTURE)
+        found, whole = await self.helpers.output(command, most=argv.MAX_PICTURE)
         if not whole:
-            raise Unavailable(f"The picture is larger than {MAX_PICTURE >> 20} MiB.")
+            raise Unavailable(f"The picture is larger than {argv.MAX_PICTURE >> 20} MiB.")
         return found
 
     async def windows(self, most: int) -> WindowPictures:
@@ -74,7 +83,13 @@ class CallDesktop:
             raise NotFound(f"'{path}' is not a folder. Use a folder of the workspace.")
         folder = self.workspace.spellings(path)[-1]
         names, cut = await file_index.query_index(self.helpers, program, query, folder)
-        return file_index.visible(self.workspace, folder, names, most, cut=cut)
+        names = file_index.in_folder(program, names, folder)
+        return file_index.visible(self.workspace, names, most, cut=cut)
+
+    async def _start(self, program: str, command: argv.Argv) -> None:
+        await (
+            self.helpers.output(command) if argv.hands_over(program) else self.helpers.start_detached(command)
+        )
 
     def _absolute(self, path: CanonicalPath) -> str:
         if self.workspace.kind(path) == "missing":

@@ -48,7 +48,7 @@ _MACOS: Mapping[Capability, Mapping[str, str]] = {
 
 _DEPENDENCIES: Mapping[str, Mapping[Capability, Sequence[str]]] = {
     "linux": {Capability.WINDOWS: ("xprop", "xwininfo")},
-    "darwin": {Capability.WINDOWS: ("osascript",)},
+    "darwin": dict.fromkeys((Capability.SCREEN, Capability.WINDOWS), ("osascript", "sips")),
 }
 """Additional programs that a capability needs."""
 
@@ -84,9 +84,13 @@ def find_desktop(
     path_entries: Sequence[str],
     roots: Sequence[str],
     environ: Mapping[str, str],
-    platform: str = sys.platform,
+    platform: str = "",
 ) -> DesktopExecutables:
-    """Find the programs in `path_entries`, outside `roots`, that can use the desktop of `environ`."""
+    """Find the programs in `path_entries`, outside `roots`, that can use the desktop of `environ`.
+
+    An empty `platform` is this machine's.
+    """
+    platform = platform or sys.platform
     table = {"linux": _LINUX, "darwin": _MACOS}.get(platform, {})
     session = tuple((name, environ[name]) for name in SESSION if environ.get(name))
     seen = _display_kinds(session)

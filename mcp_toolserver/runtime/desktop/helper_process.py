@@ -4,17 +4,19 @@ A command ends together with everything it started. Processes that must stay, su
 clipboard owner, therefore run as commands that last until the server ends.
 """
 
+import contextlib
 import os
 from collections.abc import Sequence
 
 import anyio
 
 from mcp_toolserver.capabilities.permissions import Capability
-from mcp_toolserver.errors import TimedOut, Unavailable
+from mcp_toolserver.errors import TimedOut, ToolError, Unavailable
 from mcp_toolserver.runtime.desktop.executables import DesktopExecutables
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
 from mcp_toolserver.text.desktop import commands as argv
+from mcp_toolserver.text.desktop.failures import explain_failure, explain_timeout
 
 SECONDS = 30.0
 MOST_OPEN = 32
@@ -52,31 +54,38 @@ class DesktopHelpers:
         self,
         command: Sequence[str],
         *,
+        text: str = "",
         most: int = 1 << 16,
         seconds: float | None = None,
         empty_status: int = 0,
     ) -> tuple[bytes, bool]:
         """Return at most `most` bytes of a helper's output, and whether that is all.
 
-        `empty_status` is the exit status that means "no result" if nothing was written to standard error.
+        `text` is its standard input; `empty_status` is the exit status that means "no result" if nothing was
+        written to standard error.
 
         Raises:
-            Unavailable: the helper fails.
+            ToolError: the helper fails; see `explain_failure`.
+            TimedOut: it runs longer than `seconds`.
         """
         running, printed = await self._start(command), bytearray()
         with anyio.move_on_after(self._seconds if seconds is None else seconds):
             try:
+                # A helper that ended early says why by its status and standard error.
+                with contextlib.suppress(Unavailable):
+                    await running.write(text.encode())
+                running.finish()
                 while (data := await running.read()) and len(printed) <= most:
                     printed += data
                 if len(printed) > most:
                     return bytes(printed[:most]), False
                 status = (await running.wait()).status
                 if status not in (0, empty_status) or (status and running.stderr()):
-                    raise failure(command[0])
+                    raise failure(command, bytes(printed) + running.stderr())
                 return bytes(printed), True
             finally:
                 await running.end()
-        raise TimedOut(f"{argv.name(command[0])} took too long. Ask the user whether their desktop is there.")
+        raise TimedOut(explain_timeout(argv.program(command)))
 
     async def start_detached(self, command: Sequence[str]) -> None:
         """Start a program that stays. Raises: Unavailable: it fails, or too many programs stay."""
@@ -91,7 +100,7 @@ class DesktopHelpers:
             with anyio.move_on_after(self._seconds):
                 output = await running.read()
                 if not output:
-                    raise failure(command[0])
+                    raise failure(command)
         except BaseException:
             await running.end()
             raise
@@ -106,7 +115,7 @@ class DesktopHelpers:
             running.finish()
         except Unavailable:
             await running.end()
-            raise failure(copying[0]) from None
+            raise failure(copying) from None
         except BaseException:
             await running.end()
             raise
@@ -132,6 +141,6 @@ class DesktopHelpers:
             os.close(folder)
 
 
-def failure(program: str) -> Unavailable:
-    """Return the error for a failed helper."""
-    return Unavailable(f"{argv.name(program)} failed. Ask the user whether their desktop is there.")
+def failure(command: Sequence[str], printed: bytes = b"") -> ToolError:
+    """Return the error for a helper that failed and printed this."""
+    return explain_failure(argv.program(command), printed)

@@ -7,14 +7,16 @@ from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.notes import Note, NoteCard, NoteCards, NoteQuery
 from mcp_toolserver.capabilities.permissions import Capability
-from mcp_toolserver.errors import InvalidInput, NotFound, ToolError, Unavailable
+from mcp_toolserver.errors import InvalidInput, NotFound, TimedOut, ToolError, Unavailable
 from mcp_toolserver.runtime.desktop.helper_process import DesktopHelpers
-from mcp_toolserver.text.desktop.notes import CardReply, NotesReply, asking, below_title, parse_reply
+from mcp_toolserver.text.desktop.failures import DIALOG_WAITS
+from mcp_toolserver.text.desktop.notes import CardReply, NotesReply, below_title, notes_script, parse_reply
+from mcp_toolserver.text.desktop.osascript import encode_request
 
 SECONDS = 100.0
-"""The first call waits for the user to grant access."""
+"""The first call waits while macOS asks the user; the answer holds for later calls."""
 
-_MOST_BYTES = 1 << 20
+_MOST_BYTES = 2 << 20
 _MOST_CANDIDATES = 20
 
 _REFUSALS: Mapping[str, tuple[type[ToolError], str]] = {
@@ -23,6 +25,7 @@ _REFUSALS: Mapping[str, tuple[type[ToolError], str]] = {
         Unavailable,
         "The note has attachments, which would be lost. Create a new note, or ask the user to edit it.",
     ),
+    "no account": (Unavailable, "Notes has no account. Ask the user to open Notes once."),
     "several folders": (InvalidInput, "Several folders have this name. Use ACCOUNT/FOLDER."),
 }
 
@@ -34,6 +37,7 @@ class AppleNotes:
     helpers: DesktopHelpers
     program: Callable[[Capability], str]
     """Returns the program for a capability, if the call may use it."""
+    seconds: float = SECONDS
 
     async def listed(self, query: str, folder: str, most: int) -> NoteCards:
         program = self.program(Capability.NOTES_READ)
@@ -61,14 +65,19 @@ class AppleNotes:
         return _one(answer, which)
 
     async def _ask(self, program: str, **request: JsonValue) -> NotesReply:
-        command = asking(program, {"most": _MOST_CANDIDATES, **request})
+        text = encode_request({"most": _MOST_CANDIDATES, **request})
         try:
-            printed, _ = await self.helpers.output(command, most=_MOST_BYTES, seconds=SECONDS)
+            printed, _ = await self.helpers.output(
+                notes_script(program), text=text, most=_MOST_BYTES, seconds=self.seconds
+            )
             return parse_reply(printed)
-        except (Unavailable, ValueError):
+        except TimedOut:
+            raise TimedOut(
+                f"Notes did not answer within {self.seconds:.0f} seconds. {DIALOG_WAITS}"
+            ) from None
+        except ValueError:
             raise Unavailable(
-                "Notes did not answer. Ask the user whether this server may control Notes (System Settings, "
-                "Privacy & Security, Automation)."
+                "Notes gave an answer that has no meaning. Ask the user to open Notes."
             ) from None
 
 

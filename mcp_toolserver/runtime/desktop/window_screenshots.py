@@ -1,7 +1,8 @@
 """Takes a screenshot of each visible window."""
 
 from mcp_toolserver.capabilities.desktop import WindowPicture, WindowPictures
-from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.errors import ToolError, Unavailable
+from mcp_toolserver.runtime.desktop import macos_screen
 from mcp_toolserver.runtime.desktop.helper_process import DesktopHelpers, failure
 from mcp_toolserver.text.desktop import commands as argv
 from mcp_toolserver.text.desktop.window_commands import (
@@ -14,8 +15,6 @@ from mcp_toolserver.text.desktop.window_commands import (
     managed_ids,
     particulars,
     portrait,
-    shown_on_macos,
-    windows_on_macos,
 )
 
 MAX_PICTURES = 8 << 20
@@ -30,34 +29,24 @@ async def pictures(helpers: DesktopHelpers, program: str, most: int) -> WindowPi
     Raises:
         Unavailable: the windows cannot be listed, or none can be captured.
     """
-    windows = await (_on_macos if argv.name(program) == "screencapture" else _on_x)(helpers)
+    on_macos = argv.name(program) == "screencapture"
+    windows = await (macos_screen.windows if on_macos else _on_x)(helpers)
     taken: list[WindowPicture] = []
     room = MAX_PICTURES
+    error: ToolError = failure((program,))
     for window in windows[:most]:
-        data = await _picture(helpers, portrait(program, window), room)
-        if data is not None:
+        command = macos_screen.portrait(helpers, program, window) if on_macos else portrait(program, window)
+        try:
+            data, whole = await helpers.output(command, most=room)
+        except Unavailable as failed:  # The window may have closed.
+            error = failed
+            continue
+        if whole:
             taken.append(WindowPicture(title=window.title, data=data))
             room -= len(data)
     if windows and not taken:
-        raise failure(program)
+        raise error
     return WindowPictures(windows=tuple(taken), others=len(windows) - len(taken))
-
-
-async def _picture(helpers: DesktopHelpers, command: argv.Argv, room: int) -> bytes | None:
-    """Return a picture; None if it is too large or the window has closed."""
-    try:
-        data, whole = await helpers.output(command, most=room)
-    except Unavailable:
-        return None
-    return data if whole else None
-
-
-async def _on_macos(helpers: DesktopHelpers) -> list[Window]:
-    printed = await _output_text(helpers, shown_on_macos(helpers.dependency("osascript")))
-    try:
-        return windows_on_macos(printed)
-    except ValueError:
-        raise failure("osascript") from None
 
 
 async def _on_x(helpers: DesktopHelpers) -> list[Window]:
@@ -67,7 +56,7 @@ async def _on_x(helpers: DesktopHelpers) -> list[Window]:
         ids = child_ids(await _output_text(helpers, children(xwininfo)))
     screen = described("-root", await _output_text(helpers, particulars(xwininfo, "-root")))
     if screen is None or screen.area is None:
-        raise failure(xwininfo)
+        raise failure((xwininfo,))
     found = [await _describe_window(helpers, xwininfo, each, screen.area) for each in ids[:_MOST_LOOKED_AT]]
     return [window for window in found if window is not None]
 
@@ -87,5 +76,5 @@ async def _describe_window(
 async def _output_text(helpers: DesktopHelpers, command: argv.Argv) -> str:
     printed, whole = await helpers.output(command, most=1 << 20)
     if not whole:
-        raise failure(command[0])
+        raise failure(command)
     return printed.decode("utf-8", "replace")

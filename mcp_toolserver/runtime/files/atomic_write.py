@@ -7,13 +7,15 @@ the file. All steps are relative to an open folder, so that nobody can redirect 
 import os
 import secrets
 import stat
+import sys
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from mcp_toolserver.runtime.files.libc import rename_new
+from mcp_toolserver.runtime.files.libc import copy_attributes, rename_new
 from mcp_toolserver.runtime.files.path_resolver import FOLDER, Escape, PathResolver, ResolvedPath
+from mcp_toolserver.stores.durable import sync
 
 _PREFIX, _SUFFIX = ".mcp-toolserver-", ".tmp"
 
@@ -84,7 +86,7 @@ def replace(
         new = file_id(os.stat(temporary, dir_fd=folder, follow_symlinks=False))
         _put(folder, temporary, name, old)
     with suppress(OSError):  # the content is in place; an error now would say that it is not
-        os.fsync(folder)
+        sync(folder)
     return new
 
 
@@ -121,7 +123,7 @@ def _filled(
                 _keep_metadata(fd, like)
             if executable is not None:
                 _let_run(fd, executable)
-            os.fsync(fd)
+            sync(fd)
         finally:
             os.close(fd)
         yield
@@ -155,7 +157,9 @@ def _keep_metadata(fd: int, old: Original) -> None:
     with suppress(OSError):
         os.fchown(fd, old.status.st_uid, old.status.st_gid)
     os.fchmod(fd, stat.S_IMODE(old.status.st_mode) & _PERMISSION_BITS)
-    if not hasattr(os, "listxattr"):
+    if sys.platform == "darwin":
+        with suppress(OSError):
+            copy_attributes(old.fd, fd)
         return
     with suppress(OSError):
         for name in set(os.listxattr(old.fd)) - _BOUND_TO_CONTENT:
@@ -202,7 +206,7 @@ def folder_to_write(resolver: PathResolver, root: int, relative: str) -> Generat
             raise
         for parent, _ in made:
             with suppress(OSError):  # as in `replace`
-                os.fsync(parent)
+                sync(parent)
 
 
 def _deepest(resolver: PathResolver, root: int, parts: Sequence[str]) -> tuple[ResolvedPath, Sequence[str]]:

@@ -14,12 +14,18 @@ _OPENAT2 = 437
 _HOW = struct.Struct("=QQQ")
 """`struct open_how`: flags, mode, resolve."""
 
+_RESOLVE_NO_XDEV = 0x01
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
 
 _ATTEMPTS = 64
 """The kernel answers EAGAIN when a rename races with a `..`; to try again is the documented way."""
 
-_RENAME_NOREPLACE = 1
+_RENAMES = {"linux": ("renameat2", 1), "darwin": ("renameatx_np", 4)}
+"""By system, the function that renames and the flag that refuses an existing name: RENAME_NOREPLACE of
+<linux/fs.h>, RENAME_EXCL of <sys/stdio.h> of macOS (rename(2): not on every volume, else ENOTSUP)."""
+
+_COPYFILE_ACL, _COPYFILE_XATTR = 1 << 0, 1 << 2
+"""From <copyfile.h> of macOS."""
 
 _STATFS_BYTES = 256
 """More than `struct statfs` has anywhere; its first member is the type."""
@@ -69,10 +75,12 @@ def openat2(folder: int, path: str, flags: int, mode: int = 0, *, links: bool = 
     """`openat` where neither `..` nor a link leads out of `folder`, and no link of /proc jumps.
 
     Raises:
-        OSError: EXDEV when the path leads out, ELOOP when it has a link and `links` is false, ENOSYS where
-            the kernel does not have it.
+        OSError: EXDEV when the path leads out or to another mount, ELOOP when it has a link and `links` is
+            false, ENOSYS where the kernel does not have it.
     """
-    resolve = _RESOLVE_BENEATH | (_RESOLVE_NO_MAGICLINKS if links else _RESOLVE_NO_SYMLINKS)
+    resolve = (
+        _RESOLVE_BENEATH | _RESOLVE_NO_XDEV | (_RESOLVE_NO_MAGICLINKS if links else _RESOLVE_NO_SYMLINKS)
+    )
     how = _HOW.pack(flags | os.O_CLOEXEC, mode if flags & os.O_CREAT else 0, resolve)
     name = os.fsencode(path)
     for _ in range(_ATTEMPTS):
@@ -84,19 +92,18 @@ def openat2(folder: int, path: str, flags: int, mode: int = 0, *, links: bool = 
     raise _failed()
 
 
-def rename_new(folder: int, old: str, new: str) -> None:
-    """Rename within `folder`, and fail when `new` exists.
+def rename_new(folder: int, old: str, new: str, library: object | None = None) -> None:
+    """Rename within `folder`, and fail when `new` exists. `library` is the C library.
 
     Raises:
         FileExistsError: `new` exists.
     """
-    if sys.platform == "linux" and hasattr(_libc(), "renameat2"):
-        code: int = _libc().renameat2(
-            folder, os.fsencode(old), folder, os.fsencode(new), ctypes.c_uint(_RENAME_NOREPLACE)
-        )
-        if code == 0:
+    name, flag = _RENAMES.get(sys.platform, ("", 0))
+    rename: Callable[..., int] | None = getattr(library or _libc(), name, None) if name else None
+    if rename is not None:
+        if rename(folder, os.fsencode(old), folder, os.fsencode(new), ctypes.c_uint(flag)) == 0:
             return
-        if ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS):
+        if ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
             raise _failed()
     link_new(folder, old, new)
 
@@ -107,14 +114,33 @@ def link_new(folder: int, old: str, new: str) -> None:
     os.unlink(old, dir_fd=folder)
 
 
+def copy_attributes(source: int, target: int, library: object | None = None) -> None:
+    """Give the file open as `target` the extended attributes and the access control list of `source` (macOS).
+
+    A resource fork and the quarantine mark are such attributes (copyfile(3)). `library` is the C library.
+
+    Raises:
+        OSError: not all could be copied.
+    """
+    copy: Callable[..., int] | None = getattr(library or _libc(), "fcopyfile", None)
+    if copy is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    flags = ctypes.c_uint32(_COPYFILE_ACL | _COPYFILE_XATTR)
+    if copy(ctypes.c_int(source), ctypes.c_int(target), None, flags) != 0:
+        raise _failed()
+
+
 def is_virtual(fd: int) -> bool:
     """Whether the object lies on procfs, sysfs or another virtual file system."""
-    if sys.platform != "linux":
-        return False
+    return sys.platform == "linux" and file_system_type(fd) in _SYNTHETIC
+
+
+def file_system_type(fd: int) -> int:
+    """The type of the file system of an object, as <linux/magic.h> has it. Linux only."""
     found = ctypes.create_string_buffer(_STATFS_BYTES)
     if _libc().fstatfs(ctypes.c_int(fd), found) != 0:
         raise _failed()
-    return ctypes.c_long.from_buffer(found).value & 0xFFFFFFFF in _SYNTHETIC
+    return ctypes.c_long.from_buffer(found).value & 0xFFFFFFFF
 
 
 def _failed() -> OSError:

@@ -21,7 +21,12 @@ from mcp_toolserver.capabilities.files import (
 from mcp_toolserver.errors import ToolError
 from mcp_toolserver.runtime.files.os_errors import translate
 from mcp_toolserver.runtime.search.display_path import inside, showable
-from mcp_toolserver.runtime.search.ignore_rules import IgnoreFileReader, IgnoreRules, rules_above
+from mcp_toolserver.runtime.search.ignore_rules import (
+    NEVER_WANTED,
+    IgnoreFileReader,
+    IgnoreRules,
+    rules_above,
+)
 
 _NAMES = 100_000
 """Entries read of one folder."""
@@ -147,7 +152,7 @@ class _Listing:
 def _is_ignored(name: _Name, rules: IgnoreRules | None) -> bool:
     if rules is None:
         return False
-    return name.raw == ".git" or rules.ignores(name.raw, is_folder=name.kind == "folder")
+    return name.raw in NEVER_WANTED or rules.ignores(name.raw, is_folder=name.kind == "folder")
 
 
 def _child_path(folder: str, name: str) -> str:

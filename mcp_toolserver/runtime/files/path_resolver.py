@@ -2,16 +2,24 @@
 
 Two resolvers with the same results: `Openat2` lets the Linux kernel resolve the whole path, `Walk` opens one
 component at a time and never lets the kernel follow a link. Neither checks first and opens afterwards.
+
+A volume may find one file by several names. `Walk` returns the one that the folder stores, so that each file
+has one canonical path. `Openat2` is for folders where names are compared exactly, and leaves paths that lead
+to another mount to `Walk`.
 """
 
 import errno
 import os
 import stat
+import sys
 from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
 
 from mcp_toolserver.runtime.files.libc import openat2
+from mcp_toolserver.runtime.files.stored_name import stored_name
+from mcp_toolserver.runtime.files.volume import name_comparison
+from mcp_toolserver.text.file_names import EXACT, NameComparison
 
 _MAX_LINKS = 40
 """As many as the kernel follows in one path."""
@@ -21,6 +29,9 @@ _MAX_DEPTH = 256
 
 _PATH_ONLY: int = getattr(os, "O_PATH", 0)
 """Opens an object without reading it, so that a device or FIFO does not notice. Linux only."""
+
+_NOFOLLOW_ANY = 0x20000000
+"""O_NOFOLLOW_ANY of macOS 11 and later (<sys/fcntl.h>): no component of the path may be a link."""
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -55,7 +66,10 @@ class ResolvedPath:
 
     fd: int
     relative: str
-    """The canonical path relative to the folder: no links, no `..`; `.` is the folder itself."""
+    """The canonical path relative to the folder: no links, no `..`, names as they are stored; `.` is the
+    folder itself."""
+    comparison: NameComparison = EXACT
+    """How names are compared where the object lies."""
 
 
 class PathResolver(Protocol):
@@ -92,16 +106,17 @@ class Openat2:
         try:
             return openat2(folder, path, flags, mode)
         except OSError as error:
-            # A link of /proc that jumps gives ELOOP, before the kernel can see that it leads out.
-            if error.errno not in (errno.EXDEV, errno.ELOOP):
-                raise
-            reason = _escape(folder, path)
-            if reason is None and error.errno == errno.ELOOP:
-                raise
-        raise reason or Escape()
+            if error.errno == errno.EXDEV:
+                return Walk().open(folder, path, flags, mode)
+            raise _link_out(folder, path, error) from None
 
     def resolve(self, folder: int, path: str) -> ResolvedPath:
-        fd = self.open(folder, path, _PATH_ONLY)
+        try:
+            fd = openat2(folder, path, _PATH_ONLY)
+        except OSError as error:
+            if error.errno == errno.EXDEV:
+                return Walk().resolve(folder, path)
+            raise _link_out(folder, path, error) from None
         try:
             return ResolvedPath(fd=fd, relative=_relative(folder, fd))
         except BaseException:
@@ -114,7 +129,9 @@ class Openat2:
         try:
             return openat2(folder, path, _PATH_ONLY, links=False)
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.EXDEV):
+            if error.errno == errno.EXDEV:
+                return Walk().open_exact(folder, path)
+            if error.errno == errno.ELOOP:
                 raise PathMoved from None
             raise
 
@@ -135,9 +152,18 @@ class Walk:
     def resolve(self, folder: int, path: str) -> ResolvedPath:
         with _Steps(folder, path) as steps:
             fd = steps.run(_PATH_ONLY if self._proc else _READ, 0)
-            return ResolvedPath(fd=fd, relative=_joined(steps.names))
+            return ResolvedPath(fd=fd, relative=_joined(steps.names), comparison=steps.comparison)
 
     def open_exact(self, folder: int, path: str) -> int:
+        if can_refuse_links() and os.path.normpath(path) == path:
+            # One call instead of one per component. The stored names may have another case by now, but they
+            # are the same for all rules.
+            try:
+                return os.open(path, _READ | _NOFOLLOW_ANY, dir_fd=folder)
+            except OSError as error:
+                if error.errno == errno.ELOOP:
+                    raise PathMoved from None
+                raise
         try:
             found = self.resolve(folder, path)
         except Escape:
@@ -169,6 +195,8 @@ class _Steps:
         self.todo = _components(path)
         self._links = 0
         self._folders = [os.dup(folder)]
+        self._devices = [os.fstat(folder).st_dev]
+        self._comparisons = [name_comparison(folder)]
 
     def __enter__(self) -> "_Steps":
         return self
@@ -176,6 +204,11 @@ class _Steps:
     def __exit__(self, *_: object) -> None:
         for fd in self._folders:
             os.close(fd)
+
+    @property
+    def comparison(self) -> NameComparison:
+        """How names are compared in the folder that was reached last."""
+        return self._comparisons[-1]
 
     def run(self, flags: int, mode: int) -> int:
         follows_last = not (flags & os.O_NOFOLLOW or (flags & os.O_CREAT and flags & os.O_EXCL))
@@ -204,7 +237,8 @@ class _Steps:
     def _up(self) -> None:
         if not self.names:
             raise Escape
-        self.names.pop()
+        for pile in (self.names, self._devices, self._comparisons):
+            pile.pop()
         os.close(self._folders.pop())
 
     def _follow(self, target: str) -> None:
@@ -218,6 +252,7 @@ class _Steps:
     def _down(self) -> None:
         if len(self._folders) > _MAX_DEPTH:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+        is_exact = self.comparison is EXACT
         try:
             folder = os.open(self.name, HOLD | os.O_NOFOLLOW, dir_fd=self._folders[-1])
         except NotADirectoryError:
@@ -226,19 +261,28 @@ class _Steps:
                 raise _moved() from None
             raise
         self._folders.append(folder)
-        self.names.append(self.name)
+        device = os.fstat(folder).st_dev
+        is_same = device == self._devices[-1]
+        self._devices.append(device)
+        self._comparisons.append(self.comparison if is_same else name_comparison(folder))
+        self.names.append(self.name if is_exact else stored_name(self._folders[-2], self.name, folder))
 
     def _last(self, flags: int, mode: int, *, follows: bool) -> int:
         fd = os.open(self.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=self._folders[-1])
         if follows and stat.S_ISLNK(os.fstat(fd).st_mode):
             os.close(fd)
             raise _moved()
-        self.names.append(self.name)
+        try:
+            is_exact = self.comparison is EXACT
+            self.names.append(self.name if is_exact else stored_name(self._folders[-1], self.name, fd))
+        except BaseException:
+            os.close(fd)
+            raise
         return fd
 
 
-def locate(resolver: PathResolver, folder: int, path: str) -> str:
-    """The canonical path of `path`, existing or not, relative to `folder`.
+def locate(resolver: PathResolver, folder: int, path: str) -> tuple[str, NameComparison]:
+    """The canonical path of `path`, existing or not, relative to `folder`, and how names are compared there.
 
     A dangling link leads to its target.
 
@@ -252,10 +296,10 @@ def locate(resolver: PathResolver, folder: int, path: str) -> str:
     except FileNotFoundError:
         return _locate_missing(folder, path)
     os.close(found.fd)
-    return found.relative
+    return found.relative, found.comparison
 
 
-def _locate_missing(folder: int, path: str) -> str:
+def _locate_missing(folder: int, path: str) -> tuple[str, NameComparison]:
     with _Steps(folder, path) as steps:
         try:
             os.close(steps.run(_PATH_ONLY or _READ, 0))
@@ -263,8 +307,21 @@ def _locate_missing(folder: int, path: str) -> str:
             rest = [steps.name, *reversed(steps.todo)]
             if ".." in rest:
                 raise ParentOfMissing from None
-            return _joined([*steps.names, *(name for name in rest if name != ".")])
-        return _joined(steps.names)
+            return _joined([*steps.names, *(name for name in rest if name != ".")]), steps.comparison
+        return _joined(steps.names), steps.comparison
+
+
+@cache
+def can_refuse_links(top: str = "/tmp/.") -> bool:  # noqa: S108 - a link of macOS, only looked through
+    """Whether `O_NOFOLLOW_ANY` works here, found by trying: on macOS /tmp is a link to /private/tmp. An older
+    kernel ignores the flag."""
+    if sys.platform != "darwin":
+        return False
+    try:
+        os.close(os.open(top, FOLDER | _NOFOLLOW_ANY))
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 @cache
@@ -282,15 +339,17 @@ def best_resolver() -> PathResolver:
     return Openat2()
 
 
-def _escape(folder: int, path: str) -> Escape | None:
-    """The link that leads out, or None if it cannot be determined (any more)."""
-    try:
-        os.close(Walk().open(folder, path, _PATH_ONLY))
-    except Escape as reason:
-        return reason
-    except OSError:
-        return None
-    return None
+def _link_out(folder: int, path: str, error: OSError) -> Escape | OSError:
+    """What `error` of `openat2` means: a link of /proc that jumps gives ELOOP, before the kernel can see that
+    it leads out."""
+    if error.errno == errno.ELOOP:
+        try:
+            os.close(Walk().open(folder, path, _PATH_ONLY))
+        except Escape as reason:
+            return reason
+        except OSError:
+            pass
+    return error
 
 
 def _relative(folder: int, fd: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.runtime.files.path_resolver import relative_to
 from mcp_toolserver.runtime.sandbox.protected.names import is_protected
+from mcp_toolserver.text.file_names import folded
 
 _PROTECTED = "is protected: programs act upon it unasked, so no tool changes it in workspace-write. "
 
@@ -17,7 +18,7 @@ def protection(roots: Sequence[str], *, mode: Permission, git_writable: bool) ->
     def protects(absolute: str) -> str | None:
         if mode is not Permission.WORKSPACE_WRITE:
             return None
-        inner = next((found for root in real_roots if (found := relative_to(root, absolute)) is not None), "")
+        inner = next((found for root in real_roots if (found := _relative(root, absolute)) is not None), "")
         if not is_protected(inner, git_writable=git_writable):
             return None
         git = not git_writable and not is_protected(inner, git_writable=True)
@@ -25,3 +26,9 @@ def protection(roots: Sequence[str], *, mode: Permission, git_writable: bool) ->
         return _PROTECTED + remedy
 
     return protects
+
+
+def _relative(root: str, absolute: str) -> str | None:
+    """`absolute` relative to `root`, which may be spelt in another way than the workspace spells it."""
+    found = relative_to(root, absolute)
+    return relative_to(folded(root), folded(absolute)) if found is None else found

@@ -1,10 +1,15 @@
 """Folders that stay open for the life of the server; every path is opened relative to one."""
 
 import os
+import sys
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mcp_toolserver.runtime.files.path_resolver import HOLD, ResolvedPath, relative_to
+from mcp_toolserver.runtime.files.volume import comparison_within
+from mcp_toolserver.text.file_names import NameComparison, folded
+
+_DATA, _PRIVATE, _LINKS = "/System/Volumes/Data", "/private", ("/etc", "/tmp", "/var")  # noqa: S108 - names of macOS
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -20,13 +25,40 @@ class Root:
     base: str
     """The configured root that it lies in; rules are relative to it. Empty for none."""
     writable: bool = True
+    comparison: NameComparison = field(init=False)
+    """How its volume compares names, or one mounted below it when it was opened, if that takes more for the
+    same."""
 
     def __post_init__(self) -> None:
         weakref.finalize(self, os.close, self.fd)
+        object.__setattr__(self, "comparison", comparison_within(self.fd, self.path))
 
     def at(self, relative: str) -> str:
         """The absolute path of what lies at `inner`."""
         return self.path if relative == "." else f"{self.path.rstrip('/')}/{relative}"
+
+    def relative(self, path: str) -> str | None:
+        """The absolute `path` relative to this folder; None if it does not lie in it.
+
+        Compared as text; where names are not compared exactly, another spelling of the folder counts if it
+        leads to it.
+        """
+        found = [inner for prefix in self.prefixes if (inner := relative_to(prefix, path)) is not None]
+        if found or self.comparison is NameComparison.EXACT:
+            return min(found, key=len, default=None)
+        return next(filter(None, (self._by_other_name(prefix, path) for prefix in self.prefixes)), None)
+
+    def _by_other_name(self, prefix: str, path: str) -> str | None:
+        parts = path.rstrip("/").split("/")
+        length = len(prefix.split("/"))
+        spelt, rest = "/".join(parts[:length]), "/".join(parts[length:])
+        if folded(spelt) != folded(prefix):
+            return None
+        try:
+            is_same = os.path.samestat(os.stat(spelt), os.fstat(self.fd))
+        except OSError:
+            return None
+        return (f"{rest}/" if path.endswith("/") and rest else rest or ".") if is_same else None
 
 
 def open_root(given: str) -> Root:
@@ -76,18 +108,40 @@ def _held(given: str, *, base: str | None, writable: bool) -> Root:
 
 
 def _prefixes(given: str, path: str) -> tuple[str, ...]:
-    """Both spellings; only the resolved one where the given one contains `..`."""
-    if ".." in given.split("/"):
-        return (path,)
-    return tuple({path: None, os.path.abspath(given): None})
+    """Both spellings, and those of macOS; without the given one where it contains `..`."""
+    own = (path,) if ".." in given.split("/") else (path, os.path.abspath(given))
+    if sys.platform == "darwin":
+        own += tuple(name for name in darwin_names(path) if _is_one_folder(name, path))
+    return tuple(dict.fromkeys(own))
+
+
+def darwin_names(path: str) -> tuple[str, ...]:
+    """Other absolute paths that may lead to `path` on macOS.
+
+    /etc, /tmp and /var are links to folders in /private; firmlinks join folders of the volume at
+    /System/Volumes/Data to / (listed in /usr/share/firmlinks).
+    """
+    names = [path.removeprefix(_DATA)] if path.startswith(f"{_DATA}/") else [path]
+    if names[0].startswith(tuple(f"{_PRIVATE}{link}/" for link in _LINKS)):
+        names.append(names[0].removeprefix(_PRIVATE))
+    elif names[0].startswith(tuple(f"{link}/" for link in _LINKS)):
+        names.append(_PRIVATE + names[0])
+    return (*names, *(_DATA + name for name in names))
+
+
+def _is_one_folder(name: str, other: str) -> bool:
+    try:
+        return os.path.samefile(name, other)
+    except OSError:
+        return False
 
 
 def nested(roots: tuple[Root, ...]) -> tuple[Root, Root] | None:
     """An outer and an inner root, if one of `roots` lies in another or is given twice."""
     for index, root in enumerate(roots):
         for other in roots[index + 1 :]:
-            if relative_to(root.path, other.path):
+            if root.relative(other.path):
                 return root, other
-            if relative_to(other.path, root.path):
+            if other.relative(root.path):
                 return other, root
     return None

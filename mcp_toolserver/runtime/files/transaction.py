@@ -24,6 +24,7 @@ from mcp_toolserver.runtime.files.atomic_write import (
 from mcp_toolserver.runtime.files.libc import rename_new
 from mcp_toolserver.runtime.files.os_errors import translate
 from mcp_toolserver.runtime.files.write_target import WriteTarget, changed_meanwhile, refuse_read_only
+from mcp_toolserver.stores.durable import sync
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +100,7 @@ class _Prepared:
         with suppress(OSError):
             if self._backup:
                 os.unlink(self._backup, dir_fd=self._folder)
-            os.fsync(self._folder)
+            sync(self._folder)
 
     @property
     def _name(self) -> str:

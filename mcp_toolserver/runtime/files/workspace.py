@@ -24,9 +24,11 @@ from mcp_toolserver.runtime.files.path_locks import PathLocks
 from mcp_toolserver.runtime.files.path_resolver import (
     FOLDER,
     Escape,
+    Openat2,
     PathMoved,
     PathResolver,
     ResolvedPath,
+    Walk,
     best_resolver,
     locate,
     relative_to,
@@ -34,6 +36,7 @@ from mcp_toolserver.runtime.files.path_resolver import (
 from mcp_toolserver.runtime.files.root import Root, nested, open_root, part_of, reading
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from mcp_toolserver.runtime.files.write_target import WriteTarget
+from mcp_toolserver.text.file_names import EXACT, NameComparison, VolumePath, folded
 from mcp_toolserver.text.path_syntax import check_spelling
 
 SIZE_LIMIT = 10 * 1024 * 1024
@@ -280,8 +283,9 @@ class Workspace:
             )
         root, relative = self._split(path)
         with translate(path, self.roots):
-            spelt = self._canonical_spelling(root.at(locate(self._setup.resolver, root.fd, relative)))
-        return CanonicalPath(self._located(spelt))
+            found, comparison = locate(self._resolver(root), root.fd, relative)
+            spelt = self._canonical_spelling(root.at(found))
+        return CanonicalPath(self._located(spelt, comparison))
 
     def spellings(self, path: CanonicalPath) -> tuple[str, ...]:
         """The spellings of `path` that rules match: relative to its configured root, and absolute."""
@@ -361,13 +365,14 @@ class Workspace:
         folder, _, name = located.relative.rpartition("/")
         is_temporary = located.root not in self._held
         return WriteTarget(
-            resolver=setup.resolver,
+            resolver=self._resolver(located.root),
             root=located.root,
             folder=folder or ".",
             name=name,
             # What is temporary needs no sweeping.
             recording=None if is_temporary else setup.recording,
             is_temporary=is_temporary,
+            comparison=located.comparison,
         )
 
     def open_inside(self, absolute: str) -> int | None:
@@ -379,7 +384,7 @@ class Workspace:
         for root in self._held:
             if (relative := relative_to(root.path, absolute)) is not None:
                 try:
-                    return self._setup.resolver.open_exact(root.fd, relative)
+                    return self._resolver(root).open_exact(root.fd, relative)
                 except (OSError, PathMoved, Escape):
                     raise FileNotFoundError(absolute) from None
         return None
@@ -399,12 +404,22 @@ class Workspace:
         """The lock of a path, which serialises the changes of all calls."""
         return self._setup.locks.hold(absolute)
 
-    def _located(self, path: str) -> LocatedPath:
+    def _resolver(self, root: Root) -> PathResolver:
+        """What opens paths in `root`: `openat2` cannot tell the stored names."""
+        own = self._setup.resolver
+        is_exact = root.comparison is EXACT
+        return own if is_exact or not isinstance(own, Openat2) else Walk()
+
+    def _located(self, path: str, comparison: NameComparison = EXACT) -> LocatedPath:
         """Where `path` lies: as `canonical` found it, or found by its text."""
-        if isinstance(path, LocatedPath) and path.view is self:
-            return path
+        if isinstance(path, LocatedPath):
+            if path.view is self:
+                return path
+            comparison = path.comparison
         root, relative = self._split(path)
-        return LocatedPath.below(root, relative, path=path, view=self, hides=self._hides)
+        return LocatedPath.below(
+            root, relative, path=path, view=self, hides=self._hides, comparison=comparison
+        )
 
     def _split(self, path: str) -> tuple[Root, str]:
         """The root of `path`, compared as text, and the rest. Raises: Denied: if in no root."""
@@ -414,10 +429,9 @@ class Workspace:
             return self._held[0], path
         flat = f"/{path.lstrip('/')}"
         found = [
-            (len(prefix), root, relative)
+            (-len(relative.rstrip("/.")), root, relative)
             for root in self._openable(flat)
-            for prefix in root.prefixes
-            if (relative := relative_to(prefix, flat)) is not None
+            if (relative := root.relative(flat)) is not None
         ]
         if not found:
             raise outside(path, self.roots)
@@ -441,7 +455,7 @@ class Workspace:
         _refuse_hidden(located)
         try:
             with translate(path, self.roots):
-                return self._setup.resolver.open_exact(located.root.fd, located.relative)
+                return self._resolver(located.root).open_exact(located.root.fd, located.relative)
         except NotFound:
             if located.root in self._own:
                 raise NotFound(f"'{path}' is no longer there. {REMOVED}") from None
@@ -457,6 +471,8 @@ class Workspace:
 
     def _is_private(self, absolute: str) -> bool:
         private = self._setup.private
+        if isinstance(absolute, VolumePath):
+            private, absolute = folded(private), folded(absolute)
         if not private or relative_to(private, absolute) is None:
             return False
         usable = (*self._setup.readable, *(one.path for one in self._setup.temporary))
@@ -482,7 +498,7 @@ class Workspace:
         real = os.path.realpath(given)
         parts: list[Root] = []
         for root in self._held:
-            relative = relative_to(root.path, real)
+            relative = root.relative(real)
             if relative is None and relative_to(real, root.path):
                 parts.append(root)
             elif relative is not None and (found := self._folder_in(root, relative)) is not None:
@@ -491,7 +507,7 @@ class Workspace:
 
     def _folder_in(self, root: Root, relative: str) -> ResolvedPath | None:
         try:
-            found = self._setup.resolver.resolve(root.fd, relative)
+            found = self._resolver(root).resolve(root.fd, relative)
         except (OSError, Escape):
             return None
         if stat.S_ISDIR(os.fstat(found.fd).st_mode):

@@ -32,6 +32,7 @@ from mcp_toolserver.runtime.files.path_locks import PathLocks
 from mcp_toolserver.runtime.files.transaction import PlannedChange, apply_changes
 from mcp_toolserver.runtime.files.write_target import WriteTarget, changed_meanwhile, refuse_read_only
 from mcp_toolserver.runtime.search.display_path import inside
+from mcp_toolserver.runtime.search.ignore_rules import NEVER_WANTED
 
 T = TypeVar("T")
 
@@ -43,7 +44,7 @@ _SUGGESTIONS = 3
 _LOOKED_AT = 20_000
 """Names in all folders that are compared with a missing one."""
 
-_UNSEARCHED = frozenset({".git", "node_modules", ".venv", "__pycache__"})
+_UNSEARCHED = frozenset({*NEVER_WANTED, "node_modules", ".venv", "__pycache__"})
 """Folders in which nobody looks for a file by name."""
 
 _TOGETHER = 6
@@ -159,8 +160,8 @@ class ConfinedFiles:
         targets = {path: self._workspace.write_target(path) for path in paths}
         async with AsyncExitStack() as stack:
             # In one order, so that two such calls cannot wait for each other.
-            for absolute in sorted({target.absolute for target in targets.values()}):
-                await stack.enter_async_context(self._locks.hold(absolute))
+            for name in sorted({target.lock_name for target in targets.values()}):
+                await stack.enter_async_context(self._locks.hold(name))
             return await to_thread.run_sync(self._change_all, targets, change)
 
     async def make_folder(self, path: CanonicalPath) -> bool:
@@ -195,7 +196,7 @@ class ConfinedFiles:
         )
 
     async def _changed(self, request: _Request) -> Written:
-        async with self._locks.hold(request.target.absolute):
+        async with self._locks.hold(request.target.lock_name):
             return await to_thread.run_sync(self._change, request)
 
     def _change(self, request: _Request) -> Written:

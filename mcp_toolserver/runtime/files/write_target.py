@@ -7,6 +7,7 @@ from mcp_toolserver.errors import Conflict, Denied
 from mcp_toolserver.runtime.files.atomic_write import Original, Recording
 from mcp_toolserver.runtime.files.path_resolver import PathResolver
 from mcp_toolserver.runtime.files.root import Root
+from mcp_toolserver.text.file_names import NameComparison, folded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,9 @@ class WriteTarget:
     is_temporary: bool = False
     """Whether it lies in the temporary folder of a session, where nothing is kept for undo."""
 
+    comparison: NameComparison = NameComparison.EXACT
+    """How `name` is compared with others."""
+
     @property
     def relative(self) -> str:
         """The path relative to `root`."""
@@ -32,6 +36,11 @@ class WriteTarget:
     def absolute(self) -> str:
         """The absolute path, the same for all spellings of the file."""
         return self.root.at(self.relative)
+
+    @property
+    def lock_name(self) -> str:
+        """The absolute path, the same for all names under which a file can be created."""
+        return folded(self.absolute, self.comparison)
 
 
 def refuse_read_only(path: str, old: Original, folder: int, name: str) -> None:

@@ -24,6 +24,11 @@ from mcp_toolserver.runtime.search.display_path import inside
 _MAX_BYTES = 1 << 20
 _FILES = (".git/info/exclude", ".gitignore", ".ignore", ".rgignore")
 """The weakest first."""
+
+NEVER_WANTED = (".git", ".DS_Store")
+"""Left out on every system where ignore rules count: the folder of git, and the file in which the Finder of
+macOS keeps how it shows a folder."""
+
 _ANY_DEPTH = "**"
 _MAGIC = re.compile(r"[*?\[\\]")
 _TRAILING_SPACE = re.compile(r"(?<!\\)\s+\Z")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from mcp_toolserver.capabilities.search import FileQuery, LineQuery
 from mcp_toolserver.errors import InvalidInput, ToolError, Unavailable
+from mcp_toolserver.runtime.search.ignore_rules import NEVER_WANTED
 
 HERE = "./"
 STDIN = "-"
@@ -91,7 +92,7 @@ def _walk(query: FileQuery | LineQuery, *, rules: bool) -> list[str]:
     flags = (
         ("--hidden", query.hidden),
         # Hidden itself, so it need not be looked for as long as nothing hidden is.
-        ("--glob=!.git", query.hidden),
+        *((f"--glob=!{name}", query.hidden) for name in NEVER_WANTED),
         ("--no-ignore", query.ignored),
         ("--ignore-file=/dev/stdin", rules),
     )

@@ -6,6 +6,7 @@ from functools import partial
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.errors import ToolError
+from mcp_toolserver.pipeline import stored_rights
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.pipeline.rights import Rights
 from mcp_toolserver.runtime.host_services import ServiceRequest
@@ -31,7 +32,7 @@ def provider(context: ProviderContext) -> Provider:
         """The calls of a task that another server left. What is in force for its owner here applies too."""
         context.narrowings.adopt(claim.id, claim.owner)
         calls = context.calls_of(Rights(), claim.id, f"task {claim.id}")
-        return replace(calls, rights=Rights.from_json(claim.rights, calls.dispatcher.rules))
+        return replace(calls, rights=stored_rights.from_json(claim.rights, calls.dispatcher.rules))
 
     board = StoredBoard(context.database, changed=changed, removed=partial(changes.removed, "task"))
     runner = TaskRunner(board, context.background, commands, calls_of=calls_of, forget=changes.forget)

@@ -8,6 +8,7 @@ from anyio import current_time
 from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.capabilities.tasks import FINAL, NewTask, TaskChange, TaskDetail, TaskSummary
 from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.pipeline import stored_rights
 from mcp_toolserver.pipeline.host import reasons
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.runtime.tasks.runner import AGENT_TOOL, COMMAND_TOOL, Run, TaskRunner, wait_for
@@ -37,7 +38,7 @@ class OwnerTasks:
         calls = self.runner.prepare(name, self.calls)
         try:
             _require(calls, COMMAND_TOOL if task.command else AGENT_TOOL)
-            made = await self.board.create(self.owner, name, task, calls.rights.to_json())
+            made = await self.board.create(self.owner, name, task, stored_rights.to_json(calls.rights))
         except BaseException:
             self.runner.drop(name)
             raise

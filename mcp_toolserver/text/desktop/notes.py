@@ -1,17 +1,18 @@
-"""The script that controls Apple Notes; it receives its values and returns its result as JSON."""
+"""The script that controls Apple Notes; it receives its values and returns its result as JSON.
 
-import json
-from collections.abc import Mapping
+Source of the names: the scripting dictionary of Notes (Notes.sdef; Script Editor > File > Open Dictionary).
+"""
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict
 
 from mcp_toolserver.text.desktop.commands import Argv
+from mcp_toolserver.text.desktop.osascript import script_command
 
 _SCRIPT = r"""
-function run(argv) {
-  const asked = JSON.parse(argv[0]);
+function run() {
+  const asked = readRequest();
   const app = Application("Notes");
-  const answer = (value) => JSON.stringify(value);
+  const answer = encodeReply;
 
   const folders = [];
   const seen = new Set();
@@ -21,18 +22,26 @@ function run(argv) {
     folders.push({folder: folder, name: folder.name(), place: account + "/" + folder.name()});
     collect(folder, account);
   });
-  app.accounts().forEach((account) => collect(account, account.name()));
+  const accounts = app.accounts();
+  if (!accounts.length) return answer({problem: "no account"});
+  accounts.forEach((account) => collect(account, account.name()));
   const within = folders.filter((each) => !asked.folder || [each.name, each.place].includes(asked.folder));
   if (asked.folder && !within.length) return answer({problem: "no folder"});
 
+  const time = (date) => date ? date.toISOString() : "";
   const card = (note, place) => (
-    {id: note.id(), title: note.name(), folder: place, changed: note.modificationDate().toISOString()}
+    {id: note.id(), title: note.name(), folder: place, changed: time(note.modificationDate())}
   );
   const cards = () => {
     const found = within.flatMap(({folder, place}) => {
-      const [ids, titles, dates] = [folder.notes.id(), folder.notes.name(), folder.notes.modificationDate()];
+      // Three Apple events for a folder, however many notes it has. Notes may change between them.
+      const read = () => [folder.notes.id(), folder.notes.name(), folder.notes.modificationDate()];
+      const same = ([ids, titles, dates]) => ids.length === titles.length && ids.length === dates.length;
+      let [ids, titles, dates] = read();
+      if (!same([ids, titles, dates])) [ids, titles, dates] = read();
+      if (!same([ids, titles, dates])) throw new Error("Notes changed meanwhile");
       return ids.map((id, at) => (
-        {id: id, title: titles[at], folder: place, changed: dates[at].toISOString()}
+        {id: id, title: titles[at] || "", folder: place, changed: time(dates[at])}
       ));
     });
     return found.sort((one, other) => (
@@ -40,8 +49,8 @@ function run(argv) {
     ));
   };
   const line = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;")
-    .replace(/ (?= )|^ /g, "&nbsp;") || "<br>";
-  const html = (text) => text.split(/\r?\n/).map((each) => "<div>" + line(each) + "</div>").join("");
+    .replace(/\t/g, "    ").replace(/ (?= )|^ /g, "&nbsp;") || "<br>";
+  const html = (text) => text.split(/\r\n?|\n/).map((each) => "<div>" + line(each) + "</div>").join("");
 
   if (asked.do === "list") {
     const wanted = asked.query.toLowerCase();
@@ -110,9 +119,9 @@ def check_named(title: str, note_id: str) -> None:
         raise ValueError("give either `title` or `id`")
 
 
-def asking(osascript: str, request: Mapping[str, JsonValue]) -> Argv:
-    """Put a request to the script. A JSON object is no option."""
-    return osascript, "-l", "JavaScript", "-e", _SCRIPT, json.dumps(request, ensure_ascii=False)
+def notes_script(osascript: str) -> Argv:
+    """Run the script; its standard input is a request."""
+    return script_command(osascript, _SCRIPT)
 
 
 def parse_reply(printed: bytes) -> NotesReply:

@@ -4,28 +4,50 @@ A program chooses the titles of its windows, so the parsers read ids only from f
 title.
 """
 
-import json
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mcp_toolserver.text.desktop.commands import KEPT, Argv, name
+from pydantic import BaseModel, ConfigDict
 
-_SHOWN_ON_MACOS = """
+from mcp_toolserver.text.desktop.commands import Argv, name
+from mcp_toolserver.text.desktop.osascript import script_command
+
+_SCREEN = """
 ObjC.import("CoreGraphics");
-ObjC.bindFunction("CFMakeCollectable", ["id", ["void *"]]);
+ObjC.bindFunction("CGSessionCopyCurrentDictionary", ["id", []]);
+ObjC.bindFunction("CGWindowListCopyWindowInfo", ["id", ["unsigned int", "unsigned int"]]);
+ObjC.bindFunction("CGPreflightScreenCaptureAccess", ["bool", []]);
+ObjC.bindFunction("CGRequestScreenCaptureAccess", ["bool", []]);
+const ON_SCREEN = 1, WITHOUT_DESKTOP = 16, ANY_WINDOW = 0;
 function run() {
-  const which = $.kCGWindowListOptionOnScreenOnly | $.kCGWindowListExcludeDesktopElements;
-  const found = $.CGWindowListCopyWindowInfo(which, $.kCGNullWindowID);
-  const windows = ObjC.deepUnwrap($.CFMakeCollectable(found)).filter((each) => each.kCGWindowLayer === 0);
-  return JSON.stringify(windows.map((each) => ({
+  const answer = (problem, windows) => encodeReply({problem: problem, windows: windows});
+  const session = ObjC.deepUnwrap($.CGSessionCopyCurrentDictionary());
+  const windows = ObjC.deepUnwrap($.CGWindowListCopyWindowInfo(ON_SCREEN | WITHOUT_DESKTOP, ANY_WINDOW));
+  if (!session || !windows) return answer("no session", []);
+  if (session.CGSSessionScreenIsLocked) return answer("locked", []);
+  const others = windows.filter((each) => !["Dock", "Window Server"].includes(each.kCGWindowOwnerName));
+  if (!$.CGPreflightScreenCaptureAccess() && !others.some((each) => "kCGWindowName" in each)) {
+    $.CGRequestScreenCaptureAccess();
+    return answer("permission", []);
+  }
+  return answer("", windows.filter((each) => each.kCGWindowLayer === 0).map((each) => ({
     id: each.kCGWindowNumber,
     title: [each.kCGWindowOwnerName, each.kCGWindowName].filter((word) => word).join(": "),
   })));
 }
 """
+"""Lists the windows on the screen of macOS, from front to back, or says why no picture can be taken.
 
-_MAC_PICTURE = f'{KEPT}"$0" -x -o -t png -l "$1" "$f" && cat "$f"'
+* Without Screen Recording, screencapture may succeed with the desktop's background only
+  (https://github.com/sonichi/sutando/issues/2942), so the permission is checked first. For child processes
+  CGPreflightScreenCaptureAccess may deny a permission that exists
+  (https://github.com/screenpipe/screenpipe/pull/3623). A title of another app's window then proves it: macOS
+  reports kCGWindowName only with the permission.
+* CGRequestScreenCaptureAccess does not wait: it adds the app to the list in System Settings.
+* Both lists are NULL outside a session with a screen, for example over SSH.
+* Source of the functions and numbers: the SDK headers CGWindow.h and CGSession.h; the key
+  CGSSessionScreenIsLocked is not documented.
+"""
 
 _ID = re.compile(r"0x[0-9a-f]+")
 _CHILD = re.compile(r"^ +(0x[0-9a-f]+) ", re.MULTILINE)
@@ -110,25 +132,38 @@ def described(window: str, printed: str) -> Window | None:
     return Window(id=window, title=found["title"] or "", area=area)
 
 
-def shown_on_macos(osascript: str) -> Argv:
-    """Name the windows that are on the screen."""
-    return osascript, "-l", "JavaScript", "-e", _SHOWN_ON_MACOS
+class _WindowReply(BaseModel):
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    id: int
+    title: str
 
 
-def windows_on_macos(printed: str) -> list[Window]:
-    """Parse a list of windows. Raises: ValueError: the output is not one."""
-    reply: Sequence[Mapping[str, object]] = json.loads(printed)
-    try:
-        return [Window(id=str(int(str(each["id"]))), title=str(each["title"])) for each in reply]
-    except (KeyError, TypeError) as error:
-        raise ValueError("no list of windows") from error
+class _ScreenReply(BaseModel):
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    problem: str
+    windows: tuple[_WindowReply, ...]
+
+
+def macos_screen(osascript: str) -> Argv:
+    """Describe the screen of macOS."""
+    return script_command(osascript, _SCREEN)
+
+
+def parse_macos_screen(printed: bytes) -> tuple[str, list[Window]]:
+    """Return why no picture can be taken (empty if one can), and the windows from front to back.
+
+    Raises:
+        ValueError: the output is not a description of a screen.
+    """
+    reply = _ScreenReply.model_validate_json(printed)
+    return reply.problem, [Window(id=str(each.id), title=each.title) for each in reply.windows]
 
 
 def portrait(program: str, window: Window) -> Argv:
     """Print a picture of one window, or of what is seen where it is."""
     match name(program), window.area:
-        case "screencapture", _:
-            return "/bin/sh", "-c", _MAC_PICTURE, program, window.id
         case "scrot", Area() as area:
             place = f"{area.x},{area.y},{area.width},{area.height}"
             return program, "--silent", "--autoselect", place, "-"

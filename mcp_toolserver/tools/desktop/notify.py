@@ -1,4 +1,6 @@
-"""Show the user a short desktop notification, for example when long work is done. Returns no answer."""
+"""Show the user a short desktop notification, for example when long work is done. Returns no answer, and
+does not tell whether the user's settings suppress it.
+"""
 
 from mcp_toolserver.tool import Args, Capability, Field, Output, Permission, Runtime, ToolSpec
 

@@ -1,5 +1,5 @@
-"""Open a URL, a mail address, or a file or folder of the workspace in the user's default program. The program
-ends when this server ends.
+"""Open a URL, a mail address, or a file or folder of the workspace in the user's default program. On Linux
+the program ends when this server ends.
 """
 
 from typing import Annotated

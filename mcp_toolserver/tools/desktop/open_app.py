@@ -1,5 +1,5 @@
-"""Start a desktop program, optionally with a URL, a mail address, or a file or folder of the workspace. The
-program ends when this server ends.
+"""Start a desktop program, optionally with a URL, a mail address, or a file or folder of the workspace. On
+Linux the program ends when this server ends.
 """
 
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Take a screenshot of the user's screen, or of the active window. It may show private content: call this
+"""Take a screenshot of the user's screen, or of the window in front. It may show private content: call this
 only when the user asks for it.
 """
 
@@ -22,7 +22,7 @@ _PNG = "image/png"
 
 class TakeScreenshot(Args):
     mode: Literal["screen", "window"] = Field(
-        default="screen", description="The whole screen, or the active window"
+        default="screen", description="The whole main screen, or the window in front"
     )
 
 

@@ -1,5 +1,6 @@
 """Append plain text to a note of the user in Apple Notes, or replace everything below its title. Name the
-note by its exact title, or by the id that `list_notes` returned.
+note by its exact title, or by the id that `list_notes` returned. Checklists become plain lists; notes with
+attachments or a password are not changed.
 """
 
 from typing import Literal

@@ -9,10 +9,12 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from mcp_toolserver.runtime.files.volume import comparison_within, escapes_mounts
 from mcp_toolserver.runtime.sandbox.protected.settled_change import UNSETTLED, settled_change
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
+from mcp_toolserver.text.file_names import NameComparison, path_tests, volume_path
 from mcp_toolserver.text.path_syntax import lies_in
-from mcp_toolserver.text.search.glob import matcher, starts
+from mcp_toolserver.text.search.glob import starts
 
 MOST_HIDDEN = 256
 """Each costs a mount, and one more for every folder between it and its root."""
@@ -28,7 +30,7 @@ class HiddenPaths:
     """
 
     def __init__(self, patterns: Sequence[str] = ()) -> None:
-        self._matchers = tuple(map(matcher, patterns))
+        self._matchers = tuple(path_tests(pattern)[0] for pattern in patterns)
         self._starts = {start for pattern in patterns for start in starts(pattern)}
         if "/" in self._starts:
             raise ValueError("a pattern starts from the top of the file system")
@@ -73,6 +75,17 @@ def _places(start: str, roots: Sequence[str], seen: Sequence[str]) -> list[str]:
     return found
 
 
+def _escapes_mounts(place: str) -> bool:
+    try:
+        folder = os.open(os.path.dirname(place), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        return escapes_mounts(folder)
+    finally:
+        os.close(folder)
+
+
 def _below(folder: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}"
 
@@ -100,6 +113,8 @@ class _Search:
     listed: dict[str, _Listing] = field(default_factory=dict[str, _Listing])
     found: dict[str, bool] = field(default_factory=dict[str, bool])
     searched: list[str] = field(default_factory=list[str])
+    comparisons: dict[str, NameComparison] = field(default_factory=dict[str, NameComparison])
+    """By root, or start of a search outside the roots."""
 
     def look_above(self, folder: str) -> None:
         """Hide `folder` whole, if it is hidden or lies in something hidden."""
@@ -141,6 +156,11 @@ class _Search:
             waiting.extend(f"{inner}/{folder}" for folder in listing.folders)
 
     def _hide(self, place: str, *, is_folder: bool) -> None:
+        if not is_folder and _escapes_mounts(place):
+            raise Unprotectable(
+                f"The operator's deny rules on reading hide {place}, which lies on a volume where commands "
+                "can reach it by other spellings of its name. Put it in a folder and hide that (`folder/**`)."
+            )
         self.found[place] = is_folder
         if len(self.found) > MOST_HIDDEN:
             raise Unprotectable(
@@ -203,4 +223,19 @@ class _Search:
     def _is_hidden(self, absolute: str) -> bool:
         root = next((root for root in self.roots if lies_in(root, absolute)), None)
         relative = () if root is None else (absolute[len(root) :].strip("/") or ".",)
-        return self.hides((*relative, absolute))
+        comparison = self._comparison(root or self.searched[-1])
+        return self.hides([volume_path(one, comparison) for one in (*relative, absolute)])
+
+    def _comparison(self, place: str) -> NameComparison:
+        """How names are compared in a root or at the start of a search."""
+        if place not in self.comparisons:
+            top = place if os.path.isdir(place) else os.path.dirname(place)
+            try:
+                folder = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except OSError:
+                return NameComparison.CASELESS
+            try:
+                self.comparisons[place] = comparison_within(folder, top)
+            finally:
+                os.close(folder)
+        return self.comparisons[place]

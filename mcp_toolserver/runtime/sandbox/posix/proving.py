@@ -7,7 +7,6 @@ import select
 import socket
 import time
 from dataclasses import replace
-from importlib import import_module
 
 from mcp_toolserver.runtime.anonymous_file import anonymous_file
 from mcp_toolserver.runtime.sandbox.broker.fork import run_in_fork
@@ -39,9 +38,10 @@ def prove_layer(constants: Constants, folder: str) -> Constants:
         return _unproven(constants, "no sandbox-exec was found, which puts programs behind Seatbelt")
     try:
         # Only a confined mode needs it.
-        prove = import_module("mcp_toolserver.runtime.sandbox.selftest.seatbelt_selftest").prove
+        from mcp_toolserver.runtime.sandbox.selftest.seatbelt_selftest import prove
+
         constants = replace(constants, folders=Folders.create(folder))
-        proof: Proof = prove(sandbox, probe_runner(constants))
+        proof = prove(sandbox, probe_runner(constants))
     except Exception as error:  # noqa: BLE001  # a server without commands is better than none
         return _unproven(constants, f"the sandbox could not be tested: {str(error) or type(error).__name__}")
     return replace(constants, proof=replace(proof, shares_session=proof.commands == "seatbelt"))

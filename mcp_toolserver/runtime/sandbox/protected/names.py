@@ -8,6 +8,8 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+from mcp_toolserver.text.file_names import folded
+
 GIT = ".git"
 
 FOLDERS = frozenset(
@@ -94,5 +96,5 @@ def _folded(name: str) -> str:
     """`name` without what some file system ignores: case, invisible characters, streams, trailing dots."""
     if not name.isascii():
         visible = "".join(character for character in name if unicodedata.category(character) != "Cf")
-        name = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
+        name = unicodedata.normalize("NFKC", folded(unicodedata.normalize("NFKC", visible)))
     return name.lower().partition(":")[0].rstrip(". ")

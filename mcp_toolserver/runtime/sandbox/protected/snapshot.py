@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mcp_toolserver.runtime.files.volume import escapes_mounts
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.protected.fingerprint import Fingerprint, fingerprint
 from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan, Kind
@@ -153,6 +154,11 @@ def _record(before: Snapshot, place: ProtectedPath, descriptor: int) -> Protecte
             f"{place.absolute} is a symbolic link with a protected name, so it cannot be kept from commands. "
             "Put what it points to in its place, or remove it."
         )
+    elif before.mounted and not stat.S_ISDIR(mode) and _escapes_mounts(before.roots[place.root], place.path):
+        problem = Unprotectable(
+            f"{place.absolute} lies on a volume where commands can reach it by other spellings of its name, "
+            "so it cannot be kept from them. Move the root to another volume, or remove the file."
+        )
     elif len(before.protected) >= MOST_PLACES:
         problem = _too_many(place)
     if problem:
@@ -162,6 +168,18 @@ def _record(before: Snapshot, place: ProtectedPath, descriptor: int) -> Protecte
     return ProtectedState(
         descriptor=descriptor, is_folder=is_folder, print=fingerprint_of(before, place, is_folder=is_folder)
     )
+
+
+def _escapes_mounts(root: int, path: str) -> bool:
+    parent = path.rpartition("/")[0]
+    try:
+        folder = opened(root, parent) if parent else os.dup(root)
+    except OSError:
+        return True
+    try:
+        return escapes_mounts(folder)
+    finally:
+        os.close(folder)
 
 
 def _too_many(place: ProtectedPath) -> Unprotectable:

@@ -1,0 +1,86 @@
+"""What only Linux guarantees: `pytest --process-layer posix` leaves out the tests of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """A guarantee that the POSIX layer does not give."""
+
+    sentence: str
+    """What is guaranteed on Linux."""
+    documented: str
+    """Words of the documentation that say what macOS has instead."""
+    tests: tuple[str, ...]
+    """Files, test functions or single cases, as pytest names them."""
+
+
+IN_GATE = (
+    *("tests/test_search.py", "tests/tools/test_grep_search.py", "tests/tools/test_git_status.py"),
+    *("tests/tools/test_git_commit.py", "tests/tools/test_repl.py", "tests/test_lsp_fallback.py"),
+    *("tests/tools/test_bash.py", "tests/test_killing.py", "tests/test_end_of_input.py"),
+)
+"""What the step `posix` of the gate runs. `test_broker.py`, `test_processes.py`, `test_command_limits.py` and
+`test_interactive.py` run on both layers without the option."""
+
+SUITES = (
+    *IN_GATE,
+    *("tests/tools/test_glob_search.py", "tests/tools/test_git_branch.py", "tests/tools/test_git_diff.py"),
+    *("tests/tools/test_git_log.py", "tests/tools/test_git_show.py", "tests/tools/test_git_blame.py"),
+    *(
+        "tests/tools/test_git_restore.py",
+        "tests/tools/test_repo_overview.py",
+        "tests/tools/test_repo_clone.py",
+    ),
+    *("tests/test_git_hardening.py", "tests/test_git_places.py", "tests/tools/test_enter_worktree.py"),
+    *("tests/tools/test_lsp.py", "tests/tools/test_lsp_edit.py", "tests/test_lsp_hostile_edits.py"),
+    *("tests/test_lsp_hostile_servers.py", "tests/test_fairness.py", "tests/test_open_files.py"),
+    "tests/test_shutdown.py",
+)
+"""What the step `long` runs on the POSIX layer."""
+
+_SANDBOX = Guarantee(
+    sentence="Bubblewrap, Landlock and seccomp hold a command, whatever it does.",
+    documented="probe commands in them before the first command",
+    tests=(
+        "tests/test_search.py::test_the_kernel_holds_a_search_program_to_its_folder",
+        "tests/test_shutdown.py::test_what_runs_in_a_sandbox_ends_as_well",
+        "tests/tools/test_repl.py::test_sessions_are_in_the_sandbox_of_commands",
+        "tests/tools/test_repl.py::test_a_server_that_the_kernel_holds_runs_sessions",
+        "tests/tools/test_repl.py::test_python_plots_where_nothing_can_be_written",
+        "tests/tools/test_repl.py::test_where_only_landlock_is_there_sessions_run_and_write_nothing",
+        "tests/tools/test_repl.py::test_in_a_sandbox_nothing_reaches_what_listens_outside",
+        "tests/tools/test_repl.py::test_an_interpreter_that_the_sandbox_hides_is_named",
+        "tests/tools/test_enter_worktree.py::test_a_rule_on_a_file_holds_in_a_worktree_too",
+        "tests/tools/test_repo_clone.py::test_where_commands_have_no_network_only_folders_are_cloned",
+        "tests/tools/test_repo_clone.py::test_what_programs_act_upon_is_set_aside_and_reported",
+        "tests/tools/test_repo_clone.py::test_where_no_git_folder_may_be_made_it_is_not_offered",
+        *(
+            f"tests/test_open_files.py::{test}[{mode}]"
+            for test in (
+                "test_a_server_without_descriptors_says_so_and_goes_on_when_there_are_some",
+                "test_a_broker_without_descriptors_is_named_and_serves_the_next_command",
+            )
+            for mode in ("read-only", "workspace-write")
+        ),
+    ),
+)
+
+LINUX_ONLY = (_SANDBOX,)
+
+
+def proven_by(test: str) -> Guarantee | None:
+    """The guarantee that the test called `test` proves; None if every layer must pass it."""
+    return next((one for one in LINUX_ONLY if any(names(entry, test) for entry in one.tests)), None)
+
+
+def names(entry: str, test: str) -> bool:
+    """Whether an entry of the list names `test`: itself, its function or its file."""
+    return test == entry or test.startswith((f"{entry}[", f"{entry}::"))
+
+
+def entries() -> Iterator[str]:
+    """All entries."""
+    for one in LINUX_ONLY:
+        yield from one.tests

@@ -1,0 +1,44 @@
+"""The process layer that tests run on: `pytest --process-layer posix` runs them on the one of macOS."""
+
+import sys
+from pathlib import Path
+
+from mcp_toolserver.runtime.processes import broker_client
+
+LAYERS = ("linux", "posix")
+
+_LAUNCHER = str(Path(__file__).with_name("posix_program.py"))
+
+_start_program = "-m"
+
+
+def select(layer: str) -> None:
+    """Run brokers of this process, and servers that tests start from now on, on `layer`."""
+    global _start_program
+    assert layer in LAYERS
+    if layer == "posix":
+        select_posix()
+        _start_program = _LAUNCHER
+
+
+def select_posix() -> None:
+    """Replace the choice of the product in this process: nothing of the product itself can be told to."""
+    broker_client.process_layer = lambda: "posix"
+
+
+def selected() -> str:
+    """The layer of brokers of this process."""
+    return broker_client.process_layer()
+
+
+def mode_with_programs(mode: str) -> str:
+    """`mode`, or danger-full-access where this layer has no sandbox on Linux.
+
+    For tests of programs that are not about their sandbox.
+    """
+    return "danger-full-access" if selected() == "posix" else mode
+
+
+def server_command() -> list[str]:
+    """How to start the program: three words, of which the last is the module that is run."""
+    return [sys.executable, _start_program, "mcp_toolserver"]

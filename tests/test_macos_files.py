@@ -1,0 +1,297 @@
+"""What file tools ask of macOS only, with stand-ins for its functions: never run on a Mac."""
+
+import ctypes
+import errno
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_toolserver.policy.client_restrictions import ClientRestrictions
+from mcp_toolserver.runtime.files import path_resolver, root, volume
+from mcp_toolserver.runtime.files.atomic_write import Original, replace
+from mcp_toolserver.runtime.files.libc import copy_attributes, rename_new
+from mcp_toolserver.runtime.files.path_resolver import PathMoved, Walk, can_refuse_links
+from mcp_toolserver.runtime.files.stored_name import stored_name
+from mcp_toolserver.runtime.files.volume import name_comparison
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.stores.durable import sync
+from mcp_toolserver.text.file_names import NameComparison, folded, path_tests, volume_path, widest
+
+
+@pytest.fixture
+def darwin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> int:
+    return os.open(tmp_path, os.O_RDONLY)
+
+
+class Library:
+    """The C library of macOS, which records its calls and fails with `error`."""
+
+    def __init__(self, error: int = 0) -> None:
+        self.error = error
+        self.calls: list[tuple[Any, ...]] = []
+
+    def _answer(self, *arguments: Any) -> int:
+        self.calls.append(tuple(getattr(argument, "value", argument) for argument in arguments))
+        ctypes.set_errno(self.error)
+        return -1 if self.error else 0
+
+    renameatx_np = fcopyfile = _answer
+
+
+@pytest.mark.usefixtures("darwin")
+def test_a_rename_refuses_an_existing_name(folder: int) -> None:
+    library = Library()
+    rename_new(folder, "a", "b", library)
+    assert library.calls == [(folder, b"a", folder, b"b", 4)]
+    with pytest.raises(FileExistsError):
+        rename_new(folder, "a", "b", Library(errno.EEXIST))
+
+
+@pytest.mark.usefixtures("darwin")
+@pytest.mark.parametrize("error", [errno.ENOTSUP, errno.EINVAL, errno.ENOSYS])
+def test_a_volume_without_exclusive_renames_gets_links(tmp_path: Path, folder: int, error: int) -> None:
+    (tmp_path / "a").write_bytes(b"a")
+    rename_new(folder, "a", "b", Library(error))
+    assert os.listdir(tmp_path) == ["b"]
+    (tmp_path / "a").write_bytes(b"new")
+    with pytest.raises(FileExistsError):
+        rename_new(folder, "a", "b", Library(error))
+    assert (tmp_path / "b").read_bytes() == b"a"
+
+
+def test_attributes_and_access_control_lists_are_copied() -> None:
+    library = Library()
+    copy_attributes(3, 4, library)
+    assert library.calls == [(3, 4, None, 5)]
+    with pytest.raises(PermissionError):
+        copy_attributes(3, 4, Library(errno.EPERM))
+    with pytest.raises(OSError, match="not implemented"):
+        copy_attributes(3, 4, object())
+
+
+@pytest.mark.usefixtures("darwin")
+def test_a_file_is_replaced_where_attributes_cannot_be_copied(tmp_path: Path, folder: int) -> None:
+    (tmp_path / "f").write_bytes(b"old")
+    with (tmp_path / "f").open("rb") as file:
+        old = Original(fd=file.fileno(), status=os.fstat(file.fileno()))
+        replace(folder, "f", b"new", old)
+    assert (tmp_path / "f").read_bytes() == b"new"
+
+
+def test_data_is_flushed_through_the_cache_of_the_disk(monkeypatch: pytest.MonkeyPatch, folder: int) -> None:
+    calls: list[tuple[object, ...]] = []
+
+    def refused(*arguments: int) -> object:
+        calls.append(arguments)
+        raise OSError(errno.ENOTSUP, "not on this volume")
+
+    def synced(descriptor: int) -> None:
+        calls.append(("fsync", descriptor))
+
+    monkeypatch.setattr(os, "fsync", synced)
+    sync(folder, refused)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    sync(folder, lambda *arguments: calls.append(arguments))
+    sync(folder, refused)
+    sync(folder)
+    fsync = ("fsync", folder)
+    assert calls == [fsync, (folder, 51), (folder, 51), fsync, fsync]
+
+
+@pytest.mark.usefixtures("darwin")
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        pytest.param(0, NameComparison.CASELESS, id="ignores-case"),
+        pytest.param(1, NameComparison.NORMALIZED, id="case-counts"),
+        pytest.param(-1, NameComparison.NORMALIZED, id="seen"),
+        pytest.param(OSError(errno.EINVAL, ""), NameComparison.CASELESS, id="fails"),
+    ],
+)
+def test_a_volume_is_asked_how_it_compares_names(
+    tmp_path: Path,
+    folder: int,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: int | OSError,
+    expected: NameComparison,
+) -> None:
+    (tmp_path / "a").touch()
+
+    def fpathconf(descriptor: int, name: int) -> int:
+        assert (descriptor, name) == (folder, 11)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(os, "fpathconf", fpathconf)
+    assert name_comparison(folder) is expected
+
+
+@pytest.mark.usefixtures("darwin")
+def test_the_stored_name_is_asked_for_and_believed_only_if_it_is_another_form(
+    tmp_path: Path, folder: int
+) -> None:
+    (tmp_path / "Stored").touch()
+    file = os.open(tmp_path / "Stored", os.O_RDONLY)
+    assert stored_name(folder, "STORED", file, lambda _: "/x/Stored") == "Stored"
+    assert stored_name(folder, "STORED", file, lambda _: "/x/other") == "Stored"
+    assert stored_name(folder, "stored", file) == "Stored"
+    os.link(tmp_path / "Stored", tmp_path / "other")
+    assert stored_name(folder, "other", file, lambda _: "/x/Other") == "other"
+
+
+def test_a_kernel_that_ignores_the_flag_is_not_trusted_with_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not can_refuse_links.__wrapped__()
+    monkeypatch.setattr(sys, "platform", "darwin")
+    (tmp_path / "link").symlink_to(".")
+    assert not can_refuse_links.__wrapped__(f"{tmp_path}/link/.")
+    assert not can_refuse_links.__wrapped__(f"{tmp_path}/missing/.")
+
+    def refused(_path: str, flags: int) -> int:
+        assert flags & 0x20000000
+        raise OSError(errno.ELOOP, "a link")
+
+    monkeypatch.setattr(os, "open", refused)
+    assert can_refuse_links.__wrapped__()
+
+
+def test_a_path_without_links_is_opened_in_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "f").write_bytes(b"f")
+    (tmp_path / "link").symlink_to("f")
+    monkeypatch.setattr(path_resolver, "can_refuse_links", lambda: True)
+    monkeypatch.setattr(path_resolver, "_NOFOLLOW_ANY", os.O_NOFOLLOW)
+    walk, top = Walk(proc=False), os.open(tmp_path, os.O_RDONLY)
+    assert os.pread(walk.open_exact(top, "f"), 9, 0) == b"f"
+    with pytest.raises(PathMoved):
+        walk.open_exact(top, "link")
+    with pytest.raises(PathMoved):
+        walk.open_exact(top, "./f")
+    with pytest.raises(FileNotFoundError):
+        walk.open_exact(top, "missing")
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        pytest.param("/private/tmp/x", {"/private/tmp/x", "/tmp/x"}, id="private"),
+        pytest.param("/var/x", {"/var/x", "/private/var/x"}, id="link"),
+        pytest.param("/System/Volumes/Data/Users/a", {"/Users/a"}, id="firmlink"),
+        pytest.param("/Users/a", {"/System/Volumes/Data/Users/a"}, id="home"),
+    ],
+)
+def test_a_root_has_the_names_that_macos_gives_it(path: str, names: set[str]) -> None:
+    assert names <= set(root.darwin_names(path))
+
+
+@pytest.mark.usefixtures("darwin")
+def test_a_name_of_macos_counts_only_where_it_leads_to_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("real", "other"):
+        (tmp_path / place).mkdir()
+    (tmp_path / "link").symlink_to("real")
+    names = tuple(str(tmp_path / name) for name in ("link", "other", "missing"))
+    monkeypatch.setattr(root, "darwin_names", lambda _: names)
+    prefixes = root.open_root(str(tmp_path / "real")).prefixes
+    assert prefixes == (str(tmp_path / "real"), names[0])
+
+
+@pytest.mark.usefixtures("darwin")
+async def test_normal_forms_are_one_name_where_case_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fpathconf", lambda *_: 1)
+    (tmp_path / "caf\u00e9").touch()
+    (tmp_path / "CAF\u00c9").touch()
+
+    def hides(spellings: tuple[str, ...]) -> bool:
+        return any(map(path_tests("cafe\u0301")[0], spellings))
+
+    workspace = Workspace([str(tmp_path)], hides=hides, resolver=Walk(proc=False))
+    assert workspace.is_hidden(workspace.canonical("caf\u00e9"))
+    assert not workspace.is_hidden(workspace.canonical("CAF\u00c9"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param("Stra\u00dfe", "STRASSE", id="sharp-s"),
+        pytest.param("\u212a", "k", id="kelvin"),
+        pytest.param("\u0130x", "ix", id="dotted-i"),
+        pytest.param("\u0131x", "IX", id="dotless-i"),
+        pytest.param("a\ufe0fb", "AB", id="variation-selector"),
+        pytest.param("\u1e9b\u0323", "\u1e69", id="marks"),
+    ],
+)
+def test_names_that_some_volume_takes_for_the_same_have_one_folded_form(one: str, other: str) -> None:
+    assert folded(one) == folded(other)
+    assert folded(one, NameComparison.EXACT) == one
+
+
+def test_the_comparison_that_takes_the_most_names_for_the_same_wins() -> None:
+    assert widest(*NameComparison) is NameComparison.CASELESS
+    assert widest(NameComparison.NORMALIZED, NameComparison.EXACT) is NameComparison.NORMALIZED
+
+
+def test_what_is_known_of_folders_is_forgotten_before_it_grows_without_end(
+    tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").touch()
+    monkeypatch.setattr(volume, "_MOST_KNOWN", 0)
+    assert name_comparison(folder) is NameComparison.EXACT
+
+
+def on_volume(path: str, comparison: NameComparison = NameComparison.CASELESS) -> str:
+    return volume_path(path, comparison)
+
+
+def test_a_client_keeps_its_folders_by_every_name() -> None:
+    area = {"/Users/a/Project": True, "/Users/a/Project/Kept": False, "/Users/a/PROJECT/both": True,
+            "/Users/a/project/BOTH": False}  # fmt: skip
+    restrictions = ClientRestrictions(named="test", areas=(area,))
+    assert restrictions.writes(on_volume("/users/a/project/f"))
+    for kept in ("/users/a/project/kept/f", "/Users/a/Project/KEPT", "/Users/a/Project/both/f"):
+        assert not restrictions.writes(on_volume(kept))
+    assert not restrictions.writes(on_volume("/users/b/f"))
+    assert not restrictions.writes("/users/a/project/f")
+    assert restrictions.writes("/Users/a/Project/KEPT/f"), "another folder where case counts"
+    assert "/Users/a/Project/Kept" in restrictions.protected_paths("/users/A/project")
+
+
+@pytest.mark.parametrize(
+    ("path", "comparison", "allowed"),
+    [
+        pytest.param("src/CAF\u00c9", NameComparison.CASELESS, True, id="case"),
+        pytest.param("src/cafe\u0301", NameComparison.CASELESS, True, id="form"),
+        pytest.param("src/cafe\u0301", NameComparison.NORMALIZED, True, id="form-only"),
+        pytest.param("src/CAF\u00c9", NameComparison.NORMALIZED, False, id="case-counts"),
+        pytest.param("src/cafe\u0301", NameComparison.EXACT, False, id="exact"),
+    ],
+)
+def test_an_allow_rule_compares_as_the_volume_does(
+    path: str, comparison: NameComparison, allowed: bool
+) -> None:
+    denies, allows = path_tests("src/caf\u00e9")
+    assert allows(on_volume(path, comparison)) is allowed
+    assert denies(on_volume(path, comparison)) is allowed
+
+
+def test_an_allow_rule_does_not_rely_on_what_only_some_volumes_take_for_the_same() -> None:
+    denies, allows = path_tests("stra\u00dfe.txt")
+    for path, is_certain in (
+        ("STRA\u00dfE.TXT", True),
+        ("STRASSE.txt", False),
+        ("stra\u00dfe\u200d.txt", False),
+    ):
+        assert denies(on_volume(path))
+        assert allows(on_volume(path)) is is_certain
