@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from mcp_toolserver import interrupts
 from mcp_toolserver.app import confinement
+from mcp_toolserver.capabilities.permissions import ServerLock
 from mcp_toolserver.command_line import Action
 from mcp_toolserver.errors import SettingsError, Unavailable
 from mcp_toolserver.invocation import Invocation, load, serves_stdio
@@ -320,7 +321,7 @@ def _broker(settings: Settings, found: HostExecutables) -> Broker | None:
         raise SettingsError(f"the server cannot start safely: {error}") from None
 
 
-def _lock(settings: Settings, broker: Broker | None) -> int:
+def _lock(settings: Settings, broker: Broker | None) -> ServerLock:
     """Lock the server process with the kernel before it reads any client data; see `lock_server`."""
     proof = broker.proof if broker else None
     confinement.require_sandbox(settings, proof)

@@ -20,7 +20,7 @@ from mcp import Client
 from mcp_types import Implementation
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission
+from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission, ServerLock
 from mcp_toolserver.commands.log import log
 from mcp_toolserver.errors import SettingsError, UnknownTool
 from mcp_toolserver.pipeline.call import InputRequired, Result
@@ -118,11 +118,11 @@ async def test_a_call_leaves_a_line_that_says_who_did_what_and_how_it_ended(tmp_
     assert time.strptime(line["time"], "%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-@pytest.mark.parametrize("landlock", [0, 6])
-def test_what_enforces_the_mode_is_known_of_every_capability(landlock: int) -> None:
-    facts = HostFacts(openat2=True, server_landlock=landlock, command_sandbox="bubblewrap")
+@pytest.mark.parametrize("lock", [0, 6, "seatbelt"])
+def test_what_enforces_the_mode_is_known_of_every_capability(lock: ServerLock) -> None:
+    facts = HostFacts(openat2=True, server_lock=lock, command_sandbox="bubblewrap")
     layers = {need: need.layers(facts) for need in Capability}
-    locked = ("landlock", "seccomp") if landlock else ()
+    locked = {0: (), 6: ("landlock", "seccomp"), "seatbelt": ("seatbelt",)}[lock]
     assert layers[Capability.TODOS] == ("own state", *locked)
     assert layers[Capability.OWN_CODE] == locked
     assert layers[Capability.FS_READ] == ("openat2", *locked)

@@ -1,5 +1,6 @@
 """The server on the simulated Darwin: what is proven is offered and works, and nothing else is offered."""
 
+import json
 from collections.abc import Generator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Generator[Mac]:
-    with mac(build(tmp_path / "stand-in").program) as made:
+    with mac(build(tmp_path / "stand-in")) as made:
         yield made
 
 
@@ -75,7 +76,7 @@ def test_with_a_wrong_profile_what_it_does_not_hold_is_not_offered(
     tmp_path: Path, mutation: str, mode: str, missing: frozenset[str]
 ) -> None:
     stand_in = build(tmp_path / "stand-in", mutation)
-    with mac(stand_in.program) as machine:
+    with mac(build(tmp_path / "right"), stand_in.program) as machine:
         assert machine.tools(mode) & OF_PROGRAMS == OF_PROGRAMS - missing
         done = machine.run(mode, "call", "bash", '{"command": "echo ran"}')
         assert (done.returncode, "ran" in done.stdout.split()) == (1, False)
@@ -99,7 +100,52 @@ def test_with_a_sandbox_exec_that_does_not_confine_nothing_is_offered(tmp_path: 
     if kind != "is missing":
         program.write_text(f"#!/bin/sh\n{SCRIPTS.get(kind, 'exit 0')}\n", encoding="utf-8")
         program.chmod(0o755 if kind != "is not executable" else 0o644)
-    with mac(str(program), probe_seconds=2 if kind == "hangs" else 20) as machine:
+    seconds = 2 if kind == "hangs" else 20
+    with mac(build(tmp_path / "right"), str(program), probe_seconds=seconds) as machine:
         names = machine.tools("read-only")
     assert not names & OF_PROGRAMS
     assert "read_file" in names
+
+
+def findings(machine: Mac, mode: str) -> dict[str, tuple[str, str]]:
+    """What `doctor` says of each thing: how it stands, and the details."""
+    said = json.loads(machine.run(mode, "doctor", "--json").stdout)
+    return {each["what"]: (each["standing"], each["detail"]) for each in said["findings"]}
+
+
+def test_doctor_says_what_is_enforced_and_by_what(machine: Mac) -> None:
+    said = findings(machine, "workspace-write")
+    assert said["commands"][0] == "holds"
+    assert "Seatbelt" in said["commands"][1]
+    assert said["the server's own process"][0] == "holds"
+
+
+def test_doctor_names_the_probe_that_failed_and_what_it_saw(tmp_path: Path) -> None:
+    wrong = build(tmp_path / "stand-in", "the network is used")
+    with mac(build(tmp_path / "right"), wrong.program) as machine:
+        standing, detail = findings(machine, "workspace-write")["commands"]
+    assert standing == "missing"
+    assert "a socket that listens on this machine cannot be reached" in detail
+    assert "a connection came" in detail
+
+
+@pytest.mark.parametrize(
+    ("mutation", "why"),
+    [
+        ("everything is allowed", "cannot be confined here"),
+        ("files are written everywhere", "cannot be confined here"),
+        ("an operation is misspelt", "unbound variable"),
+    ],
+)
+def test_a_server_that_cannot_confine_itself_does_not_start(tmp_path: Path, mutation: str, why: str) -> None:
+    right, wrong = build(tmp_path / "right"), build(tmp_path / "wrong", mutation)
+    with mac(right, compiler=wrong.program) as machine:
+        done = machine.run("read-only", "call", "read_file", '{"path": "file.txt"}')
+        assert (done.returncode, why in done.stderr, done.stdout) == (2, True, "")
+        assert wrong.has_mutated
+
+
+def test_a_server_without_libsandbox_does_not_start(tmp_path: Path) -> None:
+    with mac(build(tmp_path / "right"), library="") as machine:
+        done = machine.run("read-only", "call", "read_file", '{"path": "file.txt"}')
+    assert (done.returncode, "sandbox_init" in done.stderr, done.stdout) == (2, True, "")

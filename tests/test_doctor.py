@@ -29,6 +29,7 @@ from mcp_toolserver.commands.doctor.host import (
     version,
 )
 from mcp_toolserver.commands.doctor.server_lock_test import LockTestResult, try_lock
+from mcp_toolserver.runtime.sandbox.layers.seatbelt import SANDBOX_EXEC
 from mcp_toolserver.runtime.sandbox.layers.spec import Check, Proof
 from mcp_toolserver.runtime.search.executable import COMMAND_PATH
 from mcp_toolserver.text.enforcement_summary import LONGEST, Enforcement, Layer, summary
@@ -237,12 +238,15 @@ def test_what_is_missing_is_said_with_how_to_get_it(features: list[str], says: s
 
 def test_a_locked_process_is_tried_in_a_fork_and_this_one_stays_free(tmp_path: Path) -> None:
     tried = {mode: try_lock(mode) for mode in CONFINED}
-    assert all(of.holds and of.landlock >= 3 and len(of.checks) > 5 for of in tried.values()), tried
+    assert all(
+        of.holds and isinstance(of.layer, int) and of.layer >= 3 and len(of.checks) > 5
+        for of in tried.values()
+    ), tried
     (tmp_path / "free").write_text("still", encoding="utf-8")
 
 
 def test_a_lock_with_a_failed_check_does_not_hold() -> None:
-    assert not LockTestResult(landlock=7, checks=(Check(name="opens no socket", held=False),)).holds
+    assert not LockTestResult(layer=7, checks=(Check(name="opens no socket", held=False),)).holds
     assert not LockTestResult(problem="no Landlock").holds
 
 
@@ -250,7 +254,7 @@ def test_a_lock_with_a_failed_check_does_not_hold() -> None:
 
 SANDBOXED = Proof(commands="bubblewrap", helpers="landlock", program="/usr/bin/bwrap", shares_session=True)
 ALONE = replace(SANDBOXED, shares_session=False, reasons=("the commands of a session share nothing",))
-LOCKED = LockTestResult(landlock=7, checks=(Check(name="opens no socket", held=True),))
+LOCKED = LockTestResult(layer=7, checks=(Check(name="opens no socket", held=True),))
 
 GOOD = Facts(
     host=LINUX,
@@ -488,6 +492,40 @@ def test_other_systems_are_described_truthfully(system: str) -> None:
     assert report(facts).summary == "read-only, enforced by a path walk, nothing (server), refused (commands)"
 
 
+MAC = replace(
+    GOOD, host=replace(LINUX, system="Darwin", distributions=()), abi=0, filters="there are none on darwin",
+    openat2=False, programs=(SANDBOX_EXEC,), mode=WORKSPACE_WRITE,
+    proofs=dict.fromkeys(CONFINED, Proof(commands="seatbelt", helpers="seatbelt", program=SANDBOX_EXEC)),
+    servers=dict.fromkeys(CONFINED, LockTestResult(layer="seatbelt")),
+)  # fmt: skip
+
+
+def test_macos_is_described_in_its_own_words() -> None:
+    status, by_name = verdict(MAC)
+    assert status == 0
+    assert by_name["commands"].standing == "holds"
+    assert by_name["network of commands"].standing == "note"
+    assert "loopback" in by_name["network of commands"].detail
+    assert "disk" in by_name["temporary files of commands"].detail
+    assert "may survive" in by_name["nothing a command starts outlives it"].detail
+    assert by_name["sockets outside the roots"].detail == "refused by Seatbelt"
+    assert by_name["the server's own process"].detail == "Seatbelt"
+    said = report(MAC)
+    assert said.summary == "workspace-write, enforced by a path walk, Seatbelt (server), Seatbelt (commands)"
+    text = str(said.findings)
+    assert "Landlock" not in text
+    assert "bubblewrap" not in text
+
+
+def test_macos_names_the_probe_that_failed_and_asks_for_a_report() -> None:
+    why = 'Seatbelt around commands: it does not hold that "programs run": a shell did not'
+    failed = Proof(commands="none", helpers="seatbelt", program=SANDBOX_EXEC, reasons=(why,))
+    status, by_name = verdict(replace(MAC, proofs=dict.fromkeys(CONFINED, failed)))
+    assert status == 2
+    assert why in by_name["commands"].detail
+    assert "report" in by_name["commands"].remedy
+
+
 @pytest.mark.parametrize(
     ("host", "programs", "says"),
     [
@@ -546,7 +584,7 @@ def test_packages_are_installed_by_what_the_system_has() -> None:
 def test_a_summary_is_one_short_line(mode: str, commands: Layer, filtered: bool, landlock: int) -> None:
     said = {
         summary(
-            Enforcement(mode=mode, openat2=openat2, landlock=landlock, commands=commands, filtered=filtered)
+            Enforcement(mode=mode, openat2=openat2, server=landlock, commands=commands, filtered=filtered)
         )
         for openat2 in (True, False)
     }
@@ -555,7 +593,7 @@ def test_a_summary_is_one_short_line(mode: str, commands: Layer, filtered: bool,
 
 
 def test_a_summary_names_the_layers() -> None:
-    held = Enforcement(mode=READ_ONLY, openat2=True, landlock=7, commands="bubblewrap")
+    held = Enforcement(mode=READ_ONLY, openat2=True, server=7, commands="bubblewrap")
     assert summary(held) == (
         "read-only, enforced by openat2, Landlock 7 + seccomp (server), bubblewrap + seccomp (commands)"
     )

@@ -20,7 +20,7 @@ from mcp_toolserver.app.agent_model import operator_model
 from mcp_toolserver.app.confinement import command_bounds
 from mcp_toolserver.app.policy import build_policy, command_tools, hide_from_commands, lenient_rules
 from mcp_toolserver.capabilities.change_events import ChangeEvents
-from mcp_toolserver.capabilities.permissions import JOB_SOURCES, Capability, HostFacts, Permission
+from mcp_toolserver.capabilities.permissions import JOB_SOURCES, Capability, HostFacts, Permission, ServerLock
 from mcp_toolserver.errors import RegistrationError, SettingsError
 from mcp_toolserver.lazy import LazyCloseable
 from mcp_toolserver.pipeline.call_record import CompositeRecorder, Recorder
@@ -178,20 +178,19 @@ def build_application(
     broker: Broker | None,
     found: HostExecutables,
     *,
-    held_by: int | None,
+    held_by: ServerLock | None,
     windows: WindowsPaths | None = None,
 ) -> Application:
     """Build the application.
 
     Args:
-        held_by: the version of Landlock that confines this process, 0 for none; None if the server will run
-            no call, so it opens no audit log.
+        held_by: what confines this process; None if the server will run no call, so it opens no audit log.
         windows: in WSL, what Windows calls the folders here.
 
     Raises:
         SettingsError: a tool, toolset, rule or root is unknown or invalid.
     """
-    facts = host_facts(settings, found, broker.proof if broker else None, server_landlock=held_by)
+    facts = host_facts(settings, found, broker.proof if broker else None, server_lock=held_by)
     registry = _registry(settings)
     web = WebOptions() if settings.network == "none" else web_options(settings)
     policy = build_policy(settings, registry)
@@ -564,7 +563,7 @@ def _enforcement(facts: HostFacts) -> Enforcement:
     return Enforcement(
         mode=facts.mode.flag,
         openat2=facts.openat2,
-        landlock=facts.server_landlock or 0,
+        server=facts.server_lock or 0,
         commands=facts.command_sandbox,
         filtered=facts.filters_syscalls,
     )
@@ -584,7 +583,7 @@ def _recorder(audit: AuditLog | None, settings: Settings) -> Recorder | None:
 
 
 def host_facts(
-    settings: Settings, found: HostExecutables, proof: Proof | None, *, server_landlock: int | None
+    settings: Settings, found: HostExecutables, proof: Proof | None, *, server_lock: ServerLock | None
 ) -> HostFacts:
     """The facts that decide which capabilities a server with these settings has. `proof` is the result of the
     broker's self-test; None without a broker.
@@ -595,7 +594,7 @@ def host_facts(
         git_writable=settings.git == "writable",
         containers=settings.containers,
         desktop_private=settings.desktop_private,
-        server_landlock=server_landlock,
+        server_lock=server_lock,
         openat2=isinstance(best_resolver(), Openat2),
         agent_model=settings.agent_provider is not None,
         documents=tuple(kind for kind, parser in PARSERS.items() if find_spec(parser) is not None),

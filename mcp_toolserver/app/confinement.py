@@ -7,8 +7,9 @@ import os
 import sys
 from fnmatch import fnmatchcase
 
-from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.capabilities.permissions import Permission, ServerLock
 from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.runtime.descriptor_path import descriptor_path
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.processes.broker_client import BrokerPolicy, Proof
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
@@ -71,13 +72,13 @@ def sandbox(settings: Settings) -> SandboxSpec:
     return SandboxSpec(
         mode=settings.permission_mode.flag,
         roots=roots,
-        home=os.path.realpath(os.path.expanduser("~")),
-        state=state_folder(settings.state_dir),
-        hidden=tuple(os.path.realpath(file) for file in secrets if file),
+        home=_as_stored(os.path.realpath(os.path.expanduser("~"))),
+        state=_as_stored(state_folder(settings.state_dir)),
+        hidden=tuple(_as_stored(os.path.realpath(file)) for file in secrets if file),
         network=settings.network == "commands",
         git_writable=settings.git == "writable",
         allow_degraded=settings.allow_degraded,
-        programs=_bubblewraps(settings.permission_mode, roots),
+        programs=_programs(settings.permission_mode, roots),
     )
 
 
@@ -122,7 +123,30 @@ def _web_places(settings: Settings) -> tuple[str, ...]:
     return (*_key_files(settings), *(os.path.realpath(place) for place in trusted if place))
 
 
-def _bubblewraps(mode: Permission, roots: tuple[str, ...]) -> tuple[str, ...]:
+def _as_stored(path: str) -> str:
+    """`path`, which has no links, as the file system spells it: by that name macOS judges a file.
+
+    What does not exist keeps its spelling below the last folder that does. On other systems a file has one
+    spelling.
+    """
+    if sys.platform != "darwin" or path == "/":
+        return path
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return os.path.join(_as_stored(os.path.dirname(path)), os.path.basename(path))
+    try:
+        return descriptor_path(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _programs(mode: Permission, roots: tuple[str, ...]) -> tuple[str, ...]:
+    """The programs that may put a command in a sandbox, the best first."""
+    if sys.platform == "darwin":
+        from mcp_toolserver.runtime.sandbox.layers import seatbelt
+
+        return (seatbelt.SANDBOX_EXEC,) if os.access(seatbelt.SANDBOX_EXEC, os.X_OK) else ()
     if sys.platform != "linux":
         return ()
     # It builds on what only Linux has.
@@ -162,10 +186,10 @@ def require_sandbox(settings: Settings, proof: Proof | None) -> None:
         raise SettingsError(f"--sandbox required: commands cannot be confined here: {why}")
 
 
-def lock_server(settings: Settings) -> int:
+def lock_server(settings: Settings) -> ServerLock:
     """Confine this process, which must have one thread, to what its mode needs; it cannot be undone.
 
-    The version of Landlock that holds it; 0 when nothing does.
+    Returns what holds it.
 
     Raises:
         SettingsError: the kernel cannot, and the operator did not allow to serve without.
@@ -177,7 +201,7 @@ def lock_server(settings: Settings) -> int:
     if sys.platform == "linux":
         # What this process knows, such as the token, is not for others of the same user to read.
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-    if mode is Permission.DANGER_FULL_ACCESS or sys.platform != "linux":
+    if mode is Permission.DANGER_FULL_ACCESS or sys.platform not in ("linux", "darwin"):
         return 0
     roots = wanted_roots(settings)
     state = make_state_folder(state_folder(settings.state_dir))
@@ -188,6 +212,20 @@ def lock_server(settings: Settings) -> int:
     tokens = (os.path.dirname(os.path.realpath(settings.tokens)),) if settings.tokens else ()
     reads = (state, *roots, *files, *tokens, *(_web_places(settings) if network else _model_key(settings)))
     try:
+        if sys.platform == "darwin":
+            from mcp_toolserver.runtime.sandbox.layers import seatbelt_server
+
+            seatbelt_server.lock_server(
+                seatbelt_server.ServerProfile(
+                    mode=mode.flag,
+                    reads=reads,
+                    writes=writes,
+                    network=network,
+                    port=_model_port(settings),
+                    listens=settings.transport != "stdio",
+                )
+            )
+            return "seatbelt"
         return process_locks.lock_server(
             mode=mode.flag, reads=reads, writes=writes, network=network, port=_model_port(settings)
         ).abi

@@ -31,6 +31,9 @@ class Reason:
 
 Sandbox = Literal["bubblewrap", "landlock", "seatbelt", "none"]
 
+ServerLock = int | Literal["seatbelt"]
+"""What confines the server's own process: the version of Landlock, 0 for nothing, or Seatbelt."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class HostFacts:
@@ -49,8 +52,8 @@ class HostFacts:
     filters_syscalls: bool = False
     sandbox_problem: str = ""
     """Why there is no sandbox."""
-    server_landlock: int | None = None
-    """The version of Landlock that confines the server's process, 0 for none; None where no call will run."""
+    server_lock: ServerLock | None = None
+    """What confines the server's process; None where no call will run."""
     openat2: bool = False
     shares_loopback: bool = False
     """Whether the commands of a session share a loopback interface."""
@@ -146,7 +149,9 @@ def _no_layer(_: HostFacts) -> tuple[str, ...]:
 
 
 def _server_layers(host: HostFacts) -> tuple[str, ...]:
-    return ("landlock", "seccomp") if host.server_landlock else ()
+    if host.server_lock == "seatbelt":
+        return ("seatbelt",)
+    return ("landlock", "seccomp") if host.server_lock else ()
 
 
 def _own_state(host: HostFacts) -> tuple[str, ...]:
@@ -195,7 +200,7 @@ def _commands_reach_network(host: HostFacts) -> bool:
 
 
 def _server_reaches_network(host: HostFacts) -> bool:
-    return host.network != "none" or host.server_landlock == 0
+    return host.network != "none" or host.server_lock == 0
 
 
 def _containers_reach_network(host: HostFacts) -> bool:

@@ -19,8 +19,8 @@ class Enforcement:
     """As the flag spells it."""
     openat2: bool
     """Whether the kernel keeps paths in the roots; otherwise a walk of our own does."""
-    landlock: int
-    """The version that confines the server's own process; 0 when nothing does."""
+    server: int | Literal["seatbelt"]
+    """What confines the server's own process: the version of Landlock, 0 for nothing, or Seatbelt."""
     commands: Layer
     filtered: bool = True
     """Whether system calls are filtered."""
@@ -35,9 +35,11 @@ def summary(facts: Enforcement) -> str:
 
 
 def _server(facts: Enforcement) -> str:
-    if not facts.landlock:
+    if facts.server == "seatbelt":
+        return "Seatbelt"
+    if not facts.server:
         return "nothing"
-    return f"Landlock {facts.landlock} + seccomp" if facts.filtered else f"Landlock {facts.landlock} alone"
+    return f"Landlock {facts.server} + seccomp" if facts.filtered else f"Landlock {facts.server} alone"
 
 
 def _commands(facts: Enforcement) -> str:

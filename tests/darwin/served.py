@@ -7,11 +7,12 @@ import sys
 import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.client import Client, Launch
+from tests.darwin.build import StandIn
 from tests.processes import PATIENCE
 
 HERE = Path(__file__).parents[2]
@@ -27,8 +28,7 @@ class Mac:
     """A root, what lies around it, and how the server is started there."""
 
     base: Path
-    sandbox_exec: str
-    setup: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    setup: Mapping[str, Any]
 
     @property
     def root(self) -> Path:
@@ -36,7 +36,6 @@ class Mac:
 
     def line(self, mode: str, *arguments: str) -> list[str]:
         """The command line of a server."""
-        setup = json.dumps({"sandbox_exec": self.sandbox_exec, **self.setup})
         options = (
             "--root",
             str(self.root),
@@ -45,7 +44,13 @@ class Mac:
             "--permission-mode",
             mode,
         )
-        return [sys.executable, str(HERE / "tests/darwin/server.py"), setup, *arguments, *options]
+        return [
+            sys.executable,
+            str(HERE / "tests/darwin/server.py"),
+            json.dumps(self.setup),
+            *arguments,
+            *options,
+        ]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -73,10 +78,15 @@ class Mac:
 
 
 @contextmanager
-def mac(sandbox_exec: str, **setup: Any) -> Generator[Mac]:
-    """A machine with a git repository in its root. Paths are short, so that Unix sockets can have a name."""
+def mac(stand_in: StandIn, sandbox_exec: str = "", **setup: Any) -> Generator[Mac]:
+    """A machine with a git repository in its root. Paths are short, so that Unix sockets can have a name.
+
+    The server's own process gets the sandbox of `stand_in`, and its programs that of `sandbox_exec` if given.
+    """
+    own = {"library": stand_in.library, "compiler": stand_in.program}
+    setup = {"sandbox_exec": sandbox_exec or stand_in.program, **own, **setup}
     with tempfile.TemporaryDirectory(dir="/srv", prefix="d") as folder:
-        made = Mac(base=Path(folder), sandbox_exec=sandbox_exec, setup=setup)
+        made = Mac(base=Path(folder), setup=setup)
         for name in ("root/sub", "outside", "home"):
             (made.base / name).mkdir(parents=True)
         for name in ("root/file.txt", "outside/kept"):

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 F_GETPATH = 50
 PRELOAD = "LD_PRELOAD"
 COMPILER = "SEATBELT_STAND_IN_COMPILER"
+INTERPRETER = "--interpreter"
 
 LINUX_ONLY_SOCKETS = ("SOCK_SEQPACKET", "MSG_CMSG_CLOEXEC", "SOCK_CLOEXEC", "SOCK_NONBLOCK", "AF_NETLINK")
 
 
-def simulate(sandbox_exec: str) -> None:
+def simulate(setup: Any) -> None:
     """Make this process look like one on macOS, before anything of the server is imported."""
     from tests.stripped import strip
 
@@ -43,9 +44,13 @@ def simulate(sandbox_exec: str) -> None:
     # It chose when it was imported.
     tempfile._O_TMPFILE_WORKS = False  # type: ignore[attr-defined]
     _simulate_f_getpath()
-    _simulate_ps()
+    _simulate_programs(setup)
     _simulate_libraries()
-    _simulate_sandbox_exec(sandbox_exec)
+    _simulate_sandbox_exec(setup["sandbox_exec"])
+    if "probe_seconds" in setup:
+        from mcp_toolserver.runtime.sandbox.posix import proving
+
+        proving.PROBE_SECONDS = setup["probe_seconds"]
 
 
 def _simulate_sandbox_exec(program: str) -> None:
@@ -75,14 +80,18 @@ def _simulate_f_getpath() -> None:
     fcntl.fcntl = simulated
 
 
-def _simulate_ps() -> None:
-    """Let the `ps` of Linux understand the options for environments and for the time of children."""
+def _simulate_programs(setup: Any) -> None:
+    """Let the `ps` of Linux understand the options for environments and for the time of children, and other
+    interpreters be like this one."""
     real = os.posix_spawn
     options = {"-E": "e", "-S": "S"}
 
     def simulated(path: str, argv: Sequence[str], environment: Any, **more: Any) -> int:
         if os.path.basename(path) == "ps":
             argv = [options.get(word, word) for word in argv]
+        elif path == sys.executable and argv[1:3] == ["-I", "-c"]:
+            # An interpreter for a broker, which is one on macOS too.
+            argv = [sys.executable, __file__, json.dumps(setup), INTERPRETER, *argv[3:]]
         return real(path, list(argv), environment, **more)
 
     os.posix_spawn = simulated
@@ -107,11 +116,12 @@ def main() -> None:
         os.execve(sys.executable, [sys.executable, *sys.argv], environment)
     del sys.argv[1]
     sys.path[0] = str(Path(__file__).parents[2])
-    simulate(setup["sandbox_exec"])
-    if "probe_seconds" in setup:
-        from mcp_toolserver.runtime.sandbox.posix import proving
-
-        proving.PROBE_SECONDS = setup["probe_seconds"]
+    simulate(setup)
+    if sys.argv[1:2] == [INTERPRETER]:
+        code = sys.argv[2]
+        sys.argv[:] = ["-c", *sys.argv[3:]]
+        exec(code, {"__name__": "__main__"})
+        return
     from mcp_toolserver.main import main as serve
 
     serve()

@@ -228,12 +228,25 @@ static bool matches(struct filter *filter, const char *operation, const struct r
     return same(request->name, text);
 }
 
+/* For whoever looks for what a profile lacks: a line for each denial, as macOS has in its log. */
+static void note(const char *operation, const struct request *request) {
+    const char *log = getenv("SEATBELT_STAND_IN_LOG");
+    char line[PATH_MAX + 128];
+    if (!log || !confined) return;
+    int file = (int)syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    int length = snprintf(line, sizeof line, "%d deny %s %s\n", (int)getpid(), operation,
+                          request->path ? request->path : request->name ? request->name : "");
+    if (file >= 0 && length > 0) syscall(SYS_write, file, line, (size_t)length);
+    if (file >= 0) syscall(SYS_close, file);
+}
+
 static bool allows(const char *operation, const struct request *request) {
     for (struct operation *each = operations; each; each = each->next) {
         if (strcmp(each->name, operation)) continue;
         bool verdict = each->allow;
         for (struct rule *rule = each->first; rule; rule = rule->next)
             if (rule->allow != verdict && matches(&rule->filter, operation, request)) verdict = rule->allow;
+        if (!verdict) note(operation, request);
         return verdict;
     }
     give_up("an operation is not in the table of rules");

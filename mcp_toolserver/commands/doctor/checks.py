@@ -70,7 +70,7 @@ def _server(facts: Facts) -> Finding:
     if not problem:
         return Finding(what=what, standing="holds", detail=layers(facts, facts.mode)["server process"])
     remedy = install_hints.landlock(facts.host, facts.abi, LEAST_ABI)
-    if facts.allow_unconfined_server and facts.proofs[facts.mode].commands == "bubblewrap":
+    if facts.allow_unconfined_server and facts.proofs[facts.mode].commands in ("bubblewrap", "seatbelt"):
         return Finding(what=what, standing="degraded", detail=f"not confined: {problem}", remedy=remedy)
     return Finding(what=what, standing="missing", detail=f"it does not start: {problem}", remedy=remedy)
 
@@ -87,6 +87,8 @@ def _commands(facts: Facts) -> Finding:
     held = layers(facts, facts.mode)["commands"]
     if proof.commands == "none":
         return Finding(what=what, standing="missing", detail=f"refused: {reasons}", remedy=remedy)
+    if proof.commands == "seatbelt":
+        return Finding(what=what, standing="holds", detail=f"{held}, {proof.program}")
     if proof.commands == "landlock" or facts.filters:
         return Finding(what=what, standing="degraded", detail=f"{held}; {reasons}", remedy=remedy)
     more = f" ({reasons})" if reasons else ""
@@ -121,6 +123,11 @@ def _network(facts: Facts) -> Iterator[Finding]:
         detail = "loopback only, of its own for each command; no route to anywhere else"
         remedy = "allow user namespaces to the server, not only to bubblewrap, so that a session shares one"
         yield Finding(what=what, standing="holds", detail=detail, remedy=remedy)
+    elif proof.commands == "seatbelt":
+        detail = "none, not even loopback, which Seatbelt cannot give a command for itself"
+        yield Finding(
+            what=what, standing="note", detail=detail, remedy="--network commands gives it the network"
+        )
     elif proof.commands == "landlock":
         detail = "none, not even loopback: a server started for a test answers nobody"
         remedy = install_hints.sandbox(facts.host, facts.programs)
@@ -133,7 +140,11 @@ def _temporary(facts: Facts) -> Iterator[Finding]:
         yield Finding(what=what, standing="note", detail="in the temporary folder of this machine")
         return
     proof = facts.proofs[facts.mode]
-    if proof.shares_session and may_share(place.path for place in facts.roots):
+    if proof.commands == "seatbelt":
+        yield Finding(
+            what=what, standing="note", detail="in a folder of the session on the disk, removed with it"
+        )
+    elif proof.shares_session and may_share(place.path for place in facts.roots):
         detail = f"in a {TEMPORARY} of the session, in memory, at most {session_size() >> 20} MiB"
         yield Finding(what=what, standing="holds", detail=detail)
     elif proof.commands != "none":
@@ -151,6 +162,8 @@ def _sockets(facts: Facts) -> Iterator[Finding]:
     if layer == "bubblewrap":
         detail = "masked when a command starts; one that is made later can be reached"
         yield Finding(what=what, standing="holds", detail=detail)
+    elif layer == "seatbelt":
+        yield Finding(what=what, standing="holds", detail="refused by Seatbelt")
     elif layer == "landlock" and facts.mode != WORKSPACE_WRITE:
         yield Finding(what=what, standing="holds", detail="refused by seccomp")
     elif layer == "landlock" and facts.abi >= FIRST_ABI_WITH_SOCKETS:
@@ -192,6 +205,8 @@ def _ending(facts: Facts) -> Finding:
             remedy=install_hints.sandbox(facts.host, facts.programs),
         )
     detail = f"by {layers(facts, facts.mode)['ending']}"
+    if facts.host.system != "Linux":
+        return Finding(what=what, standing="note", detail=detail)
     if facts.abi >= FIRST_ABI_WITH_SCOPES or "namespace" in detail:
         return Finding(what=what, standing="holds", detail=detail)
     remedy = "use Landlock 6 (Linux 6.12), which makes it exact"

@@ -86,7 +86,7 @@ def _layer_reports(facts: Facts, mode: str) -> Iterator[tuple[str, LayerReport]]
         ),
     )
     problem = (tried.problem,) if tried.problem else ()
-    layer = "landlock" if tried.landlock else "none"
+    layer = "seatbelt" if tried.layer == "seatbelt" else "landlock" if tried.layer else "none"
     yield "server process", LayerReport(layer=layer, held=tried.holds, checks=tried.checks, reasons=problem)
 
 

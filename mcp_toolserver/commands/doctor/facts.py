@@ -19,6 +19,7 @@ from mcp_toolserver.policy.rules import by_reach
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.files.path_resolver import Openat2, best_resolver
 from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.processes.broker_client import start_broker
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import describe
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell, plan_for
 from mcp_toolserver.runtime.sandbox.layers.environment import CACHES
@@ -112,8 +113,9 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
     """
     broker_policy = confinement.broker_policy(settings, found)
     sandbox = broker_policy.sandbox
-    abi = landlock_abi() if broker else 0
-    facts = host_facts(settings, found, NO_SANDBOX if broker else None, server_landlock=None)
+    linux = broker and sys.platform == "linux"
+    abi = landlock_abi() if linux else 0
+    facts = host_facts(settings, found, NO_SANDBOX if broker else None, server_lock=None)
     proofs = {mode: _proof(broker_policy, mode) if broker else NO_SANDBOX for mode in CONFINED}
     own = () if settings.permission_mode is Permission.DANGER_FULL_ACCESS else ("TMPDIR", *CACHES)
     model, no_model = _model(settings)
@@ -127,10 +129,10 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
         abi=abi,
         missing=missing_rights(abi),
         errata=mended_errata() if abi else (),
-        filters=_filters() if broker else f"there are none on {sys.platform}",
+        filters=_filters() if linux else f"there are none on {sys.platform}",
         proofs=proofs,
         servers={mode: _server(settings, mode) if broker else NO_SERVER for mode in CONFINED},
-        unprotectable=_unprotectable(broker_policy) if broker else "",
+        unprotectable=_unprotectable(broker_policy) if linux else "",
         programs=sandbox.programs,
         ripgrep=found.ripgrep,
         ripgrep_version=host.version(found.ripgrep, ("--no-config", "--version")),
@@ -144,7 +146,7 @@ def examine(settings: Settings, found: HostExecutables, *, broker: bool) -> Fact
         variables=tuple(sorted({*broker_policy.environment, *own})),
         command_path=broker_policy.environment["PATH"],
         command_programs=_command_programs(broker_policy, proofs.get(sandbox.mode, NO_SANDBOX))
-        if broker
+        if linux
         else {},
         raw_output=settings.raw_output,
         state=state_folder(settings.state_dir),
@@ -203,11 +205,16 @@ def _filters() -> str:
 
 
 def _proof(broker_policy: BrokerPolicy, mode: str) -> Proof:
+    sandbox = replace(broker_policy.sandbox, mode=mode)
+    tried = replace(broker_policy, shell=_shell(broker_policy), sandbox=sandbox)
+    if sys.platform != "linux":
+        broker = start_broker(tried)
+        broker.close()
+        return broker.proof
     # It needs what only Linux has.
     from mcp_toolserver.runtime.sandbox.layers.confinement import run_selftest
 
-    sandbox = replace(broker_policy.sandbox, mode=mode)
-    return run_selftest(replace(broker_policy, shell=_shell(broker_policy), sandbox=sandbox))
+    return run_selftest(tried)
 
 
 def _command_programs(broker_policy: BrokerPolicy, proof: Proof) -> Mapping[str, str]:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from mcp_toolserver.commands.doctor.host import Host
 
 NOT_LINUX: Mapping[str, str] = {
-    "Darwin": "commands are confined on Linux only so far: run the server in a Linux container or virtual "
-    "machine with your folders mounted; file tools work here",
+    "Darwin": "report what doctor prints, because nobody tried this sandbox on macOS before; until then run "
+    "the server in a Linux virtual machine or container with your folders mounted; file tools work here",
     "Windows": "commands are confined on Linux only: run the server in WSL 2 (wsl --install); file tools "
     "work here",
 }

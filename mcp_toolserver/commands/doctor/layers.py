@@ -19,7 +19,7 @@ def enforcement(facts: Facts, mode: str) -> Enforcement:
     return Enforcement(
         mode=mode,
         openat2=facts.openat2,
-        landlock=facts.servers[mode].landlock if confined and facts.servers[mode].holds else 0,
+        server=facts.servers[mode].layer if confined and facts.servers[mode].holds else 0,
         commands=facts.proofs[mode].commands if confined else "none",
         filtered=not facts.filters,
     )
@@ -47,11 +47,9 @@ def _server(facts: Facts, mode: str) -> str:
     if mode == FULL:
         return "not confined"
     tried = facts.servers[mode]
-    return (
-        f"Landlock {tried.landlock} + seccomp"
-        if tried.holds
-        else f"not confined: {server_problem(facts, mode)}"
-    )
+    if not tried.holds:
+        return f"not confined: {server_problem(facts, mode)}"
+    return "Seatbelt" if tried.layer == "seatbelt" else f"Landlock {tried.layer} + seccomp"
 
 
 def server_problem(facts: Facts, mode: str) -> str:
@@ -101,4 +99,6 @@ def _ending(facts: Facts, mode: str) -> str:
     apart = mode != FULL and facts.proofs[mode].commands == "bubblewrap"
     if not facts.broker:
         return "no command runs"
+    if facts.host.system != "Linux":
+        return "process groups and a sweep; a process that hides may survive"
     return f"{scopes}, process namespace" if apart else scopes

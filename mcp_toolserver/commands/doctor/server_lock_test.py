@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NoReturn
 
+from mcp_toolserver.capabilities.permissions import ServerLock
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError, lock_server
 from mcp_toolserver.runtime.sandbox.layers.spec import Check
 
@@ -21,8 +23,8 @@ WORKSPACE_WRITE = "workspace-write"
 class LockTestResult:
     """The result of the lock test."""
 
-    landlock: int = 0
-    """The version that holds the process; 0 when nothing does."""
+    layer: ServerLock = 0
+    """What holds the process."""
     checks: tuple[Check, ...] = ()
     problem: str = ""
     """Why it cannot be locked."""
@@ -65,7 +67,7 @@ def _decoded(said: bytes) -> LockTestResult:
         return LockTestResult(problem="the process that was to be locked ended at once")
     message = json.loads(said)
     checks = tuple(Check(**check) for check in message["checks"])
-    return LockTestResult(landlock=message["landlock"], checks=checks, problem=message["problem"])
+    return LockTestResult(layer=message["layer"], checks=checks, problem=message["problem"])
 
 
 def _run_in_fork(writing: int, mode: str, grounds: _TestFolders, *, network: bool) -> NoReturn:
@@ -79,18 +81,28 @@ def _run_in_fork(writing: int, mode: str, grounds: _TestFolders, *, network: boo
 def _test_results(mode: str, grounds: _TestFolders, *, network: bool) -> dict[str, object]:
     writes = (grounds.state, grounds.root) if mode == WORKSPACE_WRITE else (grounds.state,)
     try:
-        locked = lock_server(mode=mode, reads=(grounds.state, grounds.root), writes=writes, network=network)
+        layer = _lock(mode, (grounds.state, grounds.root), writes, network=network)
     except LockError as error:
-        return {"landlock": 0, "checks": [], "problem": str(error)}
+        return {"layer": 0, "checks": [], "problem": str(error)}
     checks = [
         {"name": name, "held": _works(what) == may, "seen": "it did not" if may else "it could"}
         for name, may, what in _attempts(mode, grounds, network=network)
     ]
     return {
-        "landlock": locked.abi,
+        "layer": layer,
         "checks": [{**check, "seen": "" if check["held"] else check["seen"]} for check in checks],
         "problem": "",
     }
+
+
+def _lock(mode: str, reads: tuple[str, ...], writes: tuple[str, ...], *, network: bool) -> ServerLock:
+    if sys.platform != "darwin":
+        return lock_server(mode=mode, reads=reads, writes=writes, network=network).abi
+    from mcp_toolserver.runtime.sandbox.layers import seatbelt_server
+
+    profile = seatbelt_server.ServerProfile(mode=mode, reads=reads, writes=writes, network=network)
+    seatbelt_server.lock_server(profile)
+    return "seatbelt"
 
 
 def _attempts(
@@ -105,12 +117,16 @@ def _attempts(
     yield "reads nothing elsewhere", False, lambda: Path(grounds.outside, "kept").read_bytes()
     if not writes:
         yield "changes the mode of no file", False, lambda: os.chmod(grounds.state, 0o700)
+    yield "starts no program", False, lambda: subprocess.run(["/bin/sh", "-c", ":"], check=True)
     if network:
         yield "listens to nobody", False, lambda: socket.create_server(("127.0.0.1", 0)).close()
+    if sys.platform == "darwin":
+        # Seatbelt judges what a socket does; the lock itself tries that it connects to nobody.
+        return
+    if network:
         yield "opens no local socket", False, lambda: socket.socket(socket.AF_UNIX).close()
     else:
         yield "opens no socket", False, lambda: socket.socket().close()
-    yield "starts no program", False, lambda: subprocess.run(["/bin/true"], check=True)
 
 
 def _works(attempt: Callable[[], object]) -> bool:

@@ -135,7 +135,17 @@ def _refuse_threads() -> None:
 
 
 def system_places() -> tuple[str, ...]:
-    """What a Python process reads for its own sake, and no more of anybody's files than that.
+    """What a Python process reads for its own sake, and no more of anybody's files than that."""
+    return (
+        *("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc", *_STORES),
+        *(*_RANDOM, "/proc/self", "/sys/devices/system/cpu"),
+        *python_places(),
+        _resolver_place(),
+    )
+
+
+def python_places() -> tuple[str, ...]:
+    """Where the interpreter, its modules and this package lie.
 
     Of the places modules come from, the current folder and those above it are left out: Python adds the first
     by itself, and it may be somebody's home.
@@ -145,12 +155,9 @@ def system_places() -> tuple[str, ...]:
         place for place in sys.path if place.startswith("/") and not here.startswith(os.path.join(place, ""))
     )
     return (
-        *("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc", *_STORES),
-        *(*_RANDOM, "/proc/self", "/sys/devices/system/cpu"),
         *(sys.prefix, sys.base_prefix, sys.exec_prefix),
         *dict.fromkeys(modules),
         str(Path(__file__).parents[3]),
-        _resolver_place(),
     )
 
 
