@@ -24,7 +24,7 @@ from mcp_toolserver.runtime.sandbox.broker.messages import REQUEST, Program, Scr
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, command_environment
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
-from mcp_toolserver.runtime.sandbox.posix.frames import Frame, send_frame
+from mcp_toolserver.runtime.sandbox.posix.frames import Frame
 from tests.processes import (
     FULL,
     Asked,
@@ -267,7 +267,7 @@ def test_what_is_no_request_is_refused_and_the_next_one_served(body: bytes, tmp_
 def raw(at: Broker, *descriptors: int) -> None:
     """Send descriptors past all that the server's side does."""
     if isinstance(at, PosixBroker):
-        send_frame(at._requests, Frame(kind=REQUEST), descriptors)
+        at._send(Frame(kind=REQUEST), descriptors)
     else:
         assert isinstance(at, LinuxBroker)
         socket.send_fds(at._requests, [REQUEST], descriptors)

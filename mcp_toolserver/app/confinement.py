@@ -219,6 +219,8 @@ def lock_server(settings: Settings) -> ServerLock:
         if sys.platform == "darwin":
             from mcp_toolserver.runtime.sandbox.layers import seatbelt_server
 
+            # Behind its lock this process writes in no other folder; see `anonymous_file`.
+            tempfile.tempdir = state
             seatbelt_server.lock_server(
                 seatbelt_server.ServerProfile(
                     mode=mode.flag,

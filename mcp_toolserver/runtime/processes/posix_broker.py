@@ -1,13 +1,14 @@
 """The broker on POSIX systems other than Linux, as the server sees it."""
 
 import contextlib
+import errno
 import json
 import os
 import secrets
 import socket
 import threading
 from collections.abc import Sequence
-from threading import Lock
+from threading import RLock
 from typing import Self
 
 from mcp_toolserver.errors import Unavailable
@@ -33,7 +34,7 @@ from mcp_toolserver.runtime.sandbox.broker.messages import (
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, decode_proof
 from mcp_toolserver.runtime.sandbox.posix.folders import broker_folder
-from mcp_toolserver.runtime.sandbox.posix.frames import Frame, send_frame
+from mcp_toolserver.runtime.sandbox.posix.frames import RECEIVED, Frame, send_frame
 
 _ROOM = 1 << 16
 
@@ -45,7 +46,7 @@ class PosixBroker:
         self._requests = requests
         self._proof: Proof | None = None
         self._folder = folder
-        self._sending = Lock()
+        self._sending = RLock()
         self.pid = pid
 
     @classmethod
@@ -85,17 +86,15 @@ class PosixBroker:
     @property
     def proof(self) -> Proof:
         """See `Broker.proof`."""
-        if self._proof is None:
-            self._proof = self._receive_proof()
-        return self._proof
+        with self._sending:
+            if self._proof is None:
+                self._proof = self._receive_proof()
+            return self._proof
 
     def _receive_proof(self) -> Proof:
         line = b""
         try:
-            while not line.endswith(b"\n"):
-                piece = self._requests.recv(_ROOM)
-                if not piece:
-                    break
+            while not line.endswith(b"\n") and (piece := self._requests.recv(_ROOM)):
                 line += piece
             return decode_proof(line)
         except (OSError, ValueError):
@@ -159,7 +158,7 @@ class PosixBroker:
 
     def end_session(self, session: str, *, when_unused: bool = False) -> None:
         """See `Broker.end_session`."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, Unavailable):
             self._send(Frame(kind=END_UNUSED if when_unused else END, session=session_id(session)), ())
 
     def close(self) -> None:
@@ -173,9 +172,26 @@ class PosixBroker:
             return
 
     def _send(self, frame: Frame, descriptors: Sequence[int]) -> None:
-        # Frames of two threads must not mix.
+        """Send a frame, and wait until it is received: that takes a millisecond or two.
+
+        Raises:
+            OSError: the broker is gone, or too busy.
+            Unavailable: it ended early.
+        """
+        # Frames of two threads must not mix, nor the answers to them.
         with self._sending:
+            # It comes before the first answer.
+            _ = self.proof
             send_frame(self._requests, frame, descriptors)
+            self._requests.settimeout(ANSWER_SECONDS)
+            try:
+                received = self._requests.recv(len(RECEIVED))
+            except TimeoutError:
+                # An answer that came later would be taken for that to another frame.
+                self._requests.shutdown(socket.SHUT_RDWR)
+                received = b""
+            if not received:
+                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def _new_folder(broker_policy: BrokerPolicy) -> str:

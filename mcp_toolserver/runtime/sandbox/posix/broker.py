@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from mcp_toolserver.runtime.sandbox.broker import messages
-from mcp_toolserver.runtime.sandbox.broker.fd_passing import Reserve, refuse, send, unstartable
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL, Reserve, refuse, send, unstartable
 from mcp_toolserver.runtime.sandbox.broker.fork import close_all_but, run_in_fork
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shell
 from mcp_toolserver.runtime.sandbox.broker.signals import drain, restore_defaults, wake_on_child_end
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, encode_proof
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.posix import folders
-from mcp_toolserver.runtime.sandbox.posix.frames import Received, receive_frame
+from mcp_toolserver.runtime.sandbox.posix.frames import RECEIVED, Received, receive_frame
 from mcp_toolserver.runtime.sandbox.posix.killing import KILL_SECONDS
 from mcp_toolserver.runtime.sandbox.posix.process_list import Unlisted, list_processes
 from mcp_toolserver.runtime.sandbox.posix.proving import prove_layer
@@ -117,11 +117,22 @@ class _Loop:
         received = receive_frame(self.requests)
         if received is None:
             return False
-        self._take(received)
+        # Of patterns the server is to know that they are in use.
+        if received.frame.kind == messages.HIDE:
+            self._take(received)
+            self._acknowledge()
+        else:
+            self._acknowledge()
+            self._take(received)
         for descriptor in received.descriptors:
             os.close(descriptor)
         self.constants.reserve.renew()
         return True
+
+    def _acknowledge(self) -> None:
+        # A server that is gone is seen at the next frame.
+        with contextlib.suppress(OSError):
+            self.requests.send(RECEIVED, NO_SIGNAL | socket.MSG_DONTWAIT)
 
     def _take(self, received: Received) -> None:
         session = received.frame.session

@@ -61,7 +61,7 @@ class Family:
         """The processes that are no older than the supervisor, or than this process once that is gone, and
         neither it nor one that it descends from."""
         elder = everyone.get(self.supervisor) if self._is_own else None
-        elder = elder or everyone[os.getppid()]
+        elder = elder or everyone.get(os.getppid(), everyone[os.getpid()])
         excluded = {0, 1, self.supervisor}
         pid = os.getpid()
         while pid in everyone and pid > 1:

@@ -19,6 +19,10 @@ from mcp_toolserver.runtime.sandbox.broker.fd_passing import NO_SIGNAL
 
 _LAYOUT = struct.Struct("!c32sB")
 _SEND_SECONDS = 5.0
+RECEIVED = b"a"
+"""What the broker answers to each frame. Until then the sender keeps the descriptors open: macOS may close a
+socket that is on its way and that nobody else has open. Chromium waits as well (ipc_channel_posix)."""
+
 _MOST_DESCRIPTORS = 16
 _MOST_FAILURES = 64
 """The receiver gives up after so many errors in a row."""

@@ -19,21 +19,18 @@ KILL_SECONDS = 5.0
 _PAUSE = 0.02
 """Seconds between the kill and the look whether it worked; and between looks that fail."""
 
-Reap = Callable[[], None]
+Reap = Callable[[], int]
+"""Waits for children that have ended. Returns the child that leads the process group of the command, unless
+it was waited for, so that its number may be of another; then 0."""
 
 
-def end_family(family: Family, reap: Reap, main: int = 0) -> bool:
-    """Kill all of `family`, at most for `KILL_SECONDS`; returns whether none is left.
-
-    Calls `reap` before each look, to wait for children that have ended. `main` is a child that this process
-    has not waited for, which leads a process group; 0 for none. It is all that is killed where processes
-    cannot be listed.
-    """
+def end_family(family: Family, reap: Reap) -> bool:
+    """Kill all of `family`, at most for `KILL_SECONDS`; returns whether none is left."""
     deadline = time.monotonic() + KILL_SECONDS
     stopped: set[int] = set()
     out_of_reach: set[int] = set()
     while time.monotonic() < deadline:
-        reap()
+        main = reap()
         try:
             members = family.members(list_processes())
         except Unlisted:

@@ -166,13 +166,14 @@ class _Main:
     status: int | None = None
     """Once it has ended: 0-255, or 128 + signal."""
 
-    def reap(self) -> None:
-        """Wait for it if it has ended."""
+    def reap(self) -> int:
+        """Wait for it if it has ended; returns its number as long as it has not, else 0."""
         if self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 code = os.waitstatus_to_exitcode(status)
                 self.status = code if code >= 0 else 128 - code
+        return self.pid if self.status is None else 0
 
 
 @dataclass(kw_only=True)
@@ -219,8 +220,7 @@ def _run(supervision: _Supervision, job: Job) -> None:
 
 
 def _end(main: _Main, family: Family) -> bool:
-    main.reap()
-    gone = end_family(family, main.reap, main.pid if main.status is None else 0)
+    gone = end_family(family, main.reap)
     main.reap()
     return gone
 
@@ -301,4 +301,4 @@ def end_what_is_left(supervisor: int, marker: str) -> None:
     """End the command of a supervisor that ended before it could, in a process of its own."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
-    end_family(Family(supervisor=supervisor, marker=marker), lambda: None)
+    end_family(Family(supervisor=supervisor, marker=marker), lambda: 0)
