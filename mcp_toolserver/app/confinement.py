@@ -213,6 +213,8 @@ def lock_server(settings: Settings) -> ServerLock:
     reads = (state, *roots, *files, *tokens, *(_web_places(settings) if network else _model_key(settings)))
     try:
         if sys.platform == "darwin":
+            import tempfile
+
             from mcp_toolserver.runtime.sandbox.layers import seatbelt_server
 
             seatbelt_server.lock_server(
@@ -225,6 +227,8 @@ def lock_server(settings: Settings) -> ServerLock:
                     listens=settings.transport != "stdio",
                 )
             )
+            # Of the folders for temporary files, it can write in none.
+            tempfile.tempdir = state
             return "seatbelt"
         return process_locks.lock_server(
             mode=mode.flag, reads=reads, writes=writes, network=network, port=_model_port(settings)
