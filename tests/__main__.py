@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.extent import VARIABLE
+from tests.linux_guarantees import IN_GATE, SUITES
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ("mcp_toolserver", "tests", "benchmarks", "examples", "packaging")
@@ -31,6 +32,8 @@ FULLY_COVERED = (
 
 IN_PARALLEL = ("-n", "4", "--dist", "loadgroup")
 """Tests wait more than they compute, so there are more processes than the two cores of a small machine."""
+
+ON_POSIX = ("--process-layer", "posix")
 
 STARTS_PROGRAMS = re.compile(r"\bsys\.executable\b|\bBroker\b")
 """What a test module says that starts a server, a broker or another Python."""
@@ -112,9 +115,13 @@ STEPS: dict[str, Sequence[Sequence[str]]] = {
             "--include=" + ",".join(f"mcp_toolserver/{part}" for part in FULLY_COVERED),
         ),
     ],
+    "posix": [("pytest", *IN_PARALLEL, *ON_POSIX, *IN_GATE)],
     "pure": [("pytest", "-n", "2", *without_programs())],
     "portable": [("pytest", "-n", "2", *(f"--deselect={test}" for test in DESELECTED), *portable())],
-    "long": [("pytest", *IN_PARALLEL, "-m", "long or hypothesis")],
+    "long": [
+        ("pytest", *IN_PARALLEL, "-m", "long or hypothesis"),
+        ("pytest", *IN_PARALLEL, *ON_POSIX, *SUITES),
+    ],
     # Examples and observations first: pages show them.
     "update": [
         ("pytest", "--quiet", "--update", f"tests/test_{name}.py")
@@ -128,7 +135,7 @@ FAST = (*CHECKS, "pure")
 
 def whole() -> Sequence[str]:
     """The steps of the gate on this system."""
-    return (*CHECKS, *(("tests", "coverage") if sys.platform == "linux" else ("portable",)))
+    return (*CHECKS, *(("tests", "coverage", "posix") if sys.platform == "linux" else ("portable",)))
 
 
 def run(command: Sequence[str], *, in_full: bool, quiet: bool) -> subprocess.CompletedProcess[str]:

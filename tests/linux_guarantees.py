@@ -16,23 +16,29 @@ class Guarantee:
     """Files, test functions or single cases, as pytest names them."""
 
 
-SUITES = (
-    *("tests/test_search.py", "tests/tools/test_grep_search.py", "tests/tools/test_glob_search.py"),
-    *("tests/tools/test_git_status.py", "tests/tools/test_git_diff.py", "tests/tools/test_git_log.py"),
-    *("tests/tools/test_git_show.py", "tests/tools/test_git_blame.py", "tests/tools/test_git_commit.py"),
-    *(
-        "tests/tools/test_git_branch.py",
-        "tests/tools/test_git_restore.py",
-        "tests/tools/test_repo_overview.py",
-    ),
-    *("tests/test_git_hardening.py", "tests/test_git_places.py", "tests/tools/test_enter_worktree.py"),
-    *("tests/tools/test_repl.py", "tests/tools/test_lsp.py", "tests/tools/test_lsp_edit.py"),
-    *("tests/test_lsp_fallback.py", "tests/test_lsp_hostile_edits.py", "tests/test_lsp_hostile_servers.py"),
-    *("tests/tools/test_bash.py", "tests/test_fairness.py", "tests/test_killing.py"),
-    *("tests/test_shutdown.py", "tests/test_end_of_input.py"),
+IN_GATE = (
+    *("tests/test_search.py", "tests/tools/test_grep_search.py", "tests/tools/test_git_status.py"),
+    *("tests/tools/test_git_commit.py", "tests/tools/test_repl.py", "tests/test_lsp_fallback.py"),
+    *("tests/tools/test_bash.py", "tests/test_killing.py", "tests/test_end_of_input.py"),
 )
 """What the step `posix` of the gate runs. `test_broker.py`, `test_processes.py`, `test_command_limits.py` and
-`test_interactive.py` run on both layers in every step."""
+`test_interactive.py` run on both layers without the option."""
+
+SUITES = (
+    *IN_GATE,
+    *("tests/tools/test_glob_search.py", "tests/tools/test_git_branch.py", "tests/tools/test_git_diff.py"),
+    *("tests/tools/test_git_log.py", "tests/tools/test_git_show.py", "tests/tools/test_git_blame.py"),
+    *(
+        "tests/tools/test_git_restore.py",
+        "tests/tools/test_repo_overview.py",
+        "tests/tools/test_repo_clone.py",
+    ),
+    *("tests/test_git_hardening.py", "tests/test_git_places.py", "tests/tools/test_enter_worktree.py"),
+    *("tests/tools/test_lsp.py", "tests/tools/test_lsp_edit.py", "tests/test_lsp_hostile_edits.py"),
+    *("tests/test_lsp_hostile_servers.py", "tests/test_fairness.py", "tests/test_open_files.py"),
+    "tests/test_shutdown.py",
+)
+"""What the step `long` runs on the POSIX layer."""
 
 _SANDBOX = Guarantee(
     sentence="Bubblewrap, Landlock and seccomp hold a command, whatever it does.",
@@ -46,6 +52,18 @@ _SANDBOX = Guarantee(
         "tests/tools/test_repl.py::test_where_only_landlock_is_there_sessions_run_and_write_nothing",
         "tests/tools/test_repl.py::test_in_a_sandbox_nothing_reaches_what_listens_outside",
         "tests/tools/test_repl.py::test_an_interpreter_that_the_sandbox_hides_is_named",
+        "tests/tools/test_enter_worktree.py::test_a_rule_on_a_file_holds_in_a_worktree_too",
+        "tests/tools/test_repo_clone.py::test_where_commands_have_no_network_only_folders_are_cloned",
+        "tests/tools/test_repo_clone.py::test_what_programs_act_upon_is_set_aside_and_reported",
+        "tests/tools/test_repo_clone.py::test_where_no_git_folder_may_be_made_it_is_not_offered",
+        *(
+            f"tests/test_open_files.py::{test}[{mode}]"
+            for test in (
+                "test_a_server_without_descriptors_says_so_and_goes_on_when_there_are_some",
+                "test_a_broker_without_descriptors_is_named_and_serves_the_next_command",
+            )
+            for mode in ("read-only", "workspace-write")
+        ),
     ),
 )
 

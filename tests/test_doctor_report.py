@@ -170,13 +170,17 @@ def test_the_output_of_a_probe_is_reported_without_what_is_private(tmp_path: Pat
         checks=(Check(name="files in the root can be read", held=False, seen=seen),),
         reasons=(f"seatbelt: {seen}",),
     )
-    facts = replace(GOOD, proofs=dict.fromkeys(GOOD.proofs, proof), no_desktop={"say": "no say for ada"})
+    programs = ("/usr/bin/sandbox-exec", "/Users/ada/bin/x")
+    no_desktop = {"say": "no say for ada"}
+    proofs = dict.fromkeys(GOOD.proofs, proof)
+    facts = replace(GOOD, proofs=proofs, no_desktop=no_desktop, programs=programs)
     found = judged(facts, report(facts), anonymous)
     (mode,) = [mode for mode in found["modes"] if mode["mode"] == "read-only"]  # pyright: ignore
     (check,) = mode["tests"]["commands"]["checks"]  # pyright: ignore
     expected = "sandbox-exec: <root 1>: Operation not permitted; /usr/bin/true ended with 71"
     assert check == {"name": "files in the root can be read", "held": False, "output": expected}  # pyright: ignore
     assert mode["tests"]["commands"]["reasons"] == [f"seatbelt: {expected}"]  # pyright: ignore
+    assert found["kernel"]["programs of the sandbox"] == ["/usr/bin/sandbox-exec", "<home>"]  # pyright: ignore
     assert found["desktop"]["unavailable"] == {"say": "no say for <user>"}  # pyright: ignore
 
 
@@ -298,13 +302,14 @@ def test_why_the_broker_does_not_start_is_reported_once(
     assert content["failure"]["at"][-1].startswith(place)
 
 
-def test_a_simulated_mac_gets_a_report(tmp_path: Path) -> None:
-    """The stand-in of macOS has no broker; nothing here was executed on a Mac."""
+def test_a_simulated_mac_without_a_sandbox_gets_a_report(tmp_path: Path) -> None:
+    """Whatever fails there; nothing here was executed on a Mac."""
     (tmp_path / "root").mkdir()
     file = tmp_path / "report.json"
+    simulation = (str(HERE / "tests/darwin/server.py"), json.dumps({"sandbox_exec": "/no/sandbox-exec"}))
     done = subprocess.run(
         [
-            *(sys.executable, str(HERE / "tests/stripped.py"), "darwin", "doctor", "--report", str(file)),
+            *(sys.executable, *simulation, "doctor", "--report", str(file)),
             *("--root", str(tmp_path / "root"), "--state-dir", str(tmp_path / "state")),
         ],
         env={**os.environ, "PYTHONPATH": str(HERE), "HOME": str(tmp_path)},
@@ -316,9 +321,12 @@ def test_a_simulated_mac_gets_a_report(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    content = json.loads(file.read_text(encoding="ascii"))
-    assert "failure" not in content
-    assert str(tmp_path) not in file.read_text(encoding="ascii")
+    assert done.stdout.count("Wrote") == 1
+    text = file.read_text(encoding="ascii")
+    assert str(tmp_path) not in text
+    content = json.loads(text)
+    assert content["missing programs"]["desktop_say"] == "no say was found on the PATH of this server"
+    assert ("modes" in content) != ("failure" in content)
 
 
 # --- what installed it -----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.runtime.files import path_resolver, root, volume
 from mcp_toolserver.runtime.files.atomic_write import Original, replace
 from mcp_toolserver.runtime.files.libc import copy_attributes, rename_new
@@ -17,7 +18,7 @@ from mcp_toolserver.runtime.files.stored_name import stored_name
 from mcp_toolserver.runtime.files.volume import name_comparison
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.stores.durable import sync
-from mcp_toolserver.text.file_names import NameComparison, folded
+from mcp_toolserver.text.file_names import NameComparison, folded, path_tests, volume_path, widest
 
 
 @pytest.fixture
@@ -214,8 +215,6 @@ async def test_normal_forms_are_one_name_where_case_counts(
     (tmp_path / "CAF\u00c9").touch()
 
     def hides(spellings: tuple[str, ...]) -> bool:
-        from mcp_toolserver.text.file_names import path_tests
-
         return any(map(path_tests("cafe\u0301")[0], spellings))
 
     workspace = Workspace([str(tmp_path)], hides=hides, resolver=Walk(proc=False))
@@ -239,9 +238,60 @@ def test_names_that_some_volume_takes_for_the_same_have_one_folded_form(one: str
     assert folded(one, NameComparison.EXACT) == one
 
 
+def test_the_comparison_that_takes_the_most_names_for_the_same_wins() -> None:
+    assert widest(*NameComparison) is NameComparison.CASELESS
+    assert widest(NameComparison.NORMALIZED, NameComparison.EXACT) is NameComparison.NORMALIZED
+
+
 def test_what_is_known_of_folders_is_forgotten_before_it_grows_without_end(
     tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a").touch()
     monkeypatch.setattr(volume, "_MOST_KNOWN", 0)
     assert name_comparison(folder) is NameComparison.EXACT
+
+
+def on_volume(path: str, comparison: NameComparison = NameComparison.CASELESS) -> str:
+    return volume_path(path, comparison)
+
+
+def test_a_client_keeps_its_folders_by_every_name() -> None:
+    area = {"/Users/a/Project": True, "/Users/a/Project/Kept": False, "/Users/a/PROJECT/both": True,
+            "/Users/a/project/BOTH": False}  # fmt: skip
+    restrictions = ClientRestrictions(named="test", areas=(area,))
+    assert restrictions.writes(on_volume("/users/a/project/f"))
+    for kept in ("/users/a/project/kept/f", "/Users/a/Project/KEPT", "/Users/a/Project/both/f"):
+        assert not restrictions.writes(on_volume(kept))
+    assert not restrictions.writes(on_volume("/users/b/f"))
+    assert not restrictions.writes("/users/a/project/f")
+    assert restrictions.writes("/Users/a/Project/KEPT/f"), "another folder where case counts"
+    assert "/Users/a/Project/Kept" in restrictions.protected_paths("/users/A/project")
+
+
+@pytest.mark.parametrize(
+    ("path", "comparison", "allowed"),
+    [
+        pytest.param("src/CAF\u00c9", NameComparison.CASELESS, True, id="case"),
+        pytest.param("src/cafe\u0301", NameComparison.CASELESS, True, id="form"),
+        pytest.param("src/cafe\u0301", NameComparison.NORMALIZED, True, id="form-only"),
+        pytest.param("src/CAF\u00c9", NameComparison.NORMALIZED, False, id="case-counts"),
+        pytest.param("src/cafe\u0301", NameComparison.EXACT, False, id="exact"),
+    ],
+)
+def test_an_allow_rule_compares_as_the_volume_does(
+    path: str, comparison: NameComparison, allowed: bool
+) -> None:
+    denies, allows = path_tests("src/caf\u00e9")
+    assert allows(on_volume(path, comparison)) is allowed
+    assert denies(on_volume(path, comparison)) is allowed
+
+
+def test_an_allow_rule_does_not_rely_on_what_only_some_volumes_take_for_the_same() -> None:
+    denies, allows = path_tests("stra\u00dfe.txt")
+    for path, is_certain in (
+        ("STRA\u00dfE.TXT", True),
+        ("STRASSE.txt", False),
+        ("stra\u00dfe\u200d.txt", False),
+    ):
+        assert denies(on_volume(path))
+        assert allows(on_volume(path)) is is_certain

@@ -211,7 +211,7 @@ async def test_the_script_is_always_the_same_and_gets_its_values_on_standard_inp
     async with saying(tmp_path, {"notes": [CARD], "total": 1, "text": "VAT\nx"}) as server:
         result = await call(server, tool, **arguments)
     assert result.error is None, result.text
-    assert given(tmp_path) == list(notes_script("osascript"))
+    assert given(tmp_path) == list(notes_script("osascript")[3:])
     assert json.loads((tmp_path / "stdin").read_text(encoding="utf-8")) == asked
     assert not list(tmp_path.rglob("evil"))
 
@@ -327,6 +327,15 @@ async def test_thousands_of_notes_need_few_apple_events(tmp_path: Path) -> None:
         assert (result.error, "[100 of 5000 notes" in result.text) == (None, True)
         assert state_of(tmp_path)["events"] < 20
         assert (await call(server, "read_note", title="Note 7")).error is None
+
+
+@NEEDS_RUNNER
+async def test_the_longest_text_of_a_note_arrives_whole(tmp_path: Path) -> None:
+    text = "\U0001f600" * 99_990
+    longest = {"id": "f1", "name": "Long", "notes": [note("l1", f"Long\n{text}", 1)]}
+    async with mac(tmp_path, accounts=[{"name": "Mac", "folders": [longest]}]) as server:
+        read = await granted(server, Capability.NOTES_READ).desktop.notes.read(NoteQuery(id="l1"), 100_000)
+    assert (read.text == text, read.whole) == (True, True)
 
 
 @NEEDS_RUNNER

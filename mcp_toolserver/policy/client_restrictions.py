@@ -1,12 +1,13 @@
 """Restrictions that a client puts on one call, on top of those of the server.
 
-They only remove rights. Pure: paths are compared as text.
+They only remove rights. Pure: paths are compared as text, and as their volume compares names.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.text.file_names import VolumePath, equivalent, folded
 from mcp_toolserver.text.path_syntax import lies_in
 
 OWN_STATE = frozenset(
@@ -61,7 +62,8 @@ class ClientRestrictions:
     def protected_paths(self, root: str) -> tuple[str, ...]:
         """The paths within `root` that are not writable."""
         every = (path for area in self.areas for path, writable in area.items() if not writable)
-        return tuple(path for path in every if lies_in(root, path) and not self.writes(path))
+        top = folded(root)
+        return tuple(path for path in every if lies_in(top, folded(path)) and not self.writes(path))
 
     def removed_capabilities(
         self, permissions: Mapping[Capability, Permission], beyond: frozenset[Capability], *, held: bool
@@ -105,5 +107,19 @@ def _resolved(area: Area, resolve: Callable[[str], str]) -> Area:
 
 
 def _allows(area: Area, path: str) -> bool:
-    around = [folder for folder in area if lies_in(folder, path)]
-    return bool(around) and area[max(around, key=len)]
+    around = [folder for folder, writable in area.items() if _contains(folder, path, writable=writable)]
+    depth = max(map(_depth, around), default=0)
+    # Where two are spellings of one folder, both have to allow it.
+    return bool(around) and all(area[folder] for folder in around if _depth(folder) == depth)
+
+
+def _depth(folder: str) -> int:
+    return len(folder.rstrip("/").split("/"))
+
+
+def _contains(folder: str, path: str, *, writable: bool) -> bool:
+    """Whether `path` lies in `folder`, as its volume compares names; in doubt only where that refuses."""
+    if not isinstance(path, VolumePath):
+        return lies_in(folder, path)
+    form = equivalent if writable else folded
+    return lies_in(form(folder, path.comparison), form(path, path.comparison))

@@ -85,7 +85,8 @@ def equivalent(name: str, comparison: NameComparison) -> str:
         return name.lower() if comparison is NameComparison.CASELESS else name
     form = unicodedata.normalize("NFD", name)
     if comparison is NameComparison.CASELESS:
-        form = unicodedata.normalize("NFD", form.casefold())
+        # Not all volumes take one character and two, as ß and ss, for the same.
+        form = "".join(lower if len(lower := one.casefold()) == 1 else one for one in form)
     return unicodedata.normalize("NFC", form)
 
 

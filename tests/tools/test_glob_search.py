@@ -62,7 +62,7 @@ async def test_finding_nothing_says_what_was_not_looked_at(at: Dispatcher, tmp_p
 
 
 async def test_hidden_and_ignored_files_come_on_request(at: Dispatcher, tmp_path: Path) -> None:
-    put(tmp_path, "a", ".b", "c.log")
+    put(tmp_path, "a", ".b", "c.log", ".DS_Store", "src/.DS_Store")
     (tmp_path / "root" / ".gitignore").write_text("*.log\n", encoding="utf-8")
     os.utime(tmp_path / "root" / ".gitignore", (1, 1))
     assert (await ask(at, "glob_search", pattern="*")).text == "a"

@@ -16,7 +16,7 @@ from mcp_toolserver.text.desktop.osascript import encode_request
 SECONDS = 100.0
 """The first call waits while macOS asks the user; the answer holds for later calls."""
 
-_MOST_BYTES = 1 << 20
+_MOST_BYTES = 2 << 20
 _MOST_CANDIDATES = 20
 
 _REFUSALS: Mapping[str, tuple[type[ToolError], str]] = {

@@ -19,7 +19,8 @@ _CAPTURE = (
     f'[ "$(wc -c < "$f")" -le {MAX_PICTURE} ] || "$scale" -Z 2000 "$f" > /dev/null; cat "$f"'
 )
 _WITH_FEW_VARIABLES = (
-    'exec env -i HOME="$HOME" USER="$USER" LOGNAME="$LOGNAME" PATH=/usr/bin:/bin:/usr/sbin:/sbin "$0" "$@"'
+    'exec /usr/bin/env -i ${HOME+"HOME=$HOME"} USER="$USER" LOGNAME="$LOGNAME" '
+    'PATH=/usr/bin:/bin:/usr/sbin:/sbin "$0" "$@"'
 )
 _IN_UTF_8 = 'export LC_ALL=en_US.UTF-8; exec "$0" "$@"'
 
@@ -39,20 +40,24 @@ def hands_over(program: str) -> bool:
     return name(program) == "open"
 
 
+def starting_apps(program: str) -> Argv:
+    """Return the start of a command whose program starts apps of macOS.
+
+    macOS passes the environment on to the app (open(1)). That of commands is for unattended programs, and its
+    TMPDIR and the variable by which the broker recognises the processes of a command end with the command.
+    """
+    return *_SHELL, _WITH_FEW_VARIABLES, program
+
+
 def opening(program: str, target: str) -> Argv:
     """Show `target`, which is an address or an absolute path, and so no option."""
-    return (*_open(program), target)
+    return (*(starting_apps(program) if hands_over(program) else (program,)), target)
 
 
 def launching(program: str, app: str, target: str) -> Argv:
     """Start `app`, whose name is no option, with `target` if there is one."""
-    start = (*_open(program), "-a", app) if hands_over(program) else (program, app)
+    start = (*starting_apps(program), "-a", app) if hands_over(program) else (program, app)
     return (*start, *((target,) if target else ()))
-
-
-def _open(program: str) -> Argv:
-    """macOS passes the environment on to the app, and that of commands is for unattended programs."""
-    return (*_SHELL, _WITH_FEW_VARIABLES, program) if hands_over(program) else (program,)
 
 
 def notice(program: str, title: str, message: str) -> Argv:

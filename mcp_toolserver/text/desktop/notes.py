@@ -12,7 +12,7 @@ _SCRIPT = r"""
 function run() {
   const asked = readRequest();
   const app = Application("Notes");
-  const answer = (value) => JSON.stringify(value);
+  const answer = encodeReply;
 
   const folders = [];
   const seen = new Set();

@@ -12,15 +12,19 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from mcp_toolserver.text.desktop.commands import Argv
+from mcp_toolserver.text.desktop.commands import Argv, starting_apps
 
-_READ_REQUEST = """
+_MESSAGES = r"""
 ObjC.import("Foundation");
 const readRequest = () => {
   const data = $.NSFileHandle.fileHandleWithStandardInput.readDataToEndOfFile;
   return JSON.parse(ObjC.unwrap($.NSString.alloc.initWithDataEncoding(data, $.NSUTF8StringEncoding)));
 };
+const encodeReply = (value) => JSON.stringify(value).replace(/[^ -~]/g, (unit) => (
+  "\\u" + unit.charCodeAt(0).toString(16).padStart(4, "0")
+));
 """
+"""What each script begins with. A reply is ASCII, whatever encoding osascript prints in."""
 
 NOTICE = """
 function run() {
@@ -38,8 +42,11 @@ macOS attributes it to Script Editor and reports success even where the user's s
 
 
 def script_command(osascript: str, script: str) -> Argv:
-    """Run a script whose function `run` may call `readRequest`."""
-    return osascript, "-l", "JavaScript", "-e", _READ_REQUEST + script
+    """Run a script whose function `run` may call `readRequest` and `encodeReply`.
+
+    An Apple event starts the app that it is for.
+    """
+    return *starting_apps(osascript), "-l", "JavaScript", "-e", _MESSAGES + script
 
 
 def encode_request(request: Mapping[str, JsonValue]) -> str:

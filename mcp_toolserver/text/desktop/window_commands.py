@@ -20,7 +20,7 @@ ObjC.bindFunction("CGPreflightScreenCaptureAccess", ["bool", []]);
 ObjC.bindFunction("CGRequestScreenCaptureAccess", ["bool", []]);
 const ON_SCREEN = 1, WITHOUT_DESKTOP = 16, ANY_WINDOW = 0;
 function run() {
-  const answer = (problem, windows) => JSON.stringify({problem: problem, windows: windows});
+  const answer = (problem, windows) => encodeReply({problem: problem, windows: windows});
   const session = ObjC.deepUnwrap($.CGSessionCopyCurrentDictionary());
   const windows = ObjC.deepUnwrap($.CGWindowListCopyWindowInfo(ON_SCREEN | WITHOUT_DESKTOP, ANY_WINDOW));
   if (!session || !windows) return answer("no session", []);

@@ -56,7 +56,9 @@ def send_frame(to: socket.socket, frame: Frame, descriptors: Sequence[int]) -> N
             more within 5 s, `to` is shut down, because nothing that follows would be understood.
     """
     data = _LAYOUT.pack(frame.kind, frame.session, len(descriptors))
-    sent = socket.send_fds(to, [data], descriptors, NO_SIGNAL | socket.MSG_DONTWAIT)
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
+    # socket.send_fds loses its flags before Python 3.13.
+    sent = to.sendmsg([data], rights, NO_SIGNAL | socket.MSG_DONTWAIT)
     poller = select.poll()
     poller.register(to, select.POLLOUT)
     while sent < len(data):
