@@ -42,7 +42,9 @@ def server(platform: str, *arguments: str, folder: Path) -> subprocess.Completed
 
 def options(folder: Path, mode: str = "workspace-write") -> list[str]:
     (folder / "root").mkdir(exist_ok=True)
-    return ["--root", str(folder / "root"), "--state-dir", str(folder / "state"), "--permission-mode", mode]
+    places = ["--root", str(folder / "root"), "--state-dir", str(folder / "state"), "--permission-mode", mode]
+    # Nothing confines this process as macOS would.
+    return [*places, "--allow-unconfined-server"]
 
 
 @pytest.mark.parametrize(

@@ -595,3 +595,27 @@ def test_too_many_hidden_paths_are_an_error_and_none_is_left_out() -> None:
     assert set(hidden) <= set(judge.profile.parameters.values())
     with pytest.raises(ValueError, match="bytes of arguments"):
         _ = judge.line
+
+
+# --- promises of docs/security.md ------------------------------------------------------------------
+
+PROMISES = {
+    "P2": ("default", "devices", "second names"),
+    "P3": ("default", "written"),
+    "P4": ("protected names", "pins"),
+    "P6": ("default", "local sockets"),
+    "P8": ("hidden", "own processes", "explicit", "system facts"),
+    "P16": ("hidden",),
+    "P17": ("local sockets", "written"),
+    "P18": ("hidden", "pins"),
+    "P19": ("hidden",),
+}
+"""What Seatbelt is to keep, and the rules that do it; the tests above judge by them."""
+
+
+@each(COMMANDS)
+@pytest.mark.parametrize("promise", PROMISES)
+def test_each_promise_has_its_rules_in_every_profile_of_commands(judge: Seatbelt, promise: str) -> None:
+    page = Path(__file__).parents[1].joinpath("docs", "security.md").read_text(encoding="utf-8")
+    assert f"\n| {promise} | " in page
+    assert set(PROMISES[promise]) <= {rule.why for rule in judge.profile.rules}

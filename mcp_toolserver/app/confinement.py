@@ -137,6 +137,9 @@ def _as_stored(path: str) -> str:
         return os.path.join(_as_stored(os.path.dirname(path)), os.path.basename(path))
     try:
         return descriptor_path(descriptor)
+    except (OSError, ImportError):
+        # The system cannot tell.
+        return path
     finally:
         os.close(descriptor)
 
