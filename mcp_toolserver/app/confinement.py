@@ -5,7 +5,6 @@ Imported before the broker is forked, so it is light.
 
 import os
 import sys
-import tempfile
 from fnmatch import fnmatchcase
 
 from mcp_toolserver.capabilities.permissions import Permission, ServerLock
@@ -217,6 +216,8 @@ def lock_server(settings: Settings) -> ServerLock:
     reads = (state, *roots, *files, *tokens, *(_web_places(settings) if network else _model_key(settings)))
     try:
         if sys.platform == "darwin":
+            import tempfile
+
             from mcp_toolserver.runtime.sandbox.layers import seatbelt_server
 
             # Behind its lock this process writes in no other folder; see `anonymous_file`.
@@ -231,8 +232,6 @@ def lock_server(settings: Settings) -> ServerLock:
                     listens=settings.transport != "stdio",
                 )
             )
-            # Files without a name are made there; the server may not write in the folder of the user.
-            tempfile.tempdir = state
             return "seatbelt"
         return process_locks.lock_server(
             mode=mode.flag, reads=reads, writes=writes, network=network, port=_model_port(settings)

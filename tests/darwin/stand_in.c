@@ -964,6 +964,10 @@ int renamex_np(const char *from, const char *to, unsigned flags) {
     unsigned here = (flags & 2 ? RENAME_EXCHANGE : 0) | (flags & 4 ? RENAME_NOREPLACE : 0);
     return renameat2(AT_FDCWD, from, AT_FDCWD, to, here);
 }
+int renameatx_np(int from_at, const char *from, int to_at, const char *to, unsigned flags) {
+    unsigned here = (flags & 2 ? RENAME_EXCHANGE : 0) | (flags & 4 ? RENAME_NOREPLACE : 0);
+    return renameat2(from_at, from, to_at, to, here);
+}
 /* clonefile(2) of a folder clones all that is in it. */
 int clonefile(const char *from, const char *to, int flags) {
     static int (*spawn)(pid_t *, const char *, const void *, const void *, char *const[], char *const[]);

@@ -131,7 +131,9 @@ REASONS: Mapping[str, Reason] = {
         source="docs/security.md",
     ),
     "server writes": Reason(
-        why="The server writes its state folder, and in workspace-write the roots.", source="docs/security.md"
+        why="The server writes its state folder, and in workspace-write the roots; a hard link keeps the old "
+        "content of a file until the new one is in its place.",
+        source="docs/security.md",
     ),
     "devices": Reason(
         why="No device but those that follow: disks hold everything that is hidden, and a terminal can be "

@@ -60,7 +60,7 @@ class ServerProfile:
         yield from needed_to_start()
         yield Rule(why="paths", text="(allow file-read-metadata)")
         yield Rule(why="server files", text=_on_paths("allow file-read*", places))
-        yield Rule(why="server writes", text=_on_paths("allow file-read* file-write*", self.writes))
+        yield Rule(why="server writes", text=_on_paths("allow file-read* file-write* file-link", self.writes))
         yield Rule(why="setuid", text='(deny file-write-setugid (subpath "/"))')
         yield Rule(why="local sockets", text="(allow system-socket (socket-domain AF_UNIX))")
         if self.listens:
