@@ -209,8 +209,10 @@ def _proof(broker_policy: BrokerPolicy, mode: str) -> Proof:
     tried = replace(broker_policy, shell=_shell(broker_policy), sandbox=sandbox)
     if sys.platform != "linux":
         broker = start_broker(tried)
-        broker.close()
-        return broker.proof
+        try:
+            return broker.proof
+        finally:
+            broker.close()
     # It needs what only Linux has.
     from mcp_toolserver.runtime.sandbox.layers.confinement import run_selftest
 
