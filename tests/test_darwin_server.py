@@ -113,8 +113,9 @@ def findings(machine: Mac, mode: str) -> dict[str, tuple[str, str]]:
     return {each["what"]: (each["standing"], each["detail"]) for each in said["findings"]}
 
 
-def test_doctor_says_what_is_enforced_and_by_what(machine: Mac) -> None:
-    said = findings(machine, "workspace-write")
+@pytest.mark.parametrize("mode", ["read-only", "workspace-write"])
+def test_doctor_says_what_is_enforced_and_by_what(machine: Mac, mode: str) -> None:
+    said = findings(machine, mode)
     assert said["commands"][0] == "holds"
     assert "Seatbelt" in said["commands"][1]
     assert said["the server's own process"][0] == "holds"

@@ -326,7 +326,11 @@ def test_a_simulated_mac_without_a_sandbox_gets_a_report(tmp_path: Path) -> None
     assert str(tmp_path) not in text
     content = json.loads(text)
     assert content["missing programs"]["desktop_say"] == "no say was found on the PATH of this server"
-    assert ("modes" in content) != ("failure" in content)
+    assert "failure" not in content
+    assert len(content["modes"]) == 3
+    assert {
+        mode["layers"]["commands"] for mode in content["modes"] if mode["mode"] != "danger-full-access"
+    } == {"refused"}
 
 
 # --- what installed it -----------------------------------------------------------------------------------

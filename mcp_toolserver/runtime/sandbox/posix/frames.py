@@ -21,7 +21,7 @@ _LAYOUT = struct.Struct("!c32sB")
 _SEND_SECONDS = 5.0
 RECEIVED = b"a"
 """What the broker answers to each frame. Until then the sender keeps the descriptors open: macOS may close a
-socket that is on its way and that nobody else has open. Chromium waits as well (ipc_channel_posix)."""
+socket that is on its way and that nobody else has open, and Chromium waits too (crbug.com/298276)."""
 
 _MOST_DESCRIPTORS = 16
 _MOST_FAILURES = 64

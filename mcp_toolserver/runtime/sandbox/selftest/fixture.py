@@ -134,7 +134,8 @@ def _remove(base: str) -> None:
         for name in files:
             _ignoring_errors(os.unlink, f"{top}/{name}")
         for name in folders:
-            _ignoring_errors(os.rmdir, f"{top}/{name}")
+            path = f"{top}/{name}"
+            _ignoring_errors(os.unlink if os.path.islink(path) else os.rmdir, path)
     _ignoring_errors(os.rmdir, base)
 
 
