@@ -61,7 +61,8 @@ async def test_a_cancelled_call_takes_its_family_along(transport: str, era: str,
             tasks.cancel_scope.cancel()
         await gone(pids(setup.root))
         assert "again" in str((await client.call_tool("bash", {"command": "echo again"})).content)
-    assert outcomes(setup.home) == [("bash", "cancelled"), ("bash", "output")]
+    # Either may be recorded first: a cancelled call ends when its family is gone.
+    assert sorted(outcomes(setup.home)) == [("bash", "cancelled"), ("bash", "output")]
 
 
 def lines(command: str) -> bytes:
