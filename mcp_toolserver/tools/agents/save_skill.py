@@ -3,11 +3,11 @@ Skill. Saving under the same name replaces it. The server keeps the skill, not a
 skill of the user. Save only what the user would want every session to follow, and no secrets.
 """
 
-import re
 from typing import Annotated
 
 from pydantic import AfterValidator
 
+from mcp_toolserver.text.lines.escape_invisible import visible
 from mcp_toolserver.tool import (
     Alias,
     Args,
@@ -22,15 +22,14 @@ from mcp_toolserver.tool import (
 
 _NAME = r"^[a-z0-9]+(-[a-z0-9]+)*$"
 
-_HIDDEN = re.compile(r"[^\t\n\r\x20-\x7e\xa0-\u200a\u2010-\u2027\u202f-\u205f\u2070-\ud7ff\ue000-\U0010ffff]")
-"""Control characters, and those that are invisible or turn letters round."""
-
 
 def _visible(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be empty")
-    if (hidden := _HIDDEN.search(text)) is not None:
-        raise ValueError(f"must not contain invisible characters such as {hidden[0]!a}")
+    shown = visible(text)
+    if shown != text:
+        hidden = next(one for one, other in zip(text, shown, strict=False) if one != other)
+        raise ValueError(f"must not contain invisible characters such as {hidden!a}")
     return text
 
 
