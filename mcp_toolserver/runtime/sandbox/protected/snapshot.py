@@ -157,7 +157,8 @@ def _record(before: Snapshot, place: ProtectedPath, descriptor: int) -> Protecte
     elif before.mounted and not stat.S_ISDIR(mode) and _escapes_mounts(before.roots[place.root], place.path):
         problem = Unprotectable(
             f"{place.absolute} lies on a volume where commands can reach it by other spellings of its name, "
-            "so it cannot be kept from them. Move the root to another volume, or remove the file."
+            "so it cannot be kept from them. Use --permission-mode read-only, move the root to another "
+            "volume, or remove the file."
         )
     elif len(before.protected) >= MOST_PLACES:
         problem = _too_many(place)
