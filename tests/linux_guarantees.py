@@ -36,7 +36,8 @@ SUITES = (
     *("tests/test_git_hardening.py", "tests/test_git_places.py", "tests/tools/test_enter_worktree.py"),
     *("tests/tools/test_lsp.py", "tests/tools/test_lsp_edit.py", "tests/test_lsp_hostile_edits.py"),
     *("tests/test_lsp_hostile_servers.py", "tests/test_fairness.py", "tests/test_open_files.py"),
-    "tests/test_shutdown.py",
+    *("tests/test_shutdown.py", "tests/test_git_served.py", "tests/test_git_changes_served.py"),
+    "tests/test_lsp_served.py",
 )
 """What the step `long` runs on the POSIX layer."""
 
@@ -67,7 +68,45 @@ _SANDBOX = Guarantee(
     ),
 )
 
-LINUX_ONLY = (_SANDBOX,)
+_CONFINED = Guarantee(
+    sentence="Git and language servers run in the confined modes, because a sandbox was proven.",
+    documented="commands, searches and git are then refused below danger-full-access",
+    tests=(
+        "tests/test_git_served.py",
+        *(
+            f"tests/test_git_changes_served.py::test_{test}"
+            for test in (
+                "a_git_that_is_stopped_leaves_the_repository_whole",
+                "a_linked_work_tree_in_the_roots_has_its_own_branch",
+                "a_rule_of_the_operator_holds",
+                "a_store_that_a_repository_borrows_from_is_not_written",
+                "git_writes_nowhere_but_in_the_git_folder",
+                "nothing_of_a_repository_runs_and_only_git_folders_change",
+                "protected_names_stay_as_they_are",
+                "the_git_folder_of_another_place_is_not_written",
+                "the_hint_names_what_is_offered",
+                "the_tools_commit_where_a_command_cannot",
+                "the_user_is_the_author_and_settings_of_the_repository_are_not",
+                "they_need_workspace_write",
+                "without_bubblewrap_they_need_the_operators_consent",
+            )
+        ),
+        *(
+            f"tests/test_lsp_served.py::test_{test}"
+            for test in (
+                "a_language_server_of_go_gets_a_build_cache_that_it_can_write",
+                "a_rename_needs_workspace_write_and_spares_protected_names",
+                "read_only_holds_for_a_language_server_and_it_ends_with_the_server",
+                "where_a_language_server_may_write_the_tool_does_not_claim_to_read_only",
+                "where_a_language_server_reaches_further_the_tool_says_so[with a network]",
+                "where_no_command_can_be_confined_a_search_answers_and_only_reads",
+            )
+        ),
+    ),
+)
+"""On the simulated Darwin, where a stand-in holds the profile, `test_darwin_server.py` runs git in both."""
+
+LINUX_ONLY = (_SANDBOX, _CONFINED)
 
 
 def proven_by(test: str) -> Guarantee | None:
