@@ -314,7 +314,7 @@ TOOLS = (
 SUITES = (
     *("tests/test_escape_paths.py", "tests/test_fs.py", "tests/test_policy.py", "tests/test_rules_served.py"),
     # Not test_protected_served.py: its scene holds protected files, so no server starts there.
-    *("tests/test_lookups.py", "tests/test_undo.py"),
+    *("tests/test_lookups.py", "tests/test_undo.py", "tests/test_protected.py"),
     *("tests/test_undo_served.py", *(f"tests/tools/test_{tool}.py" for tool in TOOLS)),
 )
 
