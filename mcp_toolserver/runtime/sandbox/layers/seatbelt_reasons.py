@@ -40,7 +40,8 @@ REASONS: Mapping[str, Reason] = {
     "explicit": Reason(
         why="Stated although it is the default, because the default was seen not to hold for some: on macOS "
         "26 a profile of `(deny default)` alone let a program read the environment of others.",
-        source="public profiles that deny sysctl-read, process-info* and nvram* by name for that reason",
+        source="Mozilla, security/sandbox/mac/SandboxPolicies.h (what the default does not include); "
+        "nolabs-ai/nono, issue 1821; nubjs/nub, pull request 423",
     ),
     "programs": Reason(
         why="Commands run programs, which inherit the sandbox. No rule names a modifier that lifts it. macOS "
