@@ -22,7 +22,7 @@ def select(layer: str) -> None:
 
 
 def select_posix() -> None:
-    """Replace the choice of the product in this process: nothing of the product itself can be told to."""
+    """Replace the choice of the product in this process. No setting of the product does that."""
     broker_client.process_layer = lambda: "posix"
 
 
