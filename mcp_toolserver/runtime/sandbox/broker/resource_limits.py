@@ -83,29 +83,33 @@ def _too_much_time(bounds: CommandBounds) -> str:
     return f"more than {bounds.cpu_seconds:,} s of processor time"
 
 
-class Watch:
-    """Looks at what a command has come to: soon after its start, then ever more rarely, but before it could
-    have used half of what is left at the rate seen."""
+class Pace:
+    """When to look at a command: soon after its start, then ever more rarely, but before it could have used
+    half of what is left at the rate seen."""
 
-    def __init__(self, ancestor: int, bounds: CommandBounds) -> None:
-        """Measure the descendants of `ancestor`."""
-        self._ancestor = ancestor
+    def __init__(self, bounds: CommandBounds, *, soonest: float = SOONEST, latest: float = LATEST) -> None:
         self._bounds = bounds
+        self._soonest = soonest
+        self._latest = latest
         self._used = 0.0
-        self._pause = SOONEST
+        self._pause = soonest
         self._seen = time.monotonic()
-        self.due = self._seen + SOONEST
+        self.due = self._seen + soonest
         """When to look next, in monotonic time."""
 
-    def look_if_due(self) -> str | None:
-        """The bound that the command is over, as `over` names it."""
-        if time.monotonic() < self.due:
-            return None
-        cost = time.process_time()
-        usage = measure(self._ancestor, exact_above=self._bounds.memory)
-        cost = time.process_time() - cost
-        self._plan(self._part(usage), cost)
-        return over(self._bounds, usage)
+    def looked(self, usage: Usage, cost: float) -> None:
+        """Plan the next look after one that took `cost` seconds of processor time."""
+        now = time.monotonic()
+        used = self._part(usage)
+        rate = (used - self._used) / (now - self._seen)
+        planned = pause(self._pause, used, rate, soonest=self._soonest, latest=self._latest)
+        self._pause = max(planned, cost / SHARE)
+        self._used, self._seen, self.due = used, now, now + self._pause
+
+    def failed(self) -> None:
+        """Plan the next look after one that failed."""
+        self._seen = time.monotonic()
+        self.due = self._seen + self._soonest
 
     def _part(self, usage: Usage) -> float:
         """How much of its bounds the command uses: 1 is all of one of them."""
@@ -117,15 +121,35 @@ class Watch:
             usage.cpu_seconds / bounds.cpu_seconds,
         )
 
-    def _plan(self, used: float, cost: float) -> None:
-        now = time.monotonic()
-        rate = (used - self._used) / (now - self._seen)
-        self._pause = max(pause(self._pause, used, rate), cost / SHARE)
-        self._used, self._seen, self.due = used, now, now + self._pause
+
+class Watch:
+    """Looks at what a command has come to."""
+
+    def __init__(self, ancestor: int, bounds: CommandBounds) -> None:
+        """Measure the descendants of `ancestor`."""
+        self._ancestor = ancestor
+        self._bounds = bounds
+        self._pace = Pace(bounds)
+
+    @property
+    def due(self) -> float:
+        """When to look next, in monotonic time."""
+        return self._pace.due
+
+    def look_if_due(self) -> str | None:
+        """The bound that the command is over, as `over` names it."""
+        if time.monotonic() < self.due:
+            return None
+        cost = time.process_time()
+        usage = measure(self._ancestor, exact_above=self._bounds.memory)
+        self._pace.looked(usage, time.process_time() - cost)
+        return over(self._bounds, usage)
 
 
-def pause(last: float, used: float, rate: float) -> float:
+def pause(
+    last: float, used: float, rate: float, *, soonest: float = SOONEST, latest: float = LATEST
+) -> float:
     """Seconds to the next look, after a pause of `last`, when a part `used` of the bounds is in use and grows
     by `rate` a second."""
-    half = (1 - used) / rate / 2 if rate > 0 else LATEST
-    return max(min(2 * last, half, LATEST), SOONEST)
+    half = (1 - used) / rate / 2 if rate > 0 else latest
+    return max(min(2 * last, half, latest), soonest)
