@@ -18,8 +18,8 @@ from benchmarks.client import Unanswered
 from benchmarks.fuzz_ground import KEPT, Ground, ground
 from benchmarks.hostile_commands import command
 from benchmarks.hostile_paths import path
-from tests.confinement import READ_ONLY, USERS, WORKSPACE_WRITE, Server, serving
-from tests.snapshot import Snapshot, differences
+from tests.support.confinement import READ_ONLY, USERS, WORKSPACE_WRITE, Server, serving
+from tests.support.snapshot import Snapshot, differences
 
 MODES = (READ_ONLY, WORKSPACE_WRITE)
 PATHS_PER_LOOK = 1_000

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.confinement import READ_ONLY, Scene, put, scene
-from tests.snapshot import Snapshot, snapshot
+from tests.support.confinement import READ_ONLY, Scene, put, scene
+from tests.support.snapshot import Snapshot, snapshot
 
 KEPT = "what lies outside and must not be shown"
 

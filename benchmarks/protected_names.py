@@ -20,8 +20,8 @@ from benchmarks.client import Unanswered
 from benchmarks.protected_sequences import KNOWN
 from benchmarks.protected_steps import Step, random_sequence
 from mcp_toolserver.runtime.sandbox.protected.names import NAMES
-from tests.confinement import USERS, WORKSPACE_WRITE, Scene, Server, git, put, scene, serving
-from tests.snapshot import Snapshot, differences, snapshot
+from tests.support.confinement import USERS, WORKSPACE_WRITE, Scene, Server, git, put, scene, serving
+from tests.support.snapshot import Snapshot, differences, snapshot
 
 PER_SERVER = 100
 """Sequences; then another server starts, so that what one remembers is tried with few and with many."""

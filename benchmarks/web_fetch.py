@@ -8,7 +8,7 @@ from benchmarks.benchmark import Benchmark, Effort
 from benchmarks.client import Client, Unanswered
 from benchmarks.figures import Row, interleaved, ratio, seconds
 from benchmarks.servers import ours
-from tests.web import Site, site
+from tests.web.web import Site, site
 
 FACTOR = 1.3
 SIZE = 1_000_000

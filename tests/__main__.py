@@ -17,10 +17,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from tests.extent import VARIABLE
-from tests.linux_guarantees import IN_GATE, SUITES
+from tests import ROOT
+from tests.macos.linux_guarantees import IN_GATE, SUITES
+from tests.support.extent import VARIABLE
 
-ROOT = Path(__file__).parent.parent
 SOURCES = ("mcp_toolserver", "tests", "benchmarks", "examples", "packaging")
 FULLY_COVERED = (
     "pipeline/*",
@@ -38,7 +38,7 @@ ON_POSIX = ("--process-layer", "posix")
 STARTS_PROGRAMS = re.compile(r"\bsys\.executable\b|\bBroker\b")
 """What a test module says that starts a server, a broker or another Python."""
 
-OF_EVERY_TOOL = ("tests/test_every_tool.py", "tests/test_registry.py")
+OF_EVERY_TOOL = ("tests/pipeline/test_every_tool.py", "tests/pipeline/test_registry.py")
 """Part of the fast step although one test starts a program: a new tool is checked here."""
 
 PORTABLE = (
@@ -53,8 +53,8 @@ NOT_PORTABLE = ("every_tool", "fs", "registry")
 name `darwin`, without the calls that only Linux has, showed these and `DESELECTED`; 2,846 others passed."""
 
 DESELECTED = (
-    "tests/test_transaction.py::test_a_file_keeps_its_mode_or_gets_that_of_another",
-    "tests/tools/test_tree.py::test_a_folder_that_cannot_be_read_is_reported_and_the_rest_is_shown",
+    "tests/files/test_transaction.py::test_a_file_keeps_its_mode_or_gets_that_of_another",
+    "tests/files/test_tree.py::test_a_folder_that_cannot_be_read_is_reported_and_the_rest_is_shown",
 )
 """Single tests of portable files that need `os.setxattr` and /proc."""
 
@@ -74,7 +74,7 @@ def starts_programs(file: Path) -> bool:
 
 def without_programs() -> list[str]:
     """The test files of the fast step: pure functions, and the dispatcher on a real folder."""
-    files = [*(ROOT / "tests").glob("test_*.py"), *(ROOT / "tests/tools").glob("test_*.py")]
+    files = (ROOT / "tests").rglob("test_*.py")
     return [*OF_EVERY_TOOL, *sorted(str(file) for file in files if not starts_programs(file))]
 
 
@@ -85,7 +85,7 @@ def portable() -> list[str]:
 
 
 def _test_files(names: Sequence[str]) -> set[str]:
-    return {str(ROOT / f"tests/test_{name}.py") for name in names}
+    return {str(file) for name in names for file in (ROOT / "tests").rglob(f"test_{name}.py")}
 
 
 def left_out() -> Sequence[str]:
@@ -124,8 +124,14 @@ STEPS: dict[str, Sequence[Sequence[str]]] = {
     ],
     # Examples and observations first: pages show them.
     "update": [
-        ("pytest", "--quiet", "--update", f"tests/test_{name}.py")
-        for name in ("each_example", "every_tool", "client_programs", "client_pages", "work_session")
+        ("pytest", "--quiet", "--update", f"tests/{name}.py")
+        for name in (
+            "project/test_each_example",
+            "pipeline/test_every_tool",
+            "client_programs/test_client_programs",
+            "setup/test_client_pages",
+            "app/test_work_session",
+        )
     ],
 }
 

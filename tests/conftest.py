@@ -6,10 +6,11 @@ import pytest
 from hypothesis import settings
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from tests import linux_guarantees, process_layer
-from tests.covering import collect, count, measuring
-from tests.extent import IN_FULL
-from tests.official import WITHOUT, is_wanted
+from tests.macos import linux_guarantees
+from tests.support import process_layer
+from tests.support.covering import collect, count, measuring
+from tests.support.extent import IN_FULL
+from tests.support.official import WITHOUT, is_wanted
 
 collect_ignore = [] if is_wanted() else ["clients", "conformance", "packaging"]
 
@@ -36,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
         count(False)
     if config.getoption("caseless"):
-        from tests import caseless_volume
+        from tests.macos import caseless_volume
 
         caseless_volume.use(config)
 
@@ -51,7 +52,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
     for item in items:
         if item.config.getoption("caseless"):
-            from tests import caseless_volume
+            from tests.macos import caseless_volume
 
             caseless_volume.expect(item)
         if item.get_closest_marker("xdist_group"):
@@ -84,7 +85,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def servers() -> Generator[object]:
     """A server for each user and mode, shared by the tests of a file."""
     # It takes what only POSIX has, and every run of the tests imports this module.
-    from tests.confinement import servers_when_needed
+    from tests.support.confinement import servers_when_needed
 
     with servers_when_needed() as server:
         yield server
@@ -99,7 +100,7 @@ def update(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(scope="module")
 def git_broker(tmp_path_factory: pytest.TempPathFactory) -> Generator[Broker]:
     """A broker that starts git, for the tests of one file."""
-    from tests.repositories import git_broker
+    from tests.git.repositories import git_broker
 
     with git_broker(tmp_path_factory.mktemp("home")) as started:
         yield started
@@ -108,7 +109,7 @@ def git_broker(tmp_path_factory: pytest.TempPathFactory) -> Generator[Broker]:
 @pytest.fixture(scope="module")
 def search_broker() -> Generator[Broker]:
     """A broker that starts ripgrep, for the tests of one file."""
-    from tests.searching import search_broker
+    from tests.search.searching import search_broker
 
     with search_broker() as started:
         yield started

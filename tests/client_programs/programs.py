@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.scripted_model import MODEL, Call
+from tests.client_programs.scripted_model import MODEL, Call
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from tests.clients.conversation import ANSWER, RUNNING, Outcome, Step, conversation
-from tests.live import TOKEN, Setup, serving
-from tests.official import node_modules, old_python
-from tests.processes import arguments, processes, until
+from tests.support.live import TOKEN, Setup, serving
+from tests.support.official import node_modules, old_python
+from tests.support.processes import arguments, processes, until
 
 HERE = Path(__file__).parent
 LEGACY, MODERN = "2025-11-25", "2026-07-28"

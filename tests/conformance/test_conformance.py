@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 
 from tests.conformance.fixture_server import serving
-from tests.official import node
-from tests.skilled import skill
+from tests.skills.skilled import skill
+from tests.support.official import node
 
 SUITE = ("@modelcontextprotocol/conformance", "dist/index.js")
 

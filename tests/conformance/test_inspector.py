@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from mcp_toolserver.pipeline.registry import discover
-from tests.live import Setup
-from tests.official import node
+from tests.support.live import Setup
+from tests.support.official import node
 
 INSPECTOR = ("@modelcontextprotocol/inspector", "clients/cli/build/index.js")
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests import live
 from tests.conformance.doorman import doorman
 from tests.conformance.test_conformance import SCENARIOS, Run, suite
-from tests.live import TOKEN, Setup
+from tests.support import live
+from tests.support.live import TOKEN, Setup
 
 pytestmark = pytest.mark.uncounted
 

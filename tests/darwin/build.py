@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.official import cache_folder
+from tests.support.official import cache_folder
 
 SOURCE = Path(__file__).with_name("stand_in.c")
 HERE = Path(__file__).parents[2]

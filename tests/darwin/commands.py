@@ -11,7 +11,7 @@ from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH
 from mcp_toolserver.runtime.sandbox.layers.seatbelt import arguments
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run
-from tests.processes import PATIENCE
+from tests.support.processes import PATIENCE
 
 
 @dataclass(frozen=True, kw_only=True)

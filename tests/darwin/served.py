@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.client import Client, Launch
 from tests.darwin.build import StandIn
-from tests.processes import PATIENCE
+from tests.support.processes import PATIENCE
 
 HERE = Path(__file__).parents[2]
 COMMANDS = frozenset({"bash", "REPL"})

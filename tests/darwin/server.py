@@ -35,7 +35,7 @@ LINUX_ONLY_SOCKETS = ("SOCK_SEQPACKET", "MSG_CMSG_CLOEXEC", "SOCK_CLOEXEC", "SOC
 
 def simulate(setup: Any) -> None:
     """Make this process look like one on macOS, before anything of the server is imported."""
-    from tests.stripped import strip
+    from tests.support.stripped import strip
 
     strip("darwin")
     for name in LINUX_ONLY_SOCKETS:

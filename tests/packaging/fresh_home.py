@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.official import cache_folder
+from tests.support.official import cache_folder
 
 _SECONDS = 300
 """For a first installation, on a slow line."""

@@ -13,11 +13,10 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
-from tests.live import text
-from tests.official import bundle_tool, registry_schema
+from tests import ROOT
 from tests.packaging.fresh_home import fresh_home
-
-ROOT = Path(__file__).parents[2]
+from tests.support.live import text
+from tests.support.official import bundle_tool, registry_schema
 
 CONFIGURED = """
 import { readFileSync } from "node:fs";

@@ -17,10 +17,9 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from mcp_toolserver.protocol.server_info import WEBSITE
-from tests.live import text
+from tests import ROOT
 from tests.packaging.fresh_home import FreshHome, fresh_home
-
-ROOT = Path(__file__).parents[2]
+from tests.support.live import text
 
 pytestmark = [pytest.mark.uncounted, pytest.mark.xdist_group("test_package")]
 

@@ -1,0 +1,111 @@
+"""The key and the address of the operator's model appear nowhere, and the locked server reaches it."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agents.test_sampling import SamplingSetup
+from tests.client_programs.scripted_model import Answer, Messages
+from tests.support.live import ERAS, connected, text
+from tests.web.web import Reply, Site, site
+
+pytestmark = pytest.mark.measured
+
+KEY = "sk-canary-5f3a9c"
+HOST = "127.91.82.73"
+"""An address of loopback that nothing else uses."""
+
+SERVED = Messages()
+
+
+def model(reply: Reply, at: Site) -> None:
+    """Looks once, says "done", then fails with what must not be shown."""
+    asked = json.loads(at.asked[-1].body)
+    if "fail" in str(asked["messages"][0]):
+        message = f"the key {KEY} is not for http://{HOST}:{at.port}"
+        reply.say(json.dumps({"error": {"type": "authentication_error", "message": message}}), status=401)
+        return
+    answer = Answer(number=1, name="look", arguments={}) if len(asked["messages"]) == 1 else Answer(number=2)
+    events = "".join(
+        f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in SERVED.events(answer, asked)
+    )
+    reply.say(events, kind="text/event-stream")
+
+
+def configured(folder: Path, at: Site, mode: str, *flags: str, host: str = HOST) -> SamplingSetup:
+    made = SamplingSetup.below(folder, mode)
+    key, config = folder / "home/model-key", folder / "home/config.toml"
+    key.write_text(KEY, encoding="utf-8")
+    key.chmod(0o600)
+    config.write_text(
+        f'[agent]\nprovider = "anthropic"\nmodel = "large"\nkey-file = "{key}"\n'
+        f'base-url = "http://{host}:{at.port}"\n',
+        encoding="utf-8",
+    )
+    errors = str(folder / "stderr")
+    return SamplingSetup(
+        root=made.root,
+        home=made.home,
+        mode=mode,
+        flags=("--config", str(config), "--log-level", "debug", *flags),
+        around=("bash", "-c", 'exec "$@" 2>>"$0"', errors),
+    )
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(
+    ("mode", "network"),
+    [("read-only", "none"), ("workspace-write", "fetch"), ("danger-full-access", "fetch")],
+)
+async def test_the_key_and_the_address_appear_nowhere(
+    mode: str, network: str, era: str, tmp_path: Path
+) -> None:
+    seen: list[str] = []
+    with site(at=(HOST, 0)) as at:
+        at.routes["/v1/messages"] = lambda reply: model(reply, at)
+        setup = configured(tmp_path, at, mode, "--network", network)
+        async with connected(setup, era=era) as client:
+            seen.append(str(await client.list_tools()))
+            assert "delegate" in seen[0]
+            done = text(await client.call_tool("delegate", {"task": "find"}))
+            assert done == "done after 2 turns, tokens: True"
+            failed = text(await client.call_tool("delegate", {"task": "fail"}))
+            assert "answered 401: check the key" in failed
+            unknown = text(await client.call_tool("delegate", {"task": "find", "model": "dear"}))
+            assert "choose from large" in unknown
+            seen += [done, failed, unknown]
+            for resource in (await client.list_resources()).resources:
+                seen.append(str(await client.read_resource(resource.uri)))
+            if mode != "danger-full-access":
+                for command in (f"cat {tmp_path}/home/model-key", "env; cat /proc/*/environ /proc/*/cmdline"):
+                    seen.append(str(await client.call_tool("bash", {"command": command})))
+        assert {asked.headers["x-api-key"] for asked in at.asked} == {KEY}
+    doctor = subprocess.run(
+        [word.replace("tests.agents.sampling_server", "mcp_toolserver") for word in setup.command[4:7]]
+        + ["doctor", "--json", *setup.command[7:]],
+        env=setup.environment,
+        capture_output=True,
+        check=False,
+        text=True,
+        encoding="utf-8",
+    )
+    assert "anthropic, large" in doctor.stdout
+    seen += [doctor.stdout, doctor.stderr, (tmp_path / "stderr").read_text(encoding="utf-8")]
+    files = [file for file in (tmp_path / "home/state").rglob("*") if file.is_file()]
+    assert files
+    seen += [file.read_bytes().decode("latin-1") for file in files]
+    for one in seen:
+        assert KEY not in one
+        assert HOST not in one
+
+
+async def test_a_server_without_a_network_finds_its_model_by_the_name_of_loopback(tmp_path: Path) -> None:
+    with site() as at:
+        at.routes["/v1/messages"] = lambda reply: model(reply, at)
+        setup = configured(tmp_path, at, "read-only", "--network", "none", host="localhost")
+        async with connected(setup) as client:
+            done: Any = await client.call_tool("delegate", {"task": "find"})
+    assert text(done) == "done after 2 turns, tokens: True"

@@ -1,0 +1,163 @@
+"""Types, conversations and results of agents as text."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from mcp_toolserver.capabilities.agents import AgentState
+from mcp_toolserver.capabilities.model import Message, ModelTurn, ToolCall, ToolReply, UserText
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.text.agents.agent_file import custom_type
+from mcp_toolserver.text.agents.conversation import cleaned, decoded, encoded, role, transcript, unanswered
+from mcp_toolserver.text.agents.result_text import last_line, result_text
+from mcp_toolserver.text.agents.types import BUILT_IN, canonical_type, choices, system_prompt
+from tests.support.workbench import real_tools
+
+CALL = ToolCall(id="1", name="ls", arguments={"path": ".", "n": [1, None, {"a": True}]})
+BROKEN = ToolCall(id="2", name="ls", arguments='{"path"')
+TURN = ModelTurn(text="I look.", calls=(CALL, BROKEN), input_tokens=3, output_tokens=2, cost=0.25)
+
+MESSAGES: tuple[Message, ...] = (
+    UserText("find it ☂"),
+    TURN,
+    (ToolReply(id="1", name="ls", text="a\0"), ToolReply(id="2", name="ls", text="bad", is_error=True)),
+    ModelTurn(text=""),
+)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=role)
+def test_a_message_comes_back_as_it_was(message: Message) -> None:
+    assert decoded(role(message), encoded(message)) == message
+
+
+def test_halves_of_surrogate_pairs_are_replaced() -> None:
+    call = ToolCall(id="\ud800", name="l\ud800s", arguments={"\ud800": ["\ud800ä"]})
+    turn = ModelTurn(text="\ud800", calls=(call, replace(call, arguments="\ud800")))
+    first = ToolCall(id="?", name="l?s", arguments={"?": ["?ä"]})
+    assert cleaned(turn) == ModelTurn(text="?", calls=(first, replace(first, arguments="?")))
+    assert cleaned(UserText("\ud800")) == UserText("?")
+    assert cleaned((ToolReply(id="\ud800", name="\ud800", text="\ud800"),)) == (
+        ToolReply(id="?", name="?", text="?"),
+    )
+    assert all(cleaned(message) == message for message in MESSAGES)
+
+
+def test_a_transcript_is_one_json_document() -> None:
+    found = json.loads(transcript({"id": "agent_1"}, [(role(one), encoded(one)) for one in MESSAGES]))
+    assert found["id"] == "agent_1"
+    assert [one["role"] for one in found["messages"]] == ["user", "agent", "tools", "agent"]
+    assert found["messages"][1]["content"]["calls"][1]["arguments"] == '{"path"'
+
+
+def test_calls_that_did_not_end_get_a_reply() -> None:
+    assert [one.id for one in unanswered(MESSAGES[:2])] == ["1", "2"]
+    assert all(one.is_error for one in unanswered(MESSAGES[:2]))
+    assert unanswered(MESSAGES) == unanswered(MESSAGES[:1]) == unanswered(()) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "canonical"),
+    [
+        ("", "general-purpose"),
+        ("General Purpose", "general-purpose"),
+        ("general_purpose", "general-purpose"),
+        ("explorer", "Explore"),
+        ("explore-agent", "Explore"),
+        ("PLAN", "Plan"),
+        ("verifier", "Verification"),
+        (" reviewer ", "reviewer"),
+    ],
+)
+def test_types_have_other_spellings(name: str, canonical: str) -> None:
+    assert canonical_type(name) == canonical
+
+
+def test_every_tool_that_a_type_names_exists_or_comes_with_another_part() -> None:
+    known = {
+        name for entry in real_tools().entries.values() for name in (entry.spec.name, *entry.other_names)
+    }
+    for kind in BUILT_IN.values():
+        assert {*(kind.tools or ())} <= known | {"Skill"}
+
+
+def test_reading_types_name_no_tool_that_writes_or_starts_something() -> None:
+    for name in ("Explore", "Plan"):
+        kind = BUILT_IN[name]
+        assert kind.ceiling is Permission.READ_ONLY
+        assert not {"bash", "REPL", "PowerShell", "Agent", "Task", "write_file"} & {*(kind.tools or ())}
+
+
+def test_tools_of_a_file_are_a_list_or_a_text() -> None:
+    def tools(text: str) -> tuple[str, ...] | None:
+        return custom_type(f"---\nname: x\n{text}\n---\nHelp.").tools
+
+    assert tools("") is None
+    assert tools("tools: '*'") is None
+    assert tools("tools: [Read, ' Grep ']") == ("Read", "Grep")
+    assert tools("tools: Read, Bash(git log, git show), ,LS") == ("Read", "Bash(git log, git show)", "LS")
+    assert tools("tools: ''") == ()
+    assert tools("tools: []") == ()
+    with pytest.raises(ValueError, match="at most 100"):
+        tools(f"tools: {','.join('x' * 101)}")
+
+
+def test_a_model_of_a_file_may_be_the_caller_s() -> None:
+    assert custom_type("---\nname: x\nmodel: inherit\n---\nHelp.").model == ""
+    assert custom_type("---\nname: x\nmodel: small\n---\nHelp.").model == "small"
+
+
+def test_the_texts_of_a_file_show_what_hides() -> None:
+    kind = custom_type('---\nname: x\ndescription: "a\\nb\\e[2J"\n---\nHe\u202elp.')
+    assert kind.description == "a b\\u{1b}[2J"
+    assert kind.instructions == "He\\u{202e}lp."
+    assert choices([kind]).endswith("; x (a b\\u{1b}[2J)")
+    assert choices([custom_type("---\nname: y\n---\nHelp.")]).endswith("; y")
+
+
+def test_the_system_prompt_names_the_folders_and_the_agent() -> None:
+    prompt = system_prompt(BUILT_IN["Explore"], name="ann", roots=["/a", "/b"])
+    assert "Others call you ann." in prompt
+    assert prompt.endswith("- /a\n- /b")
+    assert "call you" not in system_prompt(BUILT_IN["Explore"], name="", roots=["/a"])
+
+
+STATE = AgentState(handle="agent_1", type="Plan", description="d", turns=1, tokens=1234, seconds=61.4)
+
+
+@pytest.mark.parametrize(
+    ("state", "line"),
+    [
+        (STATE, "[agent_1 running for 61.4 s; 1 turn, 1,234 tokens]"),
+        (replace(STATE, step="calls ls"), "[agent_1 running for 61.4 s: calls ls; 1 turn, 1,234 tokens]"),
+        (
+            replace(STATE, status="finished", turns=2, cost=0.5),
+            "[agent_1 finished; 2 turns, 1,234 tokens, $0.5000]",
+        ),
+        (
+            replace(STATE, status="limited", detail="it was long", cost=None),
+            "[agent_1 ended before it was done: it was long; 1 turn, 1,234 tokens]",
+        ),
+        (
+            replace(STATE, status="failed", detail="no model"),
+            "[agent_1 failed: no model; 1 turn, 1,234 tokens]",
+        ),
+        (replace(STATE, status="stopped"), "[agent_1 stopped after 61.4 s; 1 turn, 1,234 tokens]"),
+        (
+            replace(STATE, status="lost"),
+            "[agent_1 ended with the server that ran it; 1 turn, 1,234 tokens]",
+        ),
+    ],
+)
+def test_the_last_line_says_how_an_agent_ended(state: AgentState, line: str) -> None:
+    assert last_line(state) == line
+
+
+def test_an_answer_has_the_text_the_notes_and_the_last_line() -> None:
+    done = replace(STATE, status="finished", text="It is so.", notes=("Look.",))
+    assert result_text(done) == f"It is so.\n[Look.]\n{last_line(done)}"
+    silent = replace(STATE, status="stopped")
+    assert result_text(silent) == (
+        f"(it has said nothing yet)\n[to go on, call Agent with resume: agent_1]\n{last_line(silent)}"
+    )
+    assert result_text(STATE).startswith("The agent works in the background. TaskOutput waits")

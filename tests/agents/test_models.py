@@ -1,0 +1,438 @@
+"""The operator's model over both wire formats, on loopback.
+
+What is sent is checked against the types that the official packages publish.
+"""
+
+import json
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from itertools import repeat
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+import jsonschema
+import pytest
+from anthropic.types.message_create_params import MessageCreateParamsStreaming
+from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
+from pydantic import TypeAdapter
+
+from mcp_toolserver.capabilities.model import (
+    ModelRequest,
+    ModelTool,
+    ModelTurn,
+    ToolCall,
+    ToolReply,
+    UserText,
+)
+from mcp_toolserver.errors import TimedOut, ToolError, Unavailable
+from mcp_toolserver.runtime.models import transport
+from mcp_toolserver.runtime.models.model import ProviderModel
+from mcp_toolserver.runtime.models.options import ModelOptions, ProviderName, endpoint
+from tests.client_programs.scripted_model import (
+    Answer,
+    Call,
+    ChatCompletions,
+    Format,
+    Messages,
+    scripted_model,
+)
+from tests.web.web import Reply, Site, site
+
+KEY = "sk-canary-0123456789"
+
+PROVIDERS: tuple[ProviderName, ...] = ("anthropic", "openai")
+
+PREFIX: Mapping[ProviderName, str] = {"anthropic": "", "openai": "/v1"}
+PATH: Mapping[ProviderName, str] = {"anthropic": "/v1/messages", "openai": "/v1/chat/completions"}
+FORMATS: Mapping[ProviderName, Format] = {"anthropic": Messages(), "openai": ChatCompletions()}
+PUBLISHED: Mapping[ProviderName, Any] = {
+    "anthropic": MessageCreateParamsStreaming,
+    "openai": CompletionCreateParamsStreaming,
+}
+
+LOOK = ModelTool(
+    name="look",
+    description="Looks at a thing.",
+    schema={"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]},
+)
+FIRST = ModelRequest(system="Be brief.", messages=(UserText("Look."),), tools=(LOOK,), max_tokens=100)
+
+both = pytest.mark.parametrize("provider", PROVIDERS)
+
+
+@asynccontextmanager
+async def model(provider: ProviderName, url: str, **given: Any) -> AsyncGenerator[ProviderModel]:
+    options = ModelOptions(
+        provider=provider,
+        endpoint=endpoint(provider, url + PREFIX[provider], has_key=True),
+        **{"key": KEY, "model": "a-model", "seconds": 20.0, **given},
+    )
+    made = ProviderModel(options)
+    try:
+        yield made
+    finally:
+        await made.aclose()
+
+
+def schema_of(provider: ProviderName) -> dict[str, Any]:
+    """The published type of a request, without fields that it does not name."""
+    schema = TypeAdapter(PUBLISHED[provider]).json_schema()
+    for definition in (schema, *schema["$defs"].values()):
+        if "properties" in definition:
+            definition["additionalProperties"] = False
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("provider", "name"),
+    [("anthropic", "claude-sonnet-5-5"), ("anthropic", "x"), ("openai", "gpt-5"), ("openai", "x")],
+)
+async def test_requests_are_those_that_the_official_package_describes(
+    provider: ProviderName, name: str
+) -> None:
+    script = [Call(tool="look", arguments={"at": "a"}), Call(tool="look", arguments={"at": "b"})]
+    schema = schema_of(provider)
+    with scripted_model(script) as played:
+        async with model(provider, played.url, model=name, models={"Explore": "small"}) as asked:
+            first = await asked.turn(FIRST)
+            [call] = first.calls
+            assert (call.name, call.arguments) == ("look", {"at": "a"})
+            replies = (ToolReply(id=call.id, name="look", text="nothing\nthere", is_error=True),)
+            more = ModelRequest(
+                system="Be brief.",
+                messages=(
+                    *FIRST.messages,
+                    first,
+                    replies,
+                    ModelTurn(text=""),
+                    ModelTurn(text="I look again", calls=(BROKEN_CALL, *first.calls)),
+                    (ToolReply(id="broken", name="look", text="no JSON", is_error=True), *replies),
+                ),
+                tools=(LOOK,),
+                agent_type="Explore",
+            )
+            last = await asked.turn(more)
+            plain = await asked.turn(ModelRequest(system="", messages=(UserText("x"),)))
+    assert (last.text, last.calls) == ("done", ())
+    assert plain.text == "done"
+    assert last.input_tokens > 0
+    assert last.output_tokens > 0
+    bodies = [request.body for request in played.requests]
+    assert [body["model"] for body in bodies] == [name, "small"]
+    assert all(body["stream"] for body in bodies)
+    for body in bodies:
+        jsonschema.validate(body, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**bodies[0], "messages": [{"role": "user"}]}, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**bodies[0], "max_token": 1}, schema)
+    assert "nothing" in played.requests[1].results[0]
+
+
+BROKEN_CALL = ToolCall(id="broken", name="look", arguments="{")
+
+
+def served(provider: ProviderName, route: Callable[[Reply], None]) -> Any:
+    return site({PATH[provider]: route})
+
+
+def stream(provider: ProviderName, answer: Answer | None = None) -> list[dict[str, Any]]:
+    return list(FORMATS[provider].events(answer or Answer(number=1), {}))
+
+
+def sent(reply: Reply, events: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> None:
+    parts = (
+        (f"event: {event['type']}\n" if "type" in event else "") + f"data: {json.dumps(event)}\n\n"
+        for event in events
+    )
+    reply.pour((part.encode() for part in parts), kind="text/event-stream")
+
+
+@both
+async def test_a_request_has_the_key_and_nothing_from_the_environment(
+    provider: ProviderName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ANTHROPIC", "OPENAI"):
+        monkeypatch.setenv(f"{name}_API_KEY", "foreign-key")
+        monkeypatch.setenv(f"{name}_CUSTOM_HEADERS", "x-foreign: foreign-header")
+        monkeypatch.setenv(f"{name}_BASE_URL", "http://127.0.0.1:9")
+        monkeypatch.setenv(f"{name}_LOG", "debug")
+    monkeypatch.setenv("OPENAI_ORG_ID", "foreign-organization")
+    monkeypatch.setenv("OPENAI_ADMIN_KEY", "foreign-admin")
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with served(provider, lambda reply: sent(reply, stream(provider))) as at:
+        async with model(provider, at.url) as asked:
+            await asked.turn(FIRST)
+        async with model(provider, at.url, key="") as asked:
+            await asked.turn(FIRST)
+    with_key, without = (request.headers for request in at.asked)
+    header = "x-api-key" if provider == "anthropic" else "authorization"
+    assert with_key[header].removeprefix("Bearer ") == KEY
+    assert not {"x-api-key", "authorization"} & without.keys()
+    assert "foreign" not in str(at.asked)
+    assert with_key["accept-encoding"] == "identity"
+
+
+@both
+async def test_a_redirect_is_not_followed(provider: ProviderName) -> None:
+    with site() as elsewhere, served(provider, lambda reply: reply.redirect(elsewhere.url, 307)) as at:
+        async with model(provider, at.url) as asked:
+            with pytest.raises(Unavailable):
+                await asked.turn(FIRST)
+    assert elsewhere.asked == []
+
+
+def fails(status: int, at: Site) -> str:
+    """An error that repeats what must not be shown."""
+    message = f"key {KEY} at {at.url} failed with {status}"
+    return json.dumps({"type": "error", "error": {"type": "an_error", "message": message, "code": None}})
+
+
+@both
+@pytest.mark.parametrize(
+    ("status", "times", "says"),
+    [
+        (400, 1, "check provider, model and base-url"),
+        (401, 1, "check the key"),
+        (403, 1, "the key may not use this model"),
+        (404, 1, "it does not have this model"),
+        (413, 1, "too long"),
+        (418, 1, "check provider"),
+        (429, 3, "too many requests"),
+        (500, 3, "Try again later"),
+        (529, 3, "Try again later"),
+    ],
+)
+async def test_an_error_says_what_to_do_and_nothing_else(
+    provider: ProviderName, status: int, times: int, says: str
+) -> None:
+    def fail(reply: Reply) -> None:
+        headers = {"retry-after-ms": "1"}
+        reply.say(fails(status, at), status=status, kind="application/json", headers=headers)
+
+    with served(provider, fail) as at:
+        async with model(provider, at.url) as asked:
+            with pytest.raises(Unavailable) as caught:
+                await asked.turn(FIRST)
+    assert says in str(caught.value)
+    assert f"answered {status}" in str(caught.value)
+    assert len(at.asked) == times
+    shows_nothing(caught.value, at)
+
+
+@both
+@pytest.mark.parametrize(
+    ("status", "reported", "says"),
+    [
+        pytest.param(
+            400,
+            {
+                "type": "invalid_request_error",
+                "message": "prompt is too long",
+                "code": "context_length_exceeded",
+            },
+            "longer than the model can read",
+            id="too long",
+        ),
+        pytest.param(
+            402,
+            {"type": "billing_error", "message": "no credit", "code": "insufficient_quota"},
+            "no credit left",
+            id="no credit",
+        ),
+    ],
+)
+async def test_what_an_error_means_is_known(
+    provider: ProviderName, status: int, reported: dict[str, str], says: str
+) -> None:
+    body = json.dumps({"type": "error", "error": reported})
+    with served(provider, lambda reply: reply.say(body, status=status, kind="application/json")) as at:
+        async with model(provider, at.url) as asked:
+            with pytest.raises(Unavailable, match=says) as caught:
+                await asked.turn(FIRST)
+    shows_nothing(caught.value, at)
+
+
+async def test_an_answer_that_a_filter_stopped_is_an_error() -> None:
+    events = json.loads(json.dumps(stream("openai")).replace('"stop"', '"content_filter"'))
+    with served("openai", lambda reply: sent(reply, events)) as at:
+        async with model("openai", at.url) as asked:
+            with pytest.raises(Unavailable, match="content filter"):
+                await asked.turn(FIRST)
+
+
+def shows_nothing(error: BaseException, at: Site) -> None:
+    assert KEY not in str(error)
+    assert str(at.port) not in str(error)
+    assert "127.0.0.1" not in str(error)
+    # A log would show a cause.
+    assert error.__cause__ is None
+    assert error.__context__ is None or error.__suppress_context__
+
+
+def cut(provider: ProviderName) -> Callable[[Reply], None]:
+    """Closes the connection in the middle of the answer."""
+
+    def route(reply: Reply) -> None:
+        reply.close_connection = True
+        reply.send_response(200)
+        reply.send_header("content-type", "text/event-stream")
+        reply.send_header("content-length", "10000")
+        reply.end_headers()
+        reply.wfile.write(f"data: {json.dumps(stream(provider)[0])}\n\n".encode())
+
+    return route
+
+
+def reported(provider: ProviderName) -> Callable[[Reply], None]:
+    """Reports an error in the stream."""
+    error = {"type": "overloaded_error", "message": f"key {KEY}", "code": None}
+    return lambda reply: sent(reply, [stream(provider)[0], {"type": "error", "error": error}])
+
+
+BROKEN: Mapping[str, Callable[[ProviderName], Callable[[Reply], None]]] = {
+    "no JSON": lambda _: lambda reply: reply.pour([b"data: {broken\n\n"], kind="text/event-stream"),
+    "a page": lambda _: lambda reply: reply.say("<html>hello</html>"),
+    "nothing": lambda _: lambda reply: reply.say("", kind="text/event-stream"),
+    "another form": lambda _: lambda reply: sent(reply, [{"type": "message_start", "choices": 3}]),
+    "a list": lambda _: lambda reply: reply.pour([b"data: [1]\n\n"], kind="text/event-stream"),
+    "half an answer": cut,
+    "no end": lambda provider: (
+        lambda reply: sent(reply, stream(provider)[:3] if provider == "anthropic" else [])
+    ),
+    "an error in the stream": reported,
+    "compressed": lambda _: lambda reply: reply.pour([b"x"], encoding="gzip"),
+}
+
+
+@both
+@pytest.mark.parametrize("kind", BROKEN)
+async def test_an_answer_that_is_none_is_an_error(provider: ProviderName, kind: str) -> None:
+    with served(provider, BROKEN[kind](provider)) as at:
+        async with model(provider, at.url) as asked:
+            with pytest.raises(ToolError) as caught:
+                await asked.turn(FIRST)
+    assert caught.value.kind == "unavailable"
+    shows_nothing(caught.value, at)
+
+
+@both
+async def test_an_answer_without_end_is_cut_off(
+    provider: ProviderName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "MAX_BYTES", 1 << 20)
+
+    def pour(reply: Reply) -> None:
+        reply.pour(repeat(b": comment " + b"x" * 4096 + b"\n"), kind="text/event-stream")
+
+    with served(provider, pour) as at:
+        async with model(provider, at.url) as asked:
+            with pytest.raises(Unavailable, match="more than") as caught:
+                await asked.turn(FIRST)
+    shows_nothing(caught.value, at)
+
+
+@both
+async def test_a_turn_has_limited_time(provider: ProviderName) -> None:
+    def slow(reply: Reply) -> None:
+        def parts() -> Iterator[bytes]:
+            while not at.closing.wait(0.01):
+                yield b": still here\n\n"
+
+        reply.pour(parts(), kind="text/event-stream")
+
+    with served(provider, slow) as at:
+        async with model(provider, at.url, seconds=0.5) as asked:
+            # The import does not count.
+            await asked._made()
+            with pytest.raises(TimedOut):
+                await asked.turn(FIRST)
+        at.closing.set()
+
+
+@both
+async def test_silence_ends_as_a_timeout(provider: ProviderName) -> None:
+    with served(provider, lambda _: at.closing.wait() and None) as at:
+        async with model(provider, at.url, seconds=0.5) as asked:
+            with pytest.raises(TimedOut):
+                await asked.turn(FIRST)
+        at.closing.set()
+
+
+@both
+async def test_cancelling_a_turn_closes_its_connection(provider: ProviderName) -> None:
+    begun, gone = anyio.Event(), anyio.Event()
+
+    def slow(reply: Reply) -> None:
+        def parts() -> Iterator[bytes]:
+            while not at.closing.wait(0.01):
+                anyio.from_thread.run_sync(begun.set, token=token)
+                yield b": still here\n\n"
+
+        reply.pour(parts(), kind="text/event-stream")
+        anyio.from_thread.run_sync(gone.set, token=token)
+
+    token = anyio.lowlevel.current_token()
+    with served(provider, slow) as at:
+        async with model(provider, at.url) as asked, anyio.create_task_group() as tasks:
+            tasks.start_soon(asked.turn, FIRST)
+            with anyio.fail_after(10):
+                await begun.wait()
+                tasks.cancel_scope.cancel()
+        with anyio.fail_after(10):
+            await gone.wait()
+
+
+@both
+async def test_nobody_at_the_address_is_an_error(provider: ProviderName) -> None:
+    with site() as at:
+        pass
+    async with model(provider, at.url) as asked:
+        with pytest.raises(Unavailable, match="cannot be reached") as caught:
+            await asked.turn(FIRST)
+    shows_nothing(caught.value, at)
+
+
+@both
+async def test_arguments_that_are_no_object_come_as_text(provider: ProviderName) -> None:
+    def broken(reply: Reply) -> None:
+        events = json.dumps(stream(provider, Answer(number=1, name="look", arguments={"at": "MARK"})))
+        sent(reply, json.loads(events.replace('MARK\\"}', "MARK").replace('MARK\\\\"}', "MARK")))
+
+    with served(provider, broken) as at:
+        async with model(provider, at.url) as asked:
+            [call] = (await asked.turn(FIRST)).calls
+    assert isinstance(call.arguments, str)
+    assert "MARK" in call.arguments
+
+
+@both
+async def test_the_cost_is_known_from_prices(provider: ProviderName) -> None:
+    name = "claude-sonnet-5-5" if provider == "anthropic" else "gpt-4.1"
+    with scripted_model([]) as played:
+        async with model(provider, played.url, prices=(1e6, 2e6)) as asked:
+            turn = await asked.turn(FIRST)
+            assert turn.cost == turn.input_tokens + 2 * turn.output_tokens
+        async with model(provider, played.url, model=name) as asked:
+            cost = (await asked.turn(FIRST)).cost
+            assert cost is not None
+            assert 0 < cost < 0.001
+        async with model(provider, played.url) as asked:
+            assert (await asked.turn(FIRST)).cost is None
+
+
+@both
+async def test_the_client_libraries_log_nothing(
+    provider: ProviderName, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with served(provider, lambda reply: reply.say(fails(500, at), status=500)) as at:
+        async with model(provider, at.url) as asked:
+            with pytest.raises(Unavailable):
+                await asked.turn(FIRST)
+    assert KEY not in caplog.text
+    assert str(at.port) not in caplog.text

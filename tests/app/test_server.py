@@ -1,0 +1,627 @@
+"""The whole server as clients meet it: every transport, both eras, every mode."""
+
+import hashlib
+import os
+import re
+import shutil
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import anyio
+import mcp_types as mcp
+import pytest
+import pytest_asyncio
+from mcp.shared.exceptions import MCPError
+
+from mcp_toolserver.pipeline.registry import discover
+from mcp_toolserver.tool_spec import Kind
+from tests.agents.test_run_task_packet import PACKET
+from tests.support.confinement import git
+from tests.support.live import ERAS, MODES, TRANSPORTS, Kept, Setup, connected, text
+
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
+    "1f15c4890000000d49444154789c6360606060000000050001a5f645400000000049454e44ae426082"
+)
+
+NOTEBOOK = (
+    '{"cells": [{"cell_type": "code", "execution_count": null, "id": "a", "metadata": {}, "outputs": [],'
+    ' "source": ["1"]}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'
+)
+
+CALLS: dict[str, dict[str, Any]] = {
+    "read_file": {"path": "src/a.py"},
+    "glob_search": {"pattern": "**/*.py"},
+    "grep_search": {"pattern": "hello"},
+    "ls": {},
+    "tree": {},
+    "head": {"path": "src/a.py"},
+    "tail": {"path": "src/a.py"},
+    "diff": {"path": "src/a.py", "other_path": "src/n.ipynb"},
+    "view_image": {"path": "src/pixel.png"},
+    "git_status": {},
+    "git_diff": {},
+    "git_log": {},
+    "git_show": {},
+    "git_blame": {"path": "src/a.py"},
+    "repo_overview": {},
+    "repo_clone": {"source": ".", "path": "cloned"},
+    "open": {"target": "src/a.py"},
+    "notify": {"title": "x", "message": "y"},
+    "say": {"text": "x"},
+    "read_clipboard": {},
+    "write_clipboard": {"text": "x"},
+    "take_screenshot": {},
+    "open_app": {"app": "x"},
+    "mdfind": {"query": "shop"},
+    "take_window_screenshots": {},
+    "list_notes": {"query": "rate"},
+    "read_note": {"title": "VAT rates"},
+    "create_note": {"title": "VAT rates", "body": "The usual rate is 19 %.", "folder": "Shop"},
+    "update_note": {"title": "VAT rates", "body": "Ask about books."},
+    "write_file": {"path": "new/b.txt", "content": "b"},
+    "edit_file": {"path": "src/a.py", "old_string": "hello", "new_string": "goodbye"},
+    "NotebookEdit": {"notebook_path": "src/n.ipynb", "cell_id": "a", "new_source": "2"},
+    "mkdir": {"path": "made"},
+    "apply_patch": {"patch": "*** Begin Patch\n*** Add File: patched.txt\n+x\n*** End Patch\n"},
+    "bash": {"command": "echo shell > made-by-shell; cat made-by-shell"},
+    "TaskOutput": {"task_id": "bg_none"},
+    "TaskStop": {"task_id": "bg_none"},
+    "TaskCreate": {"command": "true"},
+    "TaskGet": {"task_id": "task_none"},
+    "TaskList": {},
+    "TaskUpdate": {"task_id": "task_none", "message": "x"},
+    "RunTaskPacket": PACKET,
+    "TodoWrite": {"todos": [{"content": "look", "activeForm": "looking", "status": "in_progress"}]},
+    "StructuredOutput": {"anything": ["at", "all"]},
+    "Config": {"setting": "theme", "value": "dark"},
+    "SendUserMessage": {"message": "hello", "attachments": ["src/a.py"]},
+    "AskUserQuestion": {"questions": [{"question": "why?"}]},
+    "pause_for_human": {"reason": "look at it"},
+    "current_datetime": {},
+    "calculator": {"expression": "6 * 7"},
+    "Sleep": {"duration_ms": 1},
+    "WebFetch": {"url": "http://127.0.0.1:1/"},
+    "WebSearch": {"query": "x", "allowed_domains": ["a.example"], "blocked_domains": ["b.example"]},
+    "download": {"url": "http://127.0.0.1:1/", "path": "fetched"},
+    "curl": {"url": "http://127.0.0.1:1/"},
+    "RemoteTrigger": {"url": "http://127.0.0.1:1/"},
+    "ToolSearch": {"query": "git"},
+    "CallTool": {"name": "read_file", "arguments": {"path": "src/a.py"}},
+    "LSP": {"operation": "documentSymbol", "path": "src/n.ipynb"},
+    "lsp_edit": {"operation": "rename", "path": "src/n.ipynb", "query": "x", "new_name": "y"},
+    "REPL": {"language": "shell", "code": "echo 1"},
+    "PowerShell": {"command": "echo 1"},
+    "container_shell": {"command": "echo 1"},
+    "CronCreate": {"schedule": "@yearly", "command": "true", "time_zone": "UTC"},
+    "CronList": {},
+    "CronDelete": {"cron_id": "cron_none"},
+}
+GIT = {"git_status", "git_diff", "git_log", "git_show", "git_blame", "repo_overview"}
+LOOKS = {"ls", "tree", "head", "tail", "diff", "view_image"}
+READS = {"read_file", "glob_search", "grep_search"} | LOOKS | GIT
+ASKS = {"AskUserQuestion", "pause_for_human"}
+SMALL = {
+    "StructuredOutput",
+    "SendUserMessage",
+    "current_datetime",
+    "calculator",
+    "Sleep",
+    "ToolSearch",
+    "CallTool",
+}
+WEB = {"WebFetch", "WebSearch", "download", "curl", "RemoteTrigger"}
+COMMANDS = {"bash", "LSP", "REPL"}
+TASKS = {"TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "TaskOutput", "TaskStop"}
+UNKNOWN_TASK = {"TaskGet", "TaskUpdate", "TaskOutput", "TaskStop"}
+MODEL = {entry.spec.name for entry in discover() if any(need.needs_model for need in entry.spec.needs)}
+"""What needs a model, which is not configured."""
+CRON = {"CronCreate", "CronList", "CronDelete"}
+PROGRAMS = {"PowerShell": ("pwsh", "powershell"), "container_shell": ("docker", "podman", "container")}
+ELSEWHERE = {name for name, programs in PROGRAMS.items() if not any(map(shutil.which, programs))}
+"""What needs a program that this machine does not have."""
+DESKTOP = {
+    *("open", "open_app", "mdfind", "notify", "say", "read_clipboard", "write_clipboard"),
+    *("take_screenshot", "take_window_screenshots"),
+    *("list_notes", "read_note", "create_note", "update_note"),
+}
+"""Switched off: whoever runs the tests may have one."""
+MISSING = ELSEWHERE | DESKTOP | MODEL
+LISTED = {
+    "read-only": READS | COMMANDS | TASKS | CRON | ASKS | SMALL | {"WebFetch", "WebSearch"},
+    "workspace-write": set(CALLS) - MISSING - {"curl", "RemoteTrigger", "repo_clone", "container_shell"},
+    "danger-full-access": set(CALLS) - MISSING,
+}
+
+for _entry in discover():
+    if (
+        _entry.spec.name not in CALLS.keys() | MODEL
+    ):  # a tool that this table does not mention is offered as it declares
+        for _mode in MODES[_entry.spec.permission :]:
+            LISTED[_mode].add(_entry.spec.name)
+
+WITHOUT_DESKTOP = ("--exclude-tools", ",".join(sorted(DESKTOP)))
+
+
+pytestmark = [
+    pytest.mark.uncounted,
+    pytest.mark.asyncio(loop_scope="module"),
+    # Every server here is started once, if one process of the test runner has all these tests.
+    pytest.mark.xdist_group("test_server"),
+]
+
+
+def fill(root: Path) -> None:
+    """The folder to work in, as new."""
+    for path in root.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    (root / "src").mkdir()
+    (root / "src/a.py").write_text("print('hello')\n", encoding="utf-8")
+    (root / "src/pixel.png").write_bytes(PNG)
+    (root / "src/n.ipynb").write_text(NOTEBOOK, encoding="utf-8")
+    for words in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "--message=first")):
+        git(root, *words)
+
+
+def new(folder: Path) -> Setup:
+    made = Setup.below(folder)
+    fill(made.root)
+    return made
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    """For a server of the test's own."""
+    return new(tmp_path)
+
+
+Place = Callable[..., Setup]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """For a server that is kept: one for each mode and config, with its folder as new."""
+    made: dict[tuple[str, str], Setup] = {}
+
+    def fresh(mode: str = "read-only", config: str = "") -> Setup:
+        if (mode, config) not in made:
+            setup = new(tmp_path_factory.mktemp("place"))
+            made[mode, config] = (
+                rules(setup, config, mode) if config else in_mode(setup, mode, *WITHOUT_DESKTOP)
+            )
+        fill(made[mode, config].root)
+        return made[mode, config]
+
+    return fresh
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def kept() -> AsyncGenerator[Kept]:
+    made = Kept()
+    yield made
+    await made.aclose()
+
+
+def in_mode(setup: Setup, mode: str, *flags: str) -> Setup:
+    return Setup(root=setup.root, home=setup.home, mode=mode, flags=flags)
+
+
+def tree(folder: Path) -> dict[str, tuple[str, int, int]]:
+    """Everything in a folder: content, mode and time of change."""
+    return {
+        str(path.relative_to(folder)): (
+            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "",
+            path.lstat().st_mode,
+            path.lstat().st_mtime_ns,
+        )
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+async def test_the_table_of_calls_has_no_tool_that_is_gone() -> None:
+    assert set(CALLS) <= {entry.spec.name for entry in discover()}
+
+
+def why_not(name: str, mode: str) -> tuple[str, ...]:
+    """What the refusal of a tool that is not listed must say."""
+    if name in DESKTOP:
+        return ("switched off",)
+    if name in MODEL:
+        return ("configure one in [agent]",)
+    if name in ELSEWHERE:
+        return ("was found on the PATH",)
+    if (name, mode) == ("repo_clone", "workspace-write"):
+        return ("--git writable",)
+    return ("requires", "--permission-mode")
+
+
+BY_MODE = [
+    pytest.param(
+        "read-only", id="read-only", marks=[pytest.mark.xdist_group("read-only"), pytest.mark.measured]
+    ),
+    *(pytest.param(mode, id=mode, marks=pytest.mark.xdist_group(mode)) for mode in MODES[1:]),
+]
+"""Modes share no server, so they can run in parallel. Coverage is taken of one of them."""
+
+
+IN_FULL = (("stdio", "legacy"), ("http", "auto"))
+"""Where every tool is called: each era once. Elsewhere one tool of each kind of result is."""
+
+OF_EACH_KIND = (
+    "read_file",
+    "view_image",
+    "git_status",
+    "TodoWrite",
+    "write_file",
+    "bash",
+    "repo_clone",
+    "TaskOutput",
+)
+
+
+@pytest.mark.parametrize("mode", BY_MODE)
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_every_tool_is_listed_and_called_as_the_mode_says(
+    transport: str, era: str, mode: str, place: Place, kept: Kept
+) -> None:
+    setup = place(mode)
+    before = tree(setup.root)
+    client = await kept.client(setup, transport, era)
+    listed = (await client.list_tools()).tools
+    assert [tool.name for tool in listed] == sorted(LISTED[mode])
+    calls = CALLS if (transport, era) in IN_FULL else {name: CALLS[name] for name in OF_EACH_KIND}
+    for name, arguments in calls.items():
+        result = await client.call_tool(name, arguments)
+        if name not in LISTED[mode]:
+            assert result.is_error
+            assert all(words in text(result) for words in why_not(name, mode)), text(result)
+        else:
+            # No image is there that could be run, and no language server knows notebooks.
+            fails = name in ASKS | WEB | UNKNOWN_TASK | {"container_shell", "lsp_edit", "CronDelete"}
+            assert bool(result.is_error) == fails, (name, text(result))
+        if name == "bash":
+            assert ("Read-only file system" in text(result)) == (mode == "read-only")
+    if mode == "read-only":
+        assert tree(setup.root) == before
+    else:
+        assert (setup.root / "new/b.txt").read_text(encoding="utf-8") == "b"
+    assert (setup.root / "made-by-shell").exists() == (mode != "read-only")
+
+
+@pytest.mark.measured
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_eras_are_both_spoken(era: str, place: Place, kept: Kept) -> None:
+    client = await kept.client(place(), era=era)
+    assert client.protocol_version == ("2025-11-25" if era == "legacy" else "2026-07-28")
+    assert client.server_info is not None
+    assert client.server_info.name == "mcp-toolserver"
+    assert client.server_info.version
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_unknown_tool_is_a_protocol_error(
+    era: str, transport: str, place: Place, kept: Kept
+) -> None:
+    client = await kept.client(place(), transport, era)
+    with pytest.raises(MCPError) as failure:
+        await client.call_tool("nope", {})
+    assert failure.value.error.code == mcp.INVALID_PARAMS
+    assert (await client.call_tool("Read", {"file_path": "src/a.py"})).is_error is False
+
+
+async def test_the_tool_list_is_the_same_for_every_client(place: Place, kept: Kept) -> None:
+    lists: dict[str, list[mcp.Tool]] = {}
+    for transport, era in (("stdio", "legacy"), ("http", "legacy"), ("sse", "auto"), ("http", "auto")):
+        client = await kept.client(place(), transport, era)
+        tools = (await client.list_tools()).tools
+        again = (await client.list_tools()).tools
+        assert [tool.model_dump_json() for tool in tools] == [tool.model_dump_json() for tool in again]
+        first = lists.setdefault(era, tools)
+        assert [tool.model_dump_json() for tool in tools] == [tool.model_dump_json() for tool in first]
+    assert lists["legacy"] == lists["auto"]
+
+
+async def test_every_hint_is_explicit_and_the_level_is_reported(place: Place, kept: Kept) -> None:
+    client = await kept.client(place("danger-full-access"))
+    for tool in (await client.list_tools()).tools:
+        hints = tool.annotations
+        assert hints is not None
+        values = (
+            hints.read_only_hint,
+            hints.destructive_hint,
+            hints.idempotent_hint,
+            hints.open_world_hint,
+        )
+        assert None not in values
+        assert tool.meta is not None
+        assert tool.meta["mcp-toolserver/tool"]["permission"] in MODES
+        assert tool.meta["mcp-toolserver/tool"]["kind"] in get_args(Kind)
+
+
+async def test_the_instructions_state_the_mode_and_the_roots_and_stay_short(place: Place, kept: Kept) -> None:
+    setup = place()
+    client = await kept.client(setup)
+    assert client.instructions is not None
+    assert "read-only" in client.instructions
+    assert str(setup.root) in client.instructions
+    assert len(client.instructions) <= 1500
+
+
+async def test_an_image_is_sent_as_one(place: Place, kept: Kept) -> None:
+    setup = place()
+    (setup.root / "dot.png").write_bytes(PNG)
+    client = await kept.client(setup)
+    content = (await client.call_tool("read_file", {"path": "dot.png"})).content
+    images = [block for block in content if isinstance(block, mcp.ImageContent)]
+    assert [image.mime_type for image in images] == ["image/png"]
+
+
+async def test_null_and_missing_arguments_are_an_empty_object(place: Place, kept: Kept) -> None:
+    client = await kept.client(place())
+    result = await client.call_tool("read_file")
+    assert "path: Field required" in text(result)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_result_that_was_cut_is_readable_as_a_file_and_as_a_resource(
+    era: str, place: Place, kept: Kept
+) -> None:
+    client = await kept.client(place("danger-full-access"), era=era)
+    result = await client.call_tool("bash", {"command": "seq 100000"})
+    links = [block for block in result.content if isinstance(block, mcp.ResourceLink)]
+    assert result.meta is not None
+    metadata = result.meta["mcp-toolserver/metadata"]
+    assert metadata["truncated"] is True
+    page = await client.call_tool("read_file", {"path": metadata["output_path"], "offset": 99_990})
+    assert "100000\t100000" in text(page)
+    whole = await client.read_resource(links[0].uri)
+    assert isinstance(whole.contents[0], mcp.TextResourceContents)
+    assert whole.contents[0].text.splitlines()[-1] == "100000"
+
+
+@pytest.mark.parametrize(
+    "uri", ["toolserver://output/" + "0" * 32, "toolserver://output/../x", "file:///etc/passwd"]
+)
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_unknown_resource_is_a_protocol_error_with_its_uri(
+    era: str, uri: str, place: Place, kept: Kept
+) -> None:
+    client = await kept.client(place(), era=era)
+    assert [
+        template.uri_template for template in (await client.list_resource_templates()).resource_templates
+    ] == [
+        *(f"toolserver://{kind}/{{id}}" for kind in ("jobs", "agents", "tasks", "output")),
+        *("file:///{+path}", "skill://{name}/{+path}"),
+    ]
+    # Another test may have created a task.
+    listed = [one.uri for one in (await client.list_resources()).resources if one.name != "task"]
+    assert listed == [f"toolserver://{kind}" for kind in ("security", "config", "jobs", "tasks")]
+    with pytest.raises(MCPError) as failure:
+        await client.read_resource(uri)
+    assert failure.value.error.code == (-32002 if era == "legacy" else mcp.INVALID_PARAMS)
+    assert failure.value.error.data == {"uri": uri}
+
+
+async def test_a_cursor_nobody_was_given_is_refused(place: Place, kept: Kept) -> None:
+    client = await kept.client(place())
+    for ask in (client.list_tools, client.list_resources, client.list_resource_templates):
+        with pytest.raises(MCPError, match="cursor"):
+            await ask(cursor="x")
+
+
+async def test_an_old_client_gets_no_resource_link(setup: Setup) -> None:
+    from mcp_toolserver.capabilities.call_scope import SavedOutput
+    from mcp_toolserver.pipeline.call import Result
+    from mcp_toolserver.protocol.translate import result
+
+    cut = Result(
+        text="t", data={"a": 1}, saved_output=SavedOutput(handle="h", path="/p", size=1), truncated=True
+    )
+    old, recent = (
+        mcp.CallToolResult.model_validate(result(cut, era)) for era in ("2025-03-26", "2025-06-18")
+    )
+    assert [block.type for block in old.content] == ["text"]
+    assert old.structured_content is None
+    assert [block.type for block in recent.content] == ["text", "resource_link"]
+    assert recent.structured_content == {"a": 1}
+
+
+# --- asking ----------------------------------------------------------------------------------------------
+
+
+def rules(setup: Setup, content: str, mode: str = "workspace-write") -> Setup:
+    config = setup.home / "config.toml"
+    config.write_text(content, encoding="utf-8")
+    return in_mode(setup, mode, "--config", str(config))
+
+
+class Human:
+    """The person behind a client, who gives prepared answers and counts the questions."""
+
+    def __init__(self) -> None:
+        self.answers: list[mcp.ElicitResult] = []
+        self.asked: list[str] = []
+
+    def will_say(self, *answers: mcp.ElicitResult) -> None:
+        """Begin anew, with these answers."""
+        self.answers, self.asked = list(answers), []
+
+    async def __call__(self, _: Any, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
+        self.asked.append(params.message)
+        return self.answers.pop(0)
+
+
+Humans = defaultdict[tuple[str, str], Human]
+
+
+@pytest.fixture(scope="module")
+def humans() -> Humans:
+    """By transport and era, because a client asks the same person for as long as it is there."""
+    return defaultdict(Human)
+
+
+ALLOW = mcp.ElicitResult(action="accept", content={"decision": "allow"})
+ASK_WRITES = '[rules]\nask = ["Write"]'
+WRITE: dict[str, Any] = {"path": "asked.txt", "content": "x"}
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_yes_from_the_human_lets_one_call_run(
+    transport: str, era: str, place: Place, kept: Kept, humans: Humans
+) -> None:
+    setup, human = place("workspace-write", ASK_WRITES), humans[transport, era]
+    human.will_say(ALLOW, ALLOW)
+    client = await kept.client(setup, transport, era, elicitation_callback=human)
+    assert not (await client.call_tool("write_file", WRITE)).is_error
+    assert not (await client.call_tool("write_file", WRITE)).is_error
+    assert len(human.asked) == 2
+    assert "Allow write_file (workspace-write)?\nasked.txt\n" in human.asked[0]
+    assert (setup.root / "asked.txt").read_text(encoding="utf-8") == "x"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(mcp.ElicitResult(action="decline"), id="decline"),
+        pytest.param(mcp.ElicitResult(action="cancel"), id="cancel"),
+        pytest.param(mcp.ElicitResult(action="accept", content={"decision": "deny"}), id="deny"),
+        pytest.param(mcp.ElicitResult(action="accept"), id="empty"),
+        pytest.param(
+            mcp.ElicitResult(action="accept", content={"decision": "allow", "mode": "danger-full-access"}),
+            id="STATE09",
+        ),
+    ],
+)
+@pytest.mark.parametrize("era", ERAS)
+async def test_anything_but_a_clear_yes_is_no(
+    era: str, answer: mcp.ElicitResult, place: Place, kept: Kept, humans: Humans
+) -> None:
+    setup, human = place("workspace-write", ASK_WRITES), humans["stdio", era]
+    human.will_say(answer)
+    client = await kept.client(setup, era=era, elicitation_callback=human)
+    result = await client.call_tool("write_file", WRITE)
+    assert result.is_error
+    assert "approval" in text(result)
+    assert len(human.asked) == 1
+    assert not (setup.root / "asked.txt").exists()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_that_cannot_ask_means_no(era: str, setup: Setup) -> None:
+    async with connected(rules(setup, ASK_WRITES), era=era) as client:
+        assert (await client.call_tool("write_file", WRITE)).is_error
+    assert not (setup.root / "asked.txt").exists()
+
+
+@pytest.mark.measured
+async def test_a_human_who_does_not_answer_in_time_means_no(setup: Setup) -> None:
+    async def silent(*_: Any) -> mcp.ElicitResult:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    asking = rules(setup, "ask-seconds = 0.2\n" + ASK_WRITES)
+    async with connected(asking, elicitation_callback=silent) as client:
+        with anyio.fail_after(10):
+            assert (await client.call_tool("write_file", WRITE)).is_error
+
+
+@pytest.mark.measured
+async def test_hidden_files_are_hidden_from_every_file_tool(setup: Setup) -> None:
+    (setup.root / "secrets").mkdir()
+    (setup.root / "secrets/key.py").write_text("hello = 'key'\n", encoding="utf-8")
+    async with connected(rules(setup, '[rules]\ndeny = ["Read(secrets/**)"]')) as client:
+        for name, arguments in CALLS.items():
+            if name in READS | {"write_file", "edit_file", "mkdir"}:
+                spelt = {
+                    key: "secrets/key.py" if key == "path" else value for key, value in arguments.items()
+                }
+                result = await client.call_tool(name, spelt)
+                assert "key.py" not in text(result) or result.is_error, name
+                assert "'key'" not in text(result)
+        assert "src/a.py" in text(await client.call_tool("glob_search", {"pattern": "*.py"}))
+    assert (setup.root / "secrets/key.py").read_text(encoding="utf-8") == "hello = 'key'\n"
+
+
+async def test_a_link_to_a_folder_above_the_root_is_not_followed(place: Place, kept: Kept) -> None:
+    """LINK20: what lies above is neither listed nor searched, by whatever spelling."""
+    setup = place()
+    (setup.root.parent / "above.py").write_text("hello\n", encoding="utf-8")
+    (setup.root / "up").symlink_to("..")
+    client = await kept.client(setup)
+    for name, arguments in (
+        ("glob_search", {"pattern": "**/*.py", "hidden": True, "include_ignored": True}),
+        ("grep_search", {"pattern": "hello", "include_ignored": True}),
+    ):
+        assert text(await client.call_tool(name, arguments)).splitlines()[0] == "src/a.py"
+        assert "above.py" not in text(await client.call_tool(name, arguments))
+        assert (await client.call_tool(name, {**arguments, "path": "up"})).is_error
+
+
+# --- the client's roots ----------------------------------------------------------------------------------
+
+
+def works_in(*folders: Path) -> Any:
+    async def roots(_: Any) -> mcp.ListRootsResult:
+        return mcp.ListRootsResult(roots=[mcp.Root(uri=folder.as_uri()) for folder in folders])  # type: ignore[arg-type]
+
+    return roots
+
+
+async def test_a_clients_roots_narrow_the_servers(setup: Setup) -> None:
+    (setup.root / "other").mkdir()
+    (setup.root / "other/c.py").write_text("hello\n", encoding="utf-8")
+    async with connected(setup, list_roots_callback=works_in(setup.root / "src")) as client:
+        assert "hello" in text(await client.call_tool("read_file", {"path": "a.py"}))
+        assert (await client.call_tool("read_file", {"path": str(setup.root / "other/c.py")})).is_error
+        assert "c.py" not in text(await client.call_tool("glob_search", {"pattern": "*.py"}))
+
+
+async def test_a_client_that_declares_roots_and_names_none_has_none_until_it_does(setup: Setup) -> None:
+    answers = [mcp.ListRootsResult(roots=[]), await works_in(setup.root / "src")(None)]
+
+    async def roots(_: Any) -> mcp.ListRootsResult:
+        return answers.pop(0)
+
+    async with connected(setup, list_roots_callback=roots) as client:
+        refused = await client.call_tool("read_file", {"path": "src/a.py"})
+        assert refused.is_error
+        assert "the client declares roots" in text(refused)
+        assert "hello" in text(await client.call_tool("read_file", {"path": "a.py"}))
+
+
+async def test_a_folder_of_the_client_that_comes_into_being_is_worked_in(setup: Setup) -> None:
+    folders = works_in(setup.root / "src", setup.root / "made")
+    async with connected(setup, list_roots_callback=folders) as client:
+        path = str(setup.root / "made/b.py")
+        assert "hello" in text(await client.call_tool("read_file", {"path": "a.py"}))
+        assert (await client.call_tool("read_file", {"path": path})).is_error
+        (setup.root / "made").mkdir()
+        (setup.root / "made/b.py").write_text("hello\n", encoding="utf-8")
+        assert "hello" in text(await client.call_tool("read_file", {"path": path}))
+
+
+# --- long calls ------------------------------------------------------------------------------------------
+
+
+async def test_a_background_command_is_followed_and_stopped(place: Place, kept: Kept) -> None:
+    client = await kept.client(place("danger-full-access"))
+    started = await client.call_tool("Bash", {"command": "echo one; sleep 60", "run_in_background": True})
+    handle = re.findall(r"bg_\w+", text(started))[0]
+    output = await client.call_tool("TaskOutput", {"task_id": handle, "wait_ms": 5000})
+    assert "one" in text(output)
+    assert not (await client.call_tool("TaskStop", {"task_id": handle})).is_error
+    assert "stopped after" in text(await client.call_tool("TaskStop", {"task_id": handle}))
+
+
+async def test_nothing_but_the_state_folder_is_written(setup: Setup) -> None:
+    async with connected(setup) as client:
+        await client.call_tool("read_file", {"path": "src/a.py"})
+    assert os.listdir(setup.home) == ["state"]

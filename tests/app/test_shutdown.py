@@ -1,0 +1,391 @@
+"""However a server ends, what ran is cancelled, written down and gone, and the process leaves."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.app.signal_starts import endings, starts
+from tests.support.extent import rounds
+from tests.support.families import Family, eventually, lines, mentioning, outcomes
+from tests.support.live import TOKEN, Setup, connected, connected_to
+
+pytestmark = pytest.mark.uncounted
+
+ENVELOPE = {
+    "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+}
+HELLO: list[dict[str, Any]] = [
+    {
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "t", "version": "1"},
+        },
+    },
+    {"method": "notifications/initialized"},
+]
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    return Setup.below(tmp_path, "danger-full-access")
+
+
+@dataclass
+class Running:
+    """A server whose process is ours, not a client's."""
+
+    process: subprocess.Popen[bytes]
+    setup: Setup
+    ends: list[int] = field(default_factory=list[int])
+    """Our ends of its streams."""
+
+    def say(self, *messages: dict[str, Any]) -> None:
+        for message in messages:
+            os.write(self.ends[0], json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    @property
+    def said(self) -> str:
+        """What it wrote for people."""
+        return (self.setup.home / "stderr").read_text(encoding="utf-8")
+
+    def close(self, *ends: int) -> None:
+        for end in ends:
+            with contextlib.suppress(ValueError, OSError):
+                self.ends.remove(end)
+                os.close(end)
+
+    async def ended(self) -> int:
+        """Its exit status, once it and all of its processes are gone."""
+        await eventually(lambda: self.process.poll() is not None)
+        await eventually(lambda: not mentioning(str(self.setup.home)))
+        return self.process.returncode
+
+
+@contextmanager
+def running(setup: Setup, streams: tuple[int, int], ends: list[int], *flags: str) -> Generator[Running]:
+    with (setup.home / "stderr").open("wb") as errors:
+        process = subprocess.Popen(
+            [*setup.command, *flags],
+            env=setup.environment,
+            stdin=streams[0],
+            stdout=streams[1],
+            stderr=errors,
+        )
+    for stream in set(streams):
+        os.close(stream)
+    found = Running(process, setup, ends)
+    try:
+        yield found
+    finally:
+        process.kill()
+        process.wait(timeout=10)
+        found.close(*ends)
+
+
+def on_pipes(setup: Setup) -> contextlib.AbstractContextManager[Running]:
+    stdin, to_server = os.pipe()
+    from_server, stdout = os.pipe()
+    return running(setup, (stdin, stdout), [to_server, from_server])
+
+
+def on_a_terminal(setup: Setup) -> contextlib.AbstractContextManager[Running]:
+    ours, theirs = os.openpty()
+    return running(setup, (theirs, theirs), [ours])
+
+
+@contextmanager
+def over_http(setup: Setup, transport: str) -> Generator[Running]:
+    token = setup.home / "token"
+    token.write_text(TOKEN, encoding="utf-8")
+    token.chmod(0o600)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    flags = ("--transport", transport, "--port", "0", "--token-file", str(token))
+    with running(setup, (nothing, nothing), [], *flags) as server:
+        yield server
+
+
+def call(tool: str, number: int = 2, **arguments: Any) -> dict[str, Any]:
+    return {"id": number, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+
+
+def modern(message: dict[str, Any]) -> dict[str, Any]:
+    return {**message, "params": {**message["params"], **ENVELOPE}}
+
+
+async def open_stdio(server: Running, era: str) -> None:
+    """Talk until the first answer."""
+    discover = {"id": 1, "method": "server/discover", "params": {}}
+    server.say(*(HELLO if era == "legacy" else [modern(discover)]))
+    await anyio.to_thread.run_sync(os.read, server.ends[1], 1 << 16)
+
+
+Way = Callable[[Running], None]
+
+
+def signalled(number: signal.Signals) -> Any:
+    return pytest.param(lambda server: server.process.send_signal(number), 128 + number, id=number.name)
+
+
+def closed(end: int, name: str) -> Any:
+    return pytest.param(lambda server: server.close(server.ends[end]), 0, id=name)
+
+
+SIGNALS = [signalled(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
+WAYS = [*SIGNALS, closed(0, "end-of-input"), closed(1, "nobody-listens")]
+
+
+def all_of(busy: bool) -> list[tuple[str, str]]:
+    return [("bash", "cancelled")] if busy else []
+
+
+@pytest.mark.parametrize(
+    ("way", "status", "busy"),
+    [
+        *(pytest.param(*way.values, True, id=f"{way.id}-busy") for way in WAYS),
+        *(pytest.param(*way.values, False, id=f"{way.id}-idle") for way in (WAYS[0], WAYS[3])),
+    ],
+)
+async def test_a_server_on_stdio_ends_with_all_that_it_started(
+    way: Way, status: int, busy: bool, setup: Setup
+) -> None:
+    family = Family()
+    with on_pipes(setup) as server:
+        await open_stdio(server, "legacy")
+        if busy:
+            server.say(call("bash", command=family.command))
+            await eventually(lambda: family.runs)
+        way(server)
+        assert await server.ended() == status
+        assert "Traceback" not in server.said
+    assert family.is_gone
+    assert outcomes(setup.home) == all_of(busy)
+    assert list((setup.home / "state").glob("sessions/*")) == []
+
+
+@pytest.mark.parametrize("mode", ["read-only", "workspace-write"])
+@pytest.mark.parametrize(("way", "status"), [WAYS[0], WAYS[3]])
+async def test_what_runs_in_a_sandbox_ends_as_well(way: Way, status: int, mode: str, setup: Setup) -> None:
+    family = Family()
+    confined = Setup(root=setup.root, home=setup.home, mode=mode)
+    with on_pipes(confined) as server:
+        await open_stdio(server, "auto")
+        server.say(modern(call("bash", command=family.command)))
+        await eventually(lambda: family.runs)
+        way(server)
+        assert await server.ended() == status
+    assert family.is_gone
+    assert outcomes(setup.home) == [("bash", "cancelled")]
+
+
+@asynccontextmanager
+async def calling(server: Running, transport: str, era: str, family: Family | None) -> AsyncGenerator[None]:
+    """A client over HTTP; with a family, of which it waits for the end."""
+    await eventually(lambda: "listening on" in server.said)
+    found = re.search(r"http://\S+", server.said)
+    assert found
+
+    async def talk() -> None:
+        # The server goes away under it.
+        with contextlib.suppress(Exception):
+            async with connected_to(found[0], transport, mode=era) as client:
+                await client.list_tools()
+                ready.set()
+                if family is not None:
+                    await client.call_tool("bash", {"command": family.command})
+                await anyio.sleep_forever()
+
+    ready = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(talk)
+        with anyio.fail_after(20):
+            await ready.wait()
+        if family is not None:
+            await eventually(lambda: family.runs)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("transport", "era", "number", "busy"),
+    [
+        pytest.param("http", "auto", signal.SIGINT, False, id="http-idle"),
+        pytest.param("http", "legacy", signal.SIGTERM, True, id="http-handshake-busy"),
+        pytest.param("http", "auto", signal.SIGTERM, True, id="http-modern-busy"),
+        pytest.param("sse", "legacy", signal.SIGINT, True, id="sse-busy"),
+    ],
+)
+async def test_a_server_over_http_ends_with_all_that_it_started(
+    transport: str, era: str, number: signal.Signals, busy: bool, setup: Setup
+) -> None:
+    family = Family()
+    with over_http(setup, transport) as server:
+        async with calling(server, transport, era, family if busy else None):
+            server.process.send_signal(number)
+            assert await server.ended() == 128 + number
+        assert "Traceback" not in server.said
+    assert family.is_gone
+    assert outcomes(setup.home) == all_of(busy)
+
+
+async def test_sessions_and_background_commands_end_with_the_call_in_flight(setup: Setup) -> None:
+    families = [Family() for _ in range(3)]
+    with on_pipes(setup) as server:
+        await open_stdio(server, "legacy")
+        session, background, flight = (family.command for family in families)
+        code = f"{session.removesuffix('wait')} true"
+        server.say(
+            call("REPL", 2, language="shell", code=code, session="new"),
+            call("bash", 3, command=background, run_in_background=True),
+            call("bash", 4, command=flight),
+        )
+        await eventually(lambda: all(family.runs for family in families))
+        await eventually(lambda: len(lines(setup.home)) == 2)
+        server.process.send_signal(signal.SIGTERM)
+        assert await server.ended() == 143
+    assert all(family.is_gone for family in families)
+    assert sorted(outcomes(setup.home)) == [("REPL", "output"), ("bash", "cancelled"), ("bash", "output")]
+
+
+# --- terminals and files ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("way", "status"), [SIGNALS[0], closed(0, "the-terminal-goes")])
+async def test_a_server_at_a_terminal_ends_though_a_thread_waits_for_input(
+    way: Way, status: int, setup: Setup
+) -> None:
+    family = Family()
+    with on_a_terminal(setup) as server:
+        server.say(*HELLO, call("bash", command=family.command))
+        await eventually(lambda: family.runs)
+        assert "waiting for an MCP client" in server.said
+        way(server)
+        assert await server.ended() == status
+        assert "Traceback" not in server.said
+    assert family.is_gone
+    assert outcomes(setup.home) == [("bash", "cancelled")]
+
+
+@pytest.mark.measured
+async def test_a_file_is_read_to_its_end(setup: Setup) -> None:
+    said = (json.dumps({"jsonrpc": "2.0", **message}) for message in HELLO)
+    source, target = setup.home / "requests", setup.home / "answers"
+    source.write_text("\n".join(said), encoding="utf-8")
+    streams = (os.open(source, os.O_RDONLY), os.open(target, os.O_WRONLY | os.O_CREAT, 0o600))
+    with running(setup, streams, []) as server:
+        assert await server.ended() == 0
+    assert json.loads(target.read_text(encoding="utf-8"))["result"]["serverInfo"]["name"] == "mcp-toolserver"
+
+
+# --- while starting --------------------------------------------------------------------------------------
+
+
+def children(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    return ""
+
+
+MILESTONES: dict[str, Callable[[Running], bool]] = {
+    "at-once": lambda _: True,
+    "with-a-broker": lambda server: bool(children(server.process.pid)),
+    "with-a-log": lambda server: (server.setup.home / "state/audit").exists(),
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("when", MILESTONES)
+async def test_a_signal_while_starting_leaves_nothing_behind(
+    when: str, number: signal.Signals, setup: Setup
+) -> None:
+    with on_pipes(setup) as server:
+        await eventually(lambda: MILESTONES[when](server))
+        server.process.send_signal(number)
+        assert await server.ended() != 0
+        if when != "at-once":
+            assert "Traceback" not in server.said
+    assert outcomes(setup.home) == []
+    if when == "with-a-log":
+        # The one that has left the most: the next server works.
+        async with connected(setup) as client:
+            assert not (await client.call_tool("bash", {"command": "true"})).is_error
+        assert outcomes(setup.home) == [("bash", "output")]
+
+
+SWALLOWING = """
+import os, signal, sys, weakref
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["INTERRUPTED_IMPORT"]:
+            class Weak: pass
+            weak = Weak()
+            reference = weakref.ref(weak, lambda _: os.kill(os.getpid(), signal.SIGINT))
+            del weak
+
+sys.meta_path.insert(0, Finder())
+"""
+"""Sends the process SIGINT where Python swallows exceptions; the import system runs such a callback too."""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        pytest.param(f"mcp_toolserver.{name}", id=name)
+        for name in ("main", "settings", "app.compose", "app.serve", "protocol.resources.feature")
+    ],
+)
+async def test_an_interrupt_during_an_import_is_not_lost(module: str, setup: Setup) -> None:
+    (setup.home / "site").mkdir()
+    (setup.home / "site/sitecustomize.py").write_text(SWALLOWING, encoding="utf-8")
+    environ = {"INTERRUPTED_IMPORT": module, "PYTHONPATH": str(setup.home / "site")}
+    with on_pipes(replace(setup, environ=environ)) as server:
+        assert await server.ended() in (-signal.SIGINT, 128 + signal.SIGINT)
+        assert server.said == ""
+    assert outcomes(setup.home) == []
+
+
+@pytest.mark.long
+def test_a_signal_at_any_moment_of_the_start_ends_the_server_and_leaves_nothing_behind() -> None:
+    count = rounds(16, 2_000)
+    ended = list(endings(starts(count, seed=19), at_once=2))
+    assert len(ended) == count
+    assert [one for one in ended if not one.is_right] == []
+
+
+# --- what does not come to an end ------------------------------------------------------------------------
+
+
+async def test_a_call_that_cannot_be_cancelled_does_not_hold_the_end_up(setup: Setup) -> None:
+    todo = {"content": "look", "activeForm": "looking", "status": "in_progress"}
+    with on_pipes(setup) as server:
+        await open_stdio(server, "legacy")
+        server.say(call("TodoWrite", todos=[todo]))
+        await eventually(lambda: len(lines(setup.home)) == 1)
+        (store,) = (setup.home / "state").rglob("*.sqlite*")
+        with contextlib.closing(sqlite3.connect(store)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            server.say(call("TodoWrite", 3, todos=[todo]))
+            # A thread of the server's waits for the lock now.
+            threads = Path(f"/proc/{server.process.pid}/task")
+            await eventually(lambda: len(list(threads.iterdir())) > 1)
+            server.process.send_signal(signal.SIGTERM)
+            assert await server.ended() == 143
+    assert outcomes(setup.home) == [("TodoWrite", "output"), ("TodoWrite", "cancelled")]

@@ -1,0 +1,265 @@
+"""Invalid settings reach the user of the client: the server answers its first request with the reason."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client, ClientSession, MCPError
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from mcp_toolserver.commands.setup import verify
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.protocol.stdio import start_error
+from tests import ROOT
+from tests.support.covering import covered
+from tests.support.process_layer import server_command
+
+REASON = "the root is gone"
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": "first",
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    },
+}
+DISCOVER = {"jsonrpc": "2.0", "id": 7, "method": "server/discover", "params": {}}
+
+# --- the messages ----------------------------------------------------------------------------------------
+
+
+class Wire:
+    """Two pipes: a client's messages and the answers to them."""
+
+    def __init__(self) -> None:
+        self.source, self._client = os.pipe()
+        self._answers, self.target = os.pipe()
+
+    def close(self) -> None:
+        """Close everything."""
+        for name in ("source", "target", "_client", "_answers"):
+            self._close(name)
+
+    def _close(self, name: str) -> None:
+        if getattr(self, name) >= 0:
+            os.close(getattr(self, name))
+            setattr(self, name, -1)
+
+    def send(self, *lines: str | dict[str, Any]) -> None:
+        for line in lines:
+            text = line if isinstance(line, str) else json.dumps(line)
+            os.write(self._client, f"{text}\n".encode())
+
+    def answered(self, *, ended: bool = True, seconds: float = 60) -> list[dict[str, Any]]:
+        """All answers; the input has `ended`, or the client waits."""
+        if ended:
+            self._close("_client")
+        start_error.answer(REASON, source=self.source, target=self.target, seconds=seconds)
+        self._close("target")
+        with os.fdopen(self._answers, "rb", closefd=False) as file:
+            return [json.loads(line) for line in file]
+
+
+@pytest.fixture
+def wire() -> Generator[Wire]:
+    made = Wire()
+    yield made
+    made.close()
+
+
+def refused(request_id: str | int) -> dict[str, Any]:
+    """The error that carries the reason."""
+    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32603, "message": REASON}}
+
+
+def test_the_first_request_is_answered_and_nothing_after_it(wire: Wire) -> None:
+    wire.send("", {"jsonrpc": "2.0", "method": "notifications/x"}, HELLO, {**HELLO, "id": 2})
+    assert wire.answered(ended=False) == [refused("first")]
+
+
+def test_a_client_that_probes_with_discover_gets_the_reason_for_its_handshake_too(wire: Wire) -> None:
+    wire.send(DISCOVER, HELLO)
+    assert wire.answered(ended=False) == [refused(7), refused("first")]
+
+
+def test_a_request_of_the_stateless_protocol_is_answered(wire: Wire) -> None:
+    wire.send({"jsonrpc": "2.0", "id": 3, "method": "tools/list", "params": {"_meta": {}}})
+    assert wire.answered(ended=False) == [refused(3)]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        pytest.param("{", -32700, id="json"),
+        pytest.param("\x80", -32700, id="text"),
+        pytest.param("[" * 100_000, -32700, id="nested"),
+        pytest.param(json.dumps([HELLO]), -32600, id="batch"),
+        pytest.param("3", -32600, id="number"),
+        pytest.param(json.dumps({**HELLO, "id": True}), -32600, id="true"),
+        pytest.param(json.dumps({**HELLO, "id": None}), -32600, id="null"),
+        pytest.param(json.dumps({**HELLO, "id": 1.5}), -32600, id="float"),
+        pytest.param(json.dumps({**HELLO, "id": [1]}), -32600, id="list"),
+        pytest.param(json.dumps({**HELLO, "method": 1}), -32600, id="method"),
+        pytest.param("{}", -32600, id="empty"),
+    ],
+)
+def test_an_invalid_line_gets_its_error_and_the_next_request_the_reason(
+    line: str, code: int, tmp_path: Path
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text(f"{line}\n{json.dumps(HELLO)}", encoding="latin-1")
+    with source.open("rb") as reader, target.open("wb") as writer:
+        start_error.answer(REASON, source=reader.fileno(), target=writer.fileno())
+    invalid, answer = map(json.loads, target.read_text(encoding="utf-8").splitlines())
+    assert (invalid["id"], invalid["error"]["code"]) == (None, code)
+    assert answer == refused("first")
+
+
+def test_answers_of_the_client_are_passed_over(wire: Wire) -> None:
+    wire.send({"jsonrpc": "2.0", "id": 1, "result": {}}, {"jsonrpc": "2.0", "id": 1, "error": {}})
+    assert wire.answered() == []
+
+
+def test_a_line_that_never_ends_is_read_up_to_a_limit(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(b'"' + b"x" * (start_error.LONGEST + 2**17) + b'"\n' + json.dumps(HELLO).encode())
+    with source.open("rb") as reader, target.open("wb") as writer:
+        start_error.answer(REASON, source=reader.fileno(), target=writer.fileno())
+    (answer,) = target.read_text(encoding="utf-8").splitlines()
+    assert json.loads(answer)["error"]["code"] == -32700
+
+
+def test_a_client_that_sends_nothing_is_left_after_some_time(wire: Wire) -> None:
+    assert wire.answered(ended=False, seconds=0.01) == []
+
+
+def test_a_client_that_does_not_read_is_left_after_some_time(wire: Wire) -> None:
+    wire.send(HELLO)
+    os.set_blocking(wire.target, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(wire.target, b"\n")
+    os.set_blocking(wire.target, True)
+    start_error.answer(REASON, source=wire.source, target=wire.target, seconds=0.01)
+    os.close(wire._answers)
+    wire._answers = -1
+    wire.send(HELLO)
+    start_error.answer(REASON, source=wire.source, target=wire.target)
+
+
+# --- the program -----------------------------------------------------------------------------------------
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("MCP_TOOLSERVER_")}
+    return {**covered(environ, home / ".local/state/mcp-toolserver"), "HOME": str(home), **more}
+
+
+def started(*arguments: str, home: Path, stdin: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*server_command(), *arguments],
+        input=stdin,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        cwd=ROOT,
+        env=environment(home, **environ),
+        check=False,
+    )
+
+
+@pytest.mark.measured
+@pytest.mark.parametrize(
+    ("arguments", "environ"),
+    [
+        pytest.param(["--permission-mode", "foo"], {}, id="flag"),
+        pytest.param(["--root"], {}, id="no-value"),
+        pytest.param(["frobnicate"], {}, id="command"),
+        pytest.param(["--root", "."], {"MCP_TOOLSERVER_PERMISSION_MODE": "foo"}, id="variable"),
+        pytest.param([], {}, id="no-root"),
+        pytest.param(["--root", "no-such-folder"], {}, id="missing-root"),
+        pytest.param(["--root", ".", "--config", "no-such-file"], {}, id="config"),
+        pytest.param(["--root", ".", "--sandbox", "off"], {}, id="sandbox"),
+        # Found when the server is composed, after the kernel has confined it.
+        pytest.param(["--root", ".", "--tools", "reed"], {}, id="tool"),
+    ],
+)
+def test_the_client_gets_the_message_of_standard_error(
+    arguments: list[str], environ: dict[str, str], tmp_path: Path
+) -> None:
+    ended = started(*arguments, home=tmp_path, stdin=json.dumps(HELLO) + "\n", **environ)
+    assert ended.returncode == 2
+    answer = json.loads(ended.stdout)
+    assert answer["id"] == "first"
+    assert ended.stderr == f"mcp-toolserver: {answer['error']['message']}\n"
+
+
+@pytest.mark.measured
+@pytest.mark.parametrize(
+    ("arguments", "environ"),
+    [
+        pytest.param(["--permission-mode", "foo", "--transport", "http"], {}, id="http"),
+        pytest.param(["serve", "--permission-mode", "foo", "--transport=sse"], {}, id="sse"),
+        pytest.param(["--permission-mode", "foo"], {"MCP_TOOLSERVER_TRANSPORT": "http"}, id="variable"),
+        pytest.param(["--root", "no-such-folder", "--transport", "http"], {}, id="later"),
+        pytest.param(["tools", "--permission-mode", "foo"], {}, id="command"),
+        pytest.param(["call", "ls"], {}, id="call"),
+    ],
+)
+def test_what_does_not_serve_over_stdio_answers_nobody(
+    arguments: list[str], environ: dict[str, str], tmp_path: Path
+) -> None:
+    ended = started(*arguments, home=tmp_path, stdin=json.dumps(HELLO) + "\n", **environ)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("mcp-toolserver: ")
+
+
+@pytest.mark.measured
+@pytest.mark.parametrize("redirection", ["<&-", "</dev/null", "</dev/null >&-"])
+def test_a_script_without_a_client_gets_the_status(redirection: str, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$0" -m mcp_toolserver --permission-mode foo {redirection}', sys.executable],
+        capture_output=True,
+        encoding="utf-8",
+        cwd=ROOT,
+        env=environment(tmp_path),
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "danger-full-access" in ended.stderr
+
+
+async def test_the_official_client_shows_the_message_to_its_user(tmp_path: Path) -> None:
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "mcp_toolserver", "--permission-mode", "foo"],
+        env=environment(tmp_path),
+        cwd=ROOT,
+    )
+    with anyio.fail_after(60), open(os.devnull, "w", encoding="utf-8") as nothing:
+        async with stdio_client(server, errlog=nothing) as streams, ClientSession(*streams) as session:
+            with pytest.raises(MCPError, match="'foo' is none of read-only"):
+                await session.initialize()
+        # This one probes with server/discover first.
+        shown = pytest.RaisesExc(MCPError, match="'foo' is none of read-only")
+        with pytest.RaisesGroup(shown, flatten_subgroups=True):
+            async with Client(stdio_client(server, errlog=nothing)):
+                pass
+
+
+def test_setup_shows_why_the_server_that_it_configured_does_not_start(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = [*server_command(), "--root", str(tmp_path / "gone")]
+    with pytest.raises(SettingsError, match=r"as configured: --root .*gone: not a folder"):
+        verify.listed_tools(program, None, {"HOME": str(tmp_path)})
+    assert capfd.readouterr().err == ""

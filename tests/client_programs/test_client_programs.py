@@ -1,0 +1,209 @@
+"""MCP clients that setup configured list the server, and run a turn with a scripted model through it.
+
+The clients are those of `client_programs/package.json`. They reach nothing but loopback: the model is there,
+and everything else goes to it as a proxy, which refuses.
+"""
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from mcp_toolserver.commands.setup.clients import CLIENTS
+from tests.client_programs.programs import PROGRAMS, TOOLS, Program
+from tests.client_programs.scripted_model import Call, Request, ScriptedModel, scripted_model
+from tests.setup.client_setup import OBSERVED, setup_line
+from tests.support import official
+
+pytestmark = [
+    pytest.mark.uncounted,
+    pytest.mark.skipif(
+        not official.is_wanted(),
+        reason=f"the clients come from npm, which is absent, or {official.WITHOUT} is set",
+    ),
+]
+
+SECONDS = 120
+"""For one run of a client on a busy machine."""
+
+SERVER = str(Path(sys.executable).with_name("mcp-toolserver"))
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+class Home:
+    """A user with a new home folder, and the project that the client is started in."""
+
+    def __init__(self, folder: Path, program: Program, model: ScriptedModel) -> None:
+        self.home, self.project, self.received = folder / "home", folder / "project", folder / "received"
+        self.home.mkdir()
+        self.project.mkdir()
+        (self.project / "a.txt").write_text("one\ntwo\n", encoding="utf-8")
+        (self.project / "dot.png").write_bytes(PIXEL)
+        if program.file is not None:
+            file = self.home / program.file
+            file.parent.mkdir(parents=True)
+            file.write_text(program.content(model.url), encoding="utf-8")
+        self._programs = official.client_programs()
+        self._node = official.node_modules() / "node" / "bin"
+        self._program = program
+        self._url = model.url
+
+    def set_up(self, *arguments: str) -> None:
+        """Run `setup` as the installed program, in a bare environment."""
+        flags = ("--permission-mode", "workspace-write", "--toolsets", "default", "--tools", "view_image")
+        environ = {"PATH": "/usr/bin:/bin", "HOME": str(self.home)}
+        self._run([SERVER, "setup", *arguments, *flags, "--yes"], environ)
+
+    def run(self, arguments: Sequence[str]) -> str:
+        """Run the client to its end; what it prints."""
+        return self._run([self._programs / self._program.command, *arguments], self._environment())
+
+    def _run(self, command: Sequence[str | Path], environ: Mapping[str, str]) -> str:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            cwd=self.project,
+            env=environ,
+            start_new_session=True,
+        )
+        try:
+            printed, _ = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            printed, _ = process.communicate()
+            raise AssertionError(f"{command} did not end: {printed}") from None
+        assert process.returncode == 0, printed
+        return printed
+
+    def record(self) -> None:
+        """Put a program before the configured server that writes down what the client sends to it."""
+        recorder = self.home / "recorder"
+        recorder.write_text(f'#!/bin/sh\ntee -a "{self.received}" | "{SERVER}" "$@"\n', encoding="utf-8")
+        recorder.chmod(0o700)
+        client = CLIENTS[self._program.client]
+        config = client.user.format(config=self.home / ".config", application=self.home / ".config")
+        file = Path(config.replace("~", str(self.home), 1))
+        text = file.read_text(encoding="utf-8")
+        assert text.count(SERVER) == 1
+        file.write_text(text.replace(SERVER, str(recorder)), encoding="utf-8")
+
+    def _environment(self) -> dict[str, str]:
+        proxies = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), self._url)
+        direct = dict.fromkeys(("no_proxy", "NO_PROXY"), "127.0.0.1,localhost")
+        path = f"{self._node}:/usr/bin:/bin"
+        environ = {"PATH": path, "HOME": str(self.home), "TERM": "dumb", **proxies, **direct}
+        return {**environ, **self._program.environment(self._url)}
+
+
+def script(program: Program, outside: Path) -> list[Call]:
+    """The calls of the turn."""
+    arguments: Sequence[tuple[str, Mapping[str, object]]] = (
+        ("ls", {}),
+        ("read_file", {"path": "a.txt"}),
+        ("edit_file", {"path": "a.txt", "old_string": "two", "new_string": "three"}),
+        ("write_file", {"path": str(outside), "content": "x"}),
+        ("write_file", {"path": ".vscode/tasks.json", "content": "{}"}),
+        ("bash", {"command": "cat a.txt; echo made > b.txt; echo x > .mcp.json"}),
+        ("view_image", {"path": "dot.png"}),
+    )
+    assert {tool for tool, _ in arguments} == set(TOOLS)
+    calls = [Call(tool=program.prefix + tool, arguments=given) for tool, given in arguments]
+    return [*program.before, *calls, *program.own]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.client)
+def test_a_client_lists_the_server_and_its_turn_goes_through_it(
+    program: Program, tmp_path: Path, update: bool
+) -> None:
+    outside = tmp_path / "outside"
+    calls = script(program, outside)
+    with scripted_model(calls) as model:
+        user = Home(tmp_path, program, model)
+        confine = ["--confine"] if CLIENTS[program.client].confine else []
+        user.set_up(*setup_line(CLIENTS[program.client], str(user.project)), *confine)
+        if program.listing:
+            printed = user.run(program.listing)
+            assert any("toolserver" in line and program.connected in line for line in printed.splitlines()), (
+                printed
+            )
+        user.record()
+        try:
+            printed = user.run(program.turn)
+        finally:
+            if program.end:
+                user.run(program.end)
+    assert model.requests, printed
+    last = max(model.requests, key=lambda request: len(request.results))
+    assert len(last.results) == len(calls), (printed, last.results)
+    results = last.results[len(program.before) :]
+    assert "a.txt" in results[0], results
+    assert "two" in results[1]
+    assert "outside the workspace" in results[3]
+    assert ".vscode" in results[4]
+    assert "three" in results[5]
+    assert (user.project / "a.txt").read_text(encoding="utf-8") == "one\nthree\n"
+    assert (user.project / "b.txt").read_text(encoding="utf-8") == "made\n"
+    # What it writes for itself is in hidden folders.
+    assert {path.name for path in user.project.glob("[!.]*")} == {"a.txt", "b.txt", "dot.png"}
+    assert not outside.exists()
+    assert not any((user.project / name).exists() for name in (".mcp.json", ".vscode/tasks.json"))
+    assert not any(user.project.rglob("own-*"))
+    assert program.hidden.isdisjoint(last.tools)
+    found = {
+        "version": json.loads(official.CLIENT_PACKAGES.read_text(encoding="utf-8"))["dependencies"][
+            program.package
+        ],
+        **sent_to_the_server(user.received),
+        **sent_to_the_model(program, model.requests[0], last),
+    }
+    known: dict[str, Any] = json.loads(OBSERVED.read_text(encoding="utf-8"))
+    if update:
+        known[program.client] = found
+        OBSERVED.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    assert known[program.client] == found, "run python -m tests update"
+
+
+def sent_to_the_server(received: Path) -> dict[str, Any]:
+    """What the client said of itself, and requested."""
+    lines = [line for line in received.read_text(encoding="utf-8").splitlines() if line]
+    messages = [cast("dict[str, Any]", json.loads(line)) for line in lines]
+    requests = [message for message in messages if "method" in message and "id" in message]
+    params = next(one["params"] for one in requests if one["method"] in ("initialize", "server/discover"))
+    meta: dict[str, Any] = params.get("_meta", {})
+    prefix = "io.modelcontextprotocol/"
+    declared = params.get("capabilities", meta.get(f"{prefix}clientCapabilities", {}))
+    client = params.get("clientInfo", meta.get(f"{prefix}clientInfo", {}))
+    called = [one for one in requests if one["method"] == "tools/call"]
+    return {
+        "name": client["name"],
+        "protocol": params.get("protocolVersion", meta.get(f"{prefix}protocolVersion")),
+        "capabilities": sorted(declared),
+        "requests": sorted({one["method"] for one in requests} - {"tools/call"}),
+        "progress": all("progressToken" in one["params"].get("_meta", {}) for one in called),
+    }
+
+
+def sent_to_the_model(program: Program, first: Request, last: Request) -> dict[str, Any]:
+    """What the client passed on of the server."""
+    sent = json.dumps(last.body)
+    return {
+        "at_once": any(name.startswith(program.prefix) for name in first.tools),
+        "instructions": "fixed when the server started" in sent,
+        # In a result that is sent as text, a backslash comes before the quotation mark.
+        "images": f'{base64.b64encode(PIXEL).decode()}"' in sent,
+    }

@@ -1,0 +1,340 @@
+"""Flags, environment and config file: who wins, and that nothing unknown passes."""
+
+import os
+import pwd
+import re
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.command_line import ACTIONS
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.invocation import Invocation, load
+from mcp_toolserver.settings import GROUPS, OPTIONS, TABLES, Settings
+from tests import ROOT
+
+
+def read(*argv: str, **environ: str) -> Invocation:
+    return load(argv, environ)
+
+
+def written(folder: Path, config: str) -> list[str]:
+    """The flag that names a config file with this content."""
+    path = folder / "config.toml"
+    path.write_text(config, encoding="utf-8")
+    return ["--config", str(path)]
+
+
+def test_without_anything_it_serves_read_only_over_stdio() -> None:
+    invocation = read()
+    assert invocation.action == "serve"
+    assert invocation.settings == Settings()
+    assert invocation.settings.permission_mode is Permission.READ_ONLY
+
+
+def test_a_flag_beats_a_variable_and_a_variable_beats_the_config_file(tmp_path: Path) -> None:
+    config = 'port = 1\nhost = "127.0.0.3"\ntransport = "sse"'
+    argv = ["--port", "3", *written(tmp_path, config)]
+    found = load(argv, {"MCP_TOOLSERVER_PORT": "2", "MCP_TOOLSERVER_TRANSPORT": "http"}).settings
+    assert (found.port, found.transport, found.host) == (3, "http", "127.0.0.3")
+
+
+VALUES = {
+    "port": "9",
+    "permission-mode": "read-only",
+    "network": "none",
+    "client-sandbox": "ignore",
+    "git": "writable",
+    "git-author": "n <n@example.org>",
+    "transport": "sse",
+    "sandbox": "off",
+    "log-level": "info",
+    "log-format": "json",
+    "max-calls": "9",
+    "max-calls-per-client": "9",
+    "calls-per-minute": "9",
+}
+"""Of flags that do not take every text."""
+
+
+def test_every_flag_has_an_environment_twin() -> None:
+    for option in OPTIONS:
+        if option.flag:
+            value = "true" if option.switch else VALUES.get(option.name, "x")
+            by_flag = read(f"--{option.name}", *([] if option.switch else [value])).settings
+            assert by_flag == read(**{option.variable: value}).settings
+
+
+@pytest.mark.parametrize(
+    "author", ["n", "n@example.org", "<n@example.org>", "n <>", "n <a> <b>", "n\n <a@b>"]
+)
+def test_an_author_of_commits_has_a_name_and_an_address(author: str) -> None:
+    assert read("--git-author", " Ada <a@b> ").settings.git_author == "Ada <a@b>"
+    with pytest.raises(SettingsError, match=r"--git-author: .*'Name <email>'"):
+        read("--git-author", author)
+
+
+def test_roots_are_repeatable_and_commas_belong_to_a_path() -> None:
+    assert read("--root", "/a,b", "--root", "/c").settings.root == ("/a,b", "/c")
+    assert read(MCP_TOOLSERVER_ROOT="/a:/b").settings.root == ("/a", "/b")
+
+
+def test_several_roots_may_follow_one_flag() -> None:
+    assert read("--root", "/a", "/b", "--port", "3").settings.root == ("/a", "/b")
+    assert read("--root", "/a", "/b", "--root", "/c").settings.root == ("/a", "/b", "/c")
+    assert read("doctor", "--root", "/a", "./log").settings.root == ("/a", "./log")
+
+
+def test_what_follows_a_root_of_call_is_the_call() -> None:
+    call = read("call", "--root", "/a", "read_file", '{"path": "x"}')
+    assert (call.tool, call.settings.root) == ("read_file", ("/a",))
+
+
+@pytest.mark.parametrize("argv", [["--root", "/a", "doctor"], ["serve", "--root", "/a", "/b", "tools"]])
+def test_a_command_behind_a_root_is_no_folder(argv: list[str]) -> None:
+    with pytest.raises(SettingsError, match=f"put {argv[-1]} first"):
+        read(*argv)
+
+
+def test_a_tilde_is_the_home_folder_wherever_a_path_is_given(tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(
+        'root = ["~/x", "~"]\nstate-dir = "~/s"\ntoken-file = "~/t"\n'
+        'tool-files = ["~/f.py"]\nweb-search-keys = ["brave=~/k"]\n',
+        encoding="utf-8",
+    )
+    home = str(tmp_path)
+    # The file itself is named with one as well.
+    found = load(["--config", "~/c.toml", "--root", "/r"], {"HOME": home}).settings
+    assert found.config == str(config)
+    assert (found.state_dir, found.token_file) == (f"{home}/s", f"{home}/t")
+    assert (found.tool_files, found.web_search_keys) == ((f"{home}/f.py",), (f"brave={home}/k",))
+    assert load(["--root", "~/x", "~"], {"HOME": "/h/"}).settings.root == ("/h/x", "/h")
+    variables = {"HOME": "/h", "MCP_TOOLSERVER_ROOT": "~/x:~/y", "MCP_TOOLSERVER_STATE_DIR": "~/s"}
+    found = load([], variables).settings
+    assert (found.root, found.state_dir) == (("/h/x", "/h/y"), "/h/s")
+
+
+def test_other_tildes_are_part_of_a_name() -> None:
+    assert read("--root", "~user/x", "./~", "/a/~/b").settings.root == ("~user/x", "./~", "/a/~/b")
+
+
+def test_without_a_variable_the_home_folder_is_that_of_the_user_database() -> None:
+    assert read("--root", "~/x").settings.root == (f"{pwd.getpwuid(os.getuid()).pw_dir}/x",)
+
+
+def test_a_home_folder_that_is_not_absolute_stops_the_start() -> None:
+    with pytest.raises(SettingsError, match="write the whole path"):
+        read("--root", "~/x", HOME="somewhere")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "toolserver",
+        "my_service",
+        "Tools.Example.org",
+        "localhost:9000",
+        "192.0.2.7",
+        "192.0.2.7:80",
+        "[2001:db8::7]:1",
+    ],
+)
+def test_a_host_is_allowed_by_flag_variable_and_config_file(host: str, tmp_path: Path) -> None:
+    expected = (host.lower(), "other:9")
+    by_file = written(tmp_path, f'allowed-host = ["{host}", "other:9"]')
+    assert read("--allowed-host", host, "--allowed-host", "other:9").settings.allowed_host == expected
+    assert read(MCP_TOOLSERVER_ALLOWED_HOST=f"{host},other:9").settings.allowed_host == expected
+    assert read(*by_file).settings.allowed_host == expected
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *(
+            "*",
+            "*.example.org",
+            "a,b",
+            "http://a",
+            "a/b",
+            "user@a",
+            "a:",
+            "a:0",
+            "a:65536",
+            "a:b",
+            "a b",
+            "a.",
+        ),
+        *(
+            "-a",
+            "a..b",
+            "é.example",
+            "[::1",
+            "::1",
+            "[a]",
+            "[::]",
+            "0.0.0.0",
+            "0.0.0.0:80",
+            "a" * 64,
+            "a.b" * 90,
+        ),
+    ],
+)
+def test_what_is_no_host_stops_the_start_and_says_how_one_is_given(host: str) -> None:
+    with pytest.raises(SettingsError, match=r"--allowed-host: .* NAME or NAME:PORT"):
+        read(f"--allowed-host={host}")
+
+
+def test_the_config_file_can_be_named_by_a_variable(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('[rules]\ndeny = ["bash"]\nask = ["Write(docs/**)"]\nallow = []', encoding="utf-8")
+    found = read(MCP_TOOLSERVER_CONFIG=str(path)).settings
+    assert (found.deny, found.ask, found.allow) == (("bash",), ("Write(docs/**)",), ())
+
+
+@pytest.mark.parametrize(
+    ("argv", "environ", "config", "says"),
+    [
+        pytest.param(["--permission-mode", "reed-only"], {}, None, "read-only, workspace-write", id="mode"),
+        pytest.param(["--permission", "read-only"], {}, None, "--permission", id="abbreviation"),
+        pytest.param(["--rot", "."], {}, None, "did you mean --root?", id="misspelt"),
+        pytest.param(["tools", "--mode=x"], {}, None, "'--mode'; did you mean --permission-mode?", id="part"),
+        pytest.param(
+            ["doctor", "here"], {}, None, "'here' (see mcp-toolserver doctor --help)", id="argument"
+        ),
+        pytest.param(["serv"], {}, None, "'serv'; choose from serve, setup", id="command"),
+        pytest.param(["tools", "--format", "xml"], {}, None, "anthropic", id="format"),
+        pytest.param(["--port", "70000"], {}, None, "65535", id="port"),
+        pytest.param(["--port", "-1"], {}, None, "65535", id="negative-port"),
+        pytest.param(["--host", ""], {}, None, "not empty", id="empty"),
+        pytest.param(
+            [], {"MCP_TOOLSERVER_PERMISSION_MODE": "full"}, None, "danger-full-access", id="variable"
+        ),
+        pytest.param([], {"MCP_TOOLSERVER_PERMISION_MODE": "x"}, None, "PERMISSION_MODE", id="variable-name"),
+        pytest.param([], {}, "colour = 1", "permission-mode", id="key"),
+        pytest.param([], {}, "permission-mode = 3", "read-only", id="key-type"),
+        pytest.param([], {}, "port = true", "whole number", id="bool-is-no-number"),
+        pytest.param([], {}, "port = 1.5", "whole number", id="float-is-no-port"),
+        pytest.param([], {}, "tools = 3", "list", id="list"),
+        pytest.param([], {}, "ask-seconds = 0", "seconds", id="seconds"),
+        pytest.param([], {}, "ask-seconds = true", "seconds", id="seconds-bool"),
+        pytest.param([], {}, "command-environment = 'A'", "list", id="texts"),
+        pytest.param([], {}, "[rules]\nforbid = []", "deny", id="rules-key"),
+        pytest.param([], {}, "[rules]\ndeny = 'bash'", "list", id="rules-type"),
+        pytest.param([], {}, "[rules]\ndeny = [1]", "text", id="rules-element"),
+        pytest.param([], {}, "rules = 1", "[rules]", id="rules-table"),
+        pytest.param([], {}, "port = ", "TOML", id="broken"),
+    ],
+)
+def test_what_is_unknown_or_wrong_stops_the_start(
+    argv: list[str], environ: dict[str, str], config: str | None, says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError) as failure:
+        load([*argv, *(written(tmp_path, config) if config is not None else [])], environ)
+    assert says in str(failure.value)
+
+
+def test_a_config_file_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot read"):
+        load(["--config", str(tmp_path / "none.toml")], {})
+
+
+@pytest.mark.parametrize("place", ["--config", "--token-file", "--state-dir"])
+def test_what_decides_over_the_tools_may_not_lie_inside_a_root(tmp_path: Path, place: str) -> None:
+    inside = tmp_path / "sub" / "x"
+    inside.parent.mkdir()
+    inside.write_text("", encoding="utf-8")
+    with pytest.raises(SettingsError, match="inside the root"):
+        load(["--root", str(tmp_path), place, str(inside)], {})
+    assert load(["--root", str(tmp_path / "other"), place, str(inside)], {}).action == "serve"
+
+
+def test_a_link_does_not_hide_that_the_config_lies_inside_a_root(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "c.toml").write_text("", encoding="utf-8")
+    (tmp_path / "link.toml").symlink_to(root / "c.toml")
+    with pytest.raises(SettingsError, match="inside the root"):
+        load(["--root", str(root), "--config", str(tmp_path / "link.toml")], {})
+
+
+def test_commands_take_their_own_arguments() -> None:
+    call = load(["call", "read_file", '{"path": "x"}', "--json", "--root", "/r"], {})
+    assert (call.action, call.tool, call.arguments, call.json) == ("call", "read_file", '{"path": "x"}', True)
+    assert load(["tools", "--format", "acp"], {}).format == "acp"
+    assert load(["doctor", "--json"], {}).json
+
+
+@pytest.mark.parametrize("flag", ["--help", "--version"])
+def test_help_and_version_end_with_success(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        load([flag], {})
+    assert end.value.code == 0
+    assert "mcp-toolserver" in capsys.readouterr().out
+
+
+# --- the help, and the page that explains the settings ---------------------------------------------------
+
+PAGE = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+
+
+def helped(
+    *argv: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> str:
+    """What `--help` prints on a terminal of this width."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    with pytest.raises(SystemExit):
+        load([*argv, "--help"], {})
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_help_groups_every_flag_with_its_default_and_its_variable(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = helped(width=width, monkeypatch=monkeypatch, capsys=capsys)
+    assert max(map(len, shown.splitlines())) <= width
+    sections = {section.partition(":\n")[0]: section.partition(":\n")[2] for section in shown.split("\n\n")}
+    for option in OPTIONS:
+        if option.flag:
+            entry = re.split(rf"^  --{option.name}\b", sections[GROUPS[option.group]], flags=re.MULTILINE)[1]
+            entry = re.split(r"^  --", entry, flags=re.MULTILINE)[0]
+            assert f"[default: {option.shown_default}]" in entry
+            assert f"[env: {option.variable}]" in entry
+            assert all(choice in entry for choice in option.choices)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("action", ACTIONS)
+def test_the_help_of_a_command_shows_its_own_flags(
+    action: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = helped(action, width=width, monkeypatch=monkeypatch, capsys=capsys)
+    assert max(map(len, shown.splitlines())) <= width
+    assert ("--max-calls" in shown) == (action in ("serve", "token"))
+    assert ("--follow" in shown) == (action == "log")
+    assert ("--confine" in shown) == (action == "setup")
+    assert ("fish" in shown) == (action == "completion")
+
+
+def test_every_command_accepts_the_flags_of_a_server() -> None:
+    for action in ACTIONS:
+        own = {
+            "setup": ["zed"],
+            "call": ["ls"],
+            "completion": ["bash"],
+            "token": ["list"],
+            "cron": ["list"],
+        }.get(action, [])
+        assert load([action, *own, "--max-calls", "3"], {}).settings.max_calls == 3
+
+
+def test_the_page_about_settings_names_every_flag_and_key_with_the_default_of_the_program() -> None:
+    named = set(re.findall(r"(?<![\w-])-{2}[a-z][\w-]+", PAGE))
+    assert named - {"--help"} == {f"--{option.name}" for option in OPTIONS if option.flag} | {"--config"}
+    assert all(option.key in PAGE for option in (*OPTIONS, *TABLES["agent"], *TABLES["rules"]))
+    rows = re.findall(r"^\| `(?:--)?([a-z-]+)` \| ([^|]+) \|", PAGE, flags=re.MULTILINE)
+    defaults = {option.key: option.shown_default for option in (*OPTIONS, *TABLES["agent"])}
+    assert len(rows) > 20
+    assert {name: cell.strip("`") for name, cell in rows} == {name: defaults[name] for name, _ in rows}

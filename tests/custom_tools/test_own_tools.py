@@ -1,0 +1,293 @@
+"""Tools of the operator's own: where they may come from, and what a real server lets them do."""
+
+import json
+import os
+import sys
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.custom_tools.load import load_custom_tools
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.invocation import load
+from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.policy.required_permission import level
+from tests.support.live import Setup, connected, text
+
+SHOUT = """
+from mcp_toolserver.custom_tools import define_tool
+
+print("loading")
+TOOLS = [define_tool("shout", "Say it loudly.", lambda args, _: args["word"].upper(),
+                     {"type": "object", "properties": {"word": {"type": "string"}}}, is_read_only=True)]
+"""
+
+NATIVE = """
+from mcp_toolserver.tool_spec import Args, Output, Runtime, ToolSpec
+from mcp_toolserver.tool import Capability, Field, Permission, WorkspacePath
+
+class Count(Args):
+    path: WorkspacePath = Field(description="File")
+
+async def run(args: Count, rt: Runtime) -> Output:
+    return Output(str(await rt.fs.read(args.path, lambda file, size: size)))
+
+TOOL = ToolSpec(name="count_bytes", description="Count the bytes of a file.", permission=Permission.READ_ONLY,
+                needs=frozenset({Capability.FS_READ}), args=Count, run=run, kind="read",
+                subjects=lambda args: (args.path,))
+"""
+
+OWN_CLASS = """
+class Own:
+    name, description, input_schema = "own", "Do nothing.", {"type": "object"}
+    execute = check_permissions = is_read_only = lambda *_: True
+
+TOOLS = [Own()]
+"""
+
+
+def written(folder: Path, content: str, name: str = "mine.py") -> str:
+    path = folder / name
+    path.write_text(content, encoding="utf-8")
+    return str(path)
+
+
+def names(entries: Sequence[Entry]) -> list[str]:
+    return [entry.spec.name for entry in entries]
+
+
+# --- files -----------------------------------------------------------------------------------------------
+
+
+def test_a_file_gives_what_it_assigns_and_prints_nothing_to_a_client(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [written(tmp_path, SHOUT), written(tmp_path, NATIVE, "native.py")]
+    entries = load_custom_tools(files, (), ())
+    assert names(entries) == ["shout", "count_bytes"]
+    assert {entry.toolset for entry in entries} == {"user"}
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "loading\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        pytest.param("x = (", "SyntaxError", id="syntax"),
+        pytest.param("1 / 0", "ZeroDivisionError", id="exception"),
+        pytest.param("raise SystemExit(0)", "SystemExit", id="exit"),
+        pytest.param("x = 1", "assigns nothing to TOOLS", id="nothing"),
+        pytest.param("TOOLS = [1]", "int is not a tool", id="no-tool"),
+        pytest.param("TOOLS = 1", "int is not a tool", id="no-list"),
+        pytest.param(OWN_CLASS, "Own is not a tool", id="lacks-a-member"),
+        pytest.param(SHOUT.replace('"shout"', '"no name"'), "cannot be loaded", id="name"),
+        pytest.param(NATIVE.replace("FS_READ", "FS_WRITE"), "does not cover fs_write", id="too-cheap"),
+        pytest.param(NATIVE.replace('"Count the bytes of a file."', '""'), "characters", id="description"),
+        pytest.param(
+            "from mcp_toolserver.tools.search.call_tool import TOOL", "call others", id="calls-others"
+        ),
+    ],
+)
+def test_a_file_without_tools_stops_the_start(content: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=says):
+        load_custom_tools([written(tmp_path, content)], (), ())
+
+
+def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, SHOUT)
+    for mode in (0o664, 0o646):
+        os.chmod(path, mode)
+        with pytest.raises(SettingsError, match="nobody else"):
+            load_custom_tools([path], (), ())
+
+
+def test_what_is_no_file_or_too_long_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    os.truncate(written(tmp_path, "", "long.py"), 11 * 1024 * 1024)
+    for name, says in (("none.py", "cannot be read"), ("fifo", "regular file"), ("long.py", "too large")):
+        with pytest.raises(SettingsError, match=says):
+            load_custom_tools([str(tmp_path / name)], (), ())
+
+
+def test_a_file_inside_a_root_is_refused_also_by_a_link_in_or_out(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    inside, outside = written(root, SHOUT), written(tmp_path, SHOUT)
+    (root / "link.py").symlink_to(outside)
+    (tmp_path / "link.py").symlink_to(inside)
+    for path in (inside, str(root / "link.py"), str(tmp_path / "link.py")):
+        config = written(tmp_path, f"tool-files = [{json.dumps(path)}]", "c.toml")
+        with pytest.raises(SettingsError, match="inside the root"):
+            load(["--config", config, "--root", str(root)], {})
+    config = written(tmp_path, f"tool-files = [{json.dumps(outside)}]", "c.toml")
+    assert load(["--config", config, "--root", str(root)], {}).settings.tool_files == (outside,)
+
+
+def test_a_sandbox_for_commands_lowers_no_permission_of_own_tools(tmp_path: Path) -> None:
+    native = NATIVE.replace("FS_READ", "PROCESS").replace("READ_ONLY", "DANGER_FULL_ACCESS")
+    (entry,) = load_custom_tools([written(tmp_path, native)], (), ())
+    assert level(entry.spec, {Capability.PROCESS: Permission.READ_ONLY}) is Permission.DANGER_FULL_ACCESS
+
+
+def test_no_flag_and_no_variable_adds_tools() -> None:
+    for argv, environ in ((["--tool-files", "/x"], {}), ([], {"MCP_TOOLSERVER_TOOL_FILES": "/x"})):
+        with pytest.raises(SettingsError):
+            load(argv, environ)
+
+
+# --- packages --------------------------------------------------------------------------------------------
+
+
+def package(folder: Path, module: str, *, offers: str = "", name: str = "acme") -> None:
+    """An installed distribution, as far as Python sees."""
+    folder.mkdir(exist_ok=True)
+    (folder / f"{module}.py").write_text(SHOUT, encoding="utf-8")
+    info = folder / f"{module}-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1\n", encoding="utf-8")
+    value = offers or f"{module}:TOOLS"
+    (info / "entry_points.txt").write_text(f"[mcp_toolserver.tools]\n{name} = {value}\n", encoding="utf-8")
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
+    """A folder that Python looks for packages in."""
+    folder = tmp_path / "site"
+    monkeypatch.syspath_prepend(folder)
+    yield folder
+    for name in [name for name in sys.modules if name.startswith("acme_")]:
+        del sys.modules[name]
+
+
+def test_a_package_that_is_named_gives_its_tools(installed: Path) -> None:
+    package(installed, "acme_one")
+    assert names(load_custom_tools((), ["acme"], ())) == ["shout"]
+    assert "acme_one" in sys.modules
+
+
+def test_a_package_that_is_not_named_gives_nothing_and_is_not_imported(installed: Path) -> None:
+    package(installed, "acme_two")
+    assert load_custom_tools((), (), ()) == ()
+    with pytest.raises(SettingsError, match="there are: acme"):
+        load_custom_tools((), ["other"], ())
+    assert "acme_two" not in sys.modules
+
+
+def test_two_packages_under_one_name_are_refused(installed: Path) -> None:
+    package(installed, "acme_three")
+    package(installed, "acme_four")
+    with pytest.raises(SettingsError, match="2 installed packages"):
+        load_custom_tools((), ["acme"], ())
+
+
+def test_a_package_inside_a_root_is_refused_before_it_is_imported(installed: Path) -> None:
+    package(installed, "acme_five")
+    with pytest.raises(SettingsError, match="inside a root"):
+        load_custom_tools((), ["acme"], [str(installed)])
+    assert "acme_five" not in sys.modules
+
+
+def test_a_module_inside_a_root_is_refused_although_its_package_is_elsewhere(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package(installed, "acme_six")
+    root = tmp_path / "root"
+    root.mkdir()
+    (installed / "acme_six.py").rename(root / "acme_six.py")
+    monkeypatch.syspath_prepend(root)
+    with pytest.raises(SettingsError, match="inside a root"):
+        load_custom_tools((), ["acme"], [str(root)])
+    assert "acme_six" not in sys.modules
+
+
+@pytest.mark.parametrize("offers", ["nowhere_at_all:TOOLS", "acme_seven:MISSING", "acme_seven.deeper:TOOLS"])
+def test_a_package_that_does_not_hold_what_it_offers_stops_the_start(offers: str, installed: Path) -> None:
+    package(installed, "acme_seven", offers=offers)
+    with pytest.raises(SettingsError, match="cannot be loaded"):
+        load_custom_tools((), ["acme"], ())
+
+
+# --- a real server ---------------------------------------------------------------------------------------
+
+
+REACHING = """
+import os, socket, subprocess
+from mcp_toolserver.custom_tools import define_tool
+
+def write(args, context):
+    with open(args["path"], "w", encoding="utf-8") as file:
+        file.write("x")
+    return "written"
+
+def run(context):
+    return subprocess.run(["true"]).returncode
+
+PATH = {"type": "object", "properties": {"path": {"type": "string"}}}
+TOOLS = [
+    define_tool("own_write", "Write a file.", write, PATH, is_read_only=True),
+    define_tool("own_run", "Run a program.", run, is_read_only=True),
+    define_tool("own_dear", "Declares nothing.", run),
+    define_tool("own_print", "Print.", lambda context: print("to the client"), is_read_only=True),
+]
+"""
+
+
+def setup(folder: Path, mode: str, content: str = REACHING, *flags: str) -> Setup:
+    root, home = folder / "root", folder / "home"
+    root.mkdir()
+    home.mkdir()
+    config = written(home, f"tool-files = [{json.dumps(written(home, content))}]", "c.toml")
+    return Setup(root=root, home=home, mode=mode, flags=("--config", config, *flags))
+
+
+async def test_in_a_read_only_server_the_kernel_keeps_its_code_from_writing_and_starting(
+    tmp_path: Path,
+) -> None:
+    setting = setup(tmp_path, "read-only")
+    async with connected(setting) as client:
+        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert "own_write" in listed
+        assert "own_dear" not in listed
+        hints = listed["own_write"].annotations
+        assert hints is not None
+        assert hints.open_world_hint is True
+        for path in (setting.root / "x", tmp_path / "x", Path.home() / "x-of-a-test"):
+            result = await client.call_tool("own_write", {"path": str(path)})
+            assert result.is_error, path
+            assert not path.exists()
+        assert (await client.call_tool("own_run", {})).is_error
+        assert "requires danger-full-access" in text(await client.call_tool("own_dear", {}))
+        assert not (await client.call_tool("own_print", {})).is_error
+
+
+async def test_in_workspace_write_its_code_can_write_the_roots_and_nothing_else(tmp_path: Path) -> None:
+    setting = setup(tmp_path, "workspace-write")
+    async with connected(setting) as client:
+        inside, outside = setting.root / "x", tmp_path / "x"
+        assert not (await client.call_tool("own_write", {"path": str(inside)})).is_error
+        assert (await client.call_tool("own_write", {"path": str(outside)})).is_error
+    assert inside.read_text(encoding="utf-8") == "x"
+    assert not outside.exists()
+
+
+async def test_a_name_that_the_server_has_stops_the_start(tmp_path: Path) -> None:
+    from mcp_toolserver.app.compose import build_application
+    from mcp_toolserver.runtime.executables import HostExecutables
+
+    setting = setup(tmp_path, "read-only", SHOUT.replace('"shout"', '"Read"'))
+    settings = load([*setting.command[3:]], {}).settings
+    with pytest.raises(SettingsError, match="'Read'"):
+        build_application(settings, None, HostExecutables(), held_by=None)
+
+
+@pytest.mark.parametrize(("network", "reaches"), [("fetch", True), ("none", False)])
+async def test_its_code_is_said_to_reach_out_exactly_where_the_server_can(
+    network: str, reaches: bool, tmp_path: Path
+) -> None:
+    async with connected(setup(tmp_path, "read-only", SHOUT, "--network", network)) as client:
+        (tool,) = [tool for tool in (await client.list_tools()).tools if tool.name == "shout"]
+        assert tool.annotations is not None
+        assert tool.annotations.open_world_hint is reaches
+        assert text(await client.call_tool("shout", {"word": "hi"})) == "HI"

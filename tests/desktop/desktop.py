@@ -1,0 +1,103 @@
+"""Desktops for tests: a real display that nobody sees, and programs that write down what they were given."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.desktop.executables import find_desktop
+from mcp_toolserver.runtime.executables import HostExecutables
+from tests.support.workshop import program, workshop
+
+PICTURE = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000020000000308060000009d74661a0000000049454e44ae426082"
+)
+"""The beginning of a picture of 2 x 3 pixels, and its end."""
+
+PATH = os.environ["PATH"].split(os.pathsep)
+
+_RECORD = 'printf "%s\\0" "${{0##*/}}" "$@" > {log}\n'
+
+
+def has(*names: str) -> bool:
+    """Whether the programs are installed."""
+    return all(map(shutil.which, names))
+
+
+def only(folder: Path, *names: str) -> list[str]:
+    """A PATH with some real programs and no other."""
+    for name in names:
+        real = next(f"{place}/{name}" for place in PATH if Path(place, name).exists())
+        program(folder / "one", name, f'exec {real} "$@"')
+    return [str(folder / "one")]
+
+
+@contextmanager
+def display(width: int, height: int) -> Generator[str]:
+    """A display of X that nobody sees; its name."""
+    reading, writing = os.pipe()
+    size = ("-screen", "0", f"{width}x{height}x24")
+    # It would begin anew whenever the last program has left it, and lose one that just came.
+    argv = ["Xvfb", "-displayfd", str(writing), *size, "-nolisten", "tcp", "-noreset"]
+    with subprocess.Popen(argv, pass_fds=(writing,), stderr=subprocess.DEVNULL) as server:
+        os.close(writing)
+        with os.fdopen(reading, encoding="utf-8") as number:
+            name = f":{number.readline().strip()}"
+        try:
+            yield name
+        finally:
+            server.send_signal(signal.SIGTERM)
+
+
+@asynccontextmanager
+async def desktop_server(
+    folder: Path,
+    *,
+    path: list[str],
+    environ: Mapping[str, str],
+    platform: str = "linux",
+    mode: Permission = Permission.DANGER_FULL_ACCESS,
+    private: bool = True,
+    deny: tuple[str, ...] = (),
+) -> AsyncGenerator[Dispatcher]:
+    """A server on the desktop that `environ` leads to, with the programs in `path`."""
+    found = HostExecutables(desktop=find_desktop(path, [], environ, platform))
+    async with workshop(folder, mode, found=found, desktop_private=private, deny=deny) as server:
+        yield server
+
+
+RUNNERS = [name for name in ("node",) if has(name)]
+"""What can run a script for osascript here."""
+
+_HERE = Path(__file__).parent
+
+
+def osascript(folder: Path, provider: str, state: Mapping[str, object]) -> str:
+    """The stand-in for osascript that runs its script, with the applications and functions of `provider`."""
+    (folder / "state").write_text(json.dumps(state), encoding="utf-8")
+    runner = next(f"{place}/{RUNNERS[0]}" for place in PATH if Path(place, RUNNERS[0]).exists())
+    return f'exec {runner} {_HERE}/osascript.js {_HERE}/{provider} {folder}/state "$@"'
+
+
+def state_of(folder: Path) -> dict[str, Any]:
+    """What the state of `osascript` is by now."""
+    return json.loads((folder / "state").read_text(encoding="utf-8"))
+
+
+def stand_ins(folder: Path, scripts: Mapping[str, str]) -> list[str]:
+    """Programs that write down their argument lists and then run `scripts`; returns their folder."""
+    for name, script in scripts.items():
+        program(folder / "bin", name, _RECORD.format(log=folder / "argv") + script)
+    return [str(folder / "bin")]
+
+
+def given(folder: Path) -> list[str]:
+    """The last argument list, with the program's name."""
+    return (folder / "argv").read_text(encoding="utf-8").split("\0")[:-1]

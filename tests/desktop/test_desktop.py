@@ -1,0 +1,539 @@
+"""The tools of the desktop: on a real display where there is one to be had, and with programs that write down
+what they were given.
+"""
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, HostFacts, Permission
+from mcp_toolserver.errors import RegistrationError, TimedOut, Unavailable
+from mcp_toolserver.invocation import load
+from mcp_toolserver.runtime.desktop import clipboard
+from mcp_toolserver.runtime.desktop.executables import DesktopExecutables, find_desktop
+from mcp_toolserver.runtime.desktop.helper_process import DesktopHelpers
+from mcp_toolserver.text.desktop import commands as argv
+from mcp_toolserver.text.desktop.open_target import open_target
+from mcp_toolserver.text.desktop.osascript import NOTICE, script_command
+from tests.desktop.desktop import (
+    PICTURE,
+    RUNNERS,
+    desktop_server,
+    display,
+    given,
+    has,
+    only,
+    osascript,
+    stand_ins,
+    state_of,
+)
+from tests.support.processes import PATIENCE, broker, call
+from tests.support.workbench import Person
+from tests.support.workshop import granted, names
+
+X = {"DISPLAY": ":0"}
+WAYLAND = {"WAYLAND_DISPLAY": "wayland-0"}
+TOOLS = {"open", "open_app", "notify", "say", "read_clipboard", "write_clipboard", "take_screenshot"}
+HOSTILE = "-x'; touch evil; \" $(touch evil) `touch evil` \\ \U0001f600\nend"
+
+CLIPBOARDS = [name for name in ("xclip",) if has("Xvfb", name)]
+"""What is installed is tried for real; the rest of the tests need nothing."""
+CAMERAS = [name for name in ("scrot", "import") if has("Xvfb", name)]
+
+
+@pytest.fixture(scope="module")
+def screen() -> Generator[dict[str, str]]:
+    with display(320, 200) as name:
+        yield {"DISPLAY": name}
+
+
+@pytest.mark.parametrize("name", CLIPBOARDS)
+async def test_what_is_copied_can_be_pasted(name: str, tmp_path: Path, screen: dict[str, str]) -> None:
+    async with desktop_server(tmp_path, path=only(tmp_path, name), environ=screen) as server:
+        for text in ("one", HOSTILE, "ä" * 60_000):
+            result = await call(server, "write_clipboard", text=text)
+            assert (result.error, result.text) == (None, f"{len(text)} characters are on the clipboard.")
+            found = await call(server, "read_clipboard")
+            assert found.data is not None
+            assert found.data["clipboard_text"] == text[:25_000]
+            assert found.truncated == (len(text) > 25_000)
+
+
+@pytest.mark.parametrize("name", CLIPBOARDS)
+async def test_a_clipboard_without_text_is_said_to_be_so(name: str, tmp_path: Path) -> None:
+    with display(32, 20) as shown:
+        async with desktop_server(tmp_path, path=only(tmp_path, name), environ={"DISPLAY": shown}) as server:
+            result = await call(server, "read_clipboard")
+    assert result.error == "not_found"
+
+
+@pytest.mark.parametrize("name", CAMERAS)
+async def test_the_screen_is_seen(name: str, tmp_path: Path, screen: dict[str, str]) -> None:
+    async with desktop_server(tmp_path, path=only(tmp_path, name), environ=screen) as server:
+        result = await call(server, "take_screenshot")
+    assert result.text.startswith("The screen: 320 x 200 pixels."), result.text
+    assert [image.mime_type for image in result.images] == ["image/png"]
+    assert result.images[0].data.startswith(b"\x89PNG")
+
+
+LINUX = {
+    "xdg-open": "",
+    "gtk-launch": "",
+    "notify-send": "",
+    "spd-say": "",
+    "xclip": 'if [ "$1" = -quiet ]; then cat > {kept}; exec sleep 1000; else cat {kept}; fi',
+    "scrot": "cat {picture}",
+}
+ALLOWED = '{{"problem": "", "windows": []}}'
+UTF_8 = '[ "$LC_ALL" = en_US.UTF-8 ] || exit 9; '
+MAC = {
+    "open": "env > {kept}",
+    "osascript": f"cat > {{kept}}; echo '{ALLOWED}'",
+    "say": "",
+    "pbcopy": f"{UTF_8}cat > {{kept}}",
+    "pbpaste": f"{UTF_8}cat {{kept}}",
+    "screencapture": 'cp {picture} "${{@: -1}}"',
+    "sips": "",
+}
+
+
+def placed(folder: Path, scripts: dict[str, str]) -> list[str]:
+    picture, kept = folder / "picture", folder / "kept"
+    picture.write_bytes(PICTURE)
+    return stand_ins(
+        folder, {name: script.format(kept=kept, picture=picture) for name, script in scripts.items()}
+    )
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "expected"),
+    [
+        pytest.param(
+            "open", {"target": "https://A.example/x"}, ["xdg-open", "https://a.example/x"], id="open"
+        ),
+        pytest.param("open", {"target": "mailto:a@b.example"}, ["xdg-open", "mailto:a@b.example"], id="mail"),
+        pytest.param("open_app", {"app": "org.a.B"}, ["gtk-launch", "org.a.B"], id="start"),
+        pytest.param(
+            "open_app",
+            {"app": "b", "target": "https://A.example/x"},
+            ["gtk-launch", "b", "https://a.example/x"],
+            id="start with an address",
+        ),
+        pytest.param("open_app", {"app": "b", "target": ""}, ["gtk-launch", "b"], id="start with nothing"),
+        pytest.param(
+            "notify",
+            {"title": HOSTILE, "message": "-m"},
+            ["notify-send", "--app-name=mcp-toolserver", "--", HOSTILE, "-m"],
+            id="notify",
+        ),
+        pytest.param("say", {"text": HOSTILE}, ["spd-say", "--wait", "--", HOSTILE], id="say"),
+        pytest.param(
+            "say",
+            {"text": "a", "voice": "Anna"},
+            ["spd-say", "--wait", "--synthesis-voice", "Anna", "--", "a"],
+            id="say in a voice",
+        ),
+        pytest.param("take_screenshot", {}, ["scrot", "--silent", "-"], id="screen"),
+        pytest.param(
+            "take_screenshot", {"mode": "window"}, ["scrot", "--silent", "--focused", "-"], id="window"
+        ),
+    ],
+)
+async def test_on_linux_a_helper_gets_each_text_as_one_argument(
+    tool: str, arguments: dict[str, Any], expected: list[str], tmp_path: Path
+) -> None:
+    async with desktop_server(tmp_path, path=placed(tmp_path, LINUX), environ=X) as server:
+        assert names(server) >= TOOLS
+        result = await call(server, tool, **arguments)
+    assert result.error is None, result.text
+    assert given(tmp_path) == expected
+    assert not list(tmp_path.rglob("evil"))
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "expected"),
+    [
+        pytest.param("open", {"target": "https://a.example/"}, ["open", "https://a.example/"], id="open"),
+        pytest.param("open_app", {"app": "My App"}, ["open", "-a", "My App"], id="start"),
+        pytest.param(
+            "open_app",
+            {"app": "My App", "target": "mailto:a@b.example"},
+            ["open", "-a", "My App", "mailto:a@b.example"],
+            id="start with an address",
+        ),
+        pytest.param("say", {"text": "-a", "voice": "Anna"}, ["say", "-v", "Anna", "--", "-a"], id="say"),
+        pytest.param("say", {"text": HOSTILE}, ["say", "--", HOSTILE], id="say in the usual voice"),
+        pytest.param(
+            "notify",
+            {"title": HOSTILE, "message": "-m"},
+            list(script_command("osascript", NOTICE)[3:]),
+            id="notify",
+        ),
+    ],
+)
+async def test_on_macos_a_helper_gets_each_text_as_one_argument(
+    tool: str, arguments: dict[str, Any], expected: list[str], tmp_path: Path
+) -> None:
+    async with desktop_server(tmp_path, path=placed(tmp_path, MAC), environ={}, platform="darwin") as server:
+        assert names(server) >= TOOLS
+        result = await call(server, tool, **arguments)
+    assert result.error is None, result.text
+    assert given(tmp_path) == expected
+    assert not list(tmp_path.rglob("evil"))
+
+
+@pytest.mark.parametrize(
+    ("platform", "programs", "environ"), [("linux", LINUX, X), ("darwin", MAC, {})], ids=["linux", "macos"]
+)
+async def test_the_clipboard_gets_a_text_as_it_is(
+    platform: str, programs: dict[str, str], environ: dict[str, str], tmp_path: Path
+) -> None:
+    path = placed(tmp_path, programs)
+    async with desktop_server(tmp_path, path=path, environ=environ, platform=platform) as server:
+        assert (await call(server, "write_clipboard", text=HOSTILE)).error is None
+    assert (tmp_path / "kept").read_text(encoding="utf-8") == HOSTILE
+    assert not list(tmp_path.rglob("evil"))
+
+
+async def test_on_macos_a_notification_is_no_argument(tmp_path: Path) -> None:
+    async with desktop_server(tmp_path, path=placed(tmp_path, MAC), environ={}, platform="darwin") as server:
+        assert (await call(server, "notify", title=HOSTILE, message="-m")).error is None
+    asked = json.loads((tmp_path / "kept").read_text(encoding="utf-8"))
+    assert asked == {"title": HOSTILE, "message": "-m"}
+
+
+@pytest.mark.skipif(not RUNNERS, reason="nothing here runs JavaScript")
+async def test_the_script_of_macos_shows_the_notification(tmp_path: Path) -> None:
+    path = stand_ins(tmp_path, {"osascript": osascript(tmp_path, "macos_screen.js", {})})
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        assert (await call(server, "notify", title=HOSTILE, message="ä")).error is None
+    assert state_of(tmp_path)["shown"] == ["ä", {"withTitle": HOSTILE}]
+
+
+async def test_on_macos_an_app_is_opened_by_the_system_and_gets_no_folder_of_the_command(
+    tmp_path: Path,
+) -> None:
+    async with desktop_server(tmp_path, path=placed(tmp_path, MAC), environ={}, platform="darwin") as server:
+        (tmp_path / "root/-a file").write_text("x", encoding="utf-8")
+        for _ in range(40):
+            # More than programs that stay.
+            assert (await call(server, "open", target="-a file")).text == "Opened -a file."
+        assert given(tmp_path) == ["open", str(tmp_path / "root/-a file")]
+        variables = (tmp_path / "kept").read_text(encoding="utf-8").splitlines()
+        own = {"PWD", "SHLVL", "_"}
+        assert {one.partition("=")[0] for one in variables} - own <= {"HOME", "USER", "LOGNAME", "PATH"}
+        started = await call(server, "open_app", app="My App", target="-a file")
+        assert started.text == "Opened -a file with My App."
+        assert given(tmp_path) == ["open", "-a", "My App", str(tmp_path / "root/-a file")]
+
+
+async def test_on_macos_a_text_that_would_be_stored_as_another_type_is_refused(tmp_path: Path) -> None:
+    async with desktop_server(tmp_path, path=placed(tmp_path, MAC), environ={}, platform="darwin") as server:
+        for text in ("{\\rtf1 a}", "%!PS-Adobe-3.0 EPSF-3.0"):
+            assert (await call(server, "write_clipboard", text=text)).error == "invalid_input"
+        assert not (tmp_path / "kept").exists()
+        assert (await call(server, "write_clipboard", text=" {\\rtf1 a}")).error is None
+        large = "ä\U0001f600" * 50_000
+        assert (await call(server, "write_clipboard", text=large)).error is None
+        found = await call(server, "read_clipboard")
+        text, _, _ = found.text.rpartition("\n[")
+        assert large.startswith(text)
+        assert 49_990 < len(text.encode()) <= 50_000
+
+
+async def test_on_macos_an_empty_clipboard_is_said_to_be_so(tmp_path: Path) -> None:
+    path = placed(tmp_path, {**MAC, "pbpaste": ""})
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        assert (await call(server, "read_clipboard")).error == "not_found"
+        result = await call(server, "write_clipboard", text="a")
+    assert (result.error, "does not contain the text" in result.text) == ("unavailable", True)
+
+
+async def test_a_clipboard_that_asks_the_user_ends_the_call_with_advice(tmp_path: Path) -> None:
+    path = placed(tmp_path, {**MAC, "pbpaste": "exec sleep 1000"})
+    with broker() as started:
+        helpers = DesktopHelpers(started, find_desktop(path, [], {}, "darwin"), seconds=0.1)
+        with pytest.raises(TimedOut, match="answer the dialog on the screen"):
+            await clipboard.paste(helpers, f"{path[0]}/pbpaste", 10)
+        with pytest.raises(TimedOut, match="answer the dialog on the screen"):
+            await clipboard.copy(helpers, f"{path[0]}/pbcopy", "a")
+
+
+async def test_a_clipboard_that_never_holds_the_text_ends_the_call(tmp_path: Path) -> None:
+    path = placed(tmp_path, {**LINUX, "xclip": 'if [ "$1" = -quiet ]; then exec sleep 1000; fi'})
+    with broker() as started:
+        helpers = DesktopHelpers(started, DesktopExecutables())
+        with pytest.raises(TimedOut, match="xclip took too long"):
+            await clipboard.copy(helpers, f"{path[0]}/xclip", "a", seconds=0.5)
+        await helpers.aclose()
+
+
+# Messages: https://github.com/renpy/renpy/issues/5556 (say), https://github.com/warpdotdev/warp/issues/4188
+# (open), https://github.com/anthropics/claude-code/issues/95398 (screencapture).
+@pytest.mark.parametrize(
+    ("tool", "arguments", "program", "printed", "error", "words"),
+    [
+        pytest.param(
+            *("say", {"text": "a", "voice": "Alex"}, "say", "Voice `Alex' not found."),
+            *("invalid_input", "Omit `voice`"),
+            id="voice",
+        ),
+        pytest.param(
+            *("open_app", {"app": "No"}, "open", "Unable to find application named 'No'"),
+            *("not_found", "no app with this name"),
+            id="app",
+        ),
+        pytest.param(
+            *("open", {"target": "mailto:a@b.example"}, "open"),
+            "No application knows how to open URL mailto:a@b.example (Error Domain=secret Code=-10814)",
+            *("not_found", "opens this"),
+            id="address",
+        ),
+        pytest.param(
+            *("open", {"target": "https://a.example/"}, "open"),
+            "LSOpenURLsWithRole() failed for the application secret with error -10810.",
+            *("unavailable", "could not start the app"),
+            id="no session",
+        ),
+        pytest.param(
+            *("take_screenshot", {}, "screencapture", "could not create image from display"),
+            *("unavailable", "Screen & System Audio Recording"),
+            id="screen",
+        ),
+        pytest.param("say", {"text": "a"}, "say", "secret", "unavailable", "say failed", id="unknown"),
+    ],
+)
+async def test_on_macos_a_known_message_becomes_advice(
+    tool: str, arguments: dict[str, Any], program: str, printed: str, error: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "printed").write_text(printed, encoding="utf-8")
+    path = placed(tmp_path, {**MAC, program: f"cat {tmp_path}/printed >&2; exit 1"})
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        result = await call(server, tool, **arguments)
+    assert (result.error, words in result.text, "secret" in result.text) == (error, True, False), result.text
+
+
+def test_the_platform_is_that_of_the_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = placed(tmp_path, MAC)
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert find_desktop(path, [], {}).programs[Capability.SCREEN].endswith("/screencapture")
+    assert find_desktop(path, [], {}, "win32").programs == {}
+    Path(path[0], "osascript").unlink()
+    found = find_desktop(path, [], {})
+    assert {Capability.SCREEN, Capability.WINDOWS, Capability.NOTES_READ}.isdisjoint(found.programs)
+    assert "no osascript was found" in found.missing["screen"]
+
+
+async def test_a_file_of_the_workspace_is_opened_and_stays_open(tmp_path: Path) -> None:
+    place = placed(tmp_path, {**LINUX, "xdg-open": f"(sleep 1000; touch {tmp_path}/later) &\nexit 0"})
+    async with desktop_server(tmp_path, path=place, environ=X) as server:
+        (tmp_path / "root/-a file").write_text("x", encoding="utf-8")
+        assert (await call(server, "open", target="-a file")).text == "Opened -a file."
+        assert given(tmp_path) == ["xdg-open", str(tmp_path / "root/-a file")]
+        assert (await call(server, "open", target="none")).error == "not_found"
+        assert (await call(server, "open", target="/etc/passwd")).error == "denied"
+        for target in ("javascript:alert(1)", "file:///etc/passwd", "ssh://a.example", ""):
+            assert (await call(server, "open", target=target)).error == "invalid_input"
+
+
+async def test_a_program_is_started_with_a_file_of_the_workspace_and_by_no_path(tmp_path: Path) -> None:
+    place = placed(tmp_path, {**LINUX, "gtk-launch": f"(sleep 1000; touch {tmp_path}/later) &\nexit 0"})
+    async with desktop_server(tmp_path, path=place, environ=X) as server:
+        (tmp_path / "root/-a file").write_text("x", encoding="utf-8")
+        started = await call(server, "open_app", app="a.b", target="-a file")
+        assert started.text == "Opened -a file with a.b."
+        assert given(tmp_path) == ["gtk-launch", "a.b", str(tmp_path / "root/-a file")]
+        (tmp_path / "argv").unlink()
+        assert (await call(server, "open_app", app="a.b", target="none")).error == "not_found"
+        assert (await call(server, "open_app", app="a.b", target="/etc/passwd")).error == "denied"
+        for app in ("", "-a", "--help", "/bin/sh", "../x", "a/b", "a\nb", " a"):
+            assert (await call(server, "open_app", app=app)).error == "invalid_input", app
+        assert (await call(server, "open_app", app="a", target="file:///etc/passwd")).error == "invalid_input"
+    assert not (tmp_path / "argv").exists()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        pytest.param("write_clipboard", {"text": "a\0b"}, id="copy"),
+        pytest.param("notify", {"title": "a\0b", "message": "c"}, id="title"),
+        pytest.param("notify", {"title": "a", "message": "b\0c"}, id="message"),
+        pytest.param("say", {"text": "a\0b"}, id="say"),
+    ],
+)
+async def test_a_nul_character_is_refused(tool: str, arguments: dict[str, Any], tmp_path: Path) -> None:
+    async with desktop_server(tmp_path, path=placed(tmp_path, LINUX), environ=X) as server:
+        result = await call(server, tool, **arguments)
+    assert (result.error, "NUL" in result.text) == ("invalid_input", True)
+    assert not (tmp_path / "argv").exists()
+
+
+async def test_a_helper_that_fails_is_named(tmp_path: Path) -> None:
+    place = placed(tmp_path, dict.fromkeys(LINUX, "exit 3"))
+    async with desktop_server(tmp_path, path=place, environ=X) as server:
+        attempts: tuple[tuple[str, dict[str, Any], str], ...] = (
+            ("open", {"target": "https://a.example/"}, "xdg-open"),
+            ("notify", {"title": "a", "message": "b"}, "notify-send"),
+            ("say", {"text": "a"}, "spd-say"),
+            ("write_clipboard", {"text": "a"}, "xclip"),
+            # More than a pipe holds, so that it ends before all is written.
+            ("write_clipboard", {"text": "a" * 99_000}, "xclip"),
+            ("take_screenshot", {}, "scrot"),
+        )
+        for tool, arguments, helper in attempts:
+            result = await call(server, tool, **arguments)
+            assert (result.error, helper in result.text) == ("unavailable", True)
+        assert (await call(server, "read_clipboard")).error == "not_found"
+
+
+async def test_what_is_no_picture_is_not_shown(tmp_path: Path) -> None:
+    async with desktop_server(tmp_path, path=placed(tmp_path, {"scrot": "echo no"}), environ=X) as server:
+        assert (await call(server, "take_screenshot")).error == "unavailable"
+    place = placed(tmp_path, {"scrot": "head -c 6000000 /dev/zero"})
+    async with desktop_server(tmp_path, path=place, environ=X) as server:
+        assert "larger than 5 MiB" in (await call(server, "take_screenshot")).text
+
+
+async def test_a_helper_that_cannot_tell_windows_says_so(tmp_path: Path) -> None:
+    async with desktop_server(tmp_path, path=placed(tmp_path, {"grim": ""}), environ=WAYLAND) as server:
+        result = await call(server, "take_screenshot", mode="window")
+    assert (result.error, "grim" in result.text) == ("unavailable", True)
+
+
+async def test_a_cancelled_call_leaves_no_holder(tmp_path: Path) -> None:
+    place = placed(tmp_path, {**LINUX, "xclip": "exec sleep 1000"})
+    async with desktop_server(tmp_path, path=place, environ=X) as server:
+        with anyio.move_on_after(0.5) as scope:
+            await server.call("write_clipboard", {"text": "x" * 99_000}, Person())
+        assert scope.cancelled_caught
+
+
+async def test_a_call_that_is_cancelled_while_its_text_is_not_taken_leaves_no_holder(tmp_path: Path) -> None:
+    hold = f"echo $$ > {tmp_path}/holder; exec sleep 1000"
+    script = f'if [ "$1" = -quiet ]; then {hold}; fi; touch {tmp_path}/pasted'
+    async with desktop_server(
+        tmp_path, path=placed(tmp_path, {**LINUX, "xclip": script}), environ=X
+    ) as server:
+        with anyio.fail_after(PATIENCE):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(server.call, "write_clipboard", {"text": "x"}, Person())
+                while not (tmp_path / "pasted").exists():
+                    await anyio.sleep(0.01)
+                tasks.cancel_scope.cancel()
+        holder = (tmp_path / "holder").read_text(encoding="utf-8").strip()
+        assert not Path(f"/proc/{holder}").exists()
+
+
+async def test_what_takes_too_long_or_is_too_much_is_ended(tmp_path: Path) -> None:
+    slow = ("/bin/sleep", "1000")
+    with broker() as started:
+        helpers = DesktopHelpers(started, DesktopExecutables(), seconds=0.1, most_open=1)
+        with pytest.raises(TimedOut, match="sleep took too long"):
+            await helpers.output(slow)
+        await helpers.start_detached(slow)
+        with pytest.raises(Unavailable, match="opened programs"):
+            await helpers.start_detached(slow)
+        await helpers.aclose()
+
+
+async def test_what_is_private_has_a_switch_of_its_own(tmp_path: Path) -> None:
+    async with desktop_server(tmp_path, path=placed(tmp_path, LINUX), environ=X, private=False) as server:
+        assert names(server) & TOOLS == TOOLS - {"read_clipboard", "take_screenshot"}
+        result = await call(server, "read_clipboard")
+    assert (result.error, "--desktop-private" in result.text) == ("unavailable", True)
+    assert load(["--root", str(tmp_path), "--desktop-private"], {}).settings.desktop_private
+    assert not load(["--root", str(tmp_path)], {}).settings.desktop_private
+
+
+async def test_a_confined_mode_reaches_no_desktop(tmp_path: Path) -> None:
+    place = placed(tmp_path, LINUX)
+    async with desktop_server(tmp_path, path=place, environ=X, mode=Permission.WORKSPACE_WRITE) as server:
+        assert not names(server) & TOOLS
+        result = await call(server, "say", text="a")
+    assert (result.error, "danger-full-access" in result.text) == ("denied", True)
+
+
+async def test_a_missing_helper_is_named(tmp_path: Path) -> None:
+    async with desktop_server(tmp_path, path=[str(tmp_path)], environ=X) as server:
+        assert not names(server) & TOOLS
+        assert "no xclip was found on the PATH" in (await call(server, "read_clipboard")).text
+        assert "no spd-say or espeak-ng or espeak" in (await call(server, "say", text="a")).text
+    async with desktop_server(tmp_path, path=placed(tmp_path, LINUX), environ={}) as server:
+        assert names(server) & TOOLS == {"say"}
+        assert "neither DISPLAY nor WAYLAND_DISPLAY" in (await call(server, "open", target="x")).text
+
+
+async def test_a_call_can_do_on_the_desktop_what_its_tool_declares(tmp_path: Path) -> None:
+    async with desktop_server(tmp_path, path=placed(tmp_path, LINUX), environ=X) as server:
+        made = granted(server, Capability.DESKTOP_SAY).desktop
+        with pytest.raises(RegistrationError, match="clipboard_read"):
+            await made.copied(10)
+
+
+def test_the_display_decides_which_program_is_taken(tmp_path: Path) -> None:
+    place = placed(tmp_path, dict.fromkeys(("wl-copy", "wl-paste", "xclip", "grim", "import"), ""))
+    for environ, copier, camera in (
+        (X, "xclip", "import"),
+        (WAYLAND, "wl-copy", "grim"),
+        ({**X, **WAYLAND}, "wl-copy", "grim"),
+    ):
+        found = find_desktop(place, [], environ, "linux").programs
+        assert found[Capability.CLIPBOARD_WRITE].endswith(f"/{copier}")
+        assert found[Capability.SCREEN].endswith(f"/{camera}")
+    assert find_desktop(place, [str(tmp_path)], X, "linux").programs == {}
+    facts = HostFacts(
+        desktop_private=True, starts_programs=True, missing_programs=DesktopExecutables().missing
+    )
+    assert {need for need in DESKTOP if need.unavailable(facts)} == set(DESKTOP)
+    assert all(need.permission is Permission.DANGER_FULL_ACCESS for need in DESKTOP)
+
+
+async def test_the_camera_of_macos_writes_to_a_file_of_its_own_that_does_not_stay(tmp_path: Path) -> None:
+    async with desktop_server(tmp_path, path=placed(tmp_path, MAC), environ={}, platform="darwin") as server:
+        result = await call(server, "take_screenshot")
+    assert result.text.startswith("The screen: 2 x 3 pixels."), result.text
+    *options, file = given(tmp_path)
+    assert options == ["screencapture", "-x", "-t", "png"]
+    assert file.endswith("/picture.png")
+    assert not Path(file).parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("scale", "words"),
+    [
+        pytest.param('cp {picture} "$3"; echo "$3"', "2 x 3 pixels", id="scaled"),
+        pytest.param("exit 1", "larger than 5 MiB", id="as it is"),
+    ],
+)
+async def test_a_large_picture_of_macos_is_scaled(scale: str, words: str, tmp_path: Path) -> None:
+    large = 'cp {picture} "${{@: -1}}"; head -c 6000000 /dev/zero >> "${{@: -1}}"'
+    path = placed(tmp_path, {**MAC, "screencapture": large, "sips": scale})
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        result = await call(server, "take_screenshot")
+    assert words in result.text
+    program_name, *options, _ = given(tmp_path)
+    assert (program_name, options) == ("sips", ["-Z", "2000"])
+
+
+@pytest.mark.parametrize(
+    ("program_name", "expected"),
+    [
+        pytest.param("/b/wl-copy", ("/b/wl-paste", "--no-newline", "--type", "text"), id="wayland"),
+        pytest.param("/b/xclip", ("/b/xclip", "-selection", "clipboard", "-out"), id="the same program"),
+        pytest.param("/b/pbcopy", ("/b/pbpaste", "-Prefer", "txt"), id="macos"),
+    ],
+)
+def test_what_was_copied_is_read_by_what_belongs_to_it(program_name: str, expected: argv.Argv) -> None:
+    words = argv.pasting(argv.reader(program_name))
+    assert words[-len(expected) :] == expected
+    assert argv.program(words) == expected[0]
+    assert argv.program(argv.copying(program_name)) == program_name
+
+
+def test_a_target_is_an_address_or_a_path() -> None:
+    assert str(open_target("HTTP://a.example")) == "http://a.example/"
+    assert open_target("docs/x.html").paths == ("docs/x.html",)

@@ -1,0 +1,245 @@
+"""Finding by the index of a machine, with stand-ins for the programs that know it: what they name may lie
+anywhere, and only what a call may see is returned.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_toolserver.text.desktop.file_index_commands import MOST_NAMED, is_unindexed, lookup, named
+from tests.desktop.desktop import desktop_server, given, stand_ins
+from tests.support.processes import call
+from tests.support.workshop import names
+
+HOSTILE = "-x'; touch evil; \" $(touch evil) `touch evil` \\ \U0001f600"
+
+
+def indexed(folder: Path, program: str, *files: str, ending: str = "\0", status: int = 0) -> list[str]:
+    """A program that names `files`, which lie in the root unless absolute; where it lies."""
+    paths = [file if file.startswith("/") else f"{folder}/root/{file}" for file in files]
+    listing = "".join(f"{path}{ending}" for path in paths)
+    (folder / "named").write_text(listing, encoding="utf-8", errors="surrogateescape")
+    return stand_ins(folder, {program: f"cat {folder}/named; exit {status}"})
+
+
+def fill(folder: Path, *files: str) -> None:
+    for file in files:
+        path = folder / "root" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("program", "platform", "expected"),
+    [
+        pytest.param(
+            "plocate",
+            "linux",
+            ["--all", "--null", "--ignore-case", "--limit", "1000", "--", "{root}/*", HOSTILE],
+            id="plocate",
+        ),
+        pytest.param(
+            "locate",
+            "linux",
+            ["--all", "--null", "--ignore-case", "--limit", "1000", "--", "{root}/*", HOSTILE],
+            id="locate",
+        ),
+        pytest.param("mdfind", "darwin", ["-0", "-onlyin", "{root}", f" {HOSTILE}"], id="mdfind"),
+        pytest.param(
+            "localsearch",
+            "linux",
+            ["search", "--limit", "1000", "--disable-color", "--", HOSTILE],
+            id="localsearch",
+        ),
+        pytest.param(
+            "tracker3",
+            "linux",
+            ["search", "--limit", "1000", "--disable-color", "--", HOSTILE],
+            id="tracker3",
+        ),
+    ],
+)
+async def test_a_query_is_one_word_and_never_an_option(
+    program: str, platform: str, expected: list[str], tmp_path: Path
+) -> None:
+    path = indexed(tmp_path, program)
+    async with desktop_server(tmp_path, path=path, environ={}, platform=platform) as server:
+        result = await call(server, "mdfind", query=HOSTILE)
+        assert (result.error, "nothing found" in result.text) == (None, True)
+        assert given(tmp_path) == [program, *(word.format(root=tmp_path / "root") for word in expected)]
+        assert (await call(server, "mdfind", query="a\0b")).error == "invalid_input"
+        assert (await call(server, "mdfind", query="")).error == "invalid_input"
+    assert not list(tmp_path.rglob("evil"))
+
+
+async def test_only_what_lies_in_the_roots_and_is_not_hidden_is_reported(tmp_path: Path) -> None:
+    fill(tmp_path, "a.txt", "sub/b.txt", "secrets/c.txt")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/d.txt").write_text("x", encoding="utf-8")
+    (tmp_path / "root/out").symlink_to(tmp_path / "outside")
+    (tmp_path / "root/link").symlink_to(tmp_path / "root/secrets")
+    files = (
+        *("a.txt", "sub/b.txt", "sub", "a.txt", "gone.txt"),
+        *("secrets/c.txt", "link/c.txt", "out/d.txt", "../outside/d.txt"),
+        *("/etc/passwd", f"{tmp_path}/state/x", "", "relative"),
+    )
+    path = indexed(tmp_path, "plocate", *files)
+    with (tmp_path / "named").open("a", encoding="utf-8") as more:
+        more.write("a.txt\0")
+    async with desktop_server(tmp_path, path=path, environ={}, deny=("read_file(secrets/**)",)) as server:
+        result = await call(server, "mdfind", query="txt")
+        within = await call(server, "mdfind", query="txt", path="sub")
+    assert result.text.splitlines() == [
+        *("a.txt", "sub/b.txt", "sub"),
+        "[4 left out: hidden, or outside the workspace]",
+    ]
+    assert within.text == "sub/b.txt"
+    assert "secrets" not in result.text
+
+
+async def test_on_macos_what_is_spelt_as_no_path_of_the_workspace_is_counted(tmp_path: Path) -> None:
+    fill(tmp_path, "a.txt")
+    path = indexed(tmp_path, "mdfind", "a.txt", "", f"{tmp_path}/ROOT/b.txt")
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        result = await call(server, "mdfind", query="x")
+    assert result.text.splitlines() == ["a.txt", "[1 left out: hidden, or outside the workspace]"]
+
+
+async def test_a_folder_that_is_none_or_is_not_to_be_seen_is_refused(tmp_path: Path) -> None:
+    fill(tmp_path, "a.txt", "secrets/c.txt")
+    path = indexed(tmp_path, "plocate", "a.txt")
+    async with desktop_server(tmp_path, path=path, environ={}, deny=("read_file(secrets/**)",)) as server:
+        for folder, error in (("none", "not_found"), ("a.txt", "not_found"), ("/etc", "denied")):
+            assert (await call(server, "mdfind", query="x", path=folder)).error == error
+    assert not (tmp_path / "argv").exists()
+
+
+async def test_no_more_than_a_hundred_are_reported(tmp_path: Path) -> None:
+    files = [f"f{at:03}" for at in range(101)]
+    fill(tmp_path, *files)
+    async with desktop_server(tmp_path, path=indexed(tmp_path, "plocate", *files), environ={}) as server:
+        result = await call(server, "mdfind", query="f")
+    assert result.text.splitlines()[:100] == files[:100]
+    assert (result.truncated, "[100 shown" in result.text) == (True, True)
+
+
+async def test_an_index_that_names_too_much_is_said_to_have_more(tmp_path: Path) -> None:
+    fill(tmp_path, "a")
+    path = indexed(tmp_path, "plocate", *["a"] * 3, *[f"gone{at}" for at in range(MOST_NAMED)])
+    async with desktop_server(tmp_path, path=path, environ={}) as server:
+        result = await call(server, "mdfind", query="a")
+    assert (result.truncated, result.text.splitlines()[0]) == (True, "a")
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "words"),
+    [
+        pytest.param("exit 1", None, "nothing found", id="nothing"),
+        pytest.param("echo no database >&2; exit 1", "unavailable", "plocate failed", id="no index"),
+        pytest.param("exit 2", "unavailable", "plocate failed", id="broken"),
+    ],
+)
+async def test_nothing_is_concluded_from_a_failure(
+    script: str, error: str | None, words: str, tmp_path: Path
+) -> None:
+    async with desktop_server(tmp_path, path=stand_ins(tmp_path, {"plocate": script}), environ={}) as server:
+        result = await call(server, "mdfind", query="x")
+    assert (result.error, words in result.text, "database" in result.text) == (error, True, False)
+
+
+MDUTIL = (
+    "/:\n\tIndexing enabled. \n/Volumes/Off:\n\tIndexing disabled.\n/Volumes/Off/On:\n\tIndexing enabled. \n"
+)
+
+
+@pytest.mark.parametrize(
+    ("folder", "printed", "unindexed"),
+    [
+        pytest.param("/Users/a", MDUTIL, False, id="the data volume"),
+        pytest.param("/Volumes/Off", MDUTIL, True, id="a volume"),
+        pytest.param("/Volumes/Off/a", MDUTIL, True, id="in a volume"),
+        pytest.param("/Volumes/Official", MDUTIL, False, id="a name that begins alike"),
+        pytest.param("/Volumes/Off/On/a", MDUTIL, False, id="a volume in a volume"),
+        pytest.param("/a", "Spotlight server is disabled.\n", True, id="the service"),
+        pytest.param("/a", "", False, id="nothing"),
+    ],
+)
+def test_what_mdutil_reports_is_that_of_the_volume(folder: str, printed: str, unindexed: bool) -> None:
+    assert is_unindexed(printed.encode(), folder) is unindexed
+
+
+@pytest.mark.parametrize(
+    ("scripts", "error", "words"),
+    [
+        pytest.param(
+            {"mdutil": "printf '/:\\n\\tIndexing disabled.\\n'"}, "unavailable", "glob_search", id="off"
+        ),
+        pytest.param({"mdutil": "printf '/:\\n\\tIndexing enabled. \\n'"}, None, "nothing found", id="on"),
+        pytest.param({"mdutil": "exit 1"}, None, "nothing found", id="unknown"),
+        pytest.param({}, None, "nothing found", id="no mdutil"),
+        pytest.param(
+            {"mdfind": "echo \"Failed to create query for 'secret'.\"; exit 1"},
+            *("invalid_input", "does not understand"),
+            id="query",
+        ),
+        pytest.param({"mdfind": "echo secret >&2; exit 1"}, "unavailable", "no index", id="broken"),
+    ],
+)
+async def test_on_macos_no_result_of_a_volume_without_index_is_an_error(
+    scripts: dict[str, str], error: str | None, words: str, tmp_path: Path
+) -> None:
+    path = stand_ins(tmp_path, {"mdfind": "echo '[UserQueryParser] Loading keywords' >&2", **scripts})
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        result = await call(server, "mdfind", query="x")
+    assert (result.error, words in result.text, "secret" in result.text) == (error, True, False), result.text
+
+
+async def test_it_is_not_listed_where_there_is_no_index(tmp_path: Path) -> None:
+    async with desktop_server(tmp_path, path=[str(tmp_path)], environ={}) as server:
+        assert "mdfind" not in names(server)
+        assert (
+            "no plocate or locate or localsearch or tracker3"
+            in (await call(server, "mdfind", query="x")).text
+        )
+
+
+async def test_what_an_index_of_the_desktop_tells_in_lines_is_read(tmp_path: Path) -> None:
+    fill(tmp_path, "a b.txt", "ä.txt")
+    lines = (
+        "Results:",
+        "  file://{root}/a%20b.txt",
+        "    some words",
+        "  file://{root}/%C3%A4.txt",
+        "http://x/",
+    )
+    listing = "\n".join(lines).format(root=tmp_path / "root") + "\n"
+    (tmp_path / "named").write_text(listing, encoding="utf-8")
+    path = stand_ins(tmp_path, {"localsearch": f"cat {tmp_path}/named"})
+    async with desktop_server(tmp_path, path=path, environ={}) as server:
+        result = await call(server, "mdfind", query="x")
+    assert result.text.splitlines() == ["a b.txt", "ä.txt"]
+
+
+@pytest.mark.parametrize(
+    ("program", "printed", "expected"),
+    [
+        pytest.param("plocate", b"/a\0/b\0/c", ["/a", "/b"], id="zero"),
+        pytest.param("tracker3", b"file:///a\nfile:///b%zz\nfile:///c", ["/a", "/b%zz"], id="lines"),
+        pytest.param("mdfind", b"/\xff\0/b", ["/\udcff"], id="no text"),
+        pytest.param(
+            "mdfind",
+            b'2026 mdfind[1:2] [UserQueryParser] Loading "en"\nand more\n/a\n/b\0/c\0',
+            ["/a\n/b", "/c"],
+            id="messages",
+        ),
+    ],
+)
+def test_a_name_that_was_cut_off_is_none(program: str, printed: bytes, expected: list[Any]) -> None:
+    assert named(program, printed, whole=False) == expected
+
+
+def test_a_folder_is_never_a_pattern() -> None:
+    words = lookup("/usr/bin/locate", "q", "/a/[b]*?\\c/")
+    assert words[-3:] == ("--", r"/a/\[b\]\*\?\\c/*", "q")
+    assert lookup("/usr/bin/mdfind", "q", "/a")[-1] == "q"

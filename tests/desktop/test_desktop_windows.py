@@ -1,0 +1,343 @@
+"""Pictures of windows: on a real display where there is one to be had, and with stand-ins for programs."""
+
+import json
+import subprocess
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.desktop.window_screenshots import MAX_PICTURES
+from mcp_toolserver.text.desktop.window_commands import (
+    Area,
+    Window,
+    child_ids,
+    described,
+    managed_ids,
+    parse_macos_screen,
+    portrait,
+)
+from mcp_toolserver.text.documents.image import pixels
+from tests.desktop.desktop import (
+    PICTURE,
+    RUNNERS,
+    desktop_server,
+    display,
+    given,
+    has,
+    only,
+    osascript,
+    stand_ins,
+    state_of,
+)
+from tests.support.processes import call
+from tests.support.workshop import names
+
+TOOL = "take_window_screenshots"
+NAMERS = ("xprop", "xwininfo")
+CAMERAS = [name for name in ("scrot", "import") if has("Xvfb", "xmessage", *NAMERS, name)]
+X = {"DISPLAY": ":0"}
+HOSTILE = 'a "b"\n  Absolute upper-left X:  9\n  Map State: IsUnMapped'
+
+
+@pytest.fixture(scope="module")
+def screen() -> Generator[dict[str, str]]:
+    with display(320, 200) as name:
+        yield {"DISPLAY": name}
+
+
+@contextmanager
+def window(screen: dict[str, str], title: str, geometry: str) -> Generator[None]:
+    argv = ["xmessage", "-title", title, "-geometry", geometry, "text"]
+    with subprocess.Popen(argv, env=screen, stderr=subprocess.DEVNULL) as running:
+        try:
+            yield
+        finally:
+            running.kill()
+
+
+async def seen(server: Dispatcher, count: int) -> Result:
+    """What the tool answers when so many windows have come."""
+    with anyio.fail_after(30):
+        while len((result := await call(server, TOOL)).images) != count:
+            await anyio.sleep(0.05)
+    return result
+
+
+@pytest.mark.parametrize("name", CAMERAS)
+async def test_each_window_on_the_screen_is_seen_with_its_title(
+    name: str, tmp_path: Path, screen: dict[str, str]
+) -> None:
+    path = only(tmp_path, name, *NAMERS)
+    async with desktop_server(tmp_path, path=path, environ=screen) as server:
+        with window(screen, "plain", "60x50+10+100"), window(screen, HOSTILE, "100x40+150+20"):
+            result = await seen(server, 2)
+        assert (result.error, result.truncated) == (None, False)
+        first, second = sorted(result.text.splitlines()[:2], key=lambda line: line[2:])
+        assert first[2:] == f" {' '.join(HOSTILE.split())}: 100 x 40 pixels"
+        assert second[2:] == " plain: 60 x 50 pixels"
+        assert {pixels(image.data, "image/png") for image in result.images} == {(60, 50), (100, 40)}
+        assert (await seen(server, 0)).text == "There is no window on the screen."
+
+
+ROOT = "the root window"
+STATS = """
+xwininfo: Window id: {id} {title}
+
+  Absolute upper-left X:  {x}
+  Absolute upper-left Y:  {y}
+  Relative upper-left X:  0
+  Relative upper-left Y:  0
+  Width: {width}
+  Height: {height}
+  Depth: 24
+  Visual Class: TrueColor
+  Class: {kind}
+  Colormap: 0x20 (installed)
+  Map State: {state}
+  Override Redirect State: no
+  Corners:  +0+0  -0+0  -0-0  +0-0
+"""
+
+
+def stats(id_: str = "0x1", title: str = '"w"', **more: object) -> str:
+    usual = {"x": 0, "y": 0, "width": 20, "height": 10, "kind": "InputOutput", "state": "IsViewable"}
+    return STATS.format(id=id_, title=title, **{**usual, **more})
+
+
+def desktop_of(folder: Path, windows: Sequence[str], camera: str, managed: bool = True) -> list[str]:
+    """Stand-ins for a screen of 100 x 100 with windows that xwininfo describes so."""
+    for at, text in enumerate(windows, 1):
+        (folder / f"0x{at:x}").write_text(text, encoding="utf-8")
+    (folder / "-root").write_text(stats("0x0", f"({ROOT})", width=100, height=100), encoding="utf-8")
+    (folder / "picture").write_bytes(PICTURE)
+    ids = ", ".join(f"0x{at:x}" for at, _ in enumerate(windows, 1))
+    reply = f"_NET_CLIENT_LIST(WINDOW): window id # {ids}" if managed else "_NET_CLIENT_LIST:  not found."
+    scripts = {
+        "xprop": f"echo '{reply}'",
+        "xwininfo": f'cat "{folder}/${{@: -1}}"',
+        "import": camera.format(picture=folder / "picture"),
+    }
+    return stand_ins(folder, scripts)
+
+
+async def test_a_screen_without_windows_is_said_to_be_empty(tmp_path: Path) -> None:
+    async with desktop_server(tmp_path, path=desktop_of(tmp_path, [], "cat {picture}"), environ=X) as server:
+        assert (await call(server, TOOL)).text == "There is no window on the screen."
+
+
+async def test_what_is_not_on_the_screen_is_no_window_of_it(tmp_path: Path) -> None:
+    windows = [
+        stats("0x1", '"shown"'),
+        stats("0x2", '"iconified"', state="IsUnMapped"),
+        stats("0x3", '"elsewhere"', x=100),
+        stats("0x4", '"above"', y=-10),
+        stats("0x5", '"invisible"', kind="InputOnly"),
+        "no window",
+    ]
+    path = desktop_of(tmp_path, windows, "cat {picture}")
+    (tmp_path / "0x6").unlink()
+    async with desktop_server(tmp_path, path=path, environ=X) as server:
+        result = await call(server, TOOL)
+    assert result.text.splitlines()[0] == "1. shown: 2 x 3 pixels"
+    assert len(result.images) == 1
+
+
+async def test_no_more_than_ten_windows_are_shown(tmp_path: Path) -> None:
+    path = desktop_of(tmp_path, [stats(f"0x{at}", "(has no name)") for at in range(12)], "cat {picture}")
+    async with desktop_server(tmp_path, path=path, environ=X) as server:
+        result = await call(server, TOOL)
+    assert len(result.images) == 10
+    assert result.truncated
+    assert "2 more windows are not shown" in result.text
+    assert result.text.startswith("1. without a title: ")
+
+
+async def test_all_pictures_together_have_a_size(tmp_path: Path) -> None:
+    half = f"cat {{picture}}; head -c {MAX_PICTURES // 2} /dev/zero"
+    path = desktop_of(tmp_path, [stats("0x1"), stats("0x2"), stats("0x3")], half)
+    async with desktop_server(tmp_path, path=path, environ=X) as server:
+        result = await call(server, TOOL)
+    assert len(result.images) == 1
+    assert "2 more windows" in result.text
+
+
+@pytest.mark.parametrize(
+    "camera", [pytest.param("exit 1", id="fails"), pytest.param("echo no", id="no picture")]
+)
+async def test_a_camera_without_pictures_is_an_error(camera: str, tmp_path: Path) -> None:
+    path = desktop_of(tmp_path, [stats()], camera)
+    async with desktop_server(tmp_path, path=path, environ=X) as server:
+        assert (await call(server, TOOL)).error == "unavailable"
+
+
+@pytest.mark.parametrize(
+    "script", [pytest.param("echo x", id="strange"), pytest.param("cat /dev/zero", id="endless")]
+)
+async def test_a_screen_that_cannot_be_understood_is_an_error(script: str, tmp_path: Path) -> None:
+    path = desktop_of(tmp_path, [], "cat {picture}", managed=False)
+    stand_ins(tmp_path, {"xwininfo": script})
+    async with desktop_server(tmp_path, path=path, environ=X) as server:
+        result = await call(server, TOOL)
+    assert (result.error, "xwininfo" in result.text) == ("unavailable", True)
+
+
+async def test_it_is_not_offered_where_windows_look_alike_or_are_private(tmp_path: Path) -> None:
+    path = desktop_of(tmp_path, [stats()], "cat {picture}")
+    reasons = (
+        ({"DISPLAY": ":0", "WAYLAND_DISPLAY": "w"}, path, True, "Wayland"),
+        ({}, path, True, "there is no desktop"),
+        (X, [str(tmp_path)], True, "no import or scrot"),
+        (X, path, False, "--desktop-private"),
+    )
+    for environ, place, private, why in reasons:
+        async with desktop_server(tmp_path, path=place, environ=environ, private=private) as server:
+            assert TOOL not in names(server)
+            result = await call(server, TOOL)
+            assert (result.error, why in result.text) == ("unavailable", True)
+    Path(path[0], "xprop").unlink()
+    async with desktop_server(tmp_path, path=path, environ=X) as server:
+        assert "no xprop was found" in (await call(server, TOOL)).text
+
+
+SHOWN = {"problem": "", "windows": [{"id": 7, "title": "Mail: Inbox"}, {"id": 8, "title": ""}]}
+CAMERA = 'cp {picture} "${{@: -1}}"'
+
+
+def mac(folder: Path, osascript: str, camera: str = CAMERA) -> list[str]:
+    """Stand-ins for a Mac."""
+    (folder / "picture").write_bytes(PICTURE)
+    return stand_ins(
+        folder,
+        {"osascript": osascript, "screencapture": camera.format(picture=folder / "picture"), "sips": ""},
+    )
+
+
+async def test_on_macos_each_window_is_seen_by_its_number(tmp_path: Path) -> None:
+    path = mac(tmp_path, f"echo '{json.dumps(SHOWN)}'")
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        result = await call(server, TOOL)
+        assert result.text.splitlines()[:2] == [
+            "1. Mail: Inbox: 2 x 3 pixels",
+            "2. without a title: 2 x 3 pixels",
+        ]
+        assert given(tmp_path)[:-1] == ["screencapture", "-x", "-t", "png", "-o", "-l8"]
+        front = await call(server, "take_screenshot", mode="window")
+        assert front.text.startswith("The window: 2 x 3 pixels.")
+        assert given(tmp_path)[:-1] == ["screencapture", "-x", "-t", "png", "-o", "-l7"]
+    Path(path[0], "osascript").write_text("#!/bin/sh\necho '{}x'\n", encoding="utf-8")
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        result = await call(server, TOOL)
+    assert (result.error, "osascript" in result.text) == ("unavailable", True)
+
+
+async def test_on_macos_a_camera_that_may_not_record_names_the_setting(tmp_path: Path) -> None:
+    path = mac(
+        tmp_path, f"echo '{json.dumps(SHOWN)}'", "echo 'could not create image from window' >&2; exit 1"
+    )
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        result = await call(server, TOOL)
+    assert (result.error, "Screen & System Audio Recording" in result.text) == ("unavailable", True)
+
+
+WINDOWS = [
+    {"kCGWindowNumber": 7, "kCGWindowLayer": 0, "kCGWindowOwnerName": "Mail", "kCGWindowName": "Inbox"},
+    {"kCGWindowNumber": 9, "kCGWindowLayer": 25, "kCGWindowOwnerName": "Dock"},
+    {"kCGWindowNumber": 8, "kCGWindowLayer": 0, "kCGWindowOwnerName": "Maps"},
+]
+UNTITLED = [
+    {name: value for name, value in window.items() if name != "kCGWindowName"} for window in WINDOWS
+] + [
+    {"kCGWindowNumber": 1, "kCGWindowLayer": 24, "kCGWindowOwnerName": "Window Server", "kCGWindowName": "M"}
+]
+DESKTOP = {"session": {"kCGSSessionOnConsoleKey": True}, "windows": WINDOWS, "allowed": True}
+NEEDS_RUNNER = pytest.mark.skipif(not RUNNERS, reason="nothing here runs JavaScript")
+
+
+@NEEDS_RUNNER
+async def test_the_script_of_macos_names_windows_and_not_what_floats_above_them(tmp_path: Path) -> None:
+    path = mac(tmp_path, osascript(tmp_path, "macos_screen.js", DESKTOP))
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        result = await call(server, TOOL)
+    assert result.text.splitlines()[:2] == ["1. Mail: Inbox: 2 x 3 pixels", "2. Maps: 2 x 3 pixels"]
+    assert "requested" not in state_of(tmp_path)
+
+
+@NEEDS_RUNNER
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        pytest.param({"session": None}, "over SSH", id="no session"),
+        pytest.param({"windows": None}, "over SSH", id="no window server"),
+        pytest.param({"session": {"CGSSessionScreenIsLocked": 1}}, "unlock", id="locked"),
+        pytest.param({"allowed": False, "windows": UNTITLED}, "Recording", id="not permitted"),
+        pytest.param({"allowed": False, "windows": []}, "Recording", id="not permitted, no window"),
+    ],
+)
+@pytest.mark.parametrize("tool", ["take_screenshot", TOOL])
+async def test_on_macos_no_picture_is_taken_of_what_cannot_be_seen(
+    state: dict[str, object], words: str, tool: str, tmp_path: Path
+) -> None:
+    path = mac(tmp_path, osascript(tmp_path, "macos_screen.js", {**DESKTOP, **state}))
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        result = await call(server, tool)
+    assert (result.error, words in result.text) == ("unavailable", True), result.text
+    assert given(tmp_path)[0] == "osascript"
+    assert state_of(tmp_path).get("requested", False) == ("Recording" in words)
+
+
+@NEEDS_RUNNER
+async def test_a_title_of_another_app_proves_the_permission(tmp_path: Path) -> None:
+    path = mac(tmp_path, osascript(tmp_path, "macos_screen.js", {**DESKTOP, "allowed": False}))
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        assert (await call(server, "take_screenshot")).error is None
+    assert "requested" not in state_of(tmp_path)
+
+
+@NEEDS_RUNNER
+async def test_a_screen_of_macos_without_windows_has_none_in_front(tmp_path: Path) -> None:
+    path = mac(tmp_path, osascript(tmp_path, "macos_screen.js", {**DESKTOP, "windows": []}))
+    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        result = await call(server, "take_screenshot", mode="window")
+        assert (result.error, "no window" in result.text) == ("unavailable", True)
+        assert (await call(server, TOOL)).text == "There is no window on the screen."
+
+
+def test_windows_are_named_as_they_were_reported() -> None:
+    problem, windows = parse_macos_screen(json.dumps(SHOWN).encode())
+    assert (problem, windows[0]) == ("", Window(id="7", title="Mail: Inbox"))
+    for strange in (b'{"problem": "", "windows": [{"id": "x", "title": ""}]}', b"[1]", b"{}", b"no"):
+        with pytest.raises(ValueError):  # noqa: PT011  whatever is wrong with it
+            parse_macos_screen(strange)
+    assert managed_ids("_NET_CLIENT_LIST(WINDOW): window id # ") == []
+    assert managed_ids("_NET_CLIENT_LIST:  no such atom on any window.\n") is None
+    listed = (
+        "\n\n  Root window id: 0x8 (r)\n  Parent window id: 0x9 (none)\n     2 children:\n"
+        '     0x2 "a\n  0x4": ()\n     0x3 (none)\n     0x2 b\n'
+    )
+    assert child_ids(listed) == ["0x2", "0x3"]
+
+
+def test_a_title_cannot_pass_for_the_rest() -> None:
+    imitation = stats("0x2", '"x"', width=99, state="IsUnMapped")
+    found = described("0x1", stats("0x1", f'"{imitation}"', x=-5))
+    assert found is not None
+    assert found.area is not None
+    assert found.area == Area(x=-5, y=0, width=20, height=10)
+    assert found.area.clipped_to(Area(x=0, y=0, width=10, height=5)) == Area(x=0, y=0, width=10, height=5)
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        pytest.param("/b/scrot", ("/b/scrot", "--silent", "--autoselect", "1,2,3,4", "-"), id="scrot"),
+        pytest.param("/b/import", ("/b/import", "-silent", "-window", "0x1", "png:-"), id="import"),
+    ],
+)
+def test_a_window_is_an_argument_of_its_own(program: str, expected: tuple[str, ...]) -> None:
+    shown = Window(id="0x1", title="", area=Area(x=1, y=2, width=3, height=4))
+    assert portrait(program, shown) == expected

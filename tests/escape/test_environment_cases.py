@@ -1,0 +1,234 @@
+"""What a server was started with, or finds in a folder, does not run in its commands, nor leak into them."""
+
+import os
+import pwd
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.runtime.sandbox.broker.messages import Program
+from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, OFFLINE, command_environment
+from mcp_toolserver.runtime.search.executable import helper, start
+from tests.search.searching import RIPGREP
+from tests.support.processes import FULL, PATIENCE, broker, outcome
+
+BASH = shutil.which("bash") or "bash is not installed"
+PYTHON = shlex.quote(sys.executable)
+
+
+def naive(script: str, environ: Mapping[str, str], cwd: Path) -> str:
+    """A command as a server runs it that takes no care."""
+    done = subprocess.run(
+        [BASH, "-c", script],
+        env={**os.environ, **environ},
+        cwd=cwd,
+        check=False,
+        capture_output=True,
+        encoding="utf-8",
+        stdin=subprocess.DEVNULL,
+        timeout=PATIENCE,
+    )
+    return done.stdout + done.stderr
+
+
+def ours(script: str, environ: Mapping[str, str], cwd: Path) -> str:
+    """The same command, with the same environment around the server."""
+    with broker(FULL, environ={**os.environ, **environ}) as at:
+        ended, output = outcome(at, script, cwd=str(cwd))
+    assert (ended["status"], ended["reason"]) == (0, "exited")
+    return output
+
+
+@pytest.mark.parametrize(
+    ("environ", "script"),
+    [
+        pytest.param({"BASH_ENV": "./evil.sh"}, "echo honest", id="ENV02-BASH_ENV"),
+        pytest.param({"ENV": "./evil.sh"}, "sh -i -c 'echo honest' 2>&1", id="ENV02-ENV"),
+        pytest.param({"BASH_FUNC_ls%%": "() { echo BITTEN; }"}, "ls -d /; echo honest", id="ENV03"),
+        pytest.param(
+            {"BASH_FUNC_cd%%": "() { echo BITTEN; }"}, f"{BASH} -c 'cd /; echo honest'", id="ENV03-in-a-child"
+        ),
+        pytest.param(
+            {"PYTHONPATH": "."}, f"cd /; {PYTHON} -c 'print(\"honest\")'", id="ENV04-PYTHONPATH"
+        ),
+        pytest.param(
+            {"PYTHONSTARTUP": "./evil.py"},
+            f"echo 'print(\"honest\")' | {PYTHON} -i 2>&1",
+            id="ENV04-PYTHONSTARTUP",
+        ),
+        pytest.param(
+            {"PYTHONBREAKPOINT": "evil.main"},
+            f"{PYTHON} -c 'breakpoint()' </dev/null 2>&1; echo honest",
+            id="ENV04-PYTHONBREAKPOINT",
+        ),
+        pytest.param({"PERL5OPT": "-Mevil -I."}, "perl -e 'print \"honest\\n\"'", id="ENV07-PERL5OPT"),
+        pytest.param({"SHELLOPTS": "xtrace"}, ": BITTEN; echo honest", id="ENV11-SHELLOPTS-xtrace"),
+        pytest.param({"SHELLOPTS": "noexec:verbose"}, "echo honest # BITTEN", id="ENV11-SHELLOPTS-noexec"),
+        pytest.param(
+            {"BASHOPTS": "nullglob"}, "echo no*where | sed s/^$/BITTEN/; echo honest", id="ENV11-BASHOPTS"
+        ),
+        pytest.param(
+            {"CDPATH": "/"}, "mkdir -p tmp; cd tmp | sed s/.*/BITTEN/; echo honest", id="ENV11-CDPATH"
+        ),
+        pytest.param(
+            {"PROMPT_COMMAND": "echo BITTEN"}, f"echo 'echo honest' | {BASH} --norc -i 2>&1",
+            id="ENV11-PROMPT_COMMAND",
+        ),
+        pytest.param(
+            {"GIT_PAGER": "./evil.sh", "PAGER": "./evil.sh"}, "$GIT_PAGER </dev/null; $PAGER </dev/null; "
+            "echo honest", id="ENV14-PAGER",
+        ),
+        pytest.param(
+            {"EDITOR": "./evil.sh", "VISUAL": "./evil.sh"},
+            "eval ${EDITOR:-:}; eval ${VISUAL:-:}; echo honest",
+            id="ENV14-EDITOR",
+        ),
+        pytest.param({"PATH": f".:{os.environ['PATH']}"}, "tool; echo honest", id="PATH-relative"),
+        pytest.param({"PATH": f":{os.environ['PATH']}"}, "tool; echo honest", id="PATH-empty"),
+        pytest.param({"LD_PRELOAD": "./evil.so"}, "true; echo honest", id="LD_PRELOAD"),
+        pytest.param({"LD_DEBUG": "libs"}, "/bin/true 2>&1 | sed s/.*/BITTEN/; echo honest", id="LD_DEBUG"),
+    ],
+)  # fmt: skip
+def test_a_variable_of_the_server_runs_nothing_in_a_command(
+    tmp_path: Path, environ: dict[str, str], script: str
+) -> None:
+    _plant(tmp_path)
+    assert "BITTEN" in naive(script, _absolute(environ, tmp_path), tmp_path), "the attack is not one"
+    output = ours(script, _absolute(environ, tmp_path), tmp_path)
+    assert "BITTEN" not in output
+    assert "honest" in output
+
+
+def _absolute(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Paths that the loader wants absolute, and that work from everywhere; `PATH` is about relative ones."""
+    at = {
+        "PYTHONPATH": str(folder),
+        "LD_PRELOAD": f"{folder}/evil-BITTEN.so",
+        "PERL5OPT": f"-Mevil -I{folder}",
+    }
+    return {name: at.get(name, value) for name, value in environ.items()}
+
+
+def _plant(folder: Path) -> None:
+    for name, text in {
+        "evil.sh": "#!/bin/sh\necho BITTEN\n",
+        "tool": "#!/bin/sh\necho BITTEN\n",
+        "evil.py": "print('BITTEN')\n",
+        "sitecustomize.py": "print('BITTEN')\n",
+        "json.py": "print('BITTEN')\n",
+        "evil.pm": 'print "BITTEN\\n"; 1;\n',
+        # The loader complains of what is no library, and names it.
+        "evil-BITTEN.so": "",
+    }.items():
+        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).chmod(0o755)
+
+
+SECRETS = {
+    "ENV07": ["PERL5OPT", "PERL5LIB", "RUBYOPT", "RUBYLIB", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "CLASSPATH",
+              "LUA_INIT", "NODE_OPTIONS", "NODE_PATH"],
+    "ENV08": ["GIT_DIR", "GIT_SSH_COMMAND", "GIT_EXTERNAL_DIFF", "SSH_AUTH_SOCK", "GPG_AGENT_INFO",
+              "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "WAYLAND_DISPLAY", "DISPLAY", "DOCKER_HOST",
+              "KUBECONFIG"],
+    "ENV09": ["GITHUB_TOKEN", "NPM_TOKEN", "API_KEY", "STRIPE_SECRET_KEY", "AWS_SECRET_ACCESS_KEY",
+              "AWS_PROFILE", "ANTHROPIC_API_KEY", "MCP_TOOLSERVER_TOKEN_FILE"],
+    "ENV11": ["PS4", "PROMPT_COMMAND", "CDPATH", "GLOBIGNORE", "BASH_XTRACEFD"],
+    "ENV14": ["LESSOPEN", "LESSCLOSE", "MANPAGER", "EDITOR", "VISUAL", "BROWSER", "SSH_ASKPASS"],
+    "ENV15": ["TERMINFO", "TERMINFO_DIRS", "TERMCAP"],
+    "loader": ["LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "GCONV_PATH", "LOCPATH", "NLSPATH",
+               "DYLD_INSERT_LIBRARIES"],
+    "python": ["PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONBREAKPOINT"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("names", [pytest.param(names, id=case) for case, names in SECRETS.items()])
+def test_a_command_sees_no_variable_that_is_not_on_the_list(tmp_path: Path, names: list[str]) -> None:
+    # Some would break the interpreter that shows them, or the loader of everything.
+    environ = {name: "" if name.startswith(("LD_", "PYTHON")) else f"x-{name}" for name in names}
+    script = f"tr '\\0' '\\n' </proc/$$/environ | grep -E '^({'|'.join(names)})='; true"
+    assert {line.partition("=")[0] for line in naive(script, environ, tmp_path).splitlines()} >= set(names)
+    assert ours(script, environ, tmp_path) == ""
+
+
+def test_a_separator_of_words_is_not_inherited(tmp_path: Path) -> None:
+    """ENV11: bash ignores an inherited IFS; another shell may not, so it is not passed on."""
+    assert ours("tr '\\0' '\\n' </proc/$$/environ | grep ^IFS; true", {"IFS": "/"}, tmp_path) == ""
+    assert "IFS=/" in naive("tr '\\0' '\\n' </proc/$$/environ | grep ^IFS", {"IFS": "/"}, tmp_path)
+
+
+@pytest.mark.parametrize("_id", [pytest.param("", id="ENV05")])
+def test_a_module_in_the_folder_searched_is_not_imported(tmp_path: Path, _id: str) -> None:
+    """A search starts no interpreter in the folder that it searches."""
+    _plant(tmp_path)
+    program = start(RIPGREP)
+    # What measures coverage would have imported the real one first.
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
+    there = subprocess.run(
+        [sys.executable, "-c", "import json"],
+        cwd=tmp_path,
+        env=plain,
+        check=True,
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert "BITTEN" in there.stdout
+    request = Program(argv=(*program, "--files", "."), timeout=PATIENCE)
+    with broker(FULL, helper(RIPGREP)) as at:
+        output = outcome(at, request, cwd=str(tmp_path))[1]
+    assert "json.py" in output
+    assert "BITTEN" not in output.replace("evil-BITTEN.so", "").split()
+
+
+def test_a_user_s_own_start_files_are_not_read(tmp_path: Path) -> None:
+    """ENV02: neither profile nor rc file."""
+    for name in (".bashrc", ".bash_profile", ".profile", ".bash_login"):
+        (tmp_path / name).write_text("echo BITTEN\n", encoding="utf-8")
+    home = {"HOME": str(tmp_path)}
+    login = subprocess.run(
+        [BASH, "-lc", "true"], env={**os.environ, **home}, check=True, capture_output=True, encoding="utf-8"
+    )
+    assert "BITTEN" in login.stdout
+    assert ours("echo honest", home, tmp_path) == "honest\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "becomes"),
+    [
+        ("", DEFAULT_PATH),
+        (".:bin:", DEFAULT_PATH),
+        ("/a:.:/b::relative:/c", "/a:/b:/c"),
+        ("~/bin:/a", "/a"),
+    ],
+)  # fmt: skip
+def test_the_way_to_programs_holds_absolute_entries_only(path: str, becomes: str) -> None:
+    assert command_environment({"PATH": path})["PATH"] == becomes
+
+
+def test_without_a_network_package_managers_try_once_unless_the_operator_says_otherwise() -> None:
+    assert not OFFLINE.keys() & command_environment({}).keys()
+    given = command_environment({"PIP_RETRIES": "3"}, ["PIP_RETRIES"], network=False)
+    assert given.items() >= {**OFFLINE, "PIP_RETRIES": "3"}.items()
+
+
+def test_the_user_is_named_also_where_the_server_s_environment_does_not() -> None:
+    name = pwd.getpwuid(os.getuid()).pw_name
+    bare, given = command_environment({}), command_environment({"USER": "somebody"})
+    assert (bare["USER"], bare["LOGNAME"]) == (name, name)
+    assert (given["USER"], given["LOGNAME"]) == ("somebody", name)
+
+
+def test_an_operator_names_several_variables_by_a_pattern() -> None:
+    environ = {"CARGO_HOME": "/c", "CARGO_TARGET_DIR": "/t", "SECRET": "x"}
+    found = command_environment(environ, ["CARGO_*"])
+    assert {name for name in environ if name in found} == {"CARGO_HOME", "CARGO_TARGET_DIR"}
+
+
+def test_what_an_operator_names_is_passed_on() -> None:
+    given = command_environment({"DISPLAY": ":0", "OTHER": "x"}, ["DISPLAY", "MISSING"])
+    assert given["DISPLAY"] == ":0"
+    assert not {"OTHER", "MISSING"} & given.keys()

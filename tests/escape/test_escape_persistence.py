@@ -1,0 +1,431 @@
+"""What a command leaves behind: nothing outside the roots, and in them nothing that programs act on unasked.
+
+Each case runs through a real server in read-only and in workspace-write, as root and as an unprivileged user,
+and again with no sandbox in a copy of the same scene, where it must do its harm.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.support.confinement import (
+    BY_USER,
+    EVIL,
+    FULL,
+    READ_ONLY,
+    USERS,
+    WORKSPACE_WRITE,
+    Scene,
+    Server,
+    copy_of,
+    free,
+    git,
+    put,
+    scene,
+    serving,
+    visible_folder,
+)
+from tests.support.processes import Daemons
+from tests.support.snapshot import Snapshot, differences, snapshot
+
+pytestmark = pytest.mark.uncounted
+
+MODES = (READ_ONLY, WORKSPACE_WRITE)
+PROTECTED = (".git", ".mcp.json", ".vscode", "hostile/.git")
+"""In every scene."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A command, and the path that it changes or makes where nothing stops it."""
+
+    script: str
+    harms: str
+    reported: bool = False
+    """A new protected name: in workspace-write it can be made; it is gone and reported when the call ends."""
+
+
+def new(harms: str, script: str) -> Case:
+    return Case(script=script, harms=harms, reported=True)
+
+
+CASES = {
+    "PERS03": Case(script="echo > .mcp.json", harms=".mcp.json"),
+    "PERS03-replaced": Case(script="echo x > n && mv n .mcp.json", harms=".mcp.json"),
+    "PERS03-removed": Case(script="rm .mcp.json", harms=".mcp.json"),
+    "PERS03-moved": Case(script="mv .mcp.json moved.json", harms=".mcp.json"),
+    "PERS03-new": new(".bashrc", "echo x > .bashrc"),
+    "PERS03-hard": new(".envrc", "ln f .envrc"),
+    "PERS03-link": new(".zshrc", "ln -s f .zshrc"),
+    "PERS03-below": new("d/.mcp.json", "echo x > d/.mcp.json"),
+    "PERS04": Case(script="echo x > .vscode/tasks.json", harms=".vscode/tasks.json"),
+    "PERS04-moved-away": Case(script="mv .vscode v && mkdir .vscode", harms=".vscode"),
+    "PERS04-new": new(".idea", "mkdir .idea && echo x > .idea/runConfigurations.xml"),
+    "PERS04-below": new("d/.claude", "mkdir d/.claude && echo x > d/.claude/settings.json"),
+    "PERS04-renamed": new(".cursor", "mkdir made && echo x > made/rules && mv made .cursor"),
+    "PERS04-agents": new(".gemini", "mkdir .gemini && echo x > .gemini/settings.json"),
+    "PERS04-within": new("b/.husky", "mkdir -p a/.husky && echo x > a/.husky/pre-commit && mv a b"),
+    "PERS04-closed": new(
+        ".devcontainer", "mkdir .devcontainer && echo x > .devcontainer/x && chmod 0 .devcontainer"
+    ),
+    "hooks": Case(script="echo x > .git/hooks/pre-commit", harms=".git/hooks/pre-commit"),
+    "hooks-mode": Case(script="chmod 777 .git/hooks", harms=".git/hooks"),
+    "hooks-link": Case(script="ln -s .git/hooks h; echo x > h/pre-commit", harms=".git/hooks/pre-commit"),
+    "hooks-proc": Case(script="echo x > /proc/self/cwd/.git/hooks/x", harms=".git/hooks/x"),
+    "hooks-config": Case(script="git config core.hooksPath d", harms=".git/config"),
+    "hooks-below": Case(script="echo x > hostile/.git/hooks/x", harms="hostile/.git/hooks/x"),
+    "hooks-umount": Case(script="umount -l .git 2> /dev/null; echo x > .git/hooks/x", harms=".git/hooks/x"),
+    "commondir": Case(script="echo ../d > .git/commondir", harms=".git/commondir"),
+    "attributes": Case(
+        script="mkdir -p .git/info; echo '* filter=x' > .git/info/attributes", harms=".git/info/attributes"
+    ),
+    "refs": Case(script="git update-ref refs/heads/main HEAD~1", harms=".git/refs/heads/main"),
+    "ancestor": Case(
+        script="mv .git .git2; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit",
+        harms=".git/hooks/pre-commit",
+    ),
+    "ancestor-below": Case(
+        script="mv hostile h; mkdir -p hostile/.git/hooks; echo x > hostile/.git/hooks/pre-commit",
+        harms="hostile/.git/hooks/pre-commit",
+    ),
+    "PERS16": Case(script="rm -rf .git; echo 'gitdir: ../evil' > .git", harms=".git"),
+    "PERS16-exchanged": Case(
+        script='python3 -c \'from ctypes import *; CDLL(None).renameat2(-100, b"d", -100, b".git", 2)\'',
+        harms=".git",
+    ),
+    "PERS18": Case(script="echo x >> ~/.bashrc", harms="~/.bashrc"),
+    "PERS18-autostart": Case(
+        script="mkdir -p ~/.config/autostart ~/.config/systemd/user; echo x > ~/.config/autostart/x.desktop",
+        harms="~/.config/autostart",
+    ),
+    "PERS18-config": Case(script="git config --global core.pager x", harms="~/.gitconfig"),
+    "PERS21": Case(script="echo x > $O/../state/planted", harms="$O/../state/planted"),
+    "LINK16": Case(script="ln $O/kept h", harms="$O/kept"),
+    "LINK16-copied": Case(script="cp -l $O/kept h", harms="$O/kept"),
+    "LINK-out": Case(script="echo x > link_out", harms="$O/target"),
+    "PROC03": Case(script="ln -s /proc/self/root$O p; echo x > p/x", harms="$O/x"),
+    "PROC04": Case(script="echo x > /proc/self/cwd/../outside/x", harms="$O/x"),
+    "PROC-parent": Case(script="echo x > /proc/$PPID/cwd/../outside/x; echo x > $O/x", harms="$O/x"),
+    "outside": Case(script="rm -rf $O/kept; mv f $O/", harms="$O/kept"),
+    "outside-mode": Case(script="chmod 777 $O", harms="$O"),
+    "outside-metadata": Case(script="touch -d @0 $O/kept; truncate -s 0 $O/kept", harms="$O/kept"),
+    "outside-new": Case(script="mkdir $O/new", harms="$O/new"),
+    "outside-tree": Case(script="cp -a d $O/d && rm -rf $O/../home", harms="~"),
+}
+
+
+@pytest.fixture(scope="module")
+def pattern() -> Generator[Scene]:
+    """A scene to copy."""
+    with scene(USERS[0]) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def ground() -> Generator[Path]:
+    """Where the copies go."""
+    with visible_folder() as folder:
+        yield folder
+
+
+def kept(server: Server) -> Snapshot:
+    """All that the mode must leave as it is."""
+    at = server.scene
+    around = at.around()
+    if server.mode == READ_ONLY:
+        return {**around, **at.seen()}
+    return {**around, **snapshot(*(at.root / name for name in PROTECTED))}
+
+
+def place(at: Scene, harms: str) -> Path:
+    start, _, rest = harms.partition("/")
+    folder = {"$O": at.outside, "~": at.home}.get(start)
+    return at.root / harms if folder is None else Path(os.path.normpath(folder / rest))
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in CASES.items()])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("user", BY_USER)
+def test_a_command_leaves_nothing_that_acts_later(
+    servers: Callable[[str, str], Server], user: str, mode: str, case: Case
+) -> None:
+    server = servers(user, mode)
+    before = kept(server)
+    said = server.bash(case.script)
+    assert differences(before, kept(server)) == []
+    if place(server.scene, case.harms) != server.scene.root / ".git":
+        was_there = str(place(server.scene, case.harms)) in before
+        assert was_there == os.path.lexists(place(server.scene, case.harms))
+    if case.reported and mode == WORKSPACE_WRITE:
+        assert case.harms in said
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=f"{name}-control") for name, case in CASES.items()])
+def test_the_same_command_leaves_it_where_nothing_stops_it(pattern: Scene, ground: Path, case: Case) -> None:
+    with copy_of(pattern, ground) as copy:
+        before = snapshot(copy.base)
+        free(copy, case.script)
+        harmed = [line.split(": ")[0] for line in differences(before, snapshot(copy.base))]
+        assert str(place(copy, case.harms)) in harmed
+
+
+WORK = {
+    "PERS14": "mkdir -p .github/workflows && echo x > .github/workflows/x.yml && tee Makefile <<< x",
+    "edit": "sed -i s/hello/hallo/ f && grep hallo f",
+    "new": "mkdir -p made/deep && echo x > made/deep/file && mv made/deep/file made/moved && cat made/moved",
+    "mode": "touch script && chmod 755 script && test -x script && stat -c %a script",
+    "links": "ln f made-link && ln -s f made-soft && cat made-soft made-link | wc -l",
+    "removed": "touch gone && rm gone && rm -rf made && test ! -e gone && echo done",
+    "build": "python3 -m venv --without-pip v && ls v/bin/python3 && rm -rf v",
+    "tests": "printf 'import unittest\\n' > test_x.py && python3 -m unittest -q test_x 2>&1 | tail -1",
+    "tar": "mkdir out && tar xf a.tar -C out && ls out",
+    "temporary": "t=$(mktemp) && echo x > $t && cp $t from-temporary && cat from-temporary",
+    "git-reads": "git log --oneline | wc -l && git diff --stat HEAD~1 HEAD",
+    "sockets": "python3 -c 'import socket; print(socket.socketpair()[0].fileno() > 2)'",
+    "unix": 'python3 -c \'import socket; s = socket.socket(1); s.bind("s"); print("bound")\'; rm s',
+}
+"""Honest work in workspace-write."""
+
+
+@pytest.mark.parametrize("script", [pytest.param(script, id=name) for name, script in WORK.items()])
+@pytest.mark.parametrize("user", BY_USER)
+def test_work_in_the_workspace_goes_on_as_without_a_sandbox(
+    servers: Callable[[str, str], Server], user: str, script: str
+) -> None:
+    assert servers(user, WORKSPACE_WRITE).bash(script) == servers(user, FULL).bash(script)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(".mcp.json", id="PERS03"),
+        pytest.param(".vscode/tasks.json", id="PERS04"),
+        pytest.param(".idea/workspace.xml", id="PERS04-new"),
+        pytest.param(".git/hooks/x", id="hooks"),
+        pytest.param(".git/config", id="config"),
+        pytest.param("hostile/.git/config", id="nested"),
+        pytest.param("d/.git", id="PERS16"),
+        pytest.param(".GIT/config", id="PERS11"),
+        pytest.param(".Vscode/tasks.json", id="PERS11-editor"),
+        pytest.param(".g\u200cit/config", id="PERS12-joiner"),
+        pytest.param(".git./config", id="PERS12-dot"),
+        pytest.param(".git /config", id="PERS12-space"),
+        pytest.param(".git::$INDEX_ALLOCATION/config", id="PERS12-stream"),
+        pytest.param("GIT~1/config", id="PERS12-short"),
+        pytest.param(".bashrc", id="shell"),
+        pytest.param("d/../.mcp.json", id="around"),
+    ],
+)
+@pytest.mark.parametrize("user", BY_USER)
+def test_a_write_tool_refuses_a_protected_name(
+    servers: Callable[[str, str], Server], user: str, path: str
+) -> None:
+    server = servers(user, WORKSPACE_WRITE)
+    before = {**kept(server), **snapshot(server.scene.root)}
+    assert server.call("write_file", path=path, content="x").is_error
+    assert server.call("edit_file", path=path, old_string="{", new_string="[").is_error
+    assert differences(before, {**kept(server), **snapshot(server.scene.root)}) == []
+    assert not server.call("write_file", path="d/plain", content="x").is_error
+    (server.scene.root / "d/plain").unlink()
+
+
+def test_a_write_tool_refuses_a_protected_name_behind_a_link(
+    servers: Callable[[str, str], Server],
+) -> None:
+    server = servers(USERS[0], WORKSPACE_WRITE)
+    server.bash("ln -s .git/config l1; ln -s .git l2; ln -s ../.mcp.json d/l3")
+    before = kept(server)
+    for path in ("l1", "l2/config", "d/l3"):
+        assert server.call("write_file", path=path, content="x").is_error
+    assert differences(before, kept(server)) == []
+    server.bash("rm l1 l2 d/l3")
+
+
+# --- what happens outside meanwhile, and other places for a repository ------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(".git/config", id="PERS08"), pytest.param(".mcp.json", id="PERS08-file")]
+)
+@pytest.mark.parametrize("user", BY_USER)
+def test_a_protected_file_that_the_user_replaces_meanwhile_stays_the_users(
+    servers: Callable[[str, str], Server], user: str, name: str
+) -> None:
+    server = servers(user, WORKSPACE_WRITE)
+    target, ready = server.scene.root / name, server.scene.root / "ready"
+    waiting = f"touch ready; until [ -e go ]; do sleep 0.01; done; echo evil >> {name}; rm -f go ready"
+    other = subprocess.Popen(
+        ["sh", "-c", _REPLACE, "sh", str(target), str(ready), str(server.scene.root / "go")]
+    )
+    said = server.bash(waiting, timeout=20_000)
+    assert other.wait(timeout=10) == 0
+    here = target.read_text(encoding="utf-8") if target.exists() else ""
+    assert "evil" not in here or name in said
+    if name.startswith(".git"):
+        assert "theirs" in here
+        assert "evil" not in here
+    else:
+        target.unlink(missing_ok=True)
+        put(target, "{}\n")
+
+
+_REPLACE = """
+until [ -e "$2" ]; do sleep 0.01; done
+{ cat "$1"; echo "# theirs"; } > "$1.new" && mv "$1.new" "$1" && touch "$3"
+"""
+
+
+@pytest.mark.parametrize("_id", [pytest.param("", id="PERS17")])
+@pytest.mark.parametrize("user", BY_USER[-1:])
+def test_a_repository_kept_elsewhere_in_the_roots_is_protected_too(user: str, _id: str) -> None:
+    with scene(user) as at:
+        second = at.base / "run/second"
+        second.mkdir()
+        put(second / "file", "x\n")
+        git(second, "init", "--quiet", f"--separate-git-dir={second}/store", str(second))
+        git(at.root, "worktree", "add", "--quiet", str(second / "tree"), "other")
+        at.own()
+        with serving(at, WORKSPACE_WRITE, roots=[at.root, second]) as server:
+            before = snapshot(second / "store", second / ".git", second / "tree/.git", at.root / ".git")
+            server.bash(f"cd {second} && git config core.hooksPath x; echo x > store/hooks/x; mv store s")
+            server.bash(f"cd {second}/tree && git config core.hooksPath x; echo x > .git; rm -f .git")
+            server.bash(f"cd {second}/tree && git commit --allow-empty -qm x")
+            after = snapshot(second / "store", second / ".git", second / "tree/.git", at.root / ".git")
+            assert differences(before, after) == []
+            assert "done" in server.bash(f"echo x > {second}/file && echo done")
+
+
+@pytest.mark.parametrize("_id", [pytest.param("", id="LINK15")])
+@pytest.mark.parametrize("user", BY_USER[:1])
+def test_a_hard_link_that_was_there_before_reaches_its_other_name(user: str, _id: str) -> None:
+    """A declared limit, in workspace-write alone: the kernel sees the name in the workspace."""
+    with scene(user) as at:
+        os.link(at.outside / "kept", at.root / "linked")
+        before = at.seen()
+        with serving(at, READ_ONLY) as server:
+            server.bash("echo x > linked; chmod 777 linked; touch linked; rm -f linked")
+        assert differences(before, at.seen()) == []
+        with serving(at, WORKSPACE_WRITE) as server:
+            server.bash("echo reached > linked")
+        assert (at.outside / "kept").read_text(encoding="utf-8") == "reached\n"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("user", BY_USER)
+def test_the_state_of_the_server_is_out_of_sight(
+    servers: Callable[[str, str], Server], user: str, mode: str
+) -> None:
+    server = servers(user, mode)
+    planted = put(server.scene.state / "planted", "only for the server")
+    try:
+        said = server.bash(
+            f"ls -la {server.scene.state}; cat {planted}; echo x > {planted}; rm -rf {server.scene.state}"
+        )
+        assert "only for the server" not in said
+        assert planted.read_text(encoding="utf-8") == "only for the server"
+    finally:
+        planted.unlink()
+
+
+@pytest.mark.parametrize("_id", [pytest.param("", id="PERS22")])
+def test_nothing_in_the_workspace_is_ever_imported(_id: str) -> None:
+    names = (
+        "json",
+        "re",
+        "sitecustomize",
+        "usercustomize",
+        "encodings",
+        "mcp_toolserver",
+        "anyio",
+        "wcmatch",
+    )
+    with scene(USERS[0]) as at:
+        mark = at.root / "imported"
+        body = f"open({str(mark)!r}, 'w').close()\n"
+        for name in names:
+            put(at.root / f"{name}.py", body)
+        put(at.root / "mcp_toolserver/tools/shell/evil.py", body)
+        for mode in (WORKSPACE_WRITE, FULL):
+            with serving(at, mode, around=("env", f"--chdir={at.root}"), environ=_importable()) as server:
+                server.call("grep_search", pattern="x")
+                server.call("glob_search", pattern="*")
+                server.call("read_file", path="f")
+                server.bash("true")
+                assert "evil" not in server.tools()
+            assert not mark.exists()
+        # What measures coverage would have imported the real one first.
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
+        naive = [sys.executable, "-c", "import json"]
+        subprocess.run(naive, cwd=at.root, env=plain, check=False, capture_output=True)
+        assert mark.exists()
+
+
+def _importable() -> dict[str, str]:
+    """The package, without the folder that the interpreter is started in."""
+    return {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
+
+
+@pytest.mark.parametrize("_id", [pytest.param("", id="PERS23")])
+@pytest.mark.parametrize("mode", MODES)
+def test_no_program_of_the_workspace_takes_the_place_of_ours(mode: str, _id: str) -> None:
+    with scene(USERS[0]) as at:
+        folder = at.root / "bin"
+        for name in ("bwrap", "rg", "git", "bash", "sh", "python3", "setpriv"):
+            put(folder / name, EVIL).chmod(0o755)
+        path = {"PATH": f"{folder}:{os.environ['PATH']}"}
+        with serving(at, mode, around=("env", f"PATH={folder}:{os.environ['PATH']}"), environ=path) as server:
+            assert "f" in server.call("glob_search", pattern="f").text
+            assert "hello" in server.call("grep_search", pattern="hello", output_mode="content").text
+            before = os.path.lexists(folder / "evil-ran")
+            server.bash("true")
+            assert not before
+            assert not (folder / "evil-ran").exists()
+
+
+# --- processes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("user", BY_USER)
+@pytest.mark.parametrize(
+    ("ending", "timeout"),
+    [
+        pytest.param("exit 0", 20_000, id="PROCRES02"),
+        pytest.param("disown -a; exec true", 20_000, id="PROCRES03"),
+        pytest.param("sleep 60", 700, id="PROCRES01"),
+        pytest.param("kill -9 $PPID; kill -9 $$", 20_000, id="killed"),
+    ],
+)
+def test_nothing_that_a_confined_command_started_outlives_it(
+    servers: Callable[[str, str], Server], user: str, mode: str, ending: str, timeout: int
+) -> None:
+    server, daemons = servers(user, mode), Daemons()
+    assert "ready" in server.bash(daemons.script + ending, timeout=timeout)
+    assert daemons.alive() == []
+
+
+@pytest.mark.parametrize(("user", "mode"), [(USERS[0], READ_ONLY), (USERS[-1], WORKSPACE_WRITE)])
+@pytest.mark.parametrize("_id", [pytest.param("", id="PROCRES04")])
+def test_no_confined_daemon_outlives_a_killed_server(user: str, mode: str, _id: str) -> None:
+    daemons = Daemons()
+    with scene(user) as at, serving(at, mode) as server:
+        answer = server.call("bash", command=f"{daemons.script} wait", run_in_background=True)
+        assert not answer.is_error, answer.text
+        until(lambda: len(daemons.alive()) == 4)
+        os.kill(server.client.pid, signal.SIGKILL)
+        until(lambda: daemons.alive() == [])
+
+
+def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait, bounded, until something is so."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not become so"

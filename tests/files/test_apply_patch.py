@@ -1,0 +1,247 @@
+"""What apply_patch does to a folder, and what it answers."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.errors import InvalidInput
+from mcp_toolserver.text.lines.text_content import encoding_of
+from mcp_toolserver.tools.files.apply_patch import TOOL
+from tests.support.calling import HANDLE, Bench, held, make
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(
+        tool=TOOL, root=make(tmp_path / "root", {"a.py": b"one\ntwo\nthree\n", "b": b"1\n", "sub/c": b"3\n"})
+    )
+
+
+def envelope(*lines: str) -> str:
+    return "\n".join(("*** Begin Patch", *lines, "*** End Patch"))
+
+
+CHANGE = ("*** Update File: a.py", "@@", " one", "-two", "+2")
+
+
+async def test_several_files_change_in_one_call(bench: Bench) -> None:
+    (bench.root / "b").chmod(0o750)
+    result = await bench.result(
+        patch=envelope(
+            *CHANGE,
+            *("*** Add File: new/d", "+four"),
+            *("*** Update File: b", "*** Move to: moved/b", "@@", "-1", "+one"),
+            *("*** Delete File: sub/c",),
+        )
+    )
+    after = {"a.py": b"one\n2\nthree\n", "moved/b": b"one\n", "new/d": b"four\n"}
+    assert held(bench.root) == after
+    assert (bench.root / "moved/b").stat().st_mode & 0o777 == 0o750
+    hashes = {path: hashlib.sha256(content).hexdigest() for path, content in after.items()}
+    assert result.metadata()["sha256"] == hashes
+    assert HANDLE.sub("", result.text).split("\n") == [
+        "Patched 4 files.",
+        "To undo a file: write_file with its path and the id after restore.",
+        '- updated a.py: 1 hunk (12 bytes, restore "")',
+        "- created new/d (5 bytes)",
+        '- moved b to moved/b: 1 hunk (4 bytes, restore "" at b)',
+        '- deleted sub/c (restore "")',
+    ]
+
+
+async def test_a_diff_of_git_is_taken_with_modes(bench: Bench) -> None:
+    await bench.text(
+        patch="diff --git a/run b/run\nnew file mode 100755\n--- /dev/null\n+++ b/run\n@@ -0,0 +1 @@\n+#!\n"
+        "diff --git a/a.py b/a.py\nold mode 100644\nnew mode 100755\n"
+        "diff --git a/b b/b\ndeleted file mode 100644\n--- a/b\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n"
+    )
+    assert sorted(held(bench.root)) == ["a.py", "run", "sub/c"]
+    assert os.access(bench.root / "run", os.X_OK)
+    assert os.access(bench.root / "a.py", os.X_OK)
+
+
+async def test_what_did_not_fit_exactly_is_reported_and_shown(bench: Bench) -> None:
+    text = await bench.text(patch="--- a/a.py\n+++ b/a.py\n@@ -8,2 +8,2 @@\n two\n-three\n+3\n")
+    assert "  - hunk 1: found at line 2 instead of 8\n--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n" in text
+
+
+async def test_the_diffs_shown_have_a_bound(bench: Bench) -> None:
+    long = [f"{number} {'x' * 900}" for number in range(40)]
+    make(bench.root, {f"f{n}": ("\n".join(("", *long, ""))).encode() for n in range(5)})
+    sections = [
+        line
+        for n in range(5)
+        for line in (f"*** Update File: f{n}", "@@ -9 +9 @@", *(f"-{one}" for one in long), "+y")
+    ]
+    text = await bench.text(patch=envelope(*sections))
+    assert len(text) < 60_000
+    assert text.count("+++ b/f") == 2
+
+
+async def test_when_one_file_does_not_fit_none_changes(bench: Bench) -> None:
+    before = held(bench.root)
+    text = await bench.refusal(
+        "conflict",
+        patch=envelope(*CHANGE, "*** Delete File: b", "*** Update File: sub/c", "@@", "-4", "+5"),
+    )
+    assert "'sub/c': hunk 1 (line 9 of the patch)" in text
+    assert "No file was changed." in text
+    assert held(bench.root) == before
+
+
+async def test_a_missing_file_is_reported_as_not_found(bench: Bench) -> None:
+    await bench.refusal("not_found", patch=envelope(*CHANGE, "*** Delete File: gone"))
+
+
+async def test_a_file_that_cannot_be_written_stops_all(bench: Bench) -> None:
+    (bench.root / "b").chmod(0o444)
+    before = held(bench.root)
+    text = await bench.refusal("denied", patch=envelope(*CHANGE, "*** Update File: b", "@@", "-1", "+2"))
+    assert "'b' is read-only" in text
+    assert "No file was changed." in text
+    assert held(bench.root) == before
+
+
+@pytest.mark.parametrize(
+    ("content", "codec"),
+    [
+        pytest.param("é one\r\ntwo\r\n", "utf-8-sig", id="bom-crlf"),
+        pytest.param("é one\r\ntwo\n", "utf-16", id="utf-16-mixed"),
+        pytest.param("é one\ntwo", "cp1252", id="windows-open"),
+    ],
+)
+async def test_bytes_outside_the_hunks_stay(bench: Bench, content: str, codec: str) -> None:
+    (bench.root / "b").write_bytes(content.encode(codec))
+    await bench.text(patch=envelope("*** Update File: b", "@@", "-two", "+2"))
+    assert (bench.root / "b").read_bytes() == content.replace("two", "2").encode(codec)
+
+
+async def test_a_patch_that_changes_nothing_says_so(bench: Bench) -> None:
+    text = await bench.text(patch=envelope("*** Update File: b", "@@", "-1", "+1"))
+    assert text.startswith("Nothing changed")
+    assert "(unchanged)" in text
+
+
+async def test_other_hard_links_are_reported(bench: Bench) -> None:
+    (bench.root / "other").hardlink_to(bench.root / "b")
+    text = await bench.text(patch=envelope("*** Update File: b", "@@", "-1", "+2"))
+    assert "2 hard links" in text
+    assert (bench.root / "other").read_bytes() == b"1\n"
+
+
+@pytest.mark.parametrize("patch", ["", "no patch", "*** Begin Patch\n*** Delete File: b"])
+async def test_a_patch_that_cannot_be_read_changes_nothing(bench: Bench, patch: str) -> None:
+    await bench.refusal("invalid_input", patch=patch)
+    assert (bench.root / "b").exists()
+
+
+async def test_what_is_no_text_is_no_patch(bench: Bench) -> None:
+    await bench.refusal("invalid_input", patch=7)
+    await bench.refusal("invalid_input")
+    with pytest.raises(InvalidInput):
+        encoding_of("f", b"\0")
+
+
+@pytest.mark.parametrize("name", ["input", "patchText", "diff"])
+async def test_other_names_of_the_argument_are_known(bench: Bench, name: str) -> None:
+    assert (await bench.result(**{name: envelope("*** Delete File: b")})).error is None
+    assert not (bench.root / "b").exists()
+
+
+OUTSIDE = {
+    "dots": "../x",
+    "dots-later": "sub/../../x",
+    "absolute": "/tmp/x-of-a-test",
+    "link": "out/x",
+    "dangling": "dangling",
+}
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=name) for name, path in OUTSIDE.items()])
+@pytest.mark.parametrize(
+    "section",
+    [
+        pytest.param("*** Add File: {}\n+x", id="add"),
+        pytest.param("*** Delete File: {}", id="delete"),
+        pytest.param("*** Update File: {}\n@@\n-x\n+y", id="update"),
+        pytest.param("*** Update File: b\n*** Move to: {}", id="move-out"),
+        pytest.param("*** Update File: {}\n*** Move to: n", id="move-in"),
+    ],
+)
+async def test_no_section_reaches_outside(bench: Bench, section: str, path: str) -> None:
+    (bench.root / "out").symlink_to("..")
+    (bench.root / "dangling").symlink_to("../y")
+    (bench.root.parent / "x").write_bytes(b"x\n")
+    before = held(bench.root)
+    await bench.refusal("denied", patch=envelope(*CHANGE, *section.format(path).split("\n")))
+    assert held(bench.root) == before
+    assert (bench.root.parent / "x").read_bytes() == b"x\n"
+    assert not (bench.root.parent / "y").exists()
+    await bench.text(patch=envelope(*CHANGE))
+
+
+async def test_a_link_is_written_through_but_not_deleted_through(bench: Bench) -> None:
+    (bench.root / "link").symlink_to("b")
+    await bench.text(patch=envelope("*** Update File: link", "@@", "-1", "+2"))
+    assert (bench.root / "b").read_bytes() == b"2\n"
+    assert (bench.root / "link").is_symlink()
+    for lines in (("*** Delete File: link",), ("*** Update File: link", "*** Move to: n")):
+        assert "'link' leads to 'b'" in await bench.refusal("invalid_input", patch=envelope(*lines))
+    assert (bench.root / "b").exists()
+
+
+async def test_two_spellings_of_one_file_are_one_file(bench: Bench) -> None:
+    (bench.root / "link").symlink_to("b")
+    patch = envelope("*** Update File: ./b", "@@", "-1", "+2", "*** Update File: link", "@@", "-2", "+3")
+    assert (await bench.text(patch=patch)).startswith("Patched 1 file.")
+    assert (bench.root / "b").read_bytes() == b"3\n"
+
+
+async def test_special_files_are_refused_without_waiting(bench: Bench) -> None:
+    os.mkfifo(bench.root / "pipe")
+    await bench.refusal("invalid_input", patch=envelope(*CHANGE, "*** Delete File: pipe"))
+    await bench.refusal("invalid_input", patch=envelope(*CHANGE, "*** Delete File: sub"))
+    assert held(bench.root)["a.py"] == b"one\ntwo\nthree\n"
+
+
+@pytest.mark.parametrize("spelling", ["sub/c", "./sub//c", "sub/../sub/c", "link/c", "{root}/sub/c"])
+async def test_rules_see_every_file_in_its_one_spelling(bench: Bench, spelling: str) -> None:
+    (bench.root / "link").symlink_to("sub")
+    path = spelling.replace("{root}", str(bench.root))
+    hiding = Bench(tool=TOOL, root=bench.root, hides=lambda names: names[0].startswith("sub/"))
+    denying = Bench(tool=TOOL, root=bench.root, deny=("apply_patch(sub/*)",))
+    before = held(bench.root)
+    for guarded in (hiding, denying):
+        for lines in (
+            (f"*** Delete File: {path}",),
+            (f"*** Update File: {path}", "*** Move to: n"),
+            ("*** Update File: b", f"*** Move to: {path}.new"),
+            (f"*** Add File: {path}.new", "+x"),
+        ):
+            await guarded.refusal("denied", patch=envelope(*CHANGE, *lines))
+    assert held(bench.root) == before
+    await denying.text(patch=envelope(*CHANGE))
+
+
+async def test_folders_of_the_client_narrow_it(bench: Bench) -> None:
+    narrow = Bench(tool=TOOL, root=bench.root, works_in=[str(bench.root / "sub")])
+    await narrow.refusal("denied", patch=envelope(f"*** Delete File: {bench.root}/b"))
+    await narrow.text(patch=envelope("*** Delete File: c"))
+    assert sorted(held(bench.root)) == ["a.py", "b"]
+
+
+async def test_in_read_only_mode_nothing_changes(bench: Bench) -> None:
+    before = held(bench.root)
+    reading = Bench(tool=TOOL, root=bench.root, ceiling=Permission.READ_ONLY)
+    await reading.refusal("denied", patch=envelope(*CHANGE))
+    assert held(bench.root) == before
+
+
+async def test_many_more_files_than_descriptors_for_one_each_are_changed(bench: Bench) -> None:
+    lines = [line for n in range(100) for line in (f"*** Add File: many/{n}/f", "+x")]
+    before = len(os.listdir("/proc/self/fd"))
+    assert (await bench.text(patch=envelope(*lines))).startswith("Patched 100 files.")
+    assert len(os.listdir("/proc/self/fd")) <= before + 5

@@ -1,0 +1,873 @@
+"""The workspace: canonical paths, narrower views, and writes that happen whole or not at all."""
+
+import errno
+import hashlib
+import os
+import re
+import resource
+import stat
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import anyio
+import pytest
+
+from mcp_toolserver.capabilities.files import CanonicalPath, Files
+from mcp_toolserver.errors import (
+    Conflict,
+    Denied,
+    InvalidInput,
+    NotFound,
+    SettingsError,
+    ToolError,
+    Unavailable,
+)
+from mcp_toolserver.runtime.files import path_resolver
+from mcp_toolserver.runtime.files.atomic_write import Changed, replace
+from mcp_toolserver.runtime.files.libc import link_new, rename_new
+from mcp_toolserver.runtime.files.os_errors import translate
+from mcp_toolserver.runtime.files.path_locks import PathLocks
+from mcp_toolserver.runtime.files.path_resolver import (
+    HOLD,
+    Escape,
+    Openat2,
+    PathMoved,
+    PathResolver,
+    Walk,
+    best_resolver,
+)
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.text.path_syntax import check_spelling
+from tests.support.open_files import descriptors
+
+ENGINES: dict[str, Callable[[], PathResolver]] = {
+    "openat2": Openat2,
+    "walk": lambda: Walk(proc=True),
+    "walk-without-proc": lambda: Walk(proc=False),
+}
+
+
+@pytest.fixture(params=ENGINES)
+def resolver(request: pytest.FixtureRequest) -> PathResolver:
+    return ENGINES[request.param]()
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Path:
+    (tmp_path / "ws/src").mkdir(parents=True)
+    (tmp_path / "ws/f").write_bytes(b"old")
+    (tmp_path / "ws/src/main.py").write_bytes(b"print()\n")
+    return tmp_path / "ws"
+
+
+@pytest.fixture
+def files(ws: Path) -> Files:
+    return Workspace([str(ws)]).files(write=True)
+
+
+def at(path: str) -> CanonicalPath:
+    return CanonicalPath(path)
+
+
+def whole(file: BinaryIO, _: int) -> bytes:
+    return file.read()
+
+
+def no_left_overs(folder: Path) -> bool:
+    return not [path for path in folder.rglob("*") if ".mcp-toolserver-" in path.name]
+
+
+# --- opening ---------------------------------------------------------------------------------------------
+
+
+def test_the_kernel_resolves_where_it_can() -> None:
+    assert isinstance(best_resolver(), Openat2)
+
+
+@pytest.mark.parametrize(
+    ("path", "flags", "code"),
+    [
+        pytest.param("f", os.O_RDONLY, None, id="file"),
+        pytest.param("src", os.O_RDONLY | os.O_DIRECTORY, None, id="folder"),
+        pytest.param("f", os.O_RDONLY | os.O_DIRECTORY, errno.ENOTDIR, id="file-as-folder"),
+        pytest.param("src/../f", os.O_RDONLY, None, id="and-back"),
+        pytest.param("src/..", os.O_RDONLY, None, id="back-to-the-top"),
+        pytest.param(".", os.O_RDONLY, None, id="top"),
+        pytest.param("new", os.O_RDONLY, errno.ENOENT, id="missing"),
+        pytest.param("", os.O_RDONLY, errno.ENOENT, id="empty"),
+        pytest.param("new", os.O_WRONLY | os.O_CREAT, None, id="create"),
+        pytest.param("link", os.O_RDONLY, None, id="link"),
+        pytest.param("link", os.O_RDONLY | os.O_NOFOLLOW, errno.ELOOP, id="link-not-followed"),
+        pytest.param("folder/main.py", os.O_RDONLY | os.O_NOFOLLOW, None, id="link-on-the-way"),
+        pytest.param("folder/", os.O_RDONLY | os.O_NOFOLLOW, None, id="link-with-slash"),
+        pytest.param("dangling", os.O_WRONLY | os.O_CREAT, None, id="create-through-link"),
+        pytest.param("dangling", os.O_WRONLY | os.O_CREAT | os.O_EXCL, errno.EEXIST, id="create-new-on-link"),
+        pytest.param("f/..", os.O_RDONLY, errno.ENOTDIR, id="back-from-file"),
+        pytest.param("circle", os.O_RDONLY, errno.ELOOP, id="circle"),
+    ],
+)
+def test_every_engine_opens_alike(
+    ws: Path, resolver: PathResolver, path: str, flags: int, code: int | None
+) -> None:
+    (ws / "link").symlink_to("src/../f")
+    (ws / "folder").symlink_to("src/.")
+    (ws / "dangling").symlink_to("src/new")
+    (ws / "circle").symlink_to("circle")
+    top = os.open(ws, HOLD)
+    with ExitStack() as closing:
+        closing.callback(os.close, top)
+        if code is None:
+            fd = resolver.open(top, path, flags, 0o600)
+            closing.callback(os.close, fd)
+            assert not os.get_inheritable(fd)
+        else:
+            with pytest.raises(OSError, match=re.escape(os.strerror(code))):
+                resolver.open(top, path, flags, 0o600)
+
+
+@pytest.mark.parametrize("path", ["..", "src/../..", "out", "absolute", "src/out", "/", "/etc"])
+def test_every_engine_refuses_to_leave(ws: Path, resolver: PathResolver, path: str) -> None:
+    (ws / "out").symlink_to("..")
+    (ws / "src/out").symlink_to("../../ws")
+    (ws / "absolute").symlink_to(str(ws / "f"))
+    top = os.open(ws, HOLD)
+    try:
+        with pytest.raises(Escape) as refusal:
+            resolver.open(top, path, os.O_RDONLY)
+        assert refusal.value.link == ("absolute" if path == "absolute" else "")
+        os.close(resolver.open(top, "f", os.O_RDONLY))
+    finally:
+        os.close(top)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "link",
+        "folder/main.py",
+        "folder/..",
+        "out",
+        "absolute",
+        "./f",
+        "src/../f",
+        "src//main.py",
+        "src/",
+        "/f",
+    ],
+)
+def test_every_engine_knows_the_own_name_of_an_object(ws: Path, resolver: PathResolver, path: str) -> None:
+    (ws / "link").symlink_to("f")
+    (ws / "folder").symlink_to("src")
+    (ws / "out").symlink_to("..")
+    (ws / "absolute").symlink_to(str(ws / "f"))
+    top = os.open(ws, HOLD)
+    before = descriptors()
+    try:
+        with pytest.raises(PathMoved):
+            resolver.open_exact(top, path)
+        with pytest.raises(FileNotFoundError):
+            resolver.open_exact(top, "gone")
+        for own in (".", "f", "src", "src/main.py"):
+            os.close(resolver.open_exact(top, own))
+        assert descriptors() <= before
+    finally:
+        os.close(top)
+
+
+def test_opening_below_a_folder_leaves_no_descriptor_behind(ws: Path, resolver: PathResolver) -> None:
+    (ws / "out").symlink_to("..")
+    (ws / "link").symlink_to("src")
+    workspace = Workspace([str(ws)], resolver=resolver)
+    before = descriptors()
+    for path in ("f", "link/main.py", "link/new/x", "out/x", "f/x", "gone/../x"):
+        with suppress(ToolError):
+            os.close(workspace.open_file(workspace.canonical(path)))
+    assert descriptors() <= before
+
+
+def test_a_name_that_looks_like_that_of_a_deleted_file_is_a_name(ws: Path, resolver: PathResolver) -> None:
+    (ws / "f (deleted)").write_bytes(b"")
+    workspace = Workspace([str(ws)], resolver=resolver)
+    assert workspace.canonical("f (deleted)") == "f (deleted)"
+    os.close(workspace.open_file(at("f (deleted)")))
+
+
+def test_what_is_deleted_or_moved_out_once_it_is_open_is_not_found_inside(ws: Path) -> None:
+    top, gone, moved = os.open(ws, HOLD), os.open(ws / "f", os.O_RDONLY), os.open(ws / "src", HOLD)
+    (ws / "f").unlink()
+    (ws / "src").rename(ws.parent / "src")
+    with pytest.raises(FileNotFoundError):
+        path_resolver._relative(top, gone)
+    with pytest.raises(Escape):
+        path_resolver._relative(top, moved)
+    for fd in (top, gone, moved):
+        os.close(fd)
+
+
+def test_the_best_engine_opens_below_a_folder_and_nothing_above(ws: Path) -> None:
+    top = os.open(ws, HOLD)
+    os.close(best_resolver().open(top, "f", os.O_RDONLY))
+    with pytest.raises(Escape):
+        best_resolver().open(top, "../x", os.O_RDONLY)
+    os.close(top)
+
+
+def test_a_walk_refuses_trees_deeper_than_it_may_hold_open(ws: Path) -> None:
+    deep = "/".join("d" * 300)
+    os.makedirs(ws / deep)
+    workspace = Workspace([str(ws)], resolver=Walk())
+    with pytest.raises(InvalidInput):
+        workspace.canonical(deep)
+    (ws / "link").symlink_to(deep)
+    with pytest.raises(InvalidInput):
+        workspace.canonical("link")
+    assert workspace.canonical("d/d/d") == "d/d/d"
+
+
+# --- paths -----------------------------------------------------------------------------------------------
+
+
+def test_paths_are_relative_to_the_first_root_and_absolute_in_others(
+    tmp_path: Path, resolver: PathResolver
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "f").write_bytes(name.encode())
+    workspace = Workspace([str(tmp_path / "one"), str(tmp_path / "two")], resolver=resolver)
+    assert workspace.canonical(f"{tmp_path}/one/f") == "f"
+    assert workspace.canonical(f"{tmp_path}/two//f") == f"{tmp_path}/two/f"
+    assert workspace.canonical(f"{tmp_path}/two") == f"{tmp_path}/two"
+    assert workspace.canonical(f"{tmp_path}/one/") == "."
+    assert workspace.spellings(at("f")) == ("f", f"{tmp_path}/one/f")
+    assert workspace.spellings(at(f"{tmp_path}/two/f")) == ("f", f"{tmp_path}/two/f")
+    with pytest.raises(Denied) as refusal:
+        workspace.canonical("/etc/passwd")
+    assert f"{tmp_path}/two" in str(refusal.value)
+
+
+async def test_a_root_that_is_the_whole_disk_works(ws: Path) -> None:
+    workspace = Workspace(["/"])
+    path = workspace.canonical(str(ws / "f"))
+    assert path == str(ws / "f").lstrip("/")
+    assert workspace.spellings(path) == (path, str(ws / "f"))
+    assert await workspace.files(write=False).read(path, whole) == b"old"
+    assert workspace.canonical("/") == "."
+    with pytest.raises(NotFound):
+        await workspace.files(write=False).read(workspace.canonical("/no-such-file"), whole)
+
+
+def test_the_given_and_the_resolved_name_of_a_root_are_both_accepted(ws: Path, tmp_path: Path) -> None:
+    (tmp_path / "alias").symlink_to("ws")
+    workspace = Workspace([str(tmp_path / "alias")])
+    assert workspace.canonical(f"{tmp_path}/alias/src/main.py") == "src/main.py"
+    assert workspace.canonical(f"{ws}/src/main.py") == "src/main.py"
+    assert workspace.roots == (str(ws),)
+
+
+def test_a_root_given_by_way_of_its_parent_keeps_its_resolved_name(ws: Path) -> None:
+    workspace = Workspace([f"{ws}/src/.."])
+    assert workspace.roots == (str(ws),)
+    assert workspace.canonical(f"{ws}/f") == "f"
+
+
+def test_a_root_that_is_renamed_stays_the_root(ws: Path, tmp_path: Path, resolver: PathResolver) -> None:
+    workspace = Workspace([str(ws)], resolver=resolver)
+    ws.rename(tmp_path / "moved")
+    assert workspace.canonical("src/main.py") == "src/main.py"
+    os.close(workspace.open_file(at("src/main.py")))
+
+
+@pytest.mark.parametrize(
+    "roots",
+    [
+        pytest.param(("ws", "ws/src"), id="nested"),
+        pytest.param(("ws/src", "ws"), id="nested-the-other-way"),
+        pytest.param(("ws", "ws"), id="twice"),
+        pytest.param(("ws/f",), id="file"),
+        pytest.param(("gone",), id="missing"),
+        pytest.param(("ws", "alias"), id="twice-by-link"),
+    ],
+)
+def test_roots_that_cannot_be_are_refused_at_the_start(ws: Path, roots: tuple[str, ...]) -> None:
+    (ws.parent / "alias").symlink_to("ws")
+    with pytest.raises(SettingsError):
+        Workspace([str(ws.parent / root) for root in roots])
+
+
+def test_without_roots_everything_is_denied() -> None:
+    workspace = Workspace([])
+    for path in ("f", ".", "/", "/etc/passwd"):
+        with pytest.raises(Denied):
+            workspace.canonical(path)
+
+
+def test_what_a_link_leads_to_must_have_a_name_that_can_be_sent(ws: Path, resolver: PathResolver) -> None:
+    os.mkdir(os.fsencode(ws) + b"/caf\xe9")
+    os.symlink(b"caf\xe9", os.fsencode(ws) + b"/link")
+    (ws / "line\nfeed").mkdir()
+    (ws / "other").symlink_to("line\nfeed")
+    workspace = Workspace([str(ws)], resolver=resolver)
+    for path in ("link", "link/new", "other"):
+        with pytest.raises(InvalidInput):
+            workspace.canonical(path)
+
+
+def test_kinds_tell_what_lies_there(ws: Path, resolver: PathResolver) -> None:
+    os.mkfifo(ws / "pipe")
+    workspace = Workspace([str(ws)], resolver=resolver, hides=lambda names: "hidden" in names)
+    kinds = {path: workspace.kind(at(path)) for path in ("f", "src", ".", "pipe", "new", "new/x")}
+    assert kinds == {
+        "f": "file",
+        "src": "folder",
+        ".": "folder",
+        "pipe": "other",
+        "new": "missing",
+        "new/x": "missing",
+    }
+    with pytest.raises(Denied):
+        workspace.kind(at("hidden"))
+
+
+def test_folders_are_opened_for_listing(ws: Path, resolver: PathResolver) -> None:
+    workspace = Workspace([str(ws)], resolver=resolver)
+    fd = workspace.open_dir(at("src"))
+    assert os.listdir(fd) == ["main.py"]
+    os.close(fd)
+    with pytest.raises(InvalidInput):
+        workspace.open_dir(at("f"))
+    with pytest.raises(NotFound):
+        workspace.open_dir(at("gone"))
+    with pytest.raises(Denied):
+        Workspace(["/"], resolver=resolver).open_dir(at("proc"))
+
+
+def test_a_path_that_became_a_link_after_the_decision_is_refused(ws: Path, resolver: PathResolver) -> None:
+    workspace = Workspace([str(ws)], resolver=resolver)
+    path = workspace.canonical("src/main.py")
+    (ws / "src").rename(ws / "other")
+    (ws / "src").symlink_to("other")
+    with pytest.raises(Conflict):
+        workspace.open_file(path)
+    os.close(workspace.open_file(workspace.canonical("src/main.py")))
+
+
+# --- rules and the server's own folder -------------------------------------------------------------------
+
+
+async def test_what_a_rule_hides_is_neither_read_nor_written(ws: Path, resolver: PathResolver) -> None:
+    (ws / "secret").mkdir()
+    (ws / "secret/key").write_bytes(b"key")
+    (ws / "link").symlink_to("secret")
+    workspace = Workspace(
+        [str(ws)], resolver=resolver, hides=lambda names: any(name.startswith("secret/") for name in names)
+    )
+    files = workspace.files(write=True)
+    for spelling in ("secret/key", "link/key", "src/../secret/key", f"{ws}/secret/key"):
+        path = workspace.canonical(spelling)
+        with pytest.raises(Denied):
+            await files.read(path, whole)
+        with pytest.raises(Denied):
+            await files.write(path, b"new")
+        with pytest.raises(Denied):
+            await files.update(path, lambda old: old)
+        with pytest.raises(Denied):
+            workspace.open_file(path)
+    with pytest.raises(Denied):
+        await files.write(workspace.canonical("secret/new"), b"")
+    assert (ws / "secret/key").read_bytes() == b"key"
+    assert os.listdir(ws / "secret") == ["key"]
+    assert await files.read(at("f"), whole) == b"old"
+
+
+async def test_hidden_names_are_not_suggested(ws: Path) -> None:
+    (ws / "token1").write_bytes(b"")
+    (ws / "token2").write_bytes(b"")
+    workspace = Workspace([str(ws)], hides=lambda names: "token1" in names)
+    with pytest.raises(NotFound) as missing:
+        await workspace.files(write=False).read(at("token"), whole)
+    assert "token2" in str(missing.value)
+    assert "token1" not in str(missing.value)
+
+
+async def test_a_missing_file_is_answered_with_similar_names(ws: Path, files: Files) -> None:
+    with pytest.raises(NotFound) as missing:
+        await files.read(at("src/mian.py"), whole)
+    assert "src/main.py" in str(missing.value)
+    assert str(ws) in str(missing.value)
+    with pytest.raises(NotFound):
+        await files.read(at("gone/mian.py"), whole)
+    with pytest.raises(NotFound) as missing:
+        await files.update(at("src/mian.py"), lambda old: old)
+    assert "src/main.py" in str(missing.value)
+
+
+async def test_the_servers_own_folder_is_read_but_never_written(ws: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    everybodys = Workspace([str(ws)])
+    for without in (everybodys, everybodys.reading(()), everybodys.reading([str(own)])):
+        with pytest.raises(Denied):
+            without.canonical(f"{own}/x.txt")
+    own.mkdir()
+    (own / "x.txt").write_bytes(b"long")
+    workspace = Workspace([str(ws)]).reading([str(own)])
+    path = workspace.canonical(f"{own}/x.txt")
+    assert path == f"{own}/x.txt"
+    assert workspace.spellings(path) == (path,)
+    files = workspace.files(write=True)
+    assert await files.read(path, whole) == b"long"
+    with pytest.raises(Denied):
+        await files.write(path, b"")
+    with pytest.raises(Denied):
+        await files.update(path, lambda _: b"")
+    with pytest.raises(Denied):
+        workspace.canonical(f"{own}/../secret")
+    assert workspace.canonical("f") == "f"
+
+
+async def test_the_servers_own_folder_inside_a_root_cannot_be_written_by_any_spelling(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/x").write_bytes(b"long")
+    workspace = Workspace([str(tmp_path)]).reading([str(tmp_path / "own")])
+    for spelling in ("own/x", f"{tmp_path}/own/x", "own/new"):
+        with pytest.raises(Denied):
+            await workspace.files(write=True).write(workspace.canonical(spelling), b"")
+
+
+# --- narrower views --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in ("one/a", "one/b", "two/c", "other"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "f").write_bytes(name.encode())
+    return tmp_path
+
+
+async def test_a_view_starts_in_the_part_that_the_client_works_in(tree: Path, resolver: PathResolver) -> None:
+    view = Workspace([str(tree / "one"), str(tree / "two")], resolver=resolver).restricted_to(
+        [str(tree / "one/a")]
+    )
+    assert view.canonical("f") == "f"
+    assert await view.files(write=False).read(at("f"), whole) == b"one/a"
+    assert view.spellings(at("f")) == ("a/f", f"{tree}/one/a/f")
+    for path in ("../b/f", f"{tree}/one/b/f", f"{tree}/two/c/f", f"{tree}/other/f"):
+        with pytest.raises(Denied):
+            view.canonical(path)
+
+
+def test_a_view_never_holds_more_than_the_workspace(tree: Path) -> None:
+    workspace = Workspace([str(tree / "one"), str(tree / "two")])
+    assert workspace.restricted_to([str(tree)]).roots == workspace.roots
+    assert workspace.restricted_to(["/"]).roots == workspace.roots
+    assert workspace.restricted_to([str(tree / "two/c"), str(tree / "one")]).roots == (
+        f"{tree}/two/c",
+        f"{tree}/one",
+    )
+    view = workspace.restricted_to([str(tree / "one/a")])
+    assert view.restricted_to([str(tree / "one")]).roots == view.roots
+    assert view.restricted_to([str(tree / "one")]).spellings(at("f")) == ("a/f", f"{tree}/one/a/f")
+
+
+@pytest.mark.parametrize("name", ["other", "gone", "one/a/f", "one/out", ""])
+def test_a_view_without_a_part_of_the_workspace_denies_everything(tree: Path, name: str) -> None:
+    (tree / "one/out").symlink_to("../other")
+    workspace = Workspace([str(tree / "one")]).reading([str(tree / "two")])
+    view = workspace.restricted_to([str(tree / name)] if name else [])
+    for path in ("f", ".", "a/f", f"{tree}/one/a/f", f"{tree}/other/f", f"{tree}/two/c/f"):
+        with pytest.raises(Denied):
+            view.canonical(path)
+    assert workspace.canonical("a/f") == "a/f"
+
+
+def test_a_folder_named_through_a_link_is_the_folder_it_leads_to(tree: Path) -> None:
+    (tree / "alias").symlink_to("one/a")
+    view = Workspace([str(tree / "one")]).restricted_to([str(tree / "alias")])
+    assert view.roots == (f"{tree}/one/a",)
+    assert view.canonical(f"{tree}/alias/f") == "f"
+
+
+def test_one_file_has_one_spelling_in_a_view_of_nested_folders(tree: Path) -> None:
+    workspace = Workspace([str(tree / "one")])
+    inner_first = workspace.restricted_to([str(tree / "one/a"), str(tree / "one")])
+    (tree / "one/link").symlink_to("a/f")
+    assert {inner_first.canonical(path) for path in ("f", f"{tree}/one/a/f", f"{tree}/one/link")} == {"f"}
+    assert inner_first.canonical(f"{tree}/one/b/f") == f"{tree}/one/b/f"
+
+
+def test_what_a_view_found_out_about_a_path_binds_no_other_view(tree: Path) -> None:
+    workspace = Workspace([str(tree / "one")], private=str(tree / "one/b"))
+    mine = workspace.reading([str(tree / "one/b")])
+    path = mine.canonical(str(tree / "one/b/f"))
+    assert mine.kind(path) == "file"
+    with pytest.raises(Denied):
+        workspace.kind(path)
+    with pytest.raises(Denied):
+        workspace.restricted_to([str(tree / "one/a")]).kind(path)
+
+
+async def test_the_rules_are_asked_once_about_a_path_of_a_call(tree: Path) -> None:
+    asked: list[tuple[str, ...]] = []
+    workspace = Workspace([str(tree / "one")], hides=lambda spellings: bool(asked.append(spellings)))
+    path = workspace.canonical("./a/../a/f")
+    assert workspace.spellings(path) == ("a/f", f"{tree}/one/a/f")
+    await workspace.files(write=True).write(path, b"new")
+    assert asked == [("a/f", f"{tree}/one/a/f")]
+
+
+def test_views_are_kept_and_forgotten(tree: Path) -> None:
+    workspace = Workspace([str(tree / "one")])
+    first = workspace.restricted_to([str(tree / "one/a")])
+    assert workspace.restricted_to([str(tree / "one/a")]) is first
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(200):
+        (tree / f"one/n{number}").mkdir()
+        workspace.restricted_to([str(tree / f"one/n{number}")])
+    assert workspace.restricted_to([str(tree / "one/a")]) is not first
+    assert len(os.listdir("/proc/self/fd")) <= before + 64
+
+
+def test_a_view_is_not_kept_before_all_of_its_folders_are_there(tree: Path) -> None:
+    workspace = Workspace([str(tree / "one")])
+    scope = [str(tree / "one/a"), str(tree / "one/new"), str(tree / "link")]
+    assert workspace.restricted_to(scope).roots == (f"{tree}/one/a",)
+    (tree / "one/new").mkdir()
+    assert workspace.restricted_to(scope).roots == (f"{tree}/one/a", f"{tree}/one/new")
+    (tree / "link").symlink_to("one/b")
+    view = workspace.restricted_to(scope)
+    assert view.roots == (f"{tree}/one/a", f"{tree}/one/new", f"{tree}/one/b")
+    assert workspace.restricted_to(scope) is view
+
+
+async def test_a_view_shares_the_turns_of_its_workspace(tree: Path) -> None:
+    workspace = Workspace([str(tree / "one")])
+    view = workspace.restricted_to([str(tree / "one/a")])
+    inside, go_on = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def slow(old: bytes) -> bytes:
+        inside.set()
+        assert go_on.wait(5)
+        order.append("first")
+        return old + b"1"
+
+    def quick(old: bytes) -> bytes:
+        order.append("second")
+        return old + b"2"
+
+    async def second() -> None:
+        await view.files(write=True).update(at("f"), quick)
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(workspace.files(write=True).update, at("a/f"), slow)
+            await anyio.to_thread.run_sync(inside.wait, 5)
+            tasks.start_soon(second)
+            await anyio.wait_all_tasks_blocked()
+            assert order == []
+            go_on.set()
+    assert order == ["first", "second"]
+    assert (tree / "one/a/f").read_bytes() == b"one/a12"
+
+
+async def test_turns_are_forgotten_when_nobody_waits() -> None:
+    locks = PathLocks()
+    async with locks.hold("a"):
+        assert len(locks) == 1
+    with pytest.raises(RuntimeError):
+        async with locks.hold("b"):
+            raise RuntimeError
+    with anyio.move_on_after(0):
+        async with locks.hold("c"):
+            await anyio.sleep_forever()
+    assert len(locks) == 0
+
+
+# --- reading ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "at_once"), [(3, True), (64 * 1024, True), (64 * 1024 + 1, False)])
+async def test_a_reader_gets_the_open_file_and_its_size_and_a_thread_for_much(
+    size: int, at_once: bool, ws: Path, files: Files
+) -> None:
+    def look(file: BinaryIO, size: int) -> tuple[int, int, bool]:
+        return len(file.read()), size, threading.current_thread() is threading.main_thread()
+
+    (ws / "f").write_bytes(b"x" * size)
+    assert await files.read(at("f"), look) == (size, size, at_once)
+
+
+async def test_a_reader_that_hangs_does_not_hold_up_a_caller_who_gives_up(ws: Path, files: Files) -> None:
+    (ws / "f").write_bytes(b"x" * 100_000)
+    release = threading.Event()
+    with anyio.move_on_after(0.05) as scope:
+        await files.read(at("f"), lambda file, size: release.wait(5))
+    release.set()
+    assert scope.cancelled_caught
+
+
+async def test_errors_of_the_reader_reach_the_caller(files: Files) -> None:
+    def refuse(file: BinaryIO, size: int) -> None:
+        raise InvalidInput("no")
+
+    with pytest.raises(InvalidInput, match="no"):
+        await files.read(at("f"), refuse)
+
+
+# --- writing ---------------------------------------------------------------------------------------------
+
+
+async def test_a_new_file_gets_its_parents_and_the_usual_mode(ws: Path, files: Files) -> None:
+    written = await files.write(at("new/deeper/f"), b"content")
+    assert written.created
+    assert (written.before, written.after, written.links) == (b"", b"content", 0)
+    assert written.sha256 == hashlib.sha256(b"content").hexdigest()
+    assert (ws / "new/deeper/f").read_bytes() == b"content"
+    (ws / "plain").write_bytes(b"")
+    assert (ws / "new/deeper/f").stat().st_mode == (ws / "plain").stat().st_mode
+    assert no_left_overs(ws)
+
+
+async def test_a_replaced_file_keeps_mode_owner_and_attributes(ws: Path, files: Files) -> None:
+    os.chmod(ws / "f", 0o754)
+    os.setxattr(ws / "f", "user.note", b"kept")
+    before = (ws / "f").stat()
+    written = await files.write(at("f"), b"new")
+    after = (ws / "f").stat()
+    assert (written.created, written.before, written.links) == (False, b"old", 1)
+    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+    assert os.getxattr(ws / "f", "user.note") == b"kept"
+    assert no_left_overs(ws)
+
+
+async def test_a_changed_program_does_not_keep_the_right_to_run_as_its_owner(ws: Path, files: Files) -> None:
+    os.chmod(ws / "f", 0o6755)
+    await files.write(at("f"), b"new")
+    assert stat.S_IMODE((ws / "f").stat().st_mode) == 0o755
+
+
+async def test_a_link_inside_the_workspace_survives_the_write(ws: Path, resolver: PathResolver) -> None:
+    (ws / "link").symlink_to("src/../f")
+    (ws / "dangling").symlink_to("src/new")
+    workspace = Workspace([str(ws)], resolver=resolver)
+    for name in ("link", "dangling"):
+        await workspace.files(write=True).write(workspace.canonical(name), b"through")
+        assert (ws / name).is_symlink()
+        assert (ws / name).read_bytes() == b"through"
+
+
+async def test_other_hard_links_keep_the_old_content(ws: Path, files: Files) -> None:
+    os.link(ws / "f", ws / "other")
+    written = await files.write(at("f"), b"new")
+    assert written.links == 2
+    assert (ws / "other").read_bytes() == b"old"
+
+
+async def test_the_same_content_is_not_written_again(ws: Path, files: Files) -> None:
+    before = (ws / "f").stat()
+    written = await files.write(at("f"), b"old")
+    updated = await files.update(at("f"), lambda old: old)
+    assert (written.created, written.before, written.after) == (False, b"old", b"old")
+    assert updated == written
+    after = (ws / "f").stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+async def test_an_empty_file_can_be_created(ws: Path, files: Files) -> None:
+    assert (await files.write(at("empty"), b"")).created
+    assert (ws / "empty").read_bytes() == b""
+
+
+async def test_an_expected_hash_lets_only_the_known_content_be_replaced(ws: Path, files: Files) -> None:
+    known = hashlib.sha256(b"old").hexdigest()
+    with pytest.raises(Conflict):
+        await files.write(at("f"), b"new", expected_sha256="0" * 64)
+    with pytest.raises(Conflict):
+        await files.update(at("f"), lambda _: b"new", expected_sha256="0" * 64)
+    with pytest.raises(Conflict):
+        await files.write(at("gone/f"), b"new", expected_sha256=known)
+    assert not (ws / "gone").exists()
+    assert (ws / "f").read_bytes() == b"old"
+    await files.write(at("f"), b"new", expected_sha256=known.upper())
+    assert (ws / "f").read_bytes() == b"new"
+
+
+async def test_an_update_needs_a_file(files: Files, ws: Path) -> None:
+    with pytest.raises(NotFound):
+        await files.update(at("gone"), lambda old: old)
+    assert not (ws / "gone").exists()
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        pytest.param(lambda path: path.write_bytes(b"somebody else"), id="changed"),
+        pytest.param(lambda path: path.unlink(), id="removed"),
+        pytest.param(lambda path: path.replace(path.parent / "moved"), id="moved"),
+        pytest.param(lambda path: (path.unlink(), path.symlink_to("src/main.py")), id="became-a-link"),
+        pytest.param(lambda path: (path.unlink(), path.mkdir()), id="became-a-folder"),
+    ],
+)
+async def test_a_file_that_somebody_else_touches_meanwhile_is_left_alone(
+    ws: Path, files: Files, meanwhile: Callable[[Path], object]
+) -> None:
+    def change(old: bytes) -> bytes:
+        meanwhile(ws / "f")
+        return old + b"!"
+
+    with pytest.raises(Conflict):
+        await files.update(at("f"), change)
+    assert (ws / "src/main.py").read_bytes() == b"print()\n"
+    assert not (ws / "f").is_file() or (ws / "f").read_bytes() in (b"somebody else", b"print()\n")
+    assert no_left_overs(ws)
+
+
+@pytest.mark.parametrize("rename", [rename_new, link_new])
+def test_a_new_file_never_replaces_one_that_appeared_meanwhile(
+    ws: Path, rename: Callable[[int, str, str], None]
+) -> None:
+    folder = os.open(ws, os.O_RDONLY)
+    with pytest.raises(Changed):
+        replace(folder, "f", b"mine", None)
+    (ws / "temporary").write_bytes(b"mine")
+    with pytest.raises(FileExistsError):
+        rename(folder, "temporary", "f")
+    rename(folder, "temporary", "new")
+    os.close(folder)
+    assert (ws / "f").read_bytes() == b"old"
+    assert sorted(os.listdir(ws)) == ["f", "new", "src"]
+
+
+async def test_a_read_only_file_is_refused(ws: Path, files: Files) -> None:
+    os.chmod(ws / "f", 0o444)
+    with pytest.raises(Denied):
+        await files.write(at("f"), b"new")
+    assert (ws / "f").read_bytes() == b"old"
+    assert no_left_overs(ws)
+
+
+async def test_content_over_the_limit_is_neither_read_nor_written(ws: Path) -> None:
+    files = Workspace([str(ws)]).files(write=True, size_limit=10)
+    await files.write(at("f"), b"x" * 10)
+    with pytest.raises(InvalidInput):
+        await files.write(at("f"), b"x" * 11)
+    with pytest.raises(InvalidInput):
+        await files.update(at("f"), lambda old: old + b"x")
+    assert (ws / "f").read_bytes() == b"x" * 10
+    (ws / "big").write_bytes(b"x" * 11)
+    with pytest.raises(InvalidInput):
+        await files.write(at("big"), b"small")
+    assert (ws / "big").stat().st_size == 11
+
+
+async def test_a_tool_that_did_not_declare_writing_cannot_write(ws: Path) -> None:
+    files = Workspace([str(ws)]).files(write=False)
+    with pytest.raises(RuntimeError):
+        await files.write(at("f"), b"new")
+    with pytest.raises(RuntimeError):
+        await files.update(at("f"), lambda old: old)
+    assert await files.read(at("f"), whole) == b"old"
+
+
+async def test_a_change_that_fails_changes_nothing(ws: Path, files: Files) -> None:
+    def refuse(old: bytes) -> bytes:
+        raise InvalidInput("no")
+
+    with pytest.raises(InvalidInput, match="no"):
+        await files.update(at("f"), refuse)
+    assert (ws / "f").read_bytes() == b"old"
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """The system lets no file grow beyond 4 KiB, as on a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.usefixtures("small_files")
+async def test_a_write_that_fails_half_way_leaves_nothing_behind(ws: Path, files: Files) -> None:
+    with pytest.raises(Unavailable):
+        await files.write(at("new/deeper/f"), b"x" * 100_000)
+    with pytest.raises(Unavailable):
+        await files.write(at("f"), b"x" * 100_000)
+    assert sorted(path.name for path in ws.rglob("*")) == ["f", "main.py", "src"]
+    assert (ws / "f").read_bytes() == b"old"
+    assert (await files.write(at("new/deeper/f"), b"x")).created
+
+
+@pytest.fixture
+def nobody() -> Iterator[Path]:
+    """A folder of another user's, while the server runs as an unprivileged one."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "locked").mkdir(mode=0o755)
+        (folder / "locked/f").write_bytes(b"old")
+        (folder / "open").mkdir()
+        for path, mode in (("locked", 0o555), ("locked/f", 0o644), ("open", 0o777), ("", 0o755)):
+            os.chmod(folder / path, mode)
+        privileged = os.geteuid() == 0
+        if privileged:
+            os.seteuid(65534)
+        yield folder
+        if privileged:
+            os.seteuid(0)
+        os.chmod(folder / "locked", 0o755)
+
+
+async def test_what_the_servers_user_may_not_do_is_denied(nobody: Path) -> None:
+    files = Workspace([str(nobody)]).files(write=True)
+    for path in ("locked/f", "locked/new", "locked/more/new"):
+        with pytest.raises(Denied):
+            await files.write(at(path), b"new")
+    assert (nobody / "locked/f").read_bytes() == b"old"
+    assert (await files.write(at("open/new"), b"new")).created
+
+
+async def test_a_cancelled_write_is_finished_first(ws: Path, files: Files) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow(old: bytes) -> bytes:
+        inside.set()
+        assert go_on.wait(5)
+        return b"new"
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(files.update, at("f"), slow)
+            await anyio.to_thread.run_sync(inside.wait, 5)
+            tasks.cancel_scope.cancel()
+            go_on.set()
+    assert (ws / "f").read_bytes() == b"new"
+    assert no_left_overs(ws)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        pytest.param(errno.ENOSPC, Unavailable, id="ENOSPC"),
+        pytest.param(errno.EDQUOT, Unavailable, id="EDQUOT"),
+        pytest.param(errno.EROFS, Denied, id="EROFS"),
+        pytest.param(errno.EPERM, Denied, id="EPERM"),
+        pytest.param(errno.EMFILE, Unavailable, id="EMFILE"),
+        pytest.param(errno.ETIMEDOUT, Unavailable, id="unexpected"),
+        pytest.param(None, Unavailable, id="none"),
+    ],
+)
+def test_what_the_system_answers_becomes_an_error_for_the_model(
+    code: int | None, kind: type[ToolError]
+) -> None:
+    with pytest.raises(kind) as refusal, translate("some/path"):
+        raise OSError(code, "text of the system", "other/path")
+    assert "some/path" in str(refusal.value) or code == errno.EMFILE
+    assert "text of the system" not in str(refusal.value)
+
+
+def test_a_name_with_a_rare_space_is_a_name() -> None:
+    assert check_spelling("a\u00a0b") == "a\u00a0b"

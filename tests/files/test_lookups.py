@@ -1,0 +1,127 @@
+"""Paths that clients give are followed where a file system that does not answer stops nobody else."""
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import mcp_types as mcp
+import pytest
+from pydantic import FileUrl
+
+from mcp_toolserver.errors import TimedOut
+from mcp_toolserver.policy.client_restrictions import ClientRestrictions
+from mcp_toolserver.runtime.files.lookups import THREADS_OF_ONE, PathLookups
+from tests.support.hung import hung_mount
+from tests.support.live import Setup, connected_to, serving, text
+from tests.support.workbench import Person, dispatcher, machine
+
+
+class Hung:
+    """Look-ups that do not end until they are let go."""
+
+    def __init__(self, lookups: PathLookups) -> None:
+        self.lookups = lookups
+        self.go = threading.Event()
+        self.began = 0
+        self.refused = 0
+
+    def work(self) -> str:
+        self.began += 1
+        assert self.go.wait(10)
+        return "found"
+
+    async def run(self, client: str) -> None:
+        try:
+            await self.lookups.run(client, self.work)
+        except TimedOut:
+            self.refused += 1
+
+
+async def test_hung_look_ups_of_one_client_leave_room_for_others_and_count_until_they_end() -> None:
+    lookups = PathLookups(seconds=0.2)
+    hung = Hung(lookups)
+    try:
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(THREADS_OF_ONE + 3):
+                    tasks.start_soon(hung.run, "one")
+            assert hung.began == THREADS_OF_ONE
+            assert hung.refused == THREADS_OF_ONE + 3
+            assert await lookups.run("other", lambda: "found") == "found"
+            with pytest.raises(TimedOut):
+                await lookups.run("one", lambda: "found")
+            assert lookups._semaphore.clients == 1
+            hung.go.set()
+            while lookups._semaphore.clients:
+                await anyio.sleep(0.01)
+            assert await lookups.run("one", lambda: "found") == "found"
+    finally:
+        hung.go.set()
+
+
+async def test_a_look_up_that_is_cancelled_before_it_begins_gives_its_place_back() -> None:
+    lookups = PathLookups()
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await lookups.run("one", lambda: "found")
+    assert scope.cancelled_caught
+    assert lookups._semaphore.clients == 0
+
+
+async def test_an_error_of_a_look_up_is_the_callers() -> None:
+    def fail() -> str:
+        raise OSError("no such place")
+
+    lookups = PathLookups()
+    with pytest.raises(OSError, match="no such place"):
+        await lookups.run("one", fail)
+    with anyio.fail_after(5):
+        while lookups._semaphore.clients:
+            await anyio.sleep(0.001)
+
+
+@pytest.mark.parametrize("given", ["path", "roots", "policy"])
+async def test_a_path_on_a_file_system_that_does_not_answer_is_an_error(given: str, tmp_path: Path) -> None:
+    host = replace(machine(tmp_path), lookups=PathLookups(seconds=0.2))
+    place = tmp_path / "root/mount"
+    place.mkdir()
+    person = Person()
+    if given == "roots":
+        person.works_in = [f"{place}/sub"]
+    elif given == "policy":
+        person.confines_itself_to = ClientRestrictions(named="x", areas=({f"{place}/sub": True},))
+    path = f"{place}/f" if given == "path" else "f"
+    with hung_mount(place), anyio.fail_after(10):
+        result = await dispatcher(host).call("read_file", {"path": path}, person)
+    assert result.error == "timed_out"
+    assert "does not answer" in result.text
+
+
+async def test_a_hung_mount_of_one_client_stops_no_other(tmp_path: Path) -> None:
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    for folder in (root, elsewhere):
+        folder.mkdir()
+    (root / "f").write_text("content\n", encoding="utf-8")
+    answers: list[str] = []
+
+    async def roots(_: object) -> mcp.ListRootsResult:
+        return mcp.ListRootsResult(roots=[mcp.Root(uri=FileUrl(f"file://{elsewhere}/sub"))])
+
+    with serving(Setup(root=root, home=tmp_path), "http") as url, hung_mount(elsewhere):
+        with anyio.fail_after(30):
+            async with (
+                connected_to(url, "http", mode="legacy", list_roots_callback=roots) as stuck,
+                connected_to(url, "http", mode="legacy") as other,
+                anyio.create_task_group() as tasks,
+            ):
+
+                async def read() -> None:
+                    answers.append(text(await stuck.call_tool("read_file", {"path": "f"})))
+
+                tasks.start_soon(read)
+                for _ in range(3):
+                    assert "content" in text(await other.call_tool("read_file", {"path": "f"}))
+                    await stuck.send_ping()
+                assert answers == []
+    assert "does not answer" in answers[0]

@@ -1,0 +1,510 @@
+"""What read_file shows of PDF, Word and Excel files, and what it refuses to take apart."""
+
+import re
+import subprocess
+import sys
+import warnings
+import zipfile
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import anyio
+import docx
+import openpyxl
+import pytest
+from docx.oxml import parse_xml
+from docx.oxml.ns import nsdecls
+from openpyxl.chart import BarChart
+from pypdf import PdfReader, PdfWriter
+from pypdf.generic import (
+    ArrayObject,
+    DecodedStreamObject,
+    DictionaryObject,
+    FloatObject,
+    NameObject,
+    StreamObject,
+    TextStringObject,
+)
+
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.tools.files.read_file import TOOL
+from tests.notebook.notebooks import old
+from tests.support.live import Setup, connected, text
+from tests.support.workbench import Person, dispatcher, machine
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "root").mkdir()
+    return tmp_path / "root"
+
+
+async def shown(root: Path, name: str, content: bytes, **arguments: Any) -> Result:
+    (root / name).write_bytes(content)
+    server = dispatcher(machine(root.parent), Entry(TOOL, toolset="files"), ceiling=Permission.READ_ONLY)
+    with anyio.fail_after(60):
+        return await server.call("read_file", {"path": name, **arguments}, Person())
+
+
+async def refusal(root: Path, name: str, content: bytes, *, kind: str = "invalid_input") -> str:
+    """The text of a call that must fail."""
+    result = await shown(root, name, content)
+    assert result.error == kind, result.text[:300]
+    assert result.text.startswith(f"'{name}' ")
+    return result.text
+
+
+# --- PDF -------------------------------------------------------------------------------------------------
+
+
+def operators(*lines: str) -> bytes:
+    """A page's drawing of lines of text."""
+    drawn = "".join(f"({line}) Tj 0 -20 Td " for line in lines)
+    return f"BT /F1 12 Tf 72 700 Td {drawn}ET".encode()
+
+
+def stream(content: bytes, **fields: Any) -> StreamObject:
+    made = DecodedStreamObject()
+    made.set_data(content)
+    made.update({NameObject(f"/{name}"): value for name, value in fields.items()})
+    return made
+
+
+def pdf(*contents: bytes, form: bytes | None = None, compress: bool = False) -> bytes:
+    """A PDF with a page for each drawing; `form` can be drawn by all, as /X."""
+    writer = PdfWriter()
+    font = DictionaryObject(
+        {
+            NameObject("/Type"): NameObject("/Font"),
+            NameObject("/Subtype"): NameObject("/Type1"),
+            NameObject("/BaseFont"): NameObject("/Helvetica"),
+        }
+    )
+    fonts = DictionaryObject({NameObject("/F1"): writer._add_object(font)})
+    resources = DictionaryObject({NameObject("/Font"): fonts})
+    if form is not None:
+        box = ArrayObject(map(FloatObject, (0, 0, 600, 800)))
+        own = DictionaryObject({NameObject("/Font"): fonts})
+        made = stream(form, Subtype=NameObject("/Form"), BBox=box, Resources=own)
+        objects = DictionaryObject({NameObject("/X"): writer._add_object(made)})
+        resources[NameObject("/XObject")] = objects
+    for content in contents:
+        page = writer.add_blank_page(width=600, height=800)
+        page[NameObject("/Resources")] = resources
+        drawing = stream(content)
+        page[NameObject("/Contents")] = writer._add_object(drawing.flate_encode() if compress else drawing)
+    return saved(writer)
+
+
+def saved(writer: PdfWriter) -> bytes:
+    file = BytesIO()
+    writer.write(file)
+    return file.getvalue()
+
+
+async def test_a_pdf_is_shown_page_by_page_with_numbered_lines(root: Path) -> None:
+    content = pdf(operators("Hello", "[page 2] a lie"), operators("World"))
+    result = await shown(root, "f.pdf", content)
+    assert result.text == ("[page 1]\n1\tHello\n2\t[page 2] a lie\n[page 2]\n1\tWorld\n[PDF: pages 1-2 of 2]")
+    assert not result.truncated
+
+
+async def test_offset_and_limit_count_pages_of_a_pdf(root: Path) -> None:
+    content = pdf(*(operators(f"text {number}") for number in range(1, 8)))
+    result = await shown(root, "f.pdf", content, offset=2, limit=2)
+    assert result.text == (
+        "[page 3]\n1\ttext 3\n[page 4]\n1\ttext 4\n[PDF: pages 3-4 of 7; go on with offset=4]"
+    )
+    past = await shown(root, "f.pdf", content, offset=7)
+    assert past.text == "[PDF: nothing at offset 7, it has 7 pages]"
+
+
+async def test_a_pdf_is_known_by_its_content_not_by_its_name(root: Path) -> None:
+    assert "Hello" in (await shown(root, "f.txt", pdf(operators("Hello")))).text
+    assert (await shown(root, "f.pdf", b"plain\n")).text == "1\tplain"
+
+
+async def test_a_page_without_text_says_so(root: Path) -> None:
+    result = await shown(root, "f.pdf", pdf(b"", operators("x")))
+    assert result.text.startswith("[page 1]\n[no text on this page; it may be a picture]\n[page 2]")
+
+
+async def test_an_encrypted_pdf_is_refused(root: Path) -> None:
+    writer = PdfWriter(clone_from=PdfReader(BytesIO(pdf(operators("secret")))))
+    writer.encrypt("password", algorithm="RC4-128")
+    text = await refusal(root, "f.pdf", saved(writer))
+    assert "encrypted" in text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"%PDF-1.7\n", id="nothing after the head"),
+        pytest.param(b"%PDF-1.7\n" + b"\0\xff" * 500, id="noise"),
+        pytest.param(pdf(operators("x"))[:-200], id="cut off"),
+    ],
+)
+async def test_a_damaged_pdf_is_refused_in_words(root: Path, content: bytes) -> None:
+    assert "damaged" in await refusal(root, "f.pdf", content)
+
+
+async def test_a_bomb_in_a_page_leaves_the_other_pages_readable(root: Path) -> None:
+    bomb = b" " * 30_000_000
+    result = await shown(root, "f.pdf", pdf(operators("before"), bomb, operators("after"), compress=True))
+    assert result.error is None
+    assert (
+        "1\tbefore\n[page 2]\n[this page is damaged or too large to read]\n[page 3]\n1\tafter" in result.text
+    )
+
+
+async def test_a_page_of_too_many_operators_is_left_out(root: Path) -> None:
+    result = await shown(root, "f.pdf", pdf(b"q Q " * 101_000, operators("after"), compress=True))
+    assert "[page 1]\n[this page is damaged or too large to read]\n[page 2]\n1\tafter" in result.text
+
+
+async def test_parts_that_are_drawn_over_and_over_use_up_the_work_of_one_answer(root: Path) -> None:
+    busy = b"/X Do " * 400
+    content = pdf(busy, busy, busy, operators("after"), form=b"q Q " * 10)
+    result = await shown(root, "f.pdf", content)
+    assert "[page 2]\n[this page takes too much work to read]" in result.text
+    assert result.text.endswith("[PDF: pages 1-2 of 4; go on with offset=2]")
+    assert result.truncated
+    assert "1\tafter" in (await shown(root, "f.pdf", content, offset=3)).text
+
+
+async def test_a_script_in_a_pdf_does_nothing_and_is_not_shown(root: Path) -> None:
+    writer = PdfWriter(clone_from=PdfReader(BytesIO(pdf(operators("text")))))
+    action = {"/S": NameObject("/JavaScript"), "/JS": TextStringObject("app.alert('run')")}
+    writer.root_object[NameObject("/OpenAction")] = DictionaryObject(
+        {NameObject(key): value for key, value in action.items()}
+    )
+    writer.add_attachment("a.txt", b"attached")
+    result = await shown(root, "f.pdf", saved(writer))
+    assert result.text == "[page 1]\n1\ttext\n[PDF: page 1 of 1]"
+
+
+async def test_a_page_that_names_itself_does_not_go_on_for_ever(root: Path) -> None:
+    content = pdf(operators("x"), form=b"/X Do " * 10)
+    assert "1\tx" in (await shown(root, "f.pdf", content)).text
+    assert (await shown(root, "f.pdf", pdf(b"/X Do", form=b"/X Do"))).error is None
+
+
+# --- Word ------------------------------------------------------------------------------------------------
+
+
+def document(fill: Callable[[Any], object]) -> bytes:
+    made = docx.Document()
+    fill(made)
+    file = BytesIO()
+    made.save(file)
+    return file.getvalue()
+
+
+def letter(made: Any) -> None:
+    made.add_heading("Title", level=1)
+    made.add_paragraph("First\tline\nsecond line")
+    table = made.add_table(rows=2, cols=2)
+    for place, cell in enumerate(table._cells):
+        cell.text = f"cell {place}"
+    table.cell(1, 1).add_paragraph("more")
+    made.add_paragraph("item", style="List Number")._p.get_or_add_pPr().get_or_add_numPr()
+    made.add_heading("End", level=2)
+
+
+async def test_a_word_document_is_shown_in_lines(root: Path) -> None:
+    result = await shown(root, "f.docx", document(letter))
+    assert result.text == (
+        "1\t# Title\n2\tFirst\tline\n3\tsecond line\n4\tcell 0 | cell 1\n5\tcell 2 | cell 3 more\n6\t- item\n"
+        "7\t## End"
+    )
+
+
+async def test_offset_and_limit_count_lines_of_a_word_document(root: Path) -> None:
+    result = await shown(root, "f.docx", document(letter), offset=3, limit=1)
+    assert result.text == "4\tcell 0 | cell 1\n[lines 4-4 of 7; go on with offset=4]"
+
+
+async def test_inserted_text_is_shown_and_deleted_text_is_not(root: Path) -> None:
+    space = nsdecls("w")
+
+    def fill(made: Any) -> None:
+        body = made.element.body
+        body.insert(0, parse_xml(f"<w:p {space}><w:ins><w:r><w:t>new</w:t></w:r></w:ins></w:p>"))
+        body.insert(1, parse_xml(f"<w:p {space}><w:del><w:r><w:delText>old</w:delText></w:r></w:del></w:p>"))
+        wrapped = f"<w:sdt {space}><w:sdtContent><w:p><w:r><w:t>box</w:t></w:r></w:p></w:sdtContent></w:sdt>"
+        body.insert(2, parse_xml(wrapped))
+        twice = (
+            '<mc:AlternateContent xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006">'
+            "<mc:Choice><w:t>once</w:t></mc:Choice><mc:Fallback><w:t>again</w:t></mc:Fallback>"
+            "</mc:AlternateContent>"
+        )
+        body.insert(3, parse_xml(f"<w:p {space}><w:r>{twice}<w:noBreakHyphen/><w:cr/></w:r></w:p>"))
+
+    result = await shown(root, "f.docx", document(fill))
+    assert result.text == "1\tnew\n2\t\n3\tbox\n4\tonce-"
+
+
+async def test_a_wide_cell_costs_no_more_than_it_says(root: Path) -> None:
+    def fill(made: Any) -> None:
+        cell = made.add_table(rows=1, cols=1).cell(0, 0)
+        cell.text = "x"
+        cell._tc.get_or_add_tcPr().get_or_add_gridSpan().val = 2_000_000_000
+
+    assert (await shown(root, "f.docx", document(fill))).text == "1\tx"
+
+
+async def test_a_word_document_without_text_says_so(root: Path) -> None:
+    assert (await shown(root, "f.docx", document(lambda _: None))).text == "[the document has no text]"
+
+
+# --- Excel -----------------------------------------------------------------------------------------------
+
+
+def workbook(fill: Callable[[Any], object]) -> bytes:
+    made = openpyxl.Workbook()
+    fill(made)
+    file = BytesIO()
+    with warnings.catch_warnings():
+        # Writing, the library opens a temporary file without naming an encoding. The server never writes one.
+        warnings.simplefilter("ignore", EncodingWarning)
+        made.save(file)
+    return file.getvalue()
+
+
+def accounts(made: Any) -> None:
+    sheet = made.active
+    sheet.title = "Q1"
+    sheet.append(["name", None, 1, 2.5, True, None])
+    sheet["A3"], sheet["B3"] = "two\nlines\tand a tab \\", "=SUM(C1:D1)"
+    sheet["A4"], sheet["B4"], sheet["C4"] = date(2026, 1, 2), datetime(2026, 1, 2, 3, 4), time(5, 6)  # noqa: DTZ001
+    made.create_sheet("Hidden").sheet_state = "hidden"
+    made.create_chartsheet("Chart").add_chart(BarChart())
+
+
+async def test_a_workbook_is_shown_sheet_by_sheet_with_the_numbers_of_its_rows(root: Path) -> None:
+    result = await shown(root, "f.xlsx", workbook(accounts))
+    assert result.text == (
+        "1\t[sheet 'Q1']\n2\t1\tname\t\t1\t2.5\tTRUE\n3\t3\ttwo\\nlines\\tand a tab \\\\\t=SUM(C1:D1)\n"
+        "4\t4\t2026-01-02T00:00:00\t2026-01-02T03:04:00\t05:06:00\n5\t[sheet 'Hidden', hidden]"
+    )
+
+
+async def test_what_a_formula_gave_is_shown_before_the_formula(root: Path) -> None:
+    content = changed(
+        workbook(accounts),
+        {
+            "xl/worksheets/sheet1.xml": lambda xml: xml.replace(b"</f><v></v>", b"</f><v>3.5</v>").replace(
+                b"</f><v />", b"</f><v>3.5</v>"
+            )
+        },
+    )
+    text = (await shown(root, "f.xlsx", content)).text
+    assert "3.5" in text
+    assert "=SUM" not in text
+
+
+async def test_a_sheet_that_claims_to_be_endless_is_not_filled_up(root: Path) -> None:
+    def fill(made: Any) -> None:
+        made.active["A1"] = "first"
+
+    claim = {"xl/worksheets/sheet1.xml": lambda xml: re.sub(rb'ref="A1(:A1)?"', b'ref="A1:XFD1048576"', xml)}
+    content = changed(workbook(fill), claim)
+    assert b"XFD1048576" in zipfile.ZipFile(BytesIO(content)).read("xl/worksheets/sheet1.xml")
+    assert (await shown(root, "f.xlsx", content)).text == "1\t[sheet 'Sheet']\n2\t1\tfirst"
+
+
+async def test_a_huge_sheet_is_read_up_to_a_bound_that_is_reported(root: Path) -> None:
+    def fill(made: Any) -> None:
+        made.active["A1"] = "first"
+        made.active["A1000000"] = "last"
+
+    result = await shown(root, "f.xlsx", workbook(fill))
+    assert "2\t1\tfirst" in result.text
+    assert "last" not in result.text
+    assert "[the workbook goes on at row" in result.text
+
+
+async def test_one_text_in_many_cells_does_not_grow_without_bound(root: Path) -> None:
+    def fill(made: Any) -> None:
+        for _ in range(400):
+            made.active.append(["x" * 32_767])
+
+    result = await shown(root, "f.xlsx", workbook(fill), offset=256)
+    assert "[the workbook goes on at row 257; only so much of it is read]" in result.text
+
+
+# --- packages --------------------------------------------------------------------------------------------
+
+
+def changed(content: bytes, changes: Mapping[str, Callable[[bytes], bytes]]) -> bytes:
+    """The package with some of its parts changed."""
+    file = BytesIO()
+    with zipfile.ZipFile(BytesIO(content)) as old, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as new:
+        for part in old.infolist():
+            data = old.read(part)
+            new.writestr(part.filename, changes[part.filename](data) if part.filename in changes else data)
+    return file.getvalue()
+
+
+def extended(content: bytes, parts: Mapping[str, bytes]) -> bytes:
+    """The package with more parts."""
+    file = BytesIO(content)
+    with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED, compresslevel=1) as package:
+        for name, data in parts.items():
+            package.writestr(name, data)
+    return file.getvalue()
+
+
+PACKAGES = {
+    "f.docx": (document(letter), "word/document.xml"),
+    "f.xlsx": (workbook(accounts), "xl/worksheets/sheet1.xml"),
+}
+each_package = pytest.mark.parametrize("name", PACKAGES)
+
+
+@each_package
+async def test_a_package_is_known_by_its_name_and_its_first_bytes(root: Path, name: str) -> None:
+    content, _ = PACKAGES[name]
+    assert (await shown(root, name, content)).error is None
+    assert (await shown(root, name.upper(), content)).error is None
+    assert (await shown(root, name, b"plain\n")).text == "1\tplain"
+    assert (await shown(root, "f.zip", content)).error == "invalid_input"
+
+
+@each_package
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda content: content[: len(content) // 2], id="cut off"),
+        pytest.param(lambda content: content[:4] + b"\0" * 2000, id="only its head"),
+        pytest.param(lambda content: content[:500] + b"\xff" * 200 + content[700:], id="bytes changed"),
+    ],
+)
+async def test_a_damaged_package_is_refused_in_words(
+    root: Path, name: str, damage: Callable[[bytes], bytes]
+) -> None:
+    assert "damaged" in await refusal(root, name, damage(PACKAGES[name][0]))
+
+
+@each_package
+async def test_a_package_of_something_else_is_refused_in_words(root: Path, name: str) -> None:
+    other = next(content for key, (content, _) in PACKAGES.items() if key != name)
+    assert "damaged" in await refusal(root, name, other)
+    assert "damaged" in await refusal(root, name, extended(b"", {"a": b"b"}))
+
+
+@each_package
+async def test_a_part_that_is_no_xml_is_refused_in_words(root: Path, name: str) -> None:
+    content, part = PACKAGES[name]
+    assert "damaged" in await refusal(root, name, changed(content, {part: lambda _: b"<w:p><unclosed>"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        pytest.param("f.docx", {"bomb.xml": b"\0" * (33 * 1024 * 1024)}, id="one part"),
+        pytest.param("f.xlsx", {f"{n}.xml": b"\0" * (30 * 1024 * 1024) for n in range(7)}, id="together"),
+    ],
+)
+async def test_a_bomb_is_refused_before_it_is_unpacked(
+    root: Path, name: str, parts: Mapping[str, bytes]
+) -> None:
+    content = extended(PACKAGES[name][0], parts)
+    assert len(content) < 2_000_000
+    assert "too large unpacked" in await refusal(root, name, content)
+
+
+@each_package
+async def test_a_package_of_very_many_parts_is_refused(root: Path, name: str) -> None:
+    content = extended(PACKAGES[name][0], {f"{number}": b"" for number in range(5_001)})
+    assert "parts" in await refusal(root, name, content)
+
+
+@each_package
+@pytest.mark.parametrize("codec", ["utf-8", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("reach", ["file", "growth"])
+async def test_entities_are_not_resolved_from_outside_nor_blown_up(
+    root: Path, name: str, codec: str, reach: str
+) -> None:
+    (root / "secret").write_text("TOP SECRET", encoding="utf-8")
+    entity = f'SYSTEM "file://{root}/secret"' if reach == "file" else f'"{"x" * 1000}"'
+    declared = f"<!DOCTYPE w [<!ENTITY e {entity}>]>"
+    content, part = PACKAGES[name]
+
+    def declare(xml: bytes) -> bytes:
+        text = re.sub(r"^<\?xml[^>]*\?>", "", xml.decode())
+        return ("\ufeff" * (codec != "utf-8") + declared + text.replace("cell 0", "&e;")).encode(codec)
+
+    text = await refusal(root, name, changed(content, {part: declare}))
+    assert "document type" in text
+    assert "SECRET" not in text
+
+
+# --- the extra -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "content"),
+    [
+        pytest.param("pypdf", "f.pdf", pdf(operators("x")), id="PDF"),
+        pytest.param("docx", "f.docx", PACKAGES["f.docx"][0], id="Word"),
+        pytest.param("openpyxl", "f.xlsx", PACKAGES["f.xlsx"][0], id="Excel"),
+    ],
+)
+async def test_without_the_extra_the_answer_names_it(
+    root: Path, module: str, name: str, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)  # as where it is not installed
+    assert "mcp-toolserver[documents]" in await refusal(root, name, content, kind="unavailable")
+
+
+@pytest.mark.parametrize("size", [50 * 1024 * 1024 + 1])
+@pytest.mark.parametrize("head", [b"%PDF-1.7\n", b"PK\x03\x04"], ids=["PDF", "package"])
+async def test_a_document_beyond_the_size_that_is_taken_apart_is_refused(
+    root: Path, size: int, head: bytes
+) -> None:
+    with (root / "f.docx").open("wb") as file:
+        file.write(head)
+        file.truncate(size)
+    server = dispatcher(machine(root.parent), Entry(TOOL, toolset="files"))
+    result = await server.call("read_file", {"path": "f.docx"}, Person())
+    assert result.error == "invalid_input"
+    assert str(size) in result.text
+
+
+LISTED = """
+import sys
+import mcp_toolserver.main
+from mcp_toolserver.pipeline.registry import discover
+from mcp_toolserver.text.documents.file_type import document_kind
+
+discover()
+assert document_kind("f.py", b"import os") is None
+heavy = {"nbformat", "jsonschema", "pypdf", "docx", "lxml", "openpyxl",
+         "mcp_toolserver.text.documents.documents"}
+sys.exit(", ".join(heavy & set(sys.modules)) or 0)
+"""
+
+
+def test_a_server_that_reads_text_imports_none_of_the_libraries() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", LISTED], capture_output=True, text=True, encoding="utf-8", check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+async def test_a_server_that_is_locked_can_still_take_documents_apart(root: Path, tmp_path: Path) -> None:
+    (root / "f.pdf").write_bytes(pdf(operators("from a PDF")))
+    (root / "f.ipynb").write_bytes(old())
+    for name, (content, _) in PACKAGES.items():
+        (root / name).write_bytes(content)
+    (tmp_path / "home").mkdir()
+    wanted = {"f.pdf": "from a PDF", "f.docx": "# Title", "f.xlsx": "'Q1'", "f.ipynb": "print(1)"}
+    async with connected(Setup(root=root, home=tmp_path / "home")) as client:
+        for name, part in wanted.items():
+            assert part in text(await client.call_tool("read_file", {"path": name}))

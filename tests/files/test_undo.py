@@ -1,0 +1,536 @@
+"""No call loses the user's text: what it may replace unseen, what is kept of it, and how it comes back."""
+
+import hashlib
+import os
+import re
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from mcp_toolserver.capabilities.call_scope import LOCAL
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.stores.file_history import OWNERS, FileHistories, HistoryLimits
+from mcp_toolserver.stores.retention import RetentionLimits, enforce_limits
+from mcp_toolserver.text.edit.kept_lines import drops_most
+from mcp_toolserver.text.secret_files import is_secret_file
+from tests.notebook.notebooks import made, written
+from tests.support.calling import HANDLE
+from tests.support.workbench import Person, dispatcher, machine
+
+TEXT = "".join(f"line {number} of the user\n" for number in range(20))
+OTHER = "nothing of that\n"
+HUNK = "@@ -1 +1 @@\n-line 0 of the user\n+0\n"
+NONE_KEPT = HistoryLimits(total=0)
+
+
+class Server:
+    """The file tools on a real folder, for several sessions."""
+
+    def __init__(
+        self,
+        folder: Path,
+        limits: HistoryLimits | None = None,
+        hides: Callable[[tuple[str, ...]], bool] | None = None,
+    ) -> None:
+        self.root, self.state = folder / "root", folder / "state"
+        self.histories = FileHistories(str(self.state), limits)
+        host = replace(machine(folder, hides=hides), histories=self.histories)
+        self._dispatcher = dispatcher(host, ceiling=Permission.WORKSPACE_WRITE)
+
+    async def result(self, tool: str, owner: str = LOCAL, /, **arguments: Any) -> Result:
+        with anyio.fail_after(30):
+            return await self._dispatcher.call(tool, arguments, Person(owner=owner))
+
+    async def text(self, tool: str, owner: str = LOCAL, /, **arguments: Any) -> str:
+        """The text of a call that must succeed."""
+        result = await self.result(tool, owner, **arguments)
+        assert result.error is None, result.text
+        return result.text
+
+    async def refusal(self, kind: str, tool: str, owner: str = LOCAL, /, **arguments: Any) -> str:
+        """The text of a call that must fail like this."""
+        result = await self.result(tool, owner, **arguments)
+        assert result.error == kind, result.text
+        return result.text
+
+    def file(self, name: str, content: str | bytes = TEXT) -> Path:
+        """A file of the user's."""
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    def kept(self) -> list[Path]:
+        """All contents that are kept, oldest first."""
+        found = [path for path in (self.state / "undo").rglob("*") if path.is_file()]
+        return sorted(found, key=lambda path: path.stat().st_mtime_ns)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    return Server(tmp_path)
+
+
+def handle(answer: str) -> str:
+    """The id that an answer names to restore."""
+    found = HANDLE.search(answer)
+    assert found is not None, answer
+    return found[0]
+
+
+def shown_path(answer: str) -> str:
+    found = re.search(r"previous content: path (\S+)", answer)
+    assert found is not None, answer
+    return found[1]
+
+
+# --- what may be replaced unseen -------------------------------------------------------------------------
+
+
+async def test_a_file_that_was_not_read_keeps_its_text(server: Server) -> None:
+    file = server.file("notes.md")
+    before = file.stat()
+    answer = await server.refusal("conflict", "write_file", path="notes.md", content=OTHER)
+    assert "Read the file first" in answer
+    assert "overwrite: true" in answer
+    assert file.read_text(encoding="utf-8") == TEXT
+    assert file.stat() == before
+    assert server.kept() == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param({"overwrite": True}, id="overwrite"),
+        pytest.param({"expected_sha256": hashlib.sha256(TEXT.encode()).hexdigest()}, id="sha256"),
+    ],
+)
+async def test_a_caller_who_says_so_replaces_all_of_it(server: Server, arguments: dict[str, Any]) -> None:
+    file = server.file("notes.md")
+    await server.text("write_file", path="notes.md", content=OTHER, **arguments)
+    assert file.read_text(encoding="utf-8") == OTHER
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        pytest.param("read_file", {}, id="read_file"),
+        pytest.param("head", {}, id="head"),
+        pytest.param("tail", {}, id="tail"),
+        pytest.param("edit_file", {"old_string": "line 1 of", "new_string": "LINE 1 of"}, id="edit_file"),
+        pytest.param("write_file", {"content": f"{TEXT}more\n"}, id="write_file"),
+        pytest.param(
+            "apply_patch", {"patch": f"--- a/notes.md\n+++ b/notes.md\n{HUNK}"}, id="apply_patch"
+        ),
+    ],
+)  # fmt: skip
+async def test_a_session_that_read_or_wrote_the_file_replaces_all_of_it(
+    server: Server, tool: str, arguments: dict[str, Any]
+) -> None:
+    file = server.file("notes.md")
+    path = {} if tool == "apply_patch" else {"path": "notes.md"}
+    await server.text(tool, **path, **arguments)
+    await server.text("write_file", path="notes.md", content=OTHER)
+    assert file.read_text(encoding="utf-8") == OTHER
+
+
+async def test_what_the_user_changed_after_the_read_counts_as_unread(server: Server) -> None:
+    server.file("notes.md")
+    await server.text("read_file", path="notes.md")
+    file = server.file("notes.md", TEXT + "and a line of today\n")
+    await server.refusal("conflict", "write_file", path="notes.md", content=OTHER)
+    assert "line of today" in file.read_text(encoding="utf-8")
+
+
+async def test_what_another_session_read_is_unread(server: Server) -> None:
+    server.file("notes.md")
+    await server.text("read_file", "first", path="notes.md")
+    await server.refusal("conflict", "write_file", "second", path="notes.md", content=OTHER)
+
+
+async def test_a_listing_or_a_search_does_not_count_as_reading(server: Server) -> None:
+    server.file("notes.md")
+    await server.text("ls", path=".")
+    await server.refusal("conflict", "write_file", path="notes.md", content=OTHER)
+
+
+async def test_a_new_file_needs_no_permission_and_half_may_go(server: Server) -> None:
+    await server.text("write_file", path="new.md", content=TEXT)
+    server.file("notes.md")
+    await server.text("write_file", path="notes.md", content="".join(TEXT.splitlines(keepends=True)[10:]))
+    server.file("notes.md")
+    fewer = "".join(TEXT.splitlines(keepends=True)[11:])
+    await server.refusal("conflict", "write_file", path="notes.md", content=fewer)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "drops"),
+    [
+        pytest.param(b"", b"", False, id="empty"),
+        pytest.param(b"\n \n", b"", False, id="blank"),
+        pytest.param(b"a\nb\n", b"b\nx\n", False, id="exactly-half"),
+        pytest.param(b"a\nbb\n", b"a\n", True, id="the-longer-half"),
+        pytest.param(b"a\r\n  b\r\n", b"b\na\n", False, id="order-ends-and-indentation"),
+        pytest.param(b"a\na\na\n", b"a\n", True, id="repeated-lines"),
+        pytest.param(b"\0\1\2", b"\0\1\2\3", False, id="appended-to-binary"),
+        pytest.param(b"\0\1\2", b"\0\3\2", True, id="changed-binary"),
+        pytest.param(b"x" * 100, b"y" + b"x" * 100, False, id="prepended-to-a-long-line"),
+    ],
+)
+def test_a_loss_is_measured_in_whole_lines(before: bytes, after: bytes, drops: bool) -> None:
+    assert drops_most(before, after) is drops
+
+
+async def test_content_and_restore_exclude_each_other(server: Server) -> None:
+    await server.refusal("invalid_input", "write_file", path="f")
+    await server.refusal("invalid_input", "write_file", path="f", content="x", restore="0" * 12)
+    await server.text("write_file", path="f", content="")
+
+
+# --- how it comes back -----------------------------------------------------------------------------------
+
+
+async def test_a_replaced_content_is_read_and_restored_from_the_answer(server: Server) -> None:
+    content = "é\r\n\0\n".encode() + b"\xff" * 100
+    file = server.file("a.bin", content)
+    answer = await server.text("write_file", path="a.bin", content=OTHER, overwrite=True)
+    assert Path(shown_path(answer)).read_bytes() == content
+    again = await server.text("write_file", path="a.bin", restore=handle(answer))
+    assert file.read_bytes() == content
+    # What the restoration replaced is kept in turn.
+    await server.text("write_file", path="a.bin", restore=handle(again))
+    assert file.read_text(encoding="utf-8") == OTHER
+
+
+async def test_the_previous_text_can_be_read(server: Server) -> None:
+    server.file("notes.md")
+    answer = await server.text("write_file", path="notes.md", content=OTHER, overwrite=True)
+    assert "7\tline 6 of the user" in await server.text("read_file", path=shown_path(answer))
+    assert shown_path(answer).endswith("-notes.md")
+
+
+@pytest.mark.parametrize("tool", ["edit_file", "MultiEdit"])
+async def test_an_edit_is_undone(server: Server, tool: str) -> None:
+    file = server.file("notes.md")
+    edits = [{"old_string": "line 1 of", "new_string": "x"}, {"old_string": "line 2 of", "new_string": "y"}]
+    answer = await server.text(tool, path="notes.md", edits=edits)
+    await server.text("write_file", path="notes.md", restore=handle(answer))
+    assert file.read_text(encoding="utf-8") == TEXT
+
+
+async def test_an_edit_of_a_notebook_is_undone(server: Server) -> None:
+    file = server.file("n.ipynb", written(made()))
+    answer = await server.text("NotebookEdit", path="n.ipynb", cell_number=0, edit_mode="delete")
+    await server.text("write_file", path="n.ipynb", restore=handle(answer))
+    assert file.read_bytes() == written(made())
+
+
+async def test_what_a_patch_deletes_or_moves_comes_back(server: Server) -> None:
+    gone, moved = server.file("gone.md"), server.file("old.md", "old\n")
+    answer = await server.text(
+        "apply_patch",
+        patch="*** Begin Patch\n*** Delete File: gone.md\n*** Update File: old.md\n*** Move to: new.md\n@@\n"
+        "-old\n+new\n*** End Patch",
+    )
+    assert not gone.exists()
+    deleted, renamed = (line for line in answer.splitlines() if line.startswith("- "))
+    assert "at old.md" in renamed
+    await server.text("write_file", path="gone.md", restore=handle(deleted))
+    await server.text("write_file", path="old.md", restore=handle(renamed))
+    assert gone.read_text(encoding="utf-8") == TEXT
+    assert moved.read_text(encoding="utf-8") == "old\n"
+
+
+async def test_a_restoration_obeys_an_expected_hash(server: Server) -> None:
+    file = server.file("notes.md")
+    undo = handle(await server.text("write_file", path="notes.md", content=OTHER, overwrite=True))
+    await server.refusal("conflict", "write_file", path="notes.md", restore=undo, expected_sha256="0" * 64)
+    assert file.read_text(encoding="utf-8") == OTHER
+
+
+async def test_nothing_is_kept_where_nothing_is_replaced(server: Server) -> None:
+    server.file("same.md")
+    server.file("empty.md", "")
+    for name, content in (("new.md", "x"), ("same.md", TEXT), ("empty.md", "x")):
+        assert "ndo" not in await server.text("write_file", path=name, content=content)
+    assert server.kept() == []
+
+
+async def test_a_failed_write_leaves_nothing_behind(server: Server) -> None:
+    file = server.file("notes.md")
+    file.chmod(0o444)
+    await server.refusal("denied", "write_file", path="notes.md", content=OTHER, overwrite=True)
+    patch = "*** Begin Patch\n*** Update File: notes.md\n@@\n-line 0 of the user\n+0\n*** End Patch"
+    await server.refusal("denied", "apply_patch", patch=patch)
+    assert server.kept() == []
+
+
+# --- whose it is -----------------------------------------------------------------------------------------
+
+
+async def test_another_session_can_neither_restore_nor_read_it(server: Server) -> None:
+    server.file("notes.md")
+    answer = await server.text("write_file", "owner", path="notes.md", content=OTHER, overwrite=True)
+    undo, path = handle(answer), shown_path(answer)
+    refused = await server.refusal("not_found", "write_file", "other", path="notes.md", restore=undo)
+    unknown = await server.refusal("not_found", "write_file", "other", path="notes.md", restore="0" * 12)
+    assert refused.replace(undo, "") == unknown.replace("0" * 12, "")
+    for tool in ("read_file", "head", "ls"):
+        await server.refusal("denied", tool, "other", path=path if tool != "ls" else os.path.dirname(path))
+    await server.text("read_file", "owner", path=path)
+
+
+async def test_a_content_goes_back_to_its_own_file_only(server: Server) -> None:
+    server.file("notes.md")
+    undo = handle(await server.text("write_file", path="notes.md", content=OTHER, overwrite=True))
+    answer = await server.refusal("not_found", "write_file", path="elsewhere.md", restore=undo)
+    assert "notes.md" in answer
+    assert not (server.root / "elsewhere.md").exists()
+
+
+async def test_the_kept_contents_cannot_be_written(server: Server) -> None:
+    server.file("notes.md")
+    path = shown_path(await server.text("write_file", path="notes.md", content=OTHER, overwrite=True))
+    await server.refusal("denied", "write_file", path=path, content="x", overwrite=True)
+    assert Path(path).read_text(encoding="utf-8") == TEXT
+
+
+async def test_a_hidden_file_is_neither_replaced_nor_kept(tmp_path: Path) -> None:
+    server = Server(tmp_path, hides=lambda spellings: any("secret" in path for path in spellings))
+    server.file("secret.txt")
+    (server.root / "link").symlink_to("secret.txt")
+    for name in ("secret.txt", "link"):
+        await server.refusal("denied", "write_file", path=name, content=OTHER, overwrite=True)
+        await server.refusal("denied", "write_file", path=name, restore="0" * 12)
+    assert server.kept() == []
+
+
+async def test_the_end_of_a_session_ends_its_undo_and_leaves_the_contents_to_the_user(server: Server) -> None:
+    server.file("notes.md")
+    answer = await server.text("write_file", "one", path="notes.md", content=OTHER, overwrite=True)
+    server.histories.forget("one")
+    await server.refusal("not_found", "write_file", "one", path="notes.md", restore=handle(answer))
+    await server.refusal("denied", "read_file", "one", path=shown_path(answer))
+    assert Path(shown_path(answer)).read_text(encoding="utf-8") == TEXT
+
+
+# --- what is not kept ------------------------------------------------------------------------------------
+
+
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "is_secret"),
+    [
+        pytest.param(".env", "A=1", True, id="env"),
+        pytest.param(".env.production", "A=1", True, id="env-of-a-stage"),
+        pytest.param(".env.example", "A=1", False, id="env-example"),
+        pytest.param("id_ed25519", "", True, id="ssh"),
+        pytest.param("id_ed25519.pub", "", False, id="public"),
+        pytest.param("server.pem", "", True, id="pem"),
+        pytest.param(".npmrc", "", True, id="npmrc"),
+        pytest.param("notes.md", KEY, True, id="private-key"),
+        pytest.param("config.py", f'TOKEN = "ghp_{"a" * 36}"', True, id="token"),
+        pytest.param("main.py", "task-oriented work, sk- and eyJ", False, id="words"),
+    ],
+)
+def test_credentials_are_recognised(name: str, content: str, is_secret: bool) -> None:
+    assert is_secret_file(name, content.encode()) is is_secret
+
+
+async def test_credentials_are_not_copied(server: Server) -> None:
+    file = server.file(".env", "A=1\nB=2\n")
+    answer = await server.refusal("conflict", "write_file", path=".env", content="A=1\nB=2\nC=3\n")
+    assert "cannot be kept for undo" in answer
+    assert file.read_text(encoding="utf-8") == "A=1\nB=2\n"
+    answer = await server.text("edit_file", path=".env", old_string="B=2", new_string="B=3")
+    assert "is not kept for undo" in answer
+    patch = "*** Begin Patch\n*** Delete File: .env\n*** End Patch"
+    assert "not kept for undo" in await server.text("apply_patch", patch=patch)
+    assert server.kept() == []
+
+
+async def test_text_that_cannot_be_kept_is_replaced_only_when_known(tmp_path: Path) -> None:
+    server = Server(tmp_path, NONE_KEPT)
+    file = server.file("notes.md")
+    await server.refusal("conflict", "write_file", path="notes.md", content=f"{TEXT}more\n")
+    assert file.read_text(encoding="utf-8") == TEXT
+    await server.text("read_file", path="notes.md")
+    answer = await server.text("write_file", path="notes.md", content=OTHER)
+    assert "is not kept for undo: the operator has switched undo off" in answer
+
+
+@pytest.mark.parametrize("obstacle", ["file", "link", "shared"])
+async def test_a_state_folder_that_is_not_private_keeps_nothing(
+    server: Server, tmp_path: Path, obstacle: str
+) -> None:
+    server.state.mkdir()
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    if obstacle == "file":
+        (server.state / "undo").write_bytes(b"")
+    elif obstacle == "link":
+        (server.state / "undo").symlink_to(tmp_path / "elsewhere")
+    else:
+        (server.state / "undo").mkdir()
+        (server.state / "undo").chmod(0o755)
+    file = server.file("notes.md")
+    await server.refusal("conflict", "write_file", path="notes.md", content=f"{TEXT}more\n")
+    assert file.read_text(encoding="utf-8") == TEXT
+    assert "not kept" in await server.text("write_file", path="notes.md", content=OTHER, overwrite=True)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+async def test_a_folder_that_somebody_removed_keeps_nothing_more(server: Server) -> None:
+    for name in ("first", "second"):
+        server.file(name)
+    await server.text("write_file", path="first", content=OTHER, overwrite=True)
+    (kept,) = server.kept()
+    kept.unlink()
+    kept.parent.rmdir()
+    answer = await server.text("write_file", path="second", content=OTHER, overwrite=True)
+    assert "is not kept for undo: No such file or directory" in answer
+
+
+async def test_a_full_disk_keeps_nothing_and_says_so(tmp_path: Path) -> None:
+    server = Server(tmp_path, HistoryLimits(reserve=1 << 60))
+    server.file("notes.md")
+    answer = await server.text("write_file", path="notes.md", content=OTHER, overwrite=True)
+    assert "would stay free on the disk of the state folder" in answer
+
+
+# --- bounds, and who may look ----------------------------------------------------------------------------
+
+
+async def test_everything_is_private(server: Server) -> None:
+    server.file("notes.md")
+    umask = os.umask(0)
+    try:
+        await server.text("write_file", path="notes.md", content=OTHER, overwrite=True)
+    finally:
+        os.umask(umask)
+    (kept,) = server.kept()
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    for folder in (kept.parent, kept.parent.parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+async def test_the_number_and_size_of_a_sessions_contents_are_bounded(tmp_path: Path) -> None:
+    server = Server(tmp_path, HistoryLimits(count=3, of_owner=64 * 1024))
+    for number in range(6):
+        server.file(f"f{number}", f"{number}\n")
+        await server.text("write_file", path=f"f{number}", content=OTHER, overwrite=True)
+    assert sorted(path.read_text(encoding="utf-8") for path in server.kept()) == ["3\n", "4\n", "5\n"]
+    server.file("large", "x" * 58_000)
+    await server.text("write_file", path="large", content=OTHER, overwrite=True)
+    assert [path.stat().st_size for path in server.kept()] == [58_000]
+    server.file("larger", "x" * 64 * 1024)
+    answer = await server.text("write_file", path="larger", content=OTHER, overwrite=True)
+    assert "more than undo may take" in answer
+    assert [path.stat().st_size for path in server.kept()] == [58_000]
+
+
+async def test_a_sessions_own_versions_make_room_before_the_users_text(tmp_path: Path) -> None:
+    server = Server(tmp_path, HistoryLimits(count=3))
+    server.file("notes.md")
+    first = handle(await server.text("write_file", path="notes.md", content="version 0\n", overwrite=True))
+    for number in range(1, 10):
+        await server.text("write_file", path="notes.md", content=f"version {number}\n")
+    assert len(server.kept()) == 3
+    await server.text("write_file", path="notes.md", restore=first)
+    assert (server.root / "notes.md").read_text(encoding="utf-8") == TEXT
+
+
+async def test_a_flood_of_one_session_takes_no_room_from_a_smaller_one(tmp_path: Path) -> None:
+    server = Server(tmp_path, HistoryLimits(total=100_000, of_owner=90_000))
+    server.file("notes.md")
+    mine = handle(await server.text("write_file", "me", path="notes.md", content=OTHER, overwrite=True))
+    for number in range(40):
+        server.file("f", f"{number}\n" * 5_000)
+        await server.text("write_file", "flood", path="f", content=OTHER, overwrite=True)
+    assert sum(path.stat().st_size + 4096 for path in server.kept()) <= 100_000
+    await server.text("write_file", "me", path="notes.md", restore=mine)
+
+
+async def test_what_ended_sessions_left_goes_first(tmp_path: Path) -> None:
+    server = Server(tmp_path, HistoryLimits(total=30_000))
+    answer = ""
+    for number in range(6):
+        server.file("f", f"{number}\n" * 4_000)
+        answer = await server.text("write_file", f"owner {number}", path="f", content=OTHER, overwrite=True)
+        if number < 5:
+            server.histories.forget(f"owner {number}")
+    assert len(server.kept()) <= 2
+    await server.text("write_file", "owner 5", path="f", restore=handle(answer))
+
+
+async def test_the_number_of_sessions_is_bounded(server: Server) -> None:
+    server.file("f")
+    await server.text("read_file", "first", path="f")
+    for number in range(OWNERS):
+        server.histories.of(f"owner {number}")
+    await server.refusal("conflict", "write_file", "first", path="f", content=OTHER)
+
+
+async def test_the_files_that_count_as_read_are_bounded(server: Server) -> None:
+    server.file("f")
+    await server.text("read_file", path="f")
+    for number in range(5_000):
+        server.histories.of(LOCAL).saw((number,))
+    await server.refusal("conflict", "write_file", path="f", content=OTHER)
+
+
+@pytest.mark.parametrize("obstacle", ["gone", "link", "fifo", "longer"])
+async def test_a_kept_content_that_somebody_replaced_is_not_restored(
+    server: Server, tmp_path: Path, obstacle: str
+) -> None:
+    file = server.file("notes.md")
+    undo = handle(await server.text("write_file", path="notes.md", content=OTHER, overwrite=True))
+    (kept,) = server.kept()
+    (tmp_path / "secret").write_text(TEXT, encoding="utf-8")
+    kept.unlink()
+    if obstacle == "link":
+        kept.symlink_to(tmp_path / "secret")
+    elif obstacle == "fifo":
+        os.mkfifo(kept)
+    elif obstacle == "longer":
+        kept.write_text(f"{TEXT}more", encoding="utf-8")
+    await server.refusal("not_found", "write_file", path="notes.md", restore=undo)
+    assert file.read_text(encoding="utf-8") == OTHER
+
+
+async def test_many_writes_at_once_keep_every_version(server: Server) -> None:
+    server.file("f", "start\n")
+    answers: list[str] = []
+
+    async def write(number: int) -> None:
+        answers.append(
+            await server.text("write_file", path="f", content=f"version {number}\n", overwrite=True)
+        )
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(30):
+            tasks.start_soon(write, number)
+    kept = {path.read_text(encoding="utf-8") for path in server.kept()}
+    last = (server.root / "f").read_text(encoding="utf-8")
+    assert kept | {last} == {"start\n", *(f"version {number}\n" for number in range(30))}
+    assert len({handle(answer) for answer in answers}) == 30
+
+
+def test_old_contents_go_when_a_server_starts(tmp_path: Path) -> None:
+    limits = RetentionLimits(total=1 << 20, seconds=7 * 86400.0)
+    now = time.time()
+    for name, days in (("old", 8), ("new", 1)):
+        (tmp_path / "undo" / name).mkdir(parents=True)
+        (tmp_path / "undo" / name / "f").write_bytes(b"x")
+        os.utime(tmp_path / "undo" / name, (now - days * 86400, now - days * 86400))
+    removed = enforce_limits(str(tmp_path / "undo"), limits, since=now, now=now)
+    assert removed.names == ("old",)
+    assert os.listdir(tmp_path / "undo") == ["new"]

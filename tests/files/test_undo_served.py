@@ -1,0 +1,135 @@
+"""Undo with a real server and client: both generations of the protocol, several clients, rules, commands."""
+
+import os
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from mcp import Client
+from mcp_types import Implementation
+
+from tests.protocol.resource_clients import until
+from tests.support.calling import HANDLE
+from tests.support.confinement import BY_USER, WORKSPACE_WRITE, scene
+from tests.support.confinement import serving as serving_confined
+from tests.support.live import Setup, connected, connected_to, serving, text
+
+TEXT = "".join(f"line {number} of the user\n" for number in range(20))
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/notes.md").write_text(TEXT, encoding="utf-8")
+    return Setup(root=tmp_path / "root", home=tmp_path, mode="workspace-write")
+
+
+async def call(client: Client, tool: str, **arguments: object) -> str:
+    """The text of a call that must succeed."""
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, text(result)
+    return text(result)
+
+
+async def refusal(client: Client, tool: str, **arguments: object) -> str:
+    """The text of a call that must fail."""
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error, text(result)
+    return text(result)
+
+
+def place(answer: str) -> str:
+    found = re.search(r"previous content: path (\S+)", answer)
+    assert found is not None, answer
+    return found[1]
+
+
+def handle(answer: str) -> str:
+    found = HANDLE.search(answer)
+    assert found is not None, answer
+    return found[0]
+
+
+@pytest.mark.parametrize(("transport", "era"), [("stdio", "legacy"), ("stdio", "auto"), ("http", "auto")])
+async def test_an_unread_file_is_safe_and_a_replaced_one_comes_back(
+    setup: Setup, transport: str, era: str
+) -> None:
+    file = setup.root / "notes.md"
+    async with connected(setup, transport, era) as client:
+        assert "overwrite: true" in await refusal(client, "write_file", path="notes.md", content="gone\n")
+        assert file.read_text(encoding="utf-8") == TEXT
+        await call(client, "read_file", path="notes.md")
+        answer = await call(client, "write_file", path="notes.md", content="gone\n")
+        assert "line 19 of the user" in await call(client, "read_file", path=place(answer))
+        await call(client, "write_file", path="notes.md", restore=handle(answer))
+    assert file.read_text(encoding="utf-8") == TEXT
+    assert Path(place(answer)).read_text(encoding="utf-8") == TEXT
+
+
+@pytest.mark.parametrize("era", ["legacy", "auto"])
+async def test_another_client_over_http_can_neither_read_nor_restore(setup: Setup, era: str) -> None:
+    with serving(setup, "http") as url:
+        async with connected_to(url, "http", mode=era) as owner:
+            answer = await call(owner, "write_file", path="notes.md", content="gone\n", overwrite=True)
+            path, undo = place(answer), handle(answer)
+            missing = os.path.dirname(os.path.dirname(path)) + "/000000000000/000000000000-notes.md"
+            somebody = Implementation(name="somebody else", version="1")
+            async with connected_to(url, "http", mode=era, client_info=somebody) as other:
+                for tool in ("read_file", "head", "tail"):
+                    refused = await refusal(other, tool, path=path)
+                    assert refused.replace(path, "") == (await refusal(other, tool, path=missing)).replace(
+                        missing, ""
+                    )
+                refused = await refusal(other, "grep_search", pattern="user", path=path)
+                assert "line" not in refused
+                refused = await refusal(other, "write_file", path="notes.md", restore=undo)
+                unknown = await refusal(other, "write_file", path="notes.md", restore="0" * 12)
+                assert refused.replace(undo, "") == unknown.replace("0" * 12, "")
+            await call(owner, "write_file", path="notes.md", restore=undo)
+    assert (setup.root / "notes.md").read_text(encoding="utf-8") == TEXT
+
+
+async def test_what_rules_hide_is_neither_replaced_nor_kept(setup: Setup) -> None:
+    (setup.home / "config.toml").write_text('[rules]\ndeny = ["read_file(notes.md)"]\n', encoding="utf-8")
+    hidden = replace(setup, flags=("--config", str(setup.home / "config.toml")))
+    async with connected(hidden) as client:
+        for arguments in ({"content": "gone\n", "overwrite": True}, {"restore": "0" * 12}):
+            await refusal(client, "write_file", path="notes.md", **arguments)
+        patch = "*** Begin Patch\n*** Delete File: notes.md\n*** End Patch"
+        await refusal(client, "apply_patch", patch=patch)
+    assert (setup.root / "notes.md").read_text(encoding="utf-8") == TEXT
+    assert not (setup.home / "state/undo").exists()
+
+
+async def test_what_one_server_keeps_the_next_leaves_alone_and_does_not_show(setup: Setup) -> None:
+    async with connected(setup) as client:
+        answer = await call(client, "write_file", path="notes.md", content="gone\n", overwrite=True)
+    old = setup.home / "state/undo/older"
+    old.mkdir()
+    moment = time.time() - 8 * 86400
+    os.utime(old, (moment, moment))
+    async with connected(setup) as client:
+        await until(lambda: not old.exists())
+        await refusal(client, "read_file", path=place(answer))
+        await refusal(client, "write_file", path="notes.md", restore=handle(answer))
+    assert Path(place(answer)).read_text(encoding="utf-8") == TEXT
+
+
+async def test_nothing_is_kept_when_the_operator_says_so(setup: Setup) -> None:
+    (setup.home / "config.toml").write_text("undo-size = 0\n", encoding="utf-8")
+    async with connected(replace(setup, flags=("--config", str(setup.home / "config.toml")))) as client:
+        answer = await call(client, "write_file", path="notes.md", content="gone\n", overwrite=True)
+    assert "the operator has switched undo off" in answer
+    assert not (setup.home / "state/undo").exists()
+
+
+@pytest.mark.parametrize("user", BY_USER)
+def test_commands_see_nothing_that_is_kept_and_what_is_temporary_is_not(user: str) -> None:
+    with scene(user) as at, serving_confined(at, WORKSPACE_WRITE) as server:
+        server.bash(f"printf '{TEXT}' > notes.md; printf '{TEXT}' > /tmp/notes.md")
+        assert server.call("write_file", path="notes.md", content="gone\n").is_error
+        answer = server.call("write_file", path="notes.md", content="gone\n", overwrite=True).text
+        assert "No such file" in server.bash(f"cat {place(answer)} 2>&1 || true")
+        assert "ndo" not in server.call("write_file", path="/tmp/notes.md", content="gone\n").text

@@ -1,0 +1,105 @@
+"""What view_image shows, and what it refuses."""
+
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.text.documents.image import pixels
+from mcp_toolserver.tools.files.view_image import TOOL
+from tests.support.calling import Bench, make
+
+
+def png(width: int, height: int) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0))
+    rows = (b"\0" + bytes((width + 7) // 8)) * height
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def jpeg(width: int, height: int) -> bytes:
+    frame = b"\xff\xc2" + struct.pack(">HBHHB", 11, 8, height, width, 1) + bytes(3)
+    return b"\xff\xd8\xff\xe0" + struct.pack(">H", 16) + bytes(14) + b"\xff\xff\x01" + frame + b"\xff\xd9"
+
+
+def webp(kind: bytes, body: bytes) -> bytes:
+    return b"RIFF" + bytes(4) + b"WEBP" + kind + bytes(4) + body
+
+
+PICTURES = {
+    "png": (png(3, 2), "image/png", (3, 2)),
+    "jpeg": (jpeg(640, 480), "image/jpeg", (640, 480)),
+    "gif": (b"GIF89a" + struct.pack("<HH", 7, 9) + bytes(10), "image/gif", (7, 9)),
+    "webp-lossy": (
+        webp(b"VP8 ", b"\0\0\0\x9d\x01\x2a" + struct.pack("<HH", 0x4000 | 33, 44)),
+        "image/webp",
+        (33, 44),
+    ),
+    "webp-lossless": (webp(b"VP8L", b"\x2f" + struct.pack("<I", 54 | 65 << 14)), "image/webp", (55, 66)),
+    "webp-extended": (
+        webp(b"VP8X", bytes(4) + (76).to_bytes(3, "little") + (87).to_bytes(3, "little")),
+        "image/webp",
+        (77, 88),
+    ),
+}
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tool=TOOL, root=make(tmp_path / "root", {"ok.png": png(1, 1)}))
+
+
+@pytest.mark.parametrize(
+    ("data", "mime_type", "size"), [pytest.param(*case, id=name) for name, case in PICTURES.items()]
+)
+async def test_a_picture_is_shown_as_it_is_with_its_size(
+    bench: Bench, data: bytes, mime_type: str, size: tuple[int, int]
+) -> None:
+    (bench.root / "picture").write_bytes(data)
+    result = await bench.result(path="picture")
+    assert result.text == f"picture: {mime_type}, {size[0]} x {size[1]} pixels, {len(data)} bytes"
+    [image] = result.images
+    assert (image.data, image.mime_type) == (data, mime_type)
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        pytest.param(b"BM" + bytes(20), "BMP", id="bmp"),
+        pytest.param(b"%PDF-1.7\n", "PDF", id="pdf"),
+        pytest.param(b"\0\0\0\x20ftypavif", "AVIF", id="avif"),
+        pytest.param(b"text\n", "no PNG", id="text"),
+        pytest.param(b"", "no PNG", id="empty"),
+        pytest.param(png(3, 2)[:18], "damaged", id="cut-off"),
+        pytest.param(png(0, 2), "damaged", id="no-width"),
+        pytest.param(jpeg(1, 1)[:22], "damaged", id="cut-off-jpeg"),
+        pytest.param(b"\xff\xd8\xff\xe0\0\x02junk", "damaged", id="damaged-jpeg"),
+        pytest.param(webp(b"VP9 ", bytes(20)), "damaged", id="unknown-webp"),
+        pytest.param(png(8_001, 1), "8001 x 1", id="too-wide"),
+        pytest.param(png(1, 8_001), "1 x 8001", id="too-high"),
+        pytest.param(png(1, 1) + bytes(5 << 20), "bytes", id="too-large"),
+    ],
+)
+async def test_what_no_model_takes_is_refused_with_the_reason(bench: Bench, data: bytes, what: str) -> None:
+    (bench.root / "picture").write_bytes(data)
+    assert what in await bench.refusal("invalid_input", path="picture")
+
+
+async def test_the_largest_picture_is_shown(bench: Bench) -> None:
+    (bench.root / "picture").write_bytes(png(8_000, 1))
+    assert (await bench.result(path="picture")).images
+
+
+def test_a_jpeg_that_ends_without_a_frame_has_no_size() -> None:
+    assert pixels(b"\xff\xd8\xff\xd9\0\0\0", "image/jpeg") is None
+
+
+@pytest.mark.parametrize("path", ["../x.png", "/etc/x.png", "out/x.png"])
+async def test_no_picture_outside_is_shown(bench: Bench, path: str) -> None:
+    (bench.root.parent / "x.png").write_bytes(png(1, 1))
+    (bench.root / "out").symlink_to("..")
+    await bench.refusal("denied", path=path)
+    await bench.text(file_path="ok.png")

@@ -1,0 +1,113 @@
+"""The git tools on real repositories, through a real broker."""
+
+import json
+import os
+import re
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+from pydantic import JsonValue
+
+from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.registry import discover
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.git.change_provider import GitWriter
+from mcp_toolserver.runtime.git.changing import ChangeAccess
+from mcp_toolserver.runtime.git.executable import helper
+from mcp_toolserver.runtime.git.git import GitReader
+from mcp_toolserver.runtime.git.repository import RepositoryAccess
+from mcp_toolserver.runtime.git.runner import Git
+from mcp_toolserver.runtime.host_services import ServiceRequest
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.helper_launcher import Programs
+from mcp_toolserver.text.search.glob import matcher
+from tests.git.hostile_git import GIT, Lair
+from tests.support.processes import FULL, broker
+from tests.support.workbench import Person, dispatcher, machine, required, with_services
+
+AUTHOR = "n <n@example.org>"
+"""The one of all other commits, too."""
+
+GIT_TOOLS = tuple(entry for entry in discover() if entry.toolset == "git")
+
+
+@contextmanager
+def git_broker(home: Path) -> Generator[Broker]:
+    """A broker that starts git and nothing else, with its configuration in `home`."""
+    with broker(FULL, helper(GIT), environ={**os.environ, "HOME": str(home)}) as started:
+        yield started
+
+
+@dataclass(frozen=True, kw_only=True)
+class GitTools:
+    """The git tools, the folder they work in, and its repository."""
+
+    lair: Lair
+    at: Dispatcher
+
+    async def ask(self, tool: str, **arguments: JsonValue) -> Result:
+        """One call."""
+        with anyio.fail_after(60):
+            return await self.at.call(tool, arguments, Person())
+
+    async def text(self, tool: str, **arguments: JsonValue) -> str:
+        """The text of one call, which must succeed."""
+        result = await self.ask(tool, **arguments)
+        assert result.error is None, result.text
+        return result.text
+
+    async def data(self, tool: str, **arguments: JsonValue) -> dict[str, Any]:
+        """The structured result of one call, which must succeed; it fits the schema and is plain JSON."""
+        result = await self.ask(tool, **arguments)
+        assert result.error is None, result.text
+        assert result.data is not None
+        return json.loads(json.dumps(result.data))
+
+
+def git_tools(
+    lair: Lair,
+    started: Broker,
+    *,
+    roots: Sequence[Path] = (),
+    hides: Sequence[str] = (),
+    raw: bool = False,
+    **changing: Any,
+) -> GitTools:
+    """The tools on `roots`, which are the repository unless given; `hides` are patterns of hidden paths, and
+    `changing` an author, the protected paths of a workspace, or rules."""
+    patterns = [matcher(pattern) for pattern in hides]
+    workspace = Workspace(
+        [str(root) for root in roots or (lair.repository,)],
+        hides=lambda spellings: any(hidden(one) for hidden in patterns for one in spellings),
+        protects=changing.pop("protects", lambda _: None),
+    )
+    git = Git(Programs(started), GIT, str(lair.folder / "home"))
+    author = changing.pop("author", AUTHOR)
+
+    def access(request: ServiceRequest) -> RepositoryAccess:
+        return RepositoryAccess(git=git, workspace=request.workspace, may_hide=bool(patterns))
+
+    def writer(request: ServiceRequest) -> GitWriter:
+        access_ = ChangeAccess(repositories=access(request), scope=request.scope, author=author)
+        return GitWriter(access=access_)
+
+    needs = required(Capability.GIT, Capability.GIT_WRITE, Capability.FS_WRITE)
+    provide = {
+        Capability.GIT: lambda request: GitReader(access=access(request)),
+        Capability.GIT_WRITE: writer,
+    }
+    host = replace(with_services(machine(lair.folder), needs, provide), workspace=workspace)
+    made = dispatcher(host, *GIT_TOOLS, **changing)
+    return GitTools(lair=lair, at=replace(made, raw=raw))
+
+
+def without_ids(text: str) -> str:
+    """`text` with commit ids as `<id>` and times as `<time>`."""
+    text = re.sub(r"\b[0-9a-f]{12}([0-9a-f]{28})?\b", "<id>", text)
+    return re.sub(r"\d{4}-\d\d-\d\dT[0-9:+-]+", "<time>", text)

@@ -1,0 +1,85 @@
+"""What git_blame answers."""
+
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from tests.git.hostile_git import Lair
+from tests.git.repositories import GitTools, git_tools, without_ids
+
+
+@pytest.fixture
+def at(tmp_path: Path, git_broker: Broker) -> GitTools:
+    """Of two lines in file.txt the second is Ann's."""
+    lair = Lair(tmp_path)
+    date = {"GIT_AUTHOR_DATE": "2026-01-02T03:04:05Z"}
+    lair.environ = {**lair.environ, **date}
+    lair.git("commit", "-qam", "second", "--author=Ann Other <ann@example.org>")
+    return git_tools(lair, git_broker)
+
+
+async def test_each_line_has_its_author(at: GitTools) -> None:
+    lines = without_ids(await at.text("git_blame", path="file.txt")).splitlines()
+    assert lines[0].endswith(" 1) one")
+    assert lines[1] == "<id> (Ann Other 2026-01-02 2) two"
+
+
+async def test_a_range_of_lines(at: GitTools) -> None:
+    text = await at.text("git_blame", path="file.txt", start_line=2, end_line=2)
+    assert without_ids(text) == "<id> (Ann Other 2026-01-02 2) two"
+
+
+async def test_a_line_that_is_not_committed_says_so(at: GitTools) -> None:
+    at.lair.write("file.txt", "one\nTWO\n")
+    assert "(not committed 2) TWO" in await at.text("git_blame", path="file.txt")
+    assert "(Ann Other 2026-01-02 2) two" in await at.text("git_blame", path="file.txt", commit="HEAD")
+    assert "2)" not in await at.text("git_blame", path="file.txt", commit="HEAD~1")
+
+
+async def test_a_long_file_comes_in_pages(at: GitTools) -> None:
+    at.lair.write("long", "".join(f"line {number}\n" for number in range(1, 1_502)))
+    at.lair.commit()
+    first = await at.ask("git_blame", path="long")
+    assert first.truncated
+    assert "1000) line 1000\n[lines 1-1000; go on with start_line=1001, end_line=" in first.text
+    rest = await at.ask("git_blame", path="long", start_line=1_001, end_line=2_001)
+    assert not rest.truncated
+    assert rest.text.endswith("1501) line 1501")
+    exact = await at.ask("git_blame", path="long", start_line=1, end_line=1_000)
+    assert not exact.truncated
+
+
+async def test_lines_end_where_git_ends_them(at: GitTools) -> None:
+    at.lair.write("odd", "a\u2028b\x0cc\x85d\r\ne\n")
+    at.lair.commit()
+    assert len((await at.text("git_blame", path="odd")).splitlines()) >= 2
+    assert "2) e" in await at.text("git_blame", path="odd")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        pytest.param({"path": "file.txt", "start_line": 1}, "invalid_input", id="half a range"),
+        pytest.param({"path": "file.txt", "start_line": 2, "end_line": 1}, "invalid_input", id="backwards"),
+        pytest.param({"path": "file.txt", "start_line": 0, "end_line": 1}, "invalid_input", id="line 0"),
+        pytest.param({"path": "file.txt", "commit": "nowhere"}, "invalid_input", id="unknown"),
+        pytest.param({"path": "file.txt", "commit": "--contents=x"}, "invalid_input", id="option"),
+        pytest.param({"path": "file.txt", "commit": "HEAD:deep"}, "invalid_input", id="file in a commit"),
+        pytest.param({"path": "file.txt", "start_line": 9, "end_line": 9}, "not_found", id="beyond the end"),
+        pytest.param({"path": "missing"}, "not_found", id="missing"),
+        pytest.param({"path": "missing", "commit": "HEAD"}, "not_found", id="missing in a commit"),
+        pytest.param({"path": "deep"}, "not_found", id="folder"),
+        pytest.param({"path": "../home/.gitconfig"}, "denied", id="outside"),
+    ],
+)
+async def test_a_wrong_argument_is_explained(
+    at: GitTools, arguments: dict[str, str | int], error: str
+) -> None:
+    assert (await at.ask("git_blame", **arguments)).error == error
+
+
+async def test_a_hidden_file_is_not_shown(at: GitTools, git_broker: Broker) -> None:
+    hiding = git_tools(at.lair, git_broker, hides=["file.txt"])
+    assert (await hiding.ask("git_blame", path="file.txt")).error == "denied"
+    assert (await hiding.ask("git_blame", path="deep/inner.txt")).error is None

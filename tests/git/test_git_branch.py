@@ -1,0 +1,386 @@
+"""What git_branch creates and switches, and what it refuses."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_toolserver.runtime.git import switch as git_switch
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from tests.git.hostile_git import Lair
+from tests.git.repositories import GitTools, git_tools, without_ids
+
+EXAMPLE: dict[str, Any] = {"name": "fix/rounding", "create": True}
+
+
+@pytest.fixture
+def lair(tmp_path: Path) -> Lair:
+    """A clean work tree on main, and the branch side, which adds, changes and deletes a file."""
+    made = Lair(tmp_path)
+    made.git("checkout", "-q", "file.txt")
+    made.git("checkout", "-qb", "side")
+    made.write("file.txt", "side\n")
+    made.write("new/run", "#!/bin/sh\n")
+    (made.repository / "new/run").chmod(0o755)
+    (made.repository / "deep/inner.txt").unlink()
+    made.commit()
+    made.git("checkout", "-q", "main")
+    return made
+
+
+@pytest.fixture
+def at(lair: Lair, git_broker: Broker) -> GitTools:
+    return git_tools(lair, git_broker)
+
+
+def state(lair: Lair) -> tuple[str, ...]:
+    """Everything that a refused call leaves as it is."""
+    files = (path for path in lair.repository.rglob("*") if path.is_file() and ".git" not in path.parts)
+    names = sorted(map(str, files))
+    words = (
+        ("rev-parse", "--all"),
+        ("symbolic-ref", "-q", "HEAD"),
+        ("status", "--porcelain"),
+        ("diff", "HEAD"),
+    )
+    return (*(lair.naive(*one).stdout.decode("utf-8", "replace") for one in words), *names)
+
+
+async def refused(at: GitTools, kind: str, **arguments: Any) -> str:
+    """The error of a call that changes nothing."""
+    before = state(at.lair)
+    result = await at.ask("git_branch", **{"name": "side", **arguments})
+    assert result.error == kind, result.text
+    assert state(at.lair) == before
+    assert not at.lair.ran()
+    return result.text
+
+
+async def test_branches_are_listed(at: GitTools) -> None:
+    # Those of the same second are in any order.
+    *branches, count = without_ids(await at.text("git_branch")).splitlines()
+    assert sorted(branches) == ["  side <id> <time>", "* main <id> <time>"]
+    assert count == "[2 branches]"
+    for number in range(40):
+        at.lair.git("branch", f"b{number}")
+    assert (await at.text("git_branch")).endswith("\n[42 branches, 12 older ones not shown]")
+
+
+async def test_a_switch_writes_what_differs(at: GitTools) -> None:
+    lair = at.lair
+    text = await at.text("git_branch", name="side")
+    head = lair.git("rev-parse", "side")[:12]
+    assert text == (
+        f"Switched to side at {head} (before: main). 3 files changed in the work tree.\n"
+        "D deep/inner.txt\nM file.txt\nA new/run"
+    )
+    assert lair.git("status", "--porcelain", "--branch") == "## side\n"
+    assert os.access(lair.repository / "new/run", os.X_OK)
+    await at.text("git_branch", name="main")
+    assert lair.git("status", "--porcelain", "--branch") == "## main\n"
+    assert (lair.repository / "deep/inner.txt").read_text(encoding="utf-8") == "inner\n"
+    assert not (lair.repository / "new").exists()
+    assert "checkout: moving from side to main" in lair.git("reflog")
+
+
+async def test_folders_that_it_empties_go_and_others_stay(at: GitTools) -> None:
+    lair = at.lair
+    lair.write("deep/kept", "untracked\n")
+    await at.text("git_branch", name="side")
+    assert (lair.repository / "deep").is_dir()
+    lair.write("new/kept", "untracked\n")
+    (lair.repository / "deep/kept").unlink()
+    await at.text("git_branch", name="main")
+    assert [path.name for path in (lair.repository / "new").iterdir()] == ["kept"]
+
+
+async def test_the_branch_that_is_checked_out_stays(at: GitTools) -> None:
+    assert without_ids(await at.text("git_branch", name="main")) == "Already on main at <id>."
+
+
+async def test_a_branch_is_created_with_the_uncommitted_changes(at: GitTools) -> None:
+    lair = at.lair
+    lair.write("file.txt", "changed\n")
+    lair.write("staged", "x\n")
+    lair.git("add", "staged")
+    text = await at.text("git_branch", name="feature/größer", create=True)
+    assert without_ids(text) == (
+        "Created and switched to feature/größer at <id> (before: main). 0 files changed in the work tree."
+    )
+    assert lair.git("symbolic-ref", "HEAD") == "refs/heads/feature/größer\n"
+    assert lair.git("status", "--porcelain") == " M file.txt\nA  staged\n"
+
+
+async def test_a_branch_can_start_elsewhere_and_wait(at: GitTools) -> None:
+    lair = at.lair
+    text = await at.text("git_branch", name="later", create=True, start="side", switch=False)
+    assert without_ids(text) == "Created later at <id>; main stays checked out."
+    assert lair.git("rev-parse", "later") == lair.git("rev-parse", "side")
+    assert lair.naive("config", "--get-regexp", "^branch").stdout == b""
+    text = await at.text("git_branch", name="now", create=True, start="side")
+    assert "3 files changed" in text
+    assert lair.git("status", "--porcelain", "--branch") == "## now\n"
+
+
+async def test_other_uncommitted_changes_are_kept(at: GitTools) -> None:
+    lair = at.lair
+    lair.write("untracked", "x\n")
+    lair.write("staged", "x\n")
+    lair.git("add", "staged")
+    await at.text("git_branch", name="side")
+    assert lair.git("status", "--porcelain") == "A  staged\n?? untracked\n"
+
+
+async def test_without_a_branch_the_commit_before_is_named(at: GitTools) -> None:
+    lair = at.lair
+    lair.git("checkout", "-q", "--detach")
+    head = lair.git("rev-parse", "HEAD").strip()
+    assert f"(before: {head})" in await at.text("git_branch", name="side")
+    lair.git("checkout", "-q", "--detach", "main")
+    text = await at.text("git_branch", name="later", create=True, switch=False)
+    assert "no branch stays checked out" in text
+
+
+# --- what would be lost ----------------------------------------------------------------------------------
+
+
+async def test_an_uncommitted_change_is_not_overwritten(at: GitTools) -> None:
+    at.lair.write("file.txt", "changed\n")
+    assert "uncommitted changes of 'file.txt'" in await refused(at, "conflict")
+    at.lair.git("add", "file.txt")
+    assert "uncommitted changes of 'file.txt'" in await refused(at, "conflict")
+
+
+async def test_a_deleted_file_that_differs_is_an_uncommitted_change(at: GitTools) -> None:
+    (at.lair.repository / "file.txt").unlink()
+    assert "'file.txt'" in await refused(at, "conflict")
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+async def test_an_untracked_file_is_not_overwritten(at: GitTools, ignored: bool) -> None:
+    at.lair.write("new/run", "mine\n")
+    if ignored:
+        at.lair.write(".git/info/exclude", "new/\n")
+    assert "untracked files: 'new/run'" in await refused(at, "conflict")
+
+
+async def test_a_file_where_a_folder_is_to_be_is_not_overwritten(at: GitTools) -> None:
+    at.lair.write("new", "mine\n")
+    await refused(at, "invalid_input")
+
+
+async def test_an_operation_that_is_not_finished_is_in_the_way(at: GitTools) -> None:
+    lair = at.lair
+    lair.write("file.txt", "main\n")
+    lair.commit()
+    lair.naive("merge", "side")
+    assert "in the middle of a merge" in await refused(at, "conflict")
+
+
+@pytest.mark.parametrize("lock", ["HEAD.lock", "index.lock"])
+async def test_files_are_put_back_if_git_cannot_follow(at: GitTools, lock: str) -> None:
+    (at.lair.repository / ".git" / lock).touch()
+    await refused(at, "conflict" if lock == "index.lock" else "unavailable")
+    await refused(
+        at, "conflict" if lock == "index.lock" else "unavailable", name="new", create=True, start="side"
+    )
+
+
+async def test_what_cannot_be_put_back_is_said(at: GitTools, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of the user's changes a file while git fails."""
+    lair = at.lair
+    (lair.repository / ".git/HEAD.lock").touch()
+    change = git_switch._move_head
+
+    async def move_head(*given: Any) -> None:
+        lair.write("file.txt", "meanwhile\n")
+        await change(*given)
+
+    monkeypatch.setattr(git_switch, "_move_head", move_head)
+    result = await at.ask("git_branch", name="side")
+    assert result.error == "conflict"
+    assert "could not all be put back" in result.text
+    assert (lair.repository / "file.txt").read_text(encoding="utf-8") == "meanwhile\n"
+
+
+async def test_many_files_are_written_in_parts(at: GitTools, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(git_switch, "_AT_ONCE", 2)
+    await at.text("git_branch", name="side")
+    assert at.lair.git("status", "--porcelain", "--branch") == "## side\n"
+    (at.lair.repository / ".git/HEAD.lock").touch()
+    before = state(at.lair)
+    assert (await at.ask("git_branch", name="main")).error == "unavailable"
+    assert state(at.lair) == before
+
+
+async def test_more_files_than_can_be_written_are_refused(
+    at: GitTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git_switch, "MAX_FILES", 2)
+    assert "More than 2 files differ" in await refused(at, "invalid_input")
+
+
+# --- bad arguments ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        pytest.param({"name": "unknown"}, "not_found", id="unknown"),
+        pytest.param({"create": True}, "conflict", id="exists"),
+        pytest.param({"name": "side/x", "create": True}, "invalid_input", id="below-another"),
+        pytest.param({"name": "side/x", "create": True, "switch": False}, "invalid_input", id="below-only"),
+        pytest.param({"name": "x", "create": True, "start": "unknown"}, "invalid_input", id="start"),
+        pytest.param({"name": "x", "create": True, "start": "a..b"}, "invalid_input", id="range"),
+        pytest.param({"name": "x", "create": True, "start": "HEAD:f"}, "invalid_input", id="file"),
+        pytest.param({"name": "x", "create": True, "start": "-f"}, "invalid_input", id="ATTACK-start"),
+        pytest.param({"name": "", "create": True}, "invalid_input", id="nothing-to-create"),
+        pytest.param({"start": "main"}, "invalid_input", id="start-of-nothing"),
+        pytest.param({"switch": False}, "invalid_input", id="nothing-to-do"),
+        pytest.param({"name": "-f"}, "invalid_input", id="ATTACK-option"),
+        pytest.param({"name": "a b"}, "invalid_input", id="blank"),
+        pytest.param({"name": "a\nb"}, "invalid_input", id="ATTACK-line-break"),
+        pytest.param({"name": "s*"}, "invalid_input", id="ATTACK-pattern"),
+        pytest.param({"name": "a..b", "create": True}, "invalid_input", id="dots"),
+        pytest.param({"name": "../../hooks/x", "create": True}, "invalid_input", id="ATTACK-way-out"),
+        pytest.param({"name": "x.lock", "create": True}, "invalid_input", id="lock"),
+        pytest.param({"name": "HEAD", "create": True}, "invalid_input", id="HEAD"),
+        pytest.param({"path": "/etc"}, "denied", id="ATTACK-outside"),
+    ],
+)
+async def test_bad_arguments_are_refused(at: GitTools, arguments: dict[str, Any], kind: str) -> None:
+    await refused(at, kind, **arguments)
+
+
+async def test_before_the_first_commit_there_are_no_branches(lair: Lair, git_broker: Broker) -> None:
+    lair.git("init", "-q", "empty", cwd=lair.folder)
+    at = git_tools(lair, git_broker, roots=[lair.folder / "empty"])
+    assert await at.text("git_branch") == "[0 branches]"
+    result = await at.ask("git_branch", name="x", create=True)
+    assert result.error == "invalid_input"
+    assert "git_commit" in result.text
+
+
+async def test_a_branch_of_another_work_tree_is_not_taken(at: GitTools) -> None:
+    at.lair.git("worktree", "add", "-q", "../tree", "side")
+    assert "another work tree" in await refused(at, "conflict")
+
+
+async def test_a_sparse_checkout_is_not_switched(at: GitTools) -> None:
+    at.lair.config("core.sparseCheckout true")
+    assert "sparse" in await refused(at, "invalid_input")
+
+
+# --- what is not written ---------------------------------------------------------------------------------
+
+
+async def test_a_protected_name_stays_as_it_is(lair: Lair, git_broker: Broker) -> None:
+    lair.git("checkout", "-q", "side")
+    lair.write(".vscode/tasks.json", "{}\n")
+    lair.commit()
+    lair.git("checkout", "-q", "main")
+    at = git_tools(lair, git_broker, protects=lambda path: "is" if ".vscode" in path else None)
+    assert "'.vscode/tasks.json', which is protected" in await refused(at, "denied")
+
+
+async def test_rules_hold_for_each_file(lair: Lair, git_broker: Broker) -> None:
+    at = git_tools(lair, git_broker, hides=["new/**"])
+    text = await refused(at, "denied")
+    assert "hides" in text
+    assert "new" not in text
+    at = git_tools(lair, git_broker, deny=["capability:fs_write(inner.txt)"])
+    await refused(at, "denied")
+    at = git_tools(lair, git_broker, ask=["git_branch(inner.txt)"])
+    await refused(at, "denied")
+
+
+@pytest.mark.parametrize("target", ["../outside", "deep/inner.txt"])
+async def test_a_link_is_not_written(at: GitTools, target: str) -> None:
+    """ATTACK: a branch that holds a link out of the root."""
+    lair = at.lair
+    lair.git("checkout", "-q", "side")
+    (lair.repository / "link").symlink_to(target)
+    lair.commit()
+    lair.git("checkout", "-q", "main")
+    assert "'link': a symbolic link" in await refused(at, "invalid_input")
+
+
+async def test_nothing_is_written_through_a_link(at: GitTools) -> None:
+    """ATTACK: a folder of the work tree is replaced by a link out of the root."""
+    lair = at.lair
+    outside = lair.folder / "outside"
+    outside.mkdir()
+    (lair.repository / "new").symlink_to(outside)
+    result = await at.ask("git_branch", name="side")
+    assert result.error == "denied"
+    (lair.repository / "new").unlink()
+    (lair.repository / "elsewhere").mkdir()
+    (lair.repository / "new").symlink_to("elsewhere")
+    assert "is a link in the work tree" in await refused(at, "denied")
+    assert list(outside.iterdir()) == []
+
+
+async def test_a_file_that_becomes_a_folder_is_left_to_the_user(at: GitTools) -> None:
+    lair = at.lair
+    lair.git("checkout", "-q", "side")
+    lair.git("rm", "-q", "file.txt")
+    lair.write("file.txt/inner", "x\n")
+    lair.commit()
+    lair.git("checkout", "-q", "main")
+    assert "a folder on the other" in await refused(at, "invalid_input")
+
+
+def planted(lair: Lair, path: str) -> None:
+    """Make side a commit whose tree holds `path`, which git itself would not add."""
+    tree = lair.git("hash-object", "-w", "file.txt").strip()
+    kind, mode = "blob", "100755"
+    for part in reversed(path.split("/")):
+        entry = f"{mode} {kind} {tree}\t{part}\0".encode("utf-8", "surrogateescape")
+        tree = lair.piped(entry, "mktree", "-z")
+        kind, mode = "tree", "040000"
+    lair.git("update-ref", "refs/heads/side", lair.git("commit-tree", "-m", "evil", tree).strip())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git/hooks/post-checkout",
+        ".GIT/config",
+        "deep/.git/config",
+        "git~1/config",
+        "../outside",
+        "a\nb",
+        "\udcff",
+    ],
+)
+async def test_a_name_that_git_would_not_check_out_is_not_written(at: GitTools, path: str) -> None:
+    """ATTACK: a tree that somebody made by hand."""
+    planted(at.lair, path)
+    hooks = sorted((at.lair.repository / ".git/hooks").iterdir())
+    await refused(at, "denied")
+    assert sorted((at.lair.repository / ".git/hooks").iterdir()) == hooks
+    assert not (at.lair.folder / "outside").exists()
+
+
+async def test_filters_are_not_run(at: GitTools) -> None:
+    lair = at.lair
+    lair.config("filter.odd.smudge {evil}", "filter.odd.clean {evil}")
+    lair.write(".git/info/attributes", "*.txt filter=odd\n")
+    result = await at.ask("git_branch", name="side")
+    assert (result.error, lair.ran()) == ("invalid_input", False)
+    assert "stored through a filter" in result.text
+    (lair.repository / ".git/info/attributes").unlink()
+    await at.text("git_branch", name="side")
+    lair.write(".gitattributes", "*.bin filter=odd\n")
+    lair.commit()
+    lair.ran()
+    result = await at.ask("git_branch", name="main")
+    assert (result.error, lair.ran()) == ("invalid_input", False)
+    assert "differ in .gitattributes" in result.text
+
+
+async def test_too_many_converted_files_are_refused(at: GitTools, monkeypatch: pytest.MonkeyPatch) -> None:
+    at.lair.write(".git/info/attributes", "* eol=crlf\n")
+    monkeypatch.setattr("mcp_toolserver.runtime.git.versions.MAX_CONVERTED", 1)
+    assert "converted line ends" in await refused(at, "invalid_input")

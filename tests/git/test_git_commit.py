@@ -1,0 +1,419 @@
+"""What git_commit commits, and what it refuses."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.text.git.author import parse_author
+from tests.git.hostile_git import Lair
+from tests.git.repositories import GitTools, git_tools
+from tests.git.repositories import git_broker as broker_with_home
+from tests.support.workbench import Person
+
+EXAMPLE: dict[str, Any] = {"paths": ["README.md"], "message": "Say that taxes are in percent"}
+
+
+@pytest.fixture
+def lair(tmp_path: Path) -> Lair:
+    """With one changed file."""
+    return Lair(tmp_path)
+
+
+@pytest.fixture
+def at(lair: Lair, git_broker: Broker) -> GitTools:
+    return git_tools(lair, git_broker)
+
+
+def committed(lair: Lair) -> list[str]:
+    """The files of the last commit, with what became of them."""
+    listed = lair.git("show", "--format=", "--name-status", "--no-renames", "-z", "HEAD", "--")
+    fields = listed.split("\0")
+    return sorted(f"{letter} {name}" for letter, name in zip(fields[::2], fields[1::2], strict=False))
+
+
+async def refused(at: GitTools, kind: str, **arguments: Any) -> str:
+    """The error of a call that changes nothing."""
+    before = at.lair.git("rev-parse", "--all"), at.lair.git("status", "--porcelain")
+    result = await at.ask("git_commit", **{"message": "m", **arguments})
+    assert result.error == kind, result.text
+    assert (at.lair.git("rev-parse", "--all"), at.lair.git("status", "--porcelain")) == before
+    return result.text
+
+
+async def test_a_named_file_is_committed_and_nothing_else(at: GitTools) -> None:
+    lair = at.lair
+    lair.write("deep/inner.txt", "changed\n")
+    lair.write("staged.txt", "staged\n")
+    lair.git("add", "staged.txt")
+    text = await at.text("git_commit", message="Change a file\n\nBecause.\n", paths=["file.txt"])
+    head = lair.git("rev-parse", "HEAD").strip()
+    assert text == (
+        f"Committed {head[:12]} on main, 1 file: Change a file\nAuthor: n <n@example.org>\nM file.txt"
+    )
+    assert (
+        lair.git("log", "-1", "--format=%B%an%ae%cn%ce")
+        == "Change a file\n\nBecause.\nnn@example.orgnn@example.org\n"
+    )
+    assert committed(lair) == ["M file.txt"]
+    assert lair.git("status", "--porcelain") == " M deep/inner.txt\nA  staged.txt\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"paths": "file.txt"}, {"path": "file.txt"}, {"files": ["file.txt"]}], ids=str
+)
+async def test_a_single_file_needs_no_list(at: GitTools, arguments: dict[str, Any]) -> None:
+    await at.text("git_commit", message="m", **arguments)
+    assert committed(at.lair) == ["M file.txt"]
+
+
+async def test_the_result_is_a_record(at: GitTools) -> None:
+    data = await at.data("git_commit", message="m", paths=["file.txt"])
+    assert data == {
+        "id": at.lair.git("rev-parse", "HEAD").strip(),
+        "branch": "main",
+        "author": "n <n@example.org>",
+        "total": 1,
+        "files": [{"change": "M", "path": "file.txt"}],
+    }
+
+
+async def test_a_folder_means_all_that_changed_in_it(at: GitTools) -> None:
+    lair = at.lair
+    lair.write("deep/new/file", "new\n")
+    (lair.repository / "deep/new/file").chmod(0o755)
+    (lair.repository / "deep/inner.txt").unlink()
+    await at.text("git_commit", message="m", paths=["deep"])
+    assert committed(lair) == ["A deep/new/file", "D deep/inner.txt"]
+    assert lair.git("ls-tree", "HEAD", "deep/new/file").startswith("100755 ")
+    assert lair.git("status", "--porcelain") == " M file.txt\n"
+
+
+async def test_everything_is_committed_without_what_is_ignored(at: GitTools) -> None:
+    lair = at.lair
+    lair.write(".gitignore", "ignored\n")
+    lair.write("ignored", "x\n")
+    lair.write("new", "x\n")
+    await at.text("git_commit", message="m", all=True)
+    assert committed(lair) == ["A .gitignore", "A new", "M file.txt"]
+    assert lair.git("status", "--porcelain") == ""
+
+
+ODD = ("-rf", "--amend", ":(top)file.txt", ":!x", "*", "a b", "größer", '"quoted"', "\\", "HEAD")
+
+
+async def test_an_odd_name_is_a_name(at: GitTools) -> None:
+    """ATTACK: options, pathspec magic and patterns."""
+    lair = at.lair
+    for name in ODD:
+        lair.write(name, "x\n")
+    await at.text("git_commit", message="m", paths=list(ODD))
+    assert committed(lair) == sorted(f"A {name}" for name in ODD)
+
+
+async def test_a_name_with_a_line_break_is_one_name(at: GitTools) -> None:
+    lair = at.lair
+    lair.write("a\nM b", "x\n")
+    text = await at.text("git_commit", message="m", all=True)
+    assert "A a\\x0aM b" in text
+    assert committed(lair) == ["A a\nM b", "M file.txt"]
+
+
+async def test_a_message_is_never_an_option(at: GitTools) -> None:
+    message = "--amend --author=x\n\n# kept\n"
+    await at.text("git_commit", message=message, paths=["file.txt"])
+    assert at.lair.git("log", "-1", "--format=%B") == f"{message}\n"
+    assert at.lair.git("rev-list", "--count", "HEAD") == "2\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param({}, id="nothing-named"),
+        pytest.param({"paths": ["file.txt"], "all": True}, id="both"),
+        pytest.param({"paths": ["file.txt"], "message": ""}, id="no-message"),
+        pytest.param({"paths": ["file.txt"], "message": " \n"}, id="blank-message"),
+        pytest.param({"amend": True, "message": "\t"}, id="blank-amended-message"),
+        pytest.param({"paths": ["file.txt"], "message": "x" * 16_001}, id="ATTACK-huge-message"),
+        pytest.param({"paths": ["file.txt"], "message": "a\0b"}, id="ATTACK-nul"),
+        pytest.param({"paths": ["file.txt"], "message": "a\ud800"}, id="ATTACK-surrogate"),
+        pytest.param({"paths": ["deep"]}, id="unchanged"),
+        pytest.param({"paths": ["missing"]}, id="missing"),
+        pytest.param({"paths": 1}, id="number"),
+        pytest.param({"paths": ["a\nb"]}, id="ATTACK-line-break"),
+        pytest.param({"paths": [f"{'x' * 200}/{number}" for number in range(400)]}, id="too-many"),
+    ],
+)
+async def test_bad_arguments_are_refused(at: GitTools, arguments: dict[str, Any]) -> None:
+    await refused(at, "invalid_input", **arguments)
+
+
+async def test_an_empty_commit_is_refused(at: GitTools) -> None:
+    at.lair.git("checkout", "-q", "file.txt")
+    assert "nothing to commit" in await refused(at, "invalid_input", all=True)
+
+
+@pytest.mark.parametrize("path", ["..", "../outside", "/etc/passwd", "link/x"])
+async def test_a_path_outside_the_roots_is_refused(at: GitTools, path: str) -> None:
+    """ATTACK: by spelling and through a link."""
+    lair = at.lair
+    (lair.folder / "outside").mkdir()
+    (lair.folder / "outside/x").write_text("x\n", encoding="utf-8")
+    (lair.repository / "link").symlink_to("../outside")
+    await refused(at, "denied", paths=[path])
+
+
+async def test_a_link_is_committed_as_a_link(at: GitTools) -> None:
+    (at.lair.repository / "link").symlink_to("../home/.gitconfig")
+    await at.text("git_commit", message="m", all=True)
+    assert at.lair.git("show", "HEAD:link") == "../home/.gitconfig"
+
+
+# --- rules -----------------------------------------------------------------------------------------------
+
+
+async def test_what_a_rule_hides_is_not_committed(lair: Lair, git_broker: Broker) -> None:
+    for name in ("secret/key", "plain", "deep/secret.pem"):
+        lair.write(name, "x\n")
+    at = git_tools(lair, git_broker, hides=["secret/**", "*.pem"])
+    text = await at.text("git_commit", message="m", all=True)
+    assert "[2 changes left out, hidden by a rule of the operator]" in text
+    assert "secret" not in text
+    assert committed(lair) == ["A plain", "M file.txt"]
+    assert "hidden" in await refused(at, "denied", paths=["secret/key"])
+    assert "2 changed files left out by a rule" in await refused(at, "invalid_input", all=True)
+
+
+async def test_a_rule_about_the_tool_holds_for_each_file(lair: Lair, git_broker: Broker) -> None:
+    lair.write("kept/out", "x\n")
+    lair.write("asked/about", "x\n")
+    at = git_tools(lair, git_broker, deny=["git_commit(kept/**)"], ask=["git_commit(asked/**)"])
+    await refused(at, "denied", paths=["kept/out"])
+    text = await at.text("git_commit", message="m", all=True)
+    assert "[2 changes left out" in text
+    assert committed(lair) == ["M file.txt"]
+    lair.write("kept/out", "y\n")
+    at = git_tools(lair, git_broker, deny=["git_commit(kept/out)"])
+    await refused(at, "invalid_input", paths=["kept"])
+
+
+async def test_an_approved_call_commits_what_it_names(lair: Lair, git_broker: Broker) -> None:
+    at = git_tools(lair, git_broker, ask=["git_commit"])
+    person = Person(says=True)
+    result = await at.at.call("git_commit", {"message": "m", "all": True}, person)
+    assert result.error is None, result.text
+    assert len(person.asked) == 1
+    assert committed(lair) == ["M file.txt"]
+
+
+# --- authors ---------------------------------------------------------------------------------------------
+
+
+async def test_the_author_is_the_operators(lair: Lair, git_broker: Broker) -> None:
+    for section in ("user", "author", "committer"):
+        lair.config(f"{section}.name Evil", f"{section}.email evil@example.org")
+    at = git_tools(lair, git_broker, author="Ada L. <ada@example.org>")
+    assert "Author: Ada L <ada@example.org>\n" in await at.text("git_commit", message="m", all=True)
+    assert (
+        lair.git("log", "-1", "--format=%an %ae %cn %ce") == "Ada L ada@example.org Ada L ada@example.org\n"
+    )
+
+
+async def test_the_author_is_the_users_own_and_not_that_of_the_repository(lair: Lair) -> None:
+    lair.config("user.name Evil", "user.email evil@example.org")
+    with broker_with_home(lair.folder / "home") as started:
+        at = git_tools(lair, started, author="")
+        assert "Author: n <n@example.org>\n" in await at.text("git_commit", message="m", all=True)
+
+
+async def test_without_an_author_the_error_says_what_to_set(lair: Lair, git_broker: Broker) -> None:
+    lair.config("user.name Evil", "user.email evil@example.org")
+    at = git_tools(lair, git_broker, author="")
+    text = await refused(at, "invalid_input", all=True)
+    assert "git config --global user.name" in text
+    assert "--git-author" in text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "n", "<a@b>", "n <>", "n <a b>", "n\n <a@b>", "... <a@b>", "n <a@b> <c@d>"]
+)
+def test_a_text_that_is_no_author_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="Name <email>"):
+        parse_author(text)
+
+
+# --- amending --------------------------------------------------------------------------------------------
+
+
+async def test_the_last_commit_is_replaced(at: GitTools) -> None:
+    lair = at.lair
+    await at.text("git_commit", message="first try", paths=["file.txt"])
+    lair.write("new", "x\n")
+    text = await at.text("git_commit", paths=["new"], amend=True)
+    assert text.startswith("Amended ")
+    assert committed(lair) == ["A new", "M file.txt"]
+    lair.write("other", "staged\n")
+    lair.git("add", "other")
+    await at.text("git_commit", message="better", amend=True)
+    assert lair.git("log", "--format=%s") == "better\nfirst\n"
+    assert committed(lair) == ["A new", "M file.txt"]
+    assert lair.git("status", "--porcelain") == "A  other\n"
+
+
+async def test_another_authors_commit_is_not_amended(lair: Lair, git_broker: Broker) -> None:
+    at = git_tools(lair, git_broker, author="m <n@example.org>")
+    assert "not by m <n@example.org>" in await refused(at, "denied", amend=True)
+
+
+async def test_a_pushed_commit_is_not_amended(at: GitTools) -> None:
+    lair = at.lair
+    lair.git("update-ref", "refs/remotes/origin/main", "HEAD")
+    assert "pushed" in await refused(at, "denied", amend=True)
+    await at.text("git_commit", message="next", all=True)
+    await at.text("git_commit", message="changed", amend=True)
+    assert lair.git("log", "--format=%s") == "changed\nfirst\n"
+
+
+# --- states of a repository ------------------------------------------------------------------------------
+
+
+async def test_the_first_commit_can_be_made(lair: Lair, git_broker: Broker) -> None:
+    empty = lair.folder / "empty"
+    lair.git("init", "-q", "empty", cwd=lair.folder)
+    (empty / "a").write_text("a\n", encoding="utf-8")
+    at = git_tools(lair, git_broker, roots=[empty])
+    result = await at.ask("git_commit", message="m", amend=True)
+    assert result.error == "invalid_input"
+    assert " on main, 1 file: m" in await at.text("git_commit", message="m", all=True)
+    assert lair.git("log", "--format=%s", cwd=empty) == "m\n"
+
+
+async def test_a_commit_without_a_branch_says_so(at: GitTools) -> None:
+    at.lair.git("checkout", "-q", "--detach")
+    assert " on no branch, 1 file: m" in await at.text("git_commit", message="m", all=True)
+    assert (await at.data("git_commit", message="again", amend=True))["branch"] == ""
+
+
+@pytest.mark.parametrize("operation", ["merge", "rebase", "cherry-pick"])
+async def test_an_operation_that_is_not_finished_is_in_the_way(at: GitTools, operation: str) -> None:
+    lair = at.lair
+    lair.commit()
+    lair.git("checkout", "-qb", "side", "HEAD~1")
+    lair.write("file.txt", "side\n")
+    lair.commit()
+    lair.naive(operation, "main")
+    assert f"in the middle of a {operation}" in await refused(at, "conflict", all=True)
+
+
+async def test_a_conflict_in_the_index_is_in_the_way(at: GitTools) -> None:
+    lair = at.lair
+    lair.commit()
+    lair.git("checkout", "-qb", "side", "HEAD~1")
+    lair.write("file.txt", "side\n")
+    lair.commit()
+    lair.naive("merge", "main")
+    (lair.repository / ".git/MERGE_HEAD").unlink()
+    assert "'file.txt': not merged" in await refused(at, "conflict", all=True)
+
+
+async def test_another_git_at_work_is_waited_for_by_the_caller(at: GitTools) -> None:
+    (at.lair.repository / ".git/index.lock").touch()
+    assert "index.lock" in await refused(at, "conflict", all=True)
+
+
+async def test_a_repository_inside_is_left_out_and_can_be_named(at: GitTools) -> None:
+    lair = at.lair
+    lair.found(lair.repository / "nested")
+    (lair.repository / "nested/file.txt").write_text("changed\n", encoding="utf-8")
+    text = await at.text("git_commit", message="m", all=True)
+    assert "[1 path in repositories of their own left out]" in text
+    assert committed(lair) == ["M file.txt"]
+    await refused(at, "invalid_input", paths=["file.txt", "nested/file.txt"])
+    assert "M nested/file.txt" in await at.text("git_commit", message="inner", paths=["nested"])
+    assert lair.git("log", "-1", "--format=%s", cwd=lair.repository / "nested") == "inner\n"
+
+
+async def test_a_linked_work_tree_has_its_own_branch(lair: Lair, git_broker: Broker) -> None:
+    tree = lair.repository / "tree"
+    lair.git("worktree", "add", "-q", "-b", "side", "tree")
+    (tree / "file.txt").write_text("side\n", encoding="utf-8")
+    at = git_tools(lair, git_broker)
+    assert " on side, 1 file: m" in await at.text("git_commit", message="m", paths=["tree/file.txt"])
+    assert lair.git("log", "-1", "--format=%s", "side") == "m\n"
+    outside = git_tools(lair, git_broker, roots=[tree])
+    result = await outside.ask("git_commit", message="m", all=True)
+    assert result.error == "denied"
+
+
+@pytest.mark.parametrize("where", ["real", ".git-real/.git"])
+async def test_a_git_folder_that_is_a_link_is_only_read(lair: Lair, git_broker: Broker, where: str) -> None:
+    """ATTACK: git would write where the link leads."""
+    real = lair.repository / where
+    real.parent.mkdir(exist_ok=True)
+    (lair.repository / ".git").rename(real)
+    (lair.repository / ".git").symlink_to(real)
+    assert ".git is a link" in await refused(git_tools(lair, git_broker), "denied", paths=["file.txt"])
+
+
+async def test_a_git_file_that_leads_to_another_folder_is_only_read(lair: Lair, git_broker: Broker) -> None:
+    real = lair.repository / "elsewhere"
+    (lair.repository / ".git").rename(real)
+    (lair.repository / ".git").write_text(f"gitdir: {real}\n", encoding="utf-8")
+    await refused(git_tools(lair, git_broker), "denied", paths=["file.txt"])
+
+
+# --- contents --------------------------------------------------------------------------------------------
+
+
+async def test_a_configured_filter_is_not_run_and_its_files_are_refused(at: GitTools) -> None:
+    lair = at.lair
+    lair.write(".gitattributes", "*.bin filter=odd\n*.raw filter=unknown\n")
+    lair.write("a.bin", "x\n")
+    lair.write("a.raw", "x\n")
+    lair.config("filter.odd.clean {evil}", "filter.odd.required true")
+    assert "'a.bin': stored through a filter" in await refused(at, "invalid_input", all=True)
+    await at.text("git_commit", message="m", paths=["a.raw", ".gitattributes"])
+    assert not lair.ran()
+
+
+async def test_line_ends_are_stored_as_git_stores_them(at: GitTools) -> None:
+    lair = at.lair
+    lair.write(".gitattributes", "*.txt text eol=crlf\n")
+    (lair.repository / "dos.txt").write_bytes(b"a\r\nb\r\n")
+    await at.text("git_commit", message="m", all=True)
+    assert lair.naive("cat-file", "-p", "HEAD:dos.txt").stdout == b"a\nb\n"
+
+
+async def test_a_signature_that_is_wanted_is_said_to_be_missing(at: GitTools) -> None:
+    at.lair.config("commit.gpgSign true", "gpg.program {evil}")
+    assert "[not signed" in await at.text("git_commit", message="m", all=True)
+    assert not at.lair.ran()
+
+
+async def test_very_many_files_are_counted_and_the_first_listed(at: GitTools) -> None:
+    for number in range(205):
+        at.lair.write(f"many/{number:03}", "x\n")
+    result = await at.ask("git_commit", message="m", paths=["many"])
+    assert result.truncated
+    assert result.text.endswith("A many/199\n[the first 200 of 205 files]")
+    data = await at.data("git_commit", message="again", amend=True)
+    assert (data["total"], len(data["files"])) == (205, 200)
+
+
+async def test_too_many_changes_to_list_are_refused(at: GitTools, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcp_toolserver.runtime.git.commit.MAX_STATUS", 10)
+    assert "folder by folder" in await refused(at, "invalid_input", all=True)
+
+
+async def test_commits_at_the_same_time_follow_each_other(at: GitTools) -> None:
+    names = [f"new-{number}" for number in range(4)]
+    for name in names:
+        at.lair.write(name, name)
+    async with anyio.create_task_group() as tasks:
+        for name in names:
+            tasks.start_soon(lambda name=name: at.text("git_commit", message=name, paths=[name]))
+    assert sorted(at.lair.git("log", "-4", "--format=%s").split()) == names
+    assert not os.path.lexists(at.lair.repository / ".git/index.lock")

@@ -1,0 +1,105 @@
+"""What git_log answers."""
+
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from tests.git.hostile_git import Lair
+from tests.git.repositories import GitTools, git_tools, without_ids
+
+
+@pytest.fixture
+def at(tmp_path: Path, git_broker: Broker) -> GitTools:
+    """Three commits: first, second (of file.txt, by somebody else), third (of deep)."""
+    lair = Lair(tmp_path)
+    lair.git("add", ".")
+    lair.git("commit", "-qm", "second\n\nWhy it was done.", "--author=Ann <ann@example.org>")
+    lair.write("deep/inner.txt", "changed\n")
+    lair.git("commit", "-qam", "third")
+    return git_tools(lair, git_broker)
+
+
+async def subjects(at: GitTools, **arguments: str | int) -> list[str]:
+    return [commit["subject"] for commit in (await at.data("git_log", **arguments))["commits"]]
+
+
+async def test_commits_come_newest_first_with_their_messages(at: GitTools) -> None:
+    assert without_ids(await at.text("git_log", count=2)) == (
+        "<id> <time> n <n@example.org>\n    third\n<id> <time> Ann <ann@example.org>\n    second\n"
+        "    Why it was done.\n[2 commits; go on with offset=2]"
+    )
+    data = await at.data("git_log", count=1)
+    assert data["more"] is True
+    assert data["commits"][0]["id"] == at.lair.git("rev-parse", "HEAD").strip()
+    assert set(data["commits"][0]) == {"id", "date", "author", "subject"}
+
+
+async def test_on_one_line_there_is_id_and_subject(at: GitTools) -> None:
+    assert without_ids(await at.text("git_log", oneline=True)) == (
+        "<id> third\n<id> second\n<id> first\n[3 commits]"
+    )
+
+
+async def test_pages_follow_each_other(at: GitTools) -> None:
+    assert await subjects(at, count=2) == ["third", "second"]
+    last = await at.ask("git_log", count=2, offset=2)
+    assert last.text.endswith("[1 commit]")
+    assert not last.truncated
+    assert (await at.ask("git_log", count=2)).truncated
+    assert await subjects(at, count=3) == ["third", "second", "first"]
+    assert (await at.data("git_log", count=3))["more"] is False
+    assert await at.text("git_log", offset=3) == "[0 commits]"
+
+
+async def test_it_can_be_narrowed(at: GitTools) -> None:
+    assert await subjects(at, path="deep") == ["third", "first"]
+    assert await subjects(at, path="file.txt") == ["second", "first"]
+    assert await subjects(at, author="ANN@") == ["second"]
+    assert await subjects(at, author="A.n") == []
+    assert await subjects(at, since="2000-01-01", count=1) == ["third"]
+    assert await subjects(at, until="2000-01-01") == []
+    assert await subjects(at, commit="HEAD~1") == ["second", "first"]
+    assert await subjects(at, commit="HEAD~2..HEAD~1") == ["second"]
+
+
+async def test_before_the_first_commit_there_is_none(at: GitTools, git_broker: Broker) -> None:
+    at.lair.git("init", "-q", "empty", cwd=at.lair.folder)
+    empty = git_tools(at.lair, git_broker, roots=[at.lair.folder / "empty"])
+    assert await empty.text("git_log") == "[0 commits]"
+    assert (await empty.ask("git_log", commit="HEAD")).error == "invalid_input"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param({"commit": "nowhere"}, id="unknown"),
+        pytest.param({"commit": "--all"}, id="option"),
+        pytest.param({"commit": "HEAD:file.txt"}, id="file"),
+        pytest.param({"commit": "HEAD^{/first}"}, id="search"),
+        pytest.param({"author": "a\0b"}, id="NUL"),
+        pytest.param({"count": -1}, id="none"),
+        pytest.param({"count": 1_001}, id="too many"),
+        pytest.param({"offset": -1}, id="offset"),
+    ],
+)
+async def test_a_wrong_argument_is_explained(at: GitTools, arguments: dict[str, str | int]) -> None:
+    assert (await at.ask("git_log", **arguments)).error == "invalid_input"
+
+
+async def test_the_history_of_a_hidden_file_is_hidden(at: GitTools, git_broker: Broker) -> None:
+    hiding = git_tools(at.lair, git_broker, hides=["deep/**"])
+    assert (await hiding.ask("git_log", path="deep/inner.txt")).error == "denied"
+    assert (await at.ask("git_log", path="deep/inner.txt")).error is None
+
+
+async def test_a_message_that_looks_like_fields_is_a_message(at: GitTools) -> None:
+    body = "fake\n0123456789 x\n\n[1 commit]"
+    at.lair.git("commit", "-q", "--allow-empty", "-m", "four %x00 %H", "-m", body)
+    assert await subjects(at, count=2) == ["four %x00 %H", "third"]
+
+
+async def test_a_repository_that_is_broken_is_reported(at: GitTools) -> None:
+    head = at.lair.git("rev-parse", "HEAD^").strip()
+    (at.lair.repository / ".git/objects" / head[:2] / head[2:]).unlink()
+    assert (await at.ask("git_log")).error == "unavailable"

@@ -1,0 +1,341 @@
+"""Where a repository may lie for its history to be shown, and what is remembered of it."""
+
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import pytest
+
+from mcp_toolserver.errors import NotFound, ToolError, Unavailable
+from mcp_toolserver.pipeline.call import ClientFolders
+from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
+from mcp_toolserver.runtime.git.executable import helper
+from mcp_toolserver.runtime.git.repository_cache import MOST, RACY_WINDOW_NS, RepositoryCache, RepositoryPaths
+from mcp_toolserver.runtime.git.runner import MAX_LISTING, Git, ProgramLauncher
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.helper_launcher import Programs
+from mcp_toolserver.runtime.processes.launcher import Running
+from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
+from mcp_toolserver.runtime.sandbox.broker.messages import Program
+from tests.git.hostile_git import GIT, Lair
+from tests.git.repositories import git_broker, git_tools
+from tests.support.processes import FULL, PATIENCE, broker
+
+TOOLS = (
+    ("git_status", {}),
+    ("git_diff", {}),
+    ("git_log", {}),
+    ("git_show", {}),
+    ("git_blame", {"path": "file.txt"}),
+    ("repo_overview", {}),
+)
+every_tool = pytest.mark.parametrize(("tool", "arguments"), TOOLS, ids=[name for name, _ in TOOLS])
+
+
+@pytest.fixture
+def lair(tmp_path: Path) -> Lair:
+    return Lair(tmp_path)
+
+
+# --- what lies outside the roots -------------------------------------------------------------------------
+
+
+@every_tool
+async def test_a_repository_that_begins_above_the_root_is_refused(
+    lair: Lair, git_broker: Broker, tool: str, arguments: dict[str, str]
+) -> None:
+    lair.write("deep/file.txt", "x\n")
+    lair.commit()
+    assert (await git_tools(lair, git_broker).ask(tool, **arguments)).error is None
+    result = await git_tools(lair, git_broker, roots=[lair.repository / "deep"]).ask(tool, **arguments)
+    assert result.error == "denied"
+    assert f"--root {lair.repository}" in result.text
+
+
+@every_tool
+async def test_a_repository_kept_outside_is_refused(
+    lair: Lair, git_broker: Broker, tool: str, arguments: dict[str, str]
+) -> None:
+    linked = lair.folder / "linked"
+    lair.git("worktree", "add", "-q", str(linked))
+    result = await git_tools(lair, git_broker, roots=[linked]).ask(tool, **arguments)
+    assert result.error == "denied"
+    assert str(lair.repository) in result.text
+    both = git_tools(lair, git_broker, roots=[linked, lair.repository])
+    assert (await both.ask(tool, **arguments)).error is None
+
+
+async def test_a_git_folder_that_is_a_link_out_of_the_root_is_refused(lair: Lair, git_broker: Broker) -> None:
+    (lair.repository / ".git").rename(lair.folder / "elsewhere")
+    (lair.repository / ".git").symlink_to(lair.folder / "elsewhere")
+    assert lair.naive("status").returncode == 0
+    assert (await git_tools(lair, git_broker).ask("git_status")).error == "denied"
+
+
+async def test_a_linked_work_tree_inside_the_root_is_read(lair: Lair, git_broker: Broker) -> None:
+    lair.git("worktree", "add", "-q", str(lair.repository / "trees/side"))
+    at = git_tools(lair, git_broker)
+    assert (await at.text("git_status", path="trees/side")).startswith("## side\n")
+    lair.write("trees/side/new", "x\n")
+    assert "?? trees/side/new" in await at.text("git_status", path="trees/side")
+
+
+async def test_a_submodule_is_left_alone_and_refused(lair: Lair, git_broker: Broker) -> None:
+    """GIT14: it keeps its files by core.worktree, and its configuration is its own."""
+    lair.found(lair.folder / "library")
+    lair.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", "../library", "module")
+    lair.commit()
+    lair.write("module/file.txt", "changed\n")
+    lair.git("config", "core.fsmonitor", str(lair.evil), cwd=lair.repository / "module")
+    lair.naive("status")
+    assert lair.ran()
+    at = git_tools(lair, git_broker)
+    assert await at.text("git_status") == "## main\n[nothing to commit]"
+    assert (await at.ask("git_status", path="module")).error == "denied"
+    assert not lair.ran()
+
+
+async def test_where_there_is_no_repository_the_result_says_so(lair: Lair, git_broker: Broker) -> None:
+    assert (
+        await git_tools(lair, git_broker, roots=[lair.folder / "home"]).ask("git_status")
+    ).error == "not_found"
+
+
+async def test_a_hidden_git_folder_is_not_read(lair: Lair, git_broker: Broker) -> None:
+    assert (await git_tools(lair, git_broker, hides=[".git/**"]).ask("git_log")).error == "denied"
+    assert (await git_tools(lair, git_broker, hides=["other/**"]).ask("git_log")).error is None
+
+
+async def test_a_client_s_narrower_folders_hold(lair: Lair, git_broker: Broker) -> None:
+    at = git_tools(lair, git_broker, roots=[lair.folder])
+    narrow = at.at.host.restricted_to(ClientFolders(paths=(str(lair.repository / "deep"),)))
+    assert (await at.ask("git_log", path="repository")).error is None
+    narrowed = type(at)(lair=lair, at=type(at.at)(**{**vars(at.at), "host": narrow}))
+    assert (await narrowed.ask("git_log", path=str(lair.repository / "deep"))).error == "denied"
+
+
+async def test_objects_of_another_repository_are_read_where_git_may_read(
+    lair: Lair, git_broker: Broker
+) -> None:
+    """GIT22, a declared limit: a repository may borrow objects, and who knows their ids can name them.
+
+    What git may read is decided by the sandbox around it, which hide what commands must not see either.
+    """
+    other = lair.folder / "other"
+    lair.found(other)
+    (other / "borrowed.txt").write_text("borrowed\n", encoding="utf-8")
+    lair.git("add", ".", cwd=other)
+    lair.git("commit", "-qm", "of another", cwd=other)
+    head = lair.git("rev-parse", "HEAD", cwd=other).strip()
+    at = git_tools(lair, git_broker)
+    assert (await at.ask("git_show", commit=head)).error == "invalid_input"
+    lair.write(".git/objects/info/alternates", f"{other}/.git/objects\n")
+    assert "+borrowed" in await at.text("git_show", commit=head)
+
+
+async def test_a_configuration_that_is_too_long_to_look_through_is_refused(
+    lair: Lair, git_broker: Broker
+) -> None:
+    with (lair.repository / ".git/config").open("a", encoding="utf-8") as config:
+        config.write("[long]\n" + f"name = {'x' * 1000}\n" * (MAX_LISTING // 1000 + 1))
+    assert lair.naive("status").returncode == 0
+    assert (await git_tools(lair, git_broker).ask("git_status")).error == "denied"
+
+
+async def test_git_that_uses_too_much_is_ended_and_reported(lair: Lair) -> None:
+    greedy = lair.folder / "git"
+    greedy.write_text("#!/bin/sh\nfor i in 1 2 3 4 5 6 7 8; do sleep 60 & done; wait\n", encoding="utf-8")
+    greedy.chmod(0o755)
+    held = os.open(lair.repository, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with broker(FULL, helper(str(greedy)), bounds=CommandBounds(processes=4)) as git_broker:
+            git = Git(Programs(git_broker), str(greedy), str(lair.folder / "home"))
+            with anyio.fail_after(PATIENCE), pytest.raises(Unavailable):
+                await git.locate(cwd=held, timeout=60)
+    finally:
+        os.close(held)
+
+
+async def test_a_folder_that_was_removed_has_no_repository(lair: Lair, git_broker: Broker) -> None:
+    folder = lair.folder / "removed"
+    folder.mkdir()
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    folder.rmdir()
+    try:
+        with pytest.raises(NotFound):
+            await Git(Programs(git_broker), GIT, str(lair.folder / "home")).locate(cwd=held, timeout=10)
+    finally:
+        os.close(held)
+
+
+# --- what is remembered ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Counting:
+    """Counts what is git_broker."""
+
+    starter: ProgramLauncher
+    runs: list[str] = field(default_factory=list[str])
+
+    def start(
+        self, program: Program, *, cwd: int, stdin: int | None = None
+    ) -> AbstractAsyncContextManager[Running]:
+        self.runs.append(next(word for word in program.argv[1:] if not word.startswith("-")))
+        return self.starter.start(program, cwd=cwd, stdin=stdin)
+
+
+@dataclass
+class Remembering:
+    """Our git, which may remember, and what it git_broker."""
+
+    git: Git
+    counting: Counting
+    lair: Lair
+
+    async def runs(self, folder: Path | None = None) -> list[str]:
+        """What one status takes; it must succeed."""
+        self.counting.runs.clear()
+        held = os.open(folder or self.lair.repository, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            where = await self.git.locate(cwd=held, timeout=10)
+            query = GitInvocation(subcommand="status", options=("--short",))
+            answer = await self.git.ask(where, query, cwd=held, timeout=10)
+        finally:
+            os.close(held)
+        assert answer.status == 0
+        return list(self.counting.runs)
+
+
+ALL = ["rev-parse", "config", "status"]
+
+
+@asynccontextmanager
+async def remembering(lair: Lair, **options: int) -> AsyncGenerator[Remembering]:
+    """Our git; it relies upon whatever has not changed since it was asked, unless the options say more."""
+    with git_broker(lair.folder / "home") as started:
+        counting = Counting(Programs(started))
+        git = Git(counting, GIT, str(lair.folder / "home"), **{"racy_window_ns": 0, **options})
+        yield Remembering(git, counting, lair)
+
+
+async def test_what_was_asked_once_is_not_asked_again(lair: Lair) -> None:
+    async with remembering(lair) as at:
+        assert await at.runs() == ALL
+        assert await at.runs() == ["status"]
+        assert await at.runs(lair.repository / "deep") == ALL
+        assert await at.runs(lair.repository / "deep") == ["status"]
+        lair.write("file.txt", "changed\n")
+        lair.commit()
+        assert await at.runs() == ["status"]
+
+
+async def test_what_has_just_changed_is_asked_again(lair: Lair) -> None:
+    async with remembering(lair, racy_window_ns=60 * RACY_WINDOW_NS) as at:
+        assert await at.runs() == ALL
+        assert await at.runs() == ALL
+
+
+async def test_a_configuration_that_includes_others_is_asked_for_every_time(lair: Lair) -> None:
+    lair.config("include.path ../later.inc")
+    lair.write(".gitattributes", "*.txt filter=odd\n")
+    async with remembering(lair) as at:
+        assert await at.runs() == ALL
+        lair.write("later.inc", f'[filter "odd"]\nclean = {lair.evil}\n')
+        # As long as before, so that git has to look at the content.
+        lair.write("deep/inner.txt", "INNER\n")
+        lair.naive("status")
+        assert lair.ran()
+        lair.write("deep/inner.txt", "Inner\n")
+        assert await at.runs() == ALL
+    assert not lair.ran()
+
+
+def filter_in(file: str) -> Callable[[Lair], None]:
+    def plant(lair: Lair) -> None:
+        with (lair.folder / file).open("a", encoding="utf-8") as config:
+            config.write(f'[filter "odd"]\nclean = {lair.evil}\n')
+
+    return plant
+
+
+def nearer_repository(lair: Lair) -> None:
+    lair.git("init", "-q", cwd=lair.repository / "deep")
+    lair.write("deep/.gitattributes", "*.txt filter=odd\n")
+    lair.git("add", ".", cwd=lair.repository / "deep")
+    lair.git("config", "filter.odd.clean", str(lair.evil), cwd=lair.repository / "deep")
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        pytest.param(filter_in("repository/.git/config"), id="configuration"),
+        pytest.param(filter_in("repository/.git/config.worktree"), id="of the work tree"),
+        pytest.param(filter_in("home/.gitconfig"), id="of the user"),
+        pytest.param(filter_in("home/.config/git/config"), id="of the user, elsewhere"),
+        pytest.param(nearer_repository, id="nearer repository"),
+    ],
+)
+async def test_a_program_planted_after_the_first_question_is_not_run(
+    lair: Lair, plant: Callable[[Lair], None]
+) -> None:
+    lair.write("deep/inner.txt", "inner\n")
+    lair.write(".gitattributes", "*.txt filter=odd\n")
+    lair.config("extensions.worktreeConfig true")
+    (lair.folder / "home/.config/git").mkdir(parents=True)
+    deep = lair.repository / "deep"
+    async with remembering(lair) as at:
+        await at.runs(deep)
+        assert await at.runs(deep) == ["status"]
+        plant(lair)
+        for ran in (True, False):
+            lair.write("deep/inner.txt", "INNER\n" if ran else "Inner\n")
+            if ran:
+                lair.naive("status", cwd=deep)
+                assert lair.ran(), "the attack is not one"
+        assert await at.runs(deep) == ALL
+    assert not lair.ran()
+
+
+async def test_a_folder_for_configuration_planted_later_is_seen(lair: Lair) -> None:
+    other = lair.folder / "other"
+    lair.found(other)
+    lair.config("core.fsmonitor {evil}", "core.fsmonitorHookVersion 1", cwd=other)
+    async with remembering(lair) as at:
+        await at.runs()
+        assert await at.runs() == ["status"]
+        lair.write(".git/commondir", f"{other}/.git\n")
+        with pytest.raises(ToolError) as refusal:
+            await at.runs()
+    assert refusal.value.kind == "denied"
+    assert not lair.ran()
+
+
+async def test_a_repository_that_breaks_does_not_lead_to_the_one_above(lair: Lair) -> None:
+    """Nothing that is looked at changes. Git notices, and stops at the repository that it is given."""
+    lair.found(lair.repository / "nested")
+    nested = lair.repository / "nested"
+    lair.write(".gitattributes", "*.txt filter=odd\n")
+    lair.config("filter.odd.clean {evil}")
+    async with remembering(lair) as at:
+        await at.runs(nested)
+        assert await at.runs(nested) == ["status"]
+        (nested / ".git/HEAD").write_text("broken", encoding="utf-8")
+        lair.write("nested/file.txt", "changed\n")
+        lair.naive("add", ".", cwd=nested)
+        assert lair.ran()
+        with pytest.raises(AssertionError):
+            await at.runs(nested)
+    assert not lair.ran()
+
+
+def test_only_so_many_folders_are_remembered(tmp_path: Path) -> None:
+    known = RepositoryCache()
+    where = RepositoryPaths(git_dir="/x/.git", common_dir="/x/.git", top="/x", config=b"")
+    for number in range(MOST + 1):
+        known.keep(str(number), where, {})
+    assert known.get("0") is None
+    assert known.get("1") == known.get(str(MOST)) == where

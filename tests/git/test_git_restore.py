@@ -1,0 +1,222 @@
+"""What git_restore writes, and what it refuses."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from tests.git.hostile_git import Lair
+from tests.git.repositories import GitTools, git_tools
+from tests.support.calling import HANDLE
+
+EXAMPLE: dict[str, Any] = {"paths": ["README.md"]}
+
+
+@pytest.fixture
+def lair(tmp_path: Path) -> Lair:
+    """With one changed file."""
+    return Lair(tmp_path)
+
+
+@pytest.fixture
+def at(lair: Lair, git_broker: Broker) -> GitTools:
+    return git_tools(lair, git_broker)
+
+
+def content(lair: Lair, name: str) -> str:
+    return (lair.repository / name).read_text(encoding="utf-8")
+
+
+async def refused(at: GitTools, kind: str, *paths: str, **arguments: Any) -> str:
+    """The error of a call that changes nothing."""
+    before = at.lair.git("status", "--porcelain"), content(at.lair, "file.txt")
+    result = await at.ask("git_restore", paths=list(paths), **arguments)
+    assert result.error == kind, result.text
+    assert (at.lair.git("status", "--porcelain"), content(at.lair, "file.txt")) == before
+    return result.text
+
+
+async def test_a_file_gets_the_content_of_the_last_commit(at: GitTools) -> None:
+    text = await at.text("git_restore", paths=["file.txt"])
+    undo = "To undo a file: write_file with its path and the id after restore."
+    assert HANDLE.sub("", text) == f'Restored 1 file from HEAD.\n{undo}\n- file.txt, 4 bytes (restore "")'
+    assert content(at.lair, "file.txt") == "one\n"
+    assert at.lair.git("status", "--porcelain") == ""
+    text = await at.text("git_restore", paths=["file.txt"])
+    assert text == "Restored 1 file from HEAD.\n- file.txt, 4 bytes (was the same)"
+
+
+async def test_several_files_come_from_an_older_commit(at: GitTools) -> None:
+    lair = at.lair
+    lair.write("deep/inner.txt", "changed\n")
+    lair.commit()
+    (lair.repository / "deep/inner.txt").unlink()
+    text = await at.text("git_restore", paths=["file.txt", "deep/inner.txt"], commit="HEAD~1")
+    assert text.startswith("Restored 2 files from HEAD~1.\n")
+    assert HANDLE.sub("", text).endswith(
+        '- file.txt, 4 bytes (restore "")\n- deep/inner.txt, 6 bytes (created)'
+    )
+    assert (content(lair, "file.txt"), content(lair, "deep/inner.txt")) == ("one\n", "inner\n")
+    assert lair.git("diff", "--cached") == ""
+
+
+async def test_what_is_staged_can_be_taken(at: GitTools) -> None:
+    lair = at.lair
+    lair.git("add", "file.txt")
+    lair.write("file.txt", "three\n")
+    text = await at.text("git_restore", paths=["file.txt"], staged=True)
+    assert text.startswith("Restored 1 file from the index.")
+    assert content(lair, "file.txt") == "one\ntwo\n"
+    assert lair.git("status", "--porcelain") == "M  file.txt\n"
+
+
+async def test_a_program_stays_a_program(at: GitTools) -> None:
+    lair = at.lair
+    lair.write("run", "#!/bin/sh\n")
+    (lair.repository / "run").chmod(0o755)
+    lair.commit()
+    (lair.repository / "run").chmod(0o644)
+    await at.text("git_restore", paths=["run"])
+    assert lair.git("status", "--porcelain") == ""
+
+
+async def test_all_are_restored_or_none(at: GitTools) -> None:
+    assert "not in HEAD" in await refused(at, "not_found", "file.txt", "missing")
+
+
+@pytest.mark.parametrize(
+    ("path", "arguments", "kind"),
+    [
+        pytest.param("deep", {}, "invalid_input", id="folder"),
+        pytest.param("link", {}, "invalid_input", id="link"),
+        pytest.param("nested/file.txt", {}, "invalid_input", id="another-repository"),
+        pytest.param("file.txt", {"commit": "HEAD~1..HEAD"}, "invalid_input", id="range"),
+        pytest.param("file.txt", {"commit": "unknown"}, "invalid_input", id="unknown"),
+        pytest.param("file.txt", {"commit": "HEAD:file.txt"}, "invalid_input", id="file"),
+        pytest.param("file.txt", {"commit": "--output=x"}, "invalid_input", id="ATTACK-option"),
+        pytest.param("file.txt", {"commit": "a\nb"}, "invalid_input", id="ATTACK-line-break"),
+        pytest.param("a\nb", {}, "invalid_input", id="ATTACK-name-with-a-line-break"),
+        pytest.param("../outside", {}, "denied", id="ATTACK-outside"),
+        pytest.param("way/x", {}, "denied", id="ATTACK-through-a-link"),
+        pytest.param("missing", {"staged": True}, "not_found", id="not-staged"),
+        pytest.param("both.txt", {"staged": True}, "invalid_input", id="conflict"),
+        pytest.param("*.txt", {}, "not_found", id="ATTACK-pattern"),
+        pytest.param(":(top)file.txt", {}, "not_found", id="ATTACK-magic"),
+    ],
+)
+async def test_what_is_no_file_of_the_repository_is_refused(
+    at: GitTools, path: str, arguments: dict[str, Any], kind: str
+) -> None:
+    lair = at.lair
+    lair.write("both.txt", "base\n")
+    (lair.repository / "link").symlink_to("nowhere")
+    lair.git("add", "link", "both.txt")
+    lair.git("commit", "-qm", "link")
+    lair.git("checkout", "-qb", "side")
+    lair.write("both.txt", "side\n")
+    lair.git("commit", "-qm", "side", "both.txt")
+    lair.git("checkout", "-q", "main")
+    lair.write("both.txt", "main\n")
+    lair.git("commit", "-qm", "main", "both.txt")
+    lair.naive("merge", "side")
+    lair.found(lair.repository / "nested")
+    (lair.folder / "outside").mkdir()
+    (lair.repository / "way").symlink_to("../outside")
+    (lair.repository / "link").unlink()
+    await refused(at, kind, "file.txt", path, **arguments)
+    assert lair.git("ls-files", "-u"), "there is no conflict"
+
+
+async def test_a_name_like_a_pattern_is_a_name(at: GitTools) -> None:
+    lair = at.lair
+    names = ("*.txt", ":(top)file.txt", "-f", "größer")
+    for name in names:
+        lair.write(name, "before\n")
+    lair.commit()
+    for name in names:
+        lair.write(name, "after\n")
+    lair.write("file.txt", "kept\n")
+    await at.text("git_restore", paths=list(names))
+    assert [content(lair, name) for name in names] == ["before\n"] * 4
+    assert content(lair, "file.txt") == "kept\n"
+
+
+async def test_rules_and_protection_hold_for_what_is_restored(lair: Lair, git_broker: Broker) -> None:
+    lair.write(".envrc", "one\n")
+    lair.write("secret", "one\n")
+    lair.commit()
+    lair.write(".envrc", "two\n")
+    at = git_tools(
+        lair,
+        git_broker,
+        hides=["secret"],
+        deny=["capability:fs_write(file.txt)"],
+        protects=lambda path: "is protected" if path.endswith(".envrc") else None,
+    )
+    assert "is protected" in await refused(at, "denied", ".envrc")
+    assert "hidden" in await refused(at, "denied", "secret")
+    await refused(at, "denied", "file.txt")
+
+
+async def test_a_configured_filter_is_not_run_and_its_files_are_refused(at: GitTools) -> None:
+    lair = at.lair
+    lair.write("a.bin", "one\n")
+    lair.commit()
+    lair.write(".gitattributes", "*.bin filter=odd\n")
+    lair.config("filter.odd.smudge {evil}")
+    assert "'a.bin': stored through a filter" in await refused(at, "invalid_input", "a.bin")
+    await at.text("git_restore", paths=["file.txt"])
+    assert not lair.ran()
+
+
+@pytest.mark.parametrize(
+    ("attributes", "settings", "expected"),
+    [
+        pytest.param("*.txt text eol=crlf\n", (), b"a\r\nb\r\n", id="attribute"),
+        pytest.param("*.txt text=auto\n", ("core.autocrlf true",), b"a\r\nb\r\n", id="setting"),
+        pytest.param("*.txt text=auto\n", ("core.autocrlf input",), b"a\nb\n", id="one-way-setting"),
+        pytest.param("*.txt text\n", ("core.eol crlf",), b"a\r\nb\r\n", id="native"),
+        pytest.param("*.txt text=auto eol=lf\n", (), b"a\nb\n", id="none"),
+        pytest.param(
+            "*.txt text working-tree-encoding=UTF-16LE\n", (), "a\nb\n".encode("utf-16-le"), id="encoding"
+        ),
+    ],
+)
+async def test_line_ends_and_encodings_are_as_git_checks_them_out(
+    at: GitTools, attributes: str, settings: tuple[str, ...], expected: bytes
+) -> None:
+    lair = at.lair
+    lair.write("dos.txt", "a\nb\n")
+    lair.commit()
+    lair.write(".gitattributes", attributes)
+    lair.config(*settings)
+    await at.text("git_restore", paths=["dos.txt", "deep/inner.txt"])
+    assert (lair.repository / "dos.txt").read_bytes() == expected
+
+
+async def test_content_that_is_too_large_or_missing_is_refused(
+    at: GitTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lair = at.lair
+    monkeypatch.setattr("mcp_toolserver.runtime.git.versions.MAX_CONTENTS", 10)
+    assert "too large" in await refused(at, "invalid_input", "file.txt")
+    monkeypatch.undo()
+    blob = lair.git("rev-parse", "HEAD:file.txt").strip()
+    (lair.repository / f".git/objects/{blob[:2]}/{blob[2:]}").unlink()
+    result = await at.ask("git_restore", paths=["file.txt"])
+    assert result.error == "unavailable"
+    assert "git fsck" in result.text
+
+
+async def test_a_content_that_looks_like_a_header_is_content(at: GitTools) -> None:
+    """ATTACK: one object imitates the output of git for the next one."""
+    lair = at.lair
+    blob = lair.git("rev-parse", "HEAD:file.txt").strip()
+    lair.write("a", f"x\n{blob} blob 4\nevil\n")
+    lair.write("b", "b\n")
+    lair.commit()
+    for name in ("a", "b"):
+        lair.write(name, "changed\n")
+    await at.text("git_restore", paths=["a", "b"])
+    assert (content(lair, "a"), content(lair, "b")) == (f"x\n{blob} blob 4\nevil\n", "b\n")

@@ -1,0 +1,173 @@
+"""What git_show answers."""
+
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from tests.git.hostile_git import Lair
+from tests.git.repositories import GitTools, git_tools, without_ids
+
+
+@pytest.fixture
+def at(tmp_path: Path, git_broker: Broker) -> GitTools:
+    """The second commit, `more`, adds a line to file.txt and changes deep/inner.txt."""
+    lair = Lair(tmp_path)
+    lair.write("deep/inner.txt", "changed\n")
+    lair.commit()
+    return git_tools(lair, git_broker)
+
+
+async def test_a_commit_has_a_message_and_a_patch(at: GitTools) -> None:
+    text = await at.text("git_show")
+    head = "commit <id>\nparents <id>\nauthor n <n@example.org>\ndate <time>\n\nmore\n"
+    assert without_ids(text).startswith(head)
+    assert "+two" in text
+    assert "+changed" in text
+    first = await at.text("git_show", commit="HEAD~1")
+    assert "first" in first
+    assert "+inner" in first
+
+
+async def test_there_is_less_on_request(at: GitTools) -> None:
+    metadata = await at.text("git_show", format="metadata")
+    assert metadata.endswith("\n\nmore")
+    assert "diff" not in metadata
+    stat = await at.text("git_show", stat=True)
+    assert "2 files changed" in stat
+    assert "+two" not in stat
+    assert stat == await at.text("git_show", format="stat")
+
+
+async def test_a_folder_narrows_it(at: GitTools) -> None:
+    text = await at.text("git_show", path="deep")
+    assert "+changed" in text
+    assert "+two" not in text
+
+
+async def test_a_file_has_the_content_it_had(at: GitTools) -> None:
+    assert await at.text("git_show", path="file.txt", commit="HEAD~1") == "one"
+    assert await at.text("git_show", path="file.txt") == "one\ntwo"
+    (at.lair.repository / "file.txt").unlink()
+    assert await at.text("git_show", path="file.txt") == "one\ntwo"
+    at.lair.write("file.txt", "")
+    at.lair.commit()
+    assert await at.text("git_show", path="file.txt") == "[empty]"
+
+
+async def test_what_is_no_text_is_named(at: GitTools) -> None:
+    lair = at.lair
+    (lair.repository / "binary").write_bytes(b"a\0b")
+    (lair.repository / "link").symlink_to("../../etc/passwd")
+    lair.git("update-index", "--add", "--cacheinfo", f"160000,{lair.git('rev-parse', 'HEAD').strip()},module")
+    lair.git("add", "binary", "link")
+    lair.git("commit", "-qm", "odd")
+    (lair.repository / "link").unlink()
+    assert await at.text("git_show", path="binary") == "[a binary file]"
+    assert await at.text("git_show", path="link") == "[a link to ../../etc/passwd]"
+    assert without_ids(await at.text("git_show", path="module")) == "[a submodule, at its commit <id>]"
+
+
+async def test_a_folder_that_is_gone_is_listed_as_it_was(at: GitTools, git_broker: Broker) -> None:
+    lair = at.lair
+    lair.write("old/key", "x\n")
+    lair.write("old/other", "x\n")
+    lair.commit()
+    lair.git("rm", "-qr", "old")
+    assert await at.text("git_show", path="old") == "old/key\nold/other"
+    hiding = git_tools(lair, git_broker, hides=["old/key"])
+    assert await hiding.text("git_show", path="old") == (
+        "old/other\n[1 file left out, hidden by a rule of the operator]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        pytest.param({"commit": "nowhere"}, "invalid_input", id="unknown"),
+        pytest.param({"commit": "nowhere", "path": "file.txt"}, "invalid_input", id="unknown with a file"),
+        pytest.param({"commit": "--ext-diff"}, "invalid_input", id="GITOPT03"),
+        pytest.param({"commit": "--output=x"}, "invalid_input", id="output"),
+        pytest.param({"commit": "HEAD:file.txt"}, "invalid_input", id="file"),
+        pytest.param({"commit": "HEAD:../home/.gitconfig"}, "invalid_input", id="GITOPT12"),
+        pytest.param({"commit": "HEAD~1..HEAD"}, "invalid_input", id="range"),
+        pytest.param({"format": "metadata", "stat": True}, "invalid_input", id="two formats"),
+        pytest.param({"format": "metadata", "path": "file.txt"}, "invalid_input", id="metadata of a file"),
+        pytest.param({"stat": True, "path": "file.txt"}, "invalid_input", id="count of a file"),
+        pytest.param({"path": "missing"}, "not_found", id="missing"),
+        pytest.param({"path": "../home/.gitconfig"}, "denied", id="outside"),
+    ],
+)
+async def test_a_wrong_argument_is_explained(
+    at: GitTools, arguments: dict[str, str | bool], error: str
+) -> None:
+    assert (await at.ask("git_show", **arguments)).error == error
+
+
+async def test_only_commits_are_shown_by_id(at: GitTools) -> None:
+    """A file or folder by its id has no path that a rule could hide."""
+    for revision in ("HEAD:file.txt", "HEAD^{tree}"):
+        id_ = at.lair.git("rev-parse", revision).strip()
+        assert at.lair.git("show", id_)
+        assert (await at.ask("git_show", commit=id_)).error == "invalid_input"
+        assert (await at.ask("git_log", commit=id_)).error == "invalid_input"
+        assert (await at.ask("git_show", commit=f"{id_}^{{blob}}")).error == "invalid_input"
+
+
+async def test_a_tag_stands_for_its_commit(at: GitTools) -> None:
+    at.lair.git("tag", "-m", "about it", "v1", "HEAD~1")
+    assert "first" in await at.text("git_show", commit="v1")
+
+
+async def test_hidden_files_are_left_out_and_counted(at: GitTools, git_broker: Broker) -> None:
+    at.lair.write("secret", "hunter2\n")
+    at.lair.write("file.txt", "shown\n")
+    at.lair.commit()
+    hiding = git_tools(at.lair, git_broker, hides=["secret"])
+    for arguments in ({}, {"stat": True}, {"path": "."}):
+        assert "secret" in await at.text("git_show", **arguments)
+        text = await hiding.text("git_show", **arguments)
+        assert "file.txt" in text
+        assert "[1 file left out, hidden by a rule of the operator]" in text
+        assert "secret" not in text
+        assert "hunter2" not in text
+    assert (await hiding.ask("git_show", path="secret")).error == "denied"
+
+
+async def test_of_a_commit_with_nothing_else_the_message_is_left(at: GitTools, git_broker: Broker) -> None:
+    at.lair.write("secret", "hunter2\n")
+    at.lair.commit()
+    text = await git_tools(at.lair, git_broker, hides=["secret"]).text("git_show", stat=True)
+    assert text.endswith("\n\nmore\n[1 file left out, hidden by a rule of the operator]")
+    assert "secret" not in text
+
+
+async def test_a_merge_names_no_hidden_file_either(at: GitTools, git_broker: Broker) -> None:
+    """Its patch shows less than its count, which is taken against the first parent."""
+    lair = at.lair
+    lair.git("checkout", "-qb", "side")
+    lair.write("secret", "hunter2\n")
+    lair.commit()
+    lair.git("checkout", "-q", "main")
+    lair.write("file.txt", "main\n")
+    lair.commit()
+    lair.git("merge", "-q", "-m", "merged", "side")
+    assert "secret" in await at.text("git_show", stat=True)
+    hiding = git_tools(lair, git_broker, hides=["secret"])
+    for arguments in ({}, {"stat": True}):
+        text = await hiding.text("git_show", **arguments)
+        assert "merged" in text
+        assert "secret" not in text
+
+
+async def test_an_unknown_commit_is_reported_where_something_is_hidden_too(
+    at: GitTools, git_broker: Broker
+) -> None:
+    hiding = git_tools(at.lair, git_broker, hides=["secret"])
+    assert (await hiding.ask("git_show", commit="nowhere")).error == "invalid_input"
+
+
+async def test_a_file_that_cannot_be_read_is_reported(at: GitTools) -> None:
+    blob = at.lair.git("rev-parse", "HEAD:file.txt").strip()
+    (at.lair.repository / ".git/objects" / blob[:2] / blob[2:]).unlink()
+    assert (await at.ask("git_show", path="file.txt")).error == "unavailable"

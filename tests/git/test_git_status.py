@@ -1,0 +1,190 @@
+"""What git_status answers."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from tests.git.hostile_git import Lair
+from tests.git.repositories import GitTools, git_tools
+
+
+@pytest.fixture
+def lair(tmp_path: Path) -> Lair:
+    made = Lair(tmp_path)
+    made.git("checkout", "-q", "file.txt")
+    return made
+
+
+@pytest.fixture
+def at(lair: Lair, git_broker: Broker) -> GitTools:
+    return git_tools(lair, git_broker)
+
+
+def changes(data: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(f"{one['staged']}{one['unstaged']}", one["path"]) for one in data["changes"]]
+
+
+async def test_a_clean_tree_is_said_to_be_clean(at: GitTools) -> None:
+    assert await at.text("git_status") == "## main\n[nothing to commit]"
+    data = await at.data("git_status")
+    assert (data["clean"], data["total"], data["changes"], data["branch"]) == (True, 0, [], "main")
+    assert data["head"] == at.lair.git("rev-parse", "HEAD").strip()
+
+
+async def test_each_kind_of_change_has_its_letters(at: GitTools) -> None:
+    lair = at.lair
+    for name in ("gone", "staged-gone", "both"):
+        lair.write(name, f"{name} has enough text to be recognised\n")
+    lair.commit()
+    lair.git("mv", "deep/inner.txt", "deep/moved.txt")
+    lair.git("rm", "-q", "staged-gone")
+    lair.write("added", "x\n")
+    lair.write("both", "staged\n")
+    lair.git("add", "added", "both")
+    lair.write("both", "staged and changed\n")
+    lair.write("folder/new", "x\n")
+    lair.write("ein Wort größer", "x\n")
+    (lair.repository / "gone").unlink()
+    expected = lair.git("-c", "core.quotePath=false", "status", "--short", "--branch", "-z").split("\0")
+    text = await at.text("git_status")
+    assert text.splitlines()[:-1] == [
+        *(line for line in expected if line.startswith("#")),
+        "A  added",
+        "MM both",
+        "R  deep/inner.txt -> deep/moved.txt",
+        " D gone",
+        "D  staged-gone",
+        "?? ein Wort größer",
+        "?? folder/",
+    ]
+    assert text.endswith("\n[7 changes]")
+    data = await at.data("git_status")
+    assert changes(data)[0] == ("A.", "added")
+    assert data["changes"][2]["origin"] == "deep/inner.txt"
+    assert not data["clean"]
+
+
+async def test_in_words_it_says_what_would_become_of_each(at: GitTools) -> None:
+    lair = at.lair
+    lair.write("file.txt", "changed\n")
+    lair.git("mv", "deep/inner.txt", "deep/moved.txt")
+    lair.write("new", "")
+    assert await at.text("git_status", short=False) == (
+        "On main\nStaged:\n  renamed: deep/inner.txt -> deep/moved.txt\nNot staged:\n  modified: file.txt\n"
+        "Untracked:\n  new\n[3 changes]"
+    )
+
+
+async def test_a_conflict_is_named(at: GitTools) -> None:
+    lair = at.lair
+    lair.git("checkout", "-qb", "side")
+    lair.write("file.txt", "side\n")
+    lair.commit()
+    lair.git("checkout", "-q", "main")
+    lair.write("file.txt", "main\n")
+    lair.commit()
+    lair.naive("merge", "side")
+    assert "UU file.txt" in await at.text("git_status")
+    assert "Unmerged:\n  file.txt\n" in await at.text("git_status", short=False)
+
+
+async def test_it_says_how_far_the_branch_is_from_its_upstream(at: GitTools) -> None:
+    lair = at.lair
+    lair.git("branch", "base")
+    lair.git("branch", "-q", "--set-upstream-to=base")
+    assert (await at.text("git_status")).startswith("## main...base\n")
+    lair.write("file.txt", "ours\n")
+    lair.commit()
+    lair.git("checkout", "-q", "base")
+    lair.write("other.txt", "theirs\n")
+    lair.commit()
+    lair.git("checkout", "-q", "main")
+    assert (await at.text("git_status")).startswith("## main...base [ahead 1, behind 1]\n")
+    data = await at.data("git_status")
+    assert (data["upstream"], data["ahead"], data["behind"]) == ("base", 1, 1)
+
+
+async def test_without_a_branch_the_commit_is_named(at: GitTools) -> None:
+    at.lair.git("checkout", "-q", "--detach")
+    head = at.lair.git("rev-parse", "HEAD")[:12]
+    assert (await at.text("git_status")).startswith(f"## no branch, at {head}\n")
+    assert (await at.data("git_status"))["branch"] == ""
+
+
+async def test_before_the_first_commit_it_says_so(lair: Lair, git_broker: Broker) -> None:
+    lair.git("init", "-q", "empty", cwd=lair.folder)
+    at = git_tools(lair, git_broker, roots=[lair.folder / "empty"])
+    assert await at.text("git_status") == "## main (no commits yet)\n[nothing to commit]"
+    assert (await at.data("git_status"))["head"] == ""
+
+
+async def test_a_path_names_the_part_or_the_repository(at: GitTools) -> None:
+    lair = at.lair
+    lair.write("file.txt", "changed\n")
+    lair.write("deep/inner.txt", "changed\n")
+    lair.found(lair.repository / "nested")
+    lair.write("nested/file.txt", "changed\n")
+    assert changes(await at.data("git_status", path="deep")) == [(".M", "deep/inner.txt")]
+    assert changes(await at.data("git_status", path="deep/inner.txt")) == [(".M", "deep/inner.txt")]
+    assert changes(await at.data("git_status", path="nested/deep")) == []
+    assert changes(await at.data("git_status", path="nested")) == [(".M", "nested/file.txt")]
+
+
+async def test_a_path_that_is_gone_is_still_in_the_repository(at: GitTools) -> None:
+    (at.lair.repository / "deep/inner.txt").unlink()
+    (at.lair.repository / "deep").rmdir()
+    assert changes(await at.data("git_status", path="deep/inner.txt")) == [(".D", "deep/inner.txt")]
+
+
+async def test_very_many_changes_are_counted_and_the_first_listed(at: GitTools) -> None:
+    for number in range(1_005):
+        (at.lair.repository / f"{number:04}").write_text("", encoding="utf-8")
+    result = await at.ask("git_status")
+    assert result.truncated
+    assert result.text.endswith("[the first 1,000 of 1,005 changes; name a folder as `path` to see others]")
+    assert result.data is not None
+    assert result.data["total"] == 1_005
+    assert len((await at.data("git_status"))["changes"]) == 1_000
+
+
+async def test_hidden_changes_are_counted_and_not_named(lair: Lair, git_broker: Broker) -> None:
+    lair.write("secret/key", "x\n")
+    lair.write("deep/inner.txt", "changed\n")
+    lair.commit()
+    lair.write("secret/key", "y\n")
+    lair.git("mv", "deep/inner.txt", "moved.txt")
+    seen = await git_tools(lair, git_broker).text("git_status")
+    assert "secret/key" in seen
+    assert "deep/inner.txt -> moved.txt" in seen
+    at = git_tools(lair, git_broker, hides=["secret/**", "inner.txt"])
+    result = await at.ask("git_status")
+    assert result.text == (
+        "## main\nR  moved.txt\n[1 change left out, hidden by a rule of the operator]\n[1 change]"
+    )
+    assert result.data is not None
+    assert result.data["clean"] is False
+    assert "secret" not in str(result.data)
+    assert "inner" not in str(result.data)
+    assert (await at.ask("git_status", path="secret/key")).error == "denied"
+    lair.commit()
+    lair.write("secret/key", "z\n")
+    only_hidden = await at.data("git_status")
+    assert (only_hidden["clean"], only_hidden["total"]) == (False, 0)
+
+
+async def test_an_index_that_is_broken_is_reported(at: GitTools) -> None:
+    (at.lair.repository / ".git/index").write_text("broken", encoding="utf-8")
+    result = await at.ask("git_status")
+    assert result.error == "unavailable"
+    assert "broken" not in result.text
+
+
+async def test_a_name_that_is_no_text_stays_on_its_line(at: GitTools) -> None:
+    (Path(str(at.lair.repository)) / "a\nb").write_text("", encoding="utf-8")
+    with open(bytes(at.lair.repository) + b"/\xff", "w", encoding="utf-8"):
+        pass
+    text = await at.text("git_status")
+    assert "?? a\\x0ab\n" in text
+    assert "?? \\xff\n" in text

@@ -1,0 +1,70 @@
+"""What repo_overview answers."""
+
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from tests.git.hostile_git import Lair
+from tests.git.repositories import GitTools, git_tools
+
+
+@pytest.fixture
+def at(tmp_path: Path, git_broker: Broker) -> GitTools:
+    lair = Lair(tmp_path)
+    for name in ("src/a.py", "src/b.py", "web/c.ts", "Makefile", "LICENSE"):
+        lair.write(name, "x\n")
+    lair.commit()
+    return git_tools(lair, git_broker)
+
+
+async def test_it_tells_what_there_is(at: GitTools) -> None:
+    lair = at.lair
+    lair.git("branch", "side", "HEAD~1")
+    lair.git("branch", "-q", "--set-upstream-to=side", "main")
+    lair.git("tag", "v1")
+    lair.git("update-ref", "refs/remotes/origin/main", "HEAD")
+    lair.git("symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
+    lair.config("remote.origin.url https://me:hunter2@example.org/x.git")
+    head, first = (lair.git("rev-parse", name)[:12] for name in ("HEAD", "HEAD~1"))
+    day = lair.git("log", "-1", "--format=%cI")[:10]
+    text = await at.text("repo_overview", path="src")
+    lines = text.splitlines()
+    assert [*lines[:2], *sorted(lines[2:5]), *lines[5:]] == [
+        "Repository .: 7 files, 2 commits, 1 tag",
+        "Branches:",
+        *sorted([f"  * main {head} {day} -> side", f"  origin/main {head} {day}", f"  side {first} {day}"]),
+        "Remotes:",
+        "  origin https://[redacted]@example.org/x.git",
+        "Last commits:",
+        f"  {head} {day} n: more",
+        f"  {first} {day} n: first",
+        "Languages by files:",
+        *("  Python 2", "  Text 2", "  Makefile 1", "  TypeScript 1", "  other 1"),
+        "Top folders by files:",
+        *("  . 3", "  src 2", "  deep 1", "  web 1"),
+    ]
+    assert "hunter2" not in text
+
+
+async def test_before_the_first_commit_there_is_little_to_tell(at: GitTools, git_broker: Broker) -> None:
+    at.lair.git("init", "-q", "empty", cwd=at.lair.folder)
+    empty = git_tools(at.lair, git_broker, roots=[at.lair.folder / "empty"])
+    assert await empty.text("repo_overview") == "Repository .: 0 files, 0 commits, 0 tags"
+
+
+async def test_very_many_are_counted_and_the_first_named(at: GitTools) -> None:
+    for number in range(40):
+        at.lair.git("branch", f"branch-{number}")
+        at.lair.write(f"folder-{number:02}/file", "")
+    at.lair.git("add", ".")
+    text = await at.text("repo_overview")
+    assert "Branches (30 of 41):" in text
+    assert "Top folders by files (20 of 44):" in text
+
+
+async def test_hidden_files_do_not_count(at: GitTools, git_broker: Broker) -> None:
+    text = await git_tools(at.lair, git_broker, hides=["web/**"]).text("repo_overview")
+    assert "6 files" in text
+    assert "web" not in text
+    assert "TypeScript" not in text

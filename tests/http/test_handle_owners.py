@@ -1,0 +1,294 @@
+"""Every handle is its owner's: for another client it is the same as one that was never given.
+
+One table of kind × operation, over HTTP, with two clients of one real server, in both eras of the protocol.
+"""
+
+import re
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import mcp_types as mcp
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+
+from tests.protocol.resource_clients import background, listed, read, until
+from tests.support.confinement import USERS, Scene, as_user, visible_folder
+from tests.support.following import Follower, KnowsTasks
+from tests.support.live import TOKEN, Setup, connected, connected_to, serving, text
+from tests.support.named import file_of_tokens
+from tests.support.processes import Daemons
+
+HEX = re.compile(r"[0-9a-f]{32}|(?<=_)[0-9a-f]{6,}")
+"""The random part of a handle: those of commands and sessions are short."""
+MARK = "only the owner may know this"
+
+
+@dataclass(frozen=True)
+class Things:
+    """One of each kind, by its handle."""
+
+    output: str
+    path: str
+    job: str
+    session: str
+    todos: str
+    task: str = ""
+
+    @property
+    def folder(self) -> str:
+        """Where the saved output lies."""
+        return self.path.rpartition("/")[0]
+
+    def unknown(self) -> "Things":
+        """Handles of the same form that nobody was ever given; the session folder of the server is known."""
+        start, owner, name = self.path.rsplit("/", 2)
+        path = f"{start}/{_other(owner)}/{_other(name)}"
+        handles = (self.job, self.session, self.todos, self.task)
+        return Things(_other(self.output), path, *map(_other, handles))
+
+    def unknown_to_owner(self) -> "Things":
+        """The same, but for the folder of saved outputs, which is the owner's."""
+        return replace(self.unknown(), path=f"{self.folder}/{_other(self.path.rpartition('/')[2])}")
+
+
+def _other(handle: str) -> str:
+    return HEX.sub(lambda found: secrets.token_hex(len(found[0]) // 2), handle)
+
+
+Operation = Callable[[Client, Things], Awaitable[str]]
+
+
+async def answer(asked: Awaitable[str]) -> str:
+    """What a client gets, with every handle blanked."""
+    try:
+        return HEX.sub("HANDLE", await asked)
+    except MCPError as error:
+        return HEX.sub("HANDLE", f"error {error.error.code}: {error.error.message}")
+
+
+def tool(name: str, **arguments: Callable[[Things], Any] | str | int | bool) -> Operation:
+    """A call, with the arguments that depend on the handle as functions of it."""
+
+    async def operation(client: Client, things: Things) -> str:
+        given = {key: value(things) if callable(value) else value for key, value in arguments.items()}
+        result = await client.call_tool(name, given)
+        # How long a command has run says nothing of whose it is.
+        return f"{result.is_error} {re.sub(r'[0-9.]+ s', 'N s', text(result))}"
+
+    return operation
+
+
+def resource(uri: Callable[[Things], str]) -> Operation:
+    async def operation(client: Client, things: Things) -> str:
+        return await read(client, uri(things))
+
+    return operation
+
+
+def completing(template: str, handle: Callable[[Things], str]) -> Operation:
+    async def operation(client: Client, things: Things) -> str:
+        reference = mcp.ResourceTemplateReference(uri=template)
+        found = await client.complete(reference, {"name": "id", "value": handle(things)[:16]})
+        return str(found.completion.values)
+
+    return operation
+
+
+async def watch(client: Client, things: Things) -> str:
+    """Subscribe to changes, in the way of the client's era."""
+    uri = f"toolserver://jobs/{things.job}"
+    if client.protocol_version >= "2026":
+        async with client.listen(resource_subscriptions=[uri]) as stream:
+            return str(stream.honored.resource_subscriptions)
+    await client.subscribe_resource(uri)
+    return "subscribed"
+
+
+def task(method: str, **params: Any) -> Operation:
+    async def operation(client: Client, things: Things) -> str:
+        state = await Follower(client).ask(method, things.task, **params)
+        return str({key: value for key, value in state.items() if key in ("status", "resultType")})
+
+    return operation
+
+
+def output_of(things: Things) -> str:
+    return f"toolserver://output/{things.output}"
+
+
+TABLE: Mapping[tuple[str, str], Operation] = {
+    ("output", "read_file"): tool("read_file", path=lambda it: it.path),
+    ("output", "head"): tool("head", path=lambda it: it.path),
+    ("output", "tail"): tool("tail", path=lambda it: it.path),
+    ("output", "diff"): tool("diff", path=lambda it: it.path, other_path="empty"),
+    ("output", "grep_search in the file"): tool("grep_search", pattern=MARK, path=lambda it: it.path),
+    ("output", "resources/read"): resource(output_of),
+    ("output", "resources/read by path"): resource(lambda it: f"file://{it.path}"),
+    ("output", "completion"): completing("toolserver://output/{id}", lambda it: it.output),
+    ("job", "TaskOutput"): tool("TaskOutput", task_id=lambda it: it.job, wait_ms=0),
+    ("job", "resources/read"): resource(lambda it: f"toolserver://jobs/{it.job}"),
+    ("job", "completion"): completing("toolserver://jobs/{id}", lambda it: it.job),
+    ("job", "subscribe"): watch,
+    ("job", "TaskStop"): tool("TaskStop", task_id=lambda it: it.job),
+    ("session", "REPL"): tool("REPL", language="shell", code="echo $secret", session=lambda it: it.session),
+    ("session", "REPL to end it"): tool(
+        "REPL", language="shell", code="", session=lambda it: it.session, end_session=True
+    ),
+    ("todos", "list"): tool("TodoWrite", action="list", list_id=lambda it: it.todos),
+    ("todos", "add"): tool("TodoWrite", action="add", text="more", list_id=lambda it: it.todos),
+    ("todos", "toggle"): tool("TodoWrite", action="toggle", id=1, list_id=lambda it: it.todos),
+}
+"""What the owner of a handle can do with it. Those that end the thing come last of its kind."""
+
+FOLDER: Mapping[tuple[str, str], Operation] = {
+    ("folder", "grep_search"): tool("grep_search", pattern=MARK, path=lambda it: it.folder),
+    ("folder", "glob_search"): tool("glob_search", pattern="**/*", path=lambda it: it.folder),
+    ("folder", "ls"): tool("ls", path=lambda it: it.folder),
+    ("folder", "tree"): tool("tree", path=lambda it: it.folder),
+}
+"""What the owner of saved outputs can do with the folder that they lie in."""
+
+COMMANDS: Mapping[tuple[str, str], Operation] = {
+    ("output", "bash"): tool("bash", command=lambda it: f"cat {it.path}; ls {it.folder}"),
+    ("output", "REPL"): tool("REPL", language="shell", code=lambda it: f"cat {it.path}; ls {it.folder}"),
+}
+"""What no client can do, the owner neither: commands do not see the state folder."""
+
+TASKS: Mapping[tuple[str, str], Operation] = {
+    ("task", "tasks/get"): task("tasks/get"),
+    ("task", "tasks/update"): task("tasks/update", inputResponses={}),
+    ("task", "tasks/cancel"): task("tasks/cancel"),
+}
+
+
+@pytest.fixture
+def setup() -> Generator[Setup]:
+    """As root where possible: its files are open to it, so only the server keeps clients apart."""
+    with visible_folder() as base:
+        at = Scene(base=base, user=USERS[0])
+        at.root.mkdir()
+        (at.root / "empty").touch()
+        at.own()
+        yield Setup(root=at.root, home=base, mode="workspace-write", around=as_user(at))
+
+
+async def make(client: Client, *, tasks: bool) -> Things:
+    """One of each kind."""
+    cut = await client.call_tool("bash", {"command": f"echo {MARK}; seq 100000"})
+    link = next(block for block in cut.content if isinstance(block, mcp.ResourceLink))
+    found = re.search(r'path "([^"]+)"', text(cut))
+    assert found is not None, text(cut)[-300:]
+    job = await background(client, f"echo {MARK}; exec sleep 60")
+    session = await client.call_tool(
+        "REPL", {"language": "shell", "code": f"secret='{MARK}'", "session": "new"}
+    )
+    todos = await client.call_tool("TodoWrite", {"todos": [{"content": MARK}]})
+    return Things(
+        output=link.uri.rpartition("/")[2],
+        path=found[1],
+        job=job,
+        session=_handle("repl_", text(session)),
+        todos=_handle("todos_", text(todos)),
+        task=await Follower(client).begun("bash", command="exec sleep 60") if tasks else "",
+    )
+
+
+def _handle(prefix: str, said: str) -> str:
+    found = re.search(rf"{prefix}[0-9a-f]{{6,}}", said)
+    assert found is not None, said
+    return found[0]
+
+
+@asynccontextmanager
+async def two_clients(setup: Setup, era: str, apart: str) -> AsyncGenerator[tuple[Client, Client]]:
+    """Two clients of one server over HTTP; with a handshake, both call themselves the same, and so do those
+    that are kept `apart` by their tokens."""
+    names = file_of_tokens(setup.home, {"one": {}, "other": {}}) if apart == "tokens" else None
+    with names.serving(setup) if names is not None else serving(setup, "http") as url:
+        async with AsyncExitStack() as stack:
+            more = {"extensions": [KnowsTasks()]} if era == "auto" else {}
+            info = [mcp.Implementation(name="client", version="1")] * 2
+            if names is None:
+                info = [_named(era, number) for number in range(2)]
+            tokens = [TOKEN] * 2 if names is None else list(names.tokens.values())
+            clients = [
+                await stack.enter_async_context(
+                    connected_to(url, "http", mode=era, client_info=one, token=token, **more)
+                )
+                for one, token in zip(info, tokens, strict=True)
+            ]
+            yield clients[0], clients[1]
+
+
+def _named(era: str, number: int) -> mcp.Implementation:
+    return mcp.Implementation(name=f"client {number}" if era == "auto" else "client", version="1")
+
+
+@pytest.mark.parametrize("apart", ["clients", "tokens"])
+@pytest.mark.parametrize("era", ["legacy", "auto"])
+async def test_the_handle_of_another_client_is_answered_like_one_that_nobody_has(
+    era: str, apart: str, setup: Setup
+) -> None:
+    async with two_clients(setup, era, apart) as (owner, other):
+        things = await make(owner, tasks=era == "auto")
+        table = {**TABLE, **FOLDER, **COMMANDS, **(TASKS if era == "auto" else {})}
+        answers = {
+            row: (await answer(ask(other, things)), await answer(ask(other, things.unknown())))
+            for row, ask in table.items()
+        }
+        assert {row: pair for row, pair in answers.items() if pair[0] != pair[1]} == {}
+        assert [row for row, pair in answers.items() if MARK in pair[0]] == []
+        assert [uri for uri in await listed(other) if HEX.search(uri)] == []
+        # None of that did anything to them: the owner goes on as if nobody had asked.
+        for row, ask in {**TABLE, **(TASKS if era == "auto" else {})}.items():
+            mine = await answer(ask(owner, things))
+            assert mine != await answer(ask(owner, things.unknown_to_owner())), row
+            assert not mine.startswith(("True", "error")), (row, mine)
+
+
+@pytest.mark.parametrize("era", ["legacy", "auto"])
+async def test_the_folder_of_ones_saved_outputs_holds_no_other_clients(era: str, setup: Setup) -> None:
+    async with two_clients(setup, era, "clients") as (one, other):
+        mine, theirs = await make(one, tasks=False), await make(other, tasks=False)
+        assert mine.folder != theirs.folder
+        for row, ask in FOLDER.items():
+            shown = await ask(one, mine)
+            assert shown.startswith("False"), (row, shown)
+            assert theirs.output not in shown, row
+        assert mine.output in await FOLDER["folder", "ls"](one, mine)
+        assert mine.output in await FOLDER["folder", "grep_search"](one, mine)
+
+
+async def test_what_a_client_has_running_ends_with_its_session(setup: Setup) -> None:
+    """With a handshake the session is the owner: without it nobody could read, use or stop these."""
+    jobs, sessions = Daemons(), Daemons()
+    with serving(setup, "http") as url:
+        async with connected_to(url, "http", mode="legacy") as client:
+            await background(client, f"exec sleep {jobs.mark}")
+            code = f"sleep {sessions.mark} &"
+            await client.call_tool("REPL", {"language": "shell", "code": code, "session": "new"})
+            cut = await client.call_tool("bash", {"command": "seq 100000"})
+            found = re.search(r'path "([^"]+)"', text(cut))
+            assert found is not None
+            await until(jobs.alive)
+            assert sessions.alive()
+            assert Path(found[1]).exists()
+        await until(lambda: not jobs.alive() and not sessions.alive())
+        await until(lambda: not Path(found[1]).parent.exists())
+
+
+async def test_what_outlives_a_server_on_stdio_is_found_by_the_next_one_there(setup: Setup) -> None:
+    async with connected(setup) as client:
+        shown = await client.call_tool("TodoWrite", {"todos": [{"content": MARK}]})
+    handle = _handle("todos_", text(shown))
+    async with connected(setup, era="auto") as client:
+        again = await client.call_tool("TodoWrite", {"action": "list", "list_id": handle})
+        assert text(again) == text(shown)
+    async with connected(setup, "http") as client:
+        refused = await client.call_tool("TodoWrite", {"action": "list", "list_id": handle})
+        assert refused.is_error

@@ -1,0 +1,803 @@
+"""Serving over HTTP: the official client in both eras, what happens when somebody leaves, and the bounds."""
+
+import asyncio
+import json
+import logging
+import os
+import socket
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_types import JSONRPCRequest, TextContent
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.protocol.counted_streams import ConnectionStats
+from mcp_toolserver.protocol.http.body import Posted
+from mcp_toolserver.protocol.http.connection import Timeouts
+from mcp_toolserver.protocol.http.errors import FULL
+from mcp_toolserver.protocol.http.gate import POSTED, Bounds, Gateway
+from mcp_toolserver.protocol.http.listener import Address, listen, listening, port_of
+from mcp_toolserver.protocol.http.members import Member, OneToken
+from mcp_toolserver.protocol.http.request_checks import (
+    INVALID_TOKEN,
+    RequestHead,
+    Route,
+    Rules,
+    bearer_token,
+    check_request,
+)
+from mcp_toolserver.protocol.http.server import HttpOptions, own_hosts
+from mcp_toolserver.protocol.http.streamable import CancelsWhenLeft
+from mcp_toolserver.protocol.http.token import check_bind, make_token, read_token_file
+from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RequestLimits
+from tests.support.http_server import (
+    ACCEPT,
+    INITIALIZE,
+    TOKEN,
+    Calls,
+    Running,
+    body_of,
+    call,
+    connected,
+    modern,
+    open_session,
+    read_all,
+    serving,
+    sse_session,
+    status_of,
+)
+
+ERAS = ("legacy", "modern")
+TRANSPORTS = [pytest.param(False, id="streamable"), pytest.param(True, id="sse")]
+
+
+# --- ordinary clients ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sse", TRANSPORTS)
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_the_official_client_lists_and_calls(mode: str, sse: bool) -> None:
+    async with serving(sse=sse) as server, connected(server, mode=mode, sse=sse) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["echo", "wait"]
+        answer = await client.call_tool("echo", {"text": "hello"})
+        assert isinstance(answer.content[0], TextContent)
+        assert answer.content[0].text == "hello"
+        assert (client.protocol_version == "2026-07-28") == (mode == "auto")
+
+
+@pytest.mark.parametrize("sse", TRANSPORTS)
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_the_official_client_hears_of_progress(mode: str, sse: bool) -> None:
+    heard: list[str | None] = []
+
+    async def listen_in(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(message)
+
+    async with serving(sse=sse) as server, connected(server, mode=mode, sse=sse) as client:
+        await client.call_tool("echo", {}, progress_callback=listen_in)
+        assert heard == ["on its way"]
+
+
+async def test_the_address_given_at_start_is_the_one_bound() -> None:
+    async with serving() as server:
+        assert server.url == f"http://127.0.0.1:{server.port}/mcp"
+        assert server.port > 0
+
+
+async def test_a_name_is_served_on_all_its_addresses() -> None:
+    async with serving(host="localhost") as server:
+        for *_, address in socket.getaddrinfo("localhost", server.port, type=socket.SOCK_STREAM):
+            reader, writer = await asyncio.open_connection(str(address[0]), server.port)
+            writer.write(server.head("GET", "/healthz", Host=f"localhost:{server.port}", Connection="close"))
+            assert status_of(await read_all(reader)) == 200
+            writer.close()
+
+
+async def test_health_needs_no_token_and_tells_nothing() -> None:
+    async with serving() as server, httpx.AsyncClient(base_url=server.base, trust_env=False) as http:
+        answer = await http.get("/healthz")
+        assert (answer.status_code, answer.text) == (200, "ok")
+        assert (await http.head("/healthz")).status_code == 200
+        assert (await http.get("/readyz")).text == "ready"
+        assert (await http.post("/healthz")).status_code == 405
+
+
+async def test_every_response_forbids_caching_and_guessing_and_allows_no_other_origin() -> None:
+    async with serving() as server, server.http() as http:
+        session = await open_session(http)
+        answers = [
+            await http.get("/healthz"),
+            await http.get("/nothing"),
+            await http.options("/mcp"),
+            await http.post("/mcp", json=call("echo"), headers=session),
+            await http.post("/mcp", content=b"nonsense"),
+            await http.post("/mcp", json={}, headers={"authorization": "Bearer wrong"}),
+        ]
+        lines = (await server.raw(b"nonsense\r\n\r\n")).decode().split("\r\n\r\n")[0].split("\r\n")[1:]
+        raw = httpx.Headers(dict(line.split(": ") for line in lines))
+        for headers in [*(answer.headers for answer in answers), raw]:
+            assert headers["cache-control"] == "no-store"
+            assert headers["x-content-type-options"] == "nosniff"
+            assert "server" not in headers
+            assert not [name for name in headers if name.startswith("access-control")]
+
+
+async def test_a_refusal_is_a_json_rpc_error_that_says_what_to_do() -> None:
+    async with serving() as server, server.http(authorization="Basic secret") as http:
+        answer = await http.post("/mcp", json=INITIALIZE)
+        assert answer.json()["error"]["message"].startswith("Send the server's token")
+        assert "secret" not in answer.text
+
+
+# --- leaving ---------------------------------------------------------------------------------------------
+
+
+async def _calling(server: Running, http: httpx.AsyncClient, era: str) -> asyncio.StreamWriter:
+    """A connection of its own with a call of `wait` in progress."""
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    if era == "legacy":
+        message, headers = call("wait", "left"), await open_session(http)
+    else:
+        message, headers = modern("wait")
+    writer.write(server.head(**headers, Content_Length=str(len(body_of(message)))) + body_of(message))
+    await server.calls.until(running=1)
+    return writer
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        pytest.param(lambda writer: writer.close(), id="closes the connection"),
+        pytest.param(lambda writer: writer.write_eof(), id="closes only its own direction"),
+        pytest.param(lambda writer: writer.transport.abort(), id="vanishes"),
+    ],
+)
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_call_is_cancelled_when_its_client_leaves(
+    era: str, leave: Callable[[asyncio.StreamWriter], None]
+) -> None:
+    async with serving() as server, server.http() as http:
+        writer = await _calling(server, http, era)
+        assert server.calls.cancelled == 0
+        leave(writer)
+        await server.calls.until(running=0, cancelled=1)
+        writer.close()
+
+
+async def test_only_the_call_of_the_closed_connection_is_cancelled() -> None:
+    async with serving() as server, server.http() as http:
+        session = await open_session(http)
+        answers: list[httpx.Response] = []
+        async with anyio.create_task_group() as group:
+
+            async def stay() -> None:
+                answers.append(await http.post("/mcp", json=call("wait", 7, text="kept"), headers=session))
+
+            group.start_soon(stay)
+            await server.calls.until(running=1)
+            async with httpx.AsyncClient(base_url=server.base, trust_env=False) as other:
+                headers = {**session, "authorization": f"Bearer {TOKEN}"}
+                leaving = asyncio.create_task(other.post("/mcp", json=call("wait", 8), headers=headers))
+                await server.calls.until(running=2)
+                leaving.cancel()
+            await server.calls.until(running=1, cancelled=1)
+            server.calls.release.set()
+        assert "kept" in answers[0].text
+        assert server.calls.cancelled == 1
+
+
+async def test_a_session_goes_on_after_one_of_its_calls_was_left() -> None:
+    async with serving() as server, server.http() as http:
+        session = await open_session(http)
+        leaving = asyncio.create_task(http.post("/mcp", json=call("wait", 3), headers=session))
+        await server.calls.until(running=1)
+        leaving.cancel()
+        await server.calls.until(running=0, cancelled=1)
+        assert "again" in (await http.post("/mcp", json=call("echo", 3, text="again"), headers=session)).text
+
+
+async def test_a_left_call_is_cancelled_even_when_its_response_is_ended_in_order() -> None:
+    requests: list[bytes] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        requests.append((await receive())["body"])
+        if len(requests) == 1:
+            assert (await receive())["type"] == "http.disconnect"
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body"})
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"} if requests else {"type": "http.request", "body": b"the call"}
+
+    async def send(message: Message) -> None: ...
+
+    scope = {
+        "headers": [(b"mcp-session-id", b"x"), (b"content-length", b"8")],
+        POSTED: Posted(method="m", id="a"),
+    }
+    await CancelsWhenLeft(app)(scope, receive, send)
+    assert json.loads(requests[1])["params"]["requestId"] == "a"
+
+
+async def test_closing_the_sse_stream_cancels_its_calls() -> None:
+    async with serving(sse=True) as server, server.http() as http:
+        async with sse_session(http) as session:
+            assert await session.post(call("wait")) == 202
+            await server.calls.until(running=1)
+        await server.calls.until(running=0, cancelled=1)
+        with anyio.fail_after(5):
+            while await session.post(call("echo")) != 404:
+                await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.parametrize("sse", TRANSPORTS)
+async def test_the_end_of_the_server_cancels_every_call(mode: str, sse: bool) -> None:
+    with anyio.fail_after(20):
+        async with serving(sse=sse) as server, connected(server, mode=mode, sse=sse) as client:
+            waiting = asyncio.create_task(client.call_tool("wait", {}))
+            await server.calls.until(running=1)
+            server.task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await server.task
+            assert (server.calls.running, server.calls.cancelled) == (0, 1)
+            waiting.cancel()
+            await asyncio.wait((waiting,))
+
+
+async def test_the_end_of_the_server_ends_streams_in_order_and_frees_the_port() -> None:
+    async with serving() as server, server.http() as http:
+        session = await open_session(http)
+        async with http.stream("GET", "/mcp", headers=session) as stream:
+            server.task.cancel()
+            assert [chunk async for chunk in stream.aiter_bytes()] == []
+        with pytest.raises(asyncio.CancelledError):
+            await server.task
+        async with serving(port=server.port) as again:
+            assert again.port == server.port
+
+
+async def test_an_application_that_listens_only_after_the_end_hears_of_it() -> None:
+    listening, ended = anyio.Event(), anyio.Event()
+    heard: list[Message] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        listening.set()
+        await ended.wait()
+        heard.append(await receive())
+        heard.append(await receive())
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"{}"}
+
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    gate = Gateway(members(app), RULES, Bounds(max_body=2, body_seconds=1, streams=RequestLimits()))
+    scope: Scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/mcp",
+        "server": ("127.0.0.1", 8765),
+        "query_string": b"",
+        "headers": GOOD,
+    }
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            group.start_soon(gate, scope, receive, send)
+            await listening.wait()
+            gate.end()
+            ended.set()
+    assert [message["type"] for message in heard] == ["http.request", "http.disconnect"]
+    assert sent[0]["status"] == 503
+    await gate(scope, receive, send)
+    assert sent[2]["status"] == 503
+
+
+async def test_an_application_that_does_not_end_is_ended() -> None:
+    entered = anyio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        entered.set()
+        await anyio.Event().wait()
+
+    patience = Timeouts(
+        max_connections=1, max_per_peer=1, header_seconds=5, keep_alive_seconds=5, ending_seconds=0.05
+    )
+    sockets = listen([Address(family=socket.AF_INET, name=("127.0.0.1", 0))])
+    server = Running(
+        url=f"http://127.0.0.1:{port_of(sockets)}", calls=Calls(), task=asyncio.create_task(_quiet(0))
+    )
+    hosts = frozenset({f"127.0.0.1:{port_of(sockets)}"})
+    bounds = Bounds(max_body=2, body_seconds=1, streams=RequestLimits())
+    gate = Gateway(members(app), replace(RULES, hosts=hosts), bounds)
+    with anyio.fail_after(5):
+        async with listening(gate, sockets, patience):
+            answer = asyncio.create_task(server.raw(server.head(Content_Length="2") + b"{}"))
+            await entered.wait()
+        assert status_of(await answer) == 500
+
+
+def members(app: ASGIApp) -> OneToken:
+    """The holder of the token, served by `app`."""
+    limiter = ConcurrencyLimiter(RequestLimits())
+    return OneToken(token=TOKEN.encode(), member=Member(app=app, limiter=limiter))
+
+
+async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    raise AssertionError
+
+
+async def test_a_websocket_is_closed_by_the_gate_too() -> None:
+    sent: list[Message] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError
+
+    async def receive() -> Message:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    gate = Gateway(members(app), RULES, Bounds(max_body=2, body_seconds=1, streams=RequestLimits()))
+    await gate({"type": "websocket"}, receive, send)
+    assert sent == [{"type": "websocket.close", "code": 1008}]
+
+
+async def test_a_server_that_ends_logs_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving() as server, server.http() as http:
+        writer = await _calling(server, http, "modern")
+        server.task.cancel()
+        await asyncio.wait((server.task,))
+        writer.close()
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+# --- bounds ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_calls_over_the_limit_are_refused_until_one_ends(era: str) -> None:
+    async with serving(limits=RequestLimits(requests=1)) as server, server.http() as http:
+        writer = await _calling(server, http, era)
+        message, headers = modern("echo", "one-more")
+        refused = await http.post("/mcp", json=message, headers=headers)
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert refused.json()["id"] == "one-more"
+        writer.close()
+        await server.calls.until(running=0)
+        with anyio.fail_after(5):
+            while (await http.post("/mcp", json=message, headers=headers)).status_code != 200:
+                await anyio.lowlevel.checkpoint()
+
+
+async def test_a_cancellation_gets_through_when_every_place_is_taken() -> None:
+    async with serving(limits=RequestLimits(requests=1)) as server, server.http() as http:
+        session = await open_session(http)
+        waiting = asyncio.create_task(http.post("/mcp", json=call("wait", 5), headers=session))
+        await server.calls.until(running=1)
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}}
+        assert (await http.post("/mcp", json=cancel, headers=session)).status_code == 202
+        await server.calls.until(running=0, cancelled=1)
+        assert (await waiting).status_code == 200
+
+
+async def test_streams_have_places_of_their_own() -> None:
+    async with serving(max_sessions=1, limits=RequestLimits(requests=1)) as server, server.http() as http:
+        session = await open_session(http)
+        async with http.stream("GET", "/mcp", headers=session) as stream:
+            assert stream.status_code == 200
+            assert (await http.get("/mcp", headers=session)).status_code == 503
+            assert (await http.post("/mcp", json=call("echo"), headers=session)).status_code == 200
+
+
+async def test_sessions_over_the_limit_are_refused_until_one_is_deleted() -> None:
+    async with serving(max_sessions=1) as server, server.http() as http:
+        session = await open_session(http)
+        assert (await http.post("/mcp", json=INITIALIZE, headers=ACCEPT)).status_code == 503
+        assert (await http.delete("/mcp", headers=session)).status_code == 200
+        await open_session(http)
+
+
+async def test_an_idle_session_is_forgotten() -> None:
+    async with serving(idle_seconds=0.5) as server, server.http() as http:
+        session = await open_session(http)
+        with anyio.fail_after(5):
+            # Each request starts the clock anew, so the session is left alone in between.
+            while (await http.post("/mcp", json=call("echo"), headers=session)).status_code != 404:
+                await _quiet(0.7)
+
+
+async def _quiet(seconds: float) -> None:
+    """Let the server's clock run."""
+    with anyio.move_on_after(seconds):
+        await anyio.Event().wait()
+
+
+async def test_sse_calls_over_the_limit_are_answered_with_an_error() -> None:
+    async with (
+        serving(sse=True, limits=RequestLimits(requests=1)) as server,
+        server.http() as http,
+        sse_session(http) as session,
+    ):
+        await session.post(call("wait", 1))
+        await server.calls.until(running=1)
+        await session.post(call("echo", 2))
+        refused = await session.answer()
+        assert (refused["id"], refused["error"]["code"]) == (2, -32603)
+        server.calls.release.set()
+        assert (await session.answer())["id"] == 1
+        await session.post(call("echo", 3))
+        assert (await session.answer())["id"] == 3
+
+
+async def test_a_cancelled_sse_call_gives_its_place_back() -> None:
+    async with (
+        serving(sse=True, limits=RequestLimits(requests=1)) as server,
+        server.http() as http,
+        sse_session(http) as session,
+    ):
+        await session.post(call("wait", 1))
+        await server.calls.until(running=1)
+        await session.post(
+            {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+        )
+        await server.calls.until(running=0, cancelled=1)
+        await session.post(call("echo", 2))
+        assert "result" in await session.answer()
+
+
+async def test_a_closed_sse_session_gives_its_places_back() -> None:
+    async with serving(sse=True, limits=RequestLimits(requests=2)) as server, server.http() as http:
+        async with sse_session(http) as session:
+            await session.post(call("wait", 1))
+            await session.post(call("wait", 1))
+            await server.calls.until(running=2)
+        await server.calls.until(running=0, cancelled=2)
+        async with sse_session(http) as session:
+            await session.post(call("echo"))
+            assert "result" in await session.answer()
+
+
+async def test_closed_traffic_gives_every_place_back() -> None:
+    limiter = ConcurrencyLimiter(RequestLimits(requests=2))
+    stats = ConnectionStats(limiter, "client", anyio.CancelScope(), idle_seconds=1)
+    requests = [JSONRPCRequest(jsonrpc="2.0", id=number, method="tools/call") for number in (1, 1, 2)]
+    assert [stats.request_started(request) for request in requests] == [None, None, FULL]
+    stats.request_finished(1)
+    stats.request_finished(1)
+    stats.request_finished(1)
+    assert (limiter.in_progress, limiter.clients) == (0, 0)
+    assert stats.request_started(requests[0]) is None
+    stats.close()
+    assert (limiter.in_progress, limiter.clients) == (0, 0)
+
+
+async def test_sse_streams_over_the_limit_are_refused() -> None:
+    async with serving(sse=True, max_sessions=1) as server, server.http() as http, sse_session(http):
+        assert (await http.get("/sse")).status_code == 503
+
+
+async def test_an_idle_sse_session_is_ended_but_not_while_it_works() -> None:
+    async with (
+        serving(sse=True, idle_seconds=0.5) as server,
+        server.http() as http,
+        sse_session(http) as session,
+    ):
+        await session.post(call("wait", 9))
+        await server.calls.until(running=1)
+        await _quiet(1)
+        assert server.calls.running == 1
+        server.calls.release.set()
+        assert (await session.answer())["id"] == 9
+        with anyio.fail_after(5), pytest.raises(StopAsyncIteration):
+            await anext(session.events)
+
+
+@pytest.mark.parametrize(
+    ("body", "framing"),
+    [
+        pytest.param(b"x" * 2000, "length", id="declared"),
+        pytest.param(b"x" * 2000, "chunked", id="chunked"),
+    ],
+)
+async def test_a_body_over_the_limit_is_refused(body: bytes, framing: str) -> None:
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        yield body
+
+    async with serving(max_body=1000) as server, server.http() as http:
+        content = body if framing == "length" else chunks()
+        assert (await http.post("/mcp", content=content, headers=ACCEPT)).status_code == 413
+        await open_session(http)
+
+
+async def test_a_declared_body_over_the_limit_is_refused_before_it_is_sent() -> None:
+    async with serving(max_body=1000) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(server.head(Content_Length="1000000000"))
+        with anyio.fail_after(5):
+            assert status_of(await reader.readuntil(b"\r\n\r\n")) == 413
+        writer.close()
+
+
+async def test_a_body_of_exactly_the_limit_is_read() -> None:
+    async with serving(max_body=1000) as server, server.http() as http:
+        session = await open_session(http)
+        message = body_of(call("echo", text="x"))
+        padded = message + b" " * (1000 - len(message))
+        headers = {**session, "content-type": "application/json"}
+        assert (await http.post("/mcp", content=padded, headers=headers)).status_code == 200
+        assert (await http.post("/mcp", content=padded + b" ", headers=headers)).status_code == 413
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_body_is_forgotten(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(max_connections=1) as server, server.http() as http:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(server.head(Content_Length="100") + b"half")
+        writer.close()
+        with anyio.fail_after(5):
+            while (await http.get("/healthz")).status_code != 200:
+                await anyio.lowlevel.checkpoint()
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_body_that_goes_on_after_its_refusal_does_not_hold_the_connection() -> None:
+    async with serving(max_body=1000) as server:
+        answer = await server.raw(server.head(Content_Length="100000") + b"x" * 50_000)
+        assert status_of(answer) == 413
+
+
+async def test_a_second_request_before_the_first_is_answered_closes_the_connection() -> None:
+    async with serving() as server, server.http() as http:
+        writer = await _calling(server, http, "legacy")
+        writer.write(server.head("GET", "/healthz"))
+        await server.calls.until(running=0, cancelled=1)
+        writer.close()
+
+
+async def test_bytes_after_the_last_request_of_a_connection_cancel_it() -> None:
+    async with serving() as server, server.http() as http:
+        message = body_of(call("wait"))
+        headers = await open_session(http)
+        head = server.head(**headers, Connection="close", Content_Length=str(len(message)))
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(head + message)
+        await server.calls.until(running=1)
+        writer.write(b"more")
+        await server.calls.until(running=0, cancelled=1)
+        assert (await read_all(reader)).count(b"HTTP/1.1") == 1
+        writer.close()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_handler_sees_neither_the_token_nor_the_name_that_was_used(era: str) -> None:
+    async with (
+        serving() as server,
+        server.http(cookie="a=b", origin=f"http://127.0.0.1:{server.port}") as http,
+    ):
+        message, headers = (call("echo"), await open_session(http)) if era == "legacy" else modern("echo")
+        assert (await http.post("/mcp", json=message, headers=headers)).status_code == 200
+        assert server.calls.headers["host"] == "mcp-toolserver"
+        assert not {"authorization", "cookie", "origin"} & set(server.calls.headers)
+
+
+async def test_one_connection_serves_many_requests() -> None:
+    async with serving() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        for _ in range(5):
+            writer.write(server.head("GET", "/healthz"))
+            with anyio.fail_after(5):
+                assert status_of(await reader.readuntil(b"\r\n\r\n")) == 200
+                assert await reader.readexactly(2) == b"ok"
+        writer.close()
+
+
+async def test_a_head_over_the_limit_is_refused() -> None:
+    async with serving() as server:
+        head = server.head("GET", "/healthz", X_Filler="x" * 16_500)
+        assert status_of(await server.raw(head.removesuffix(b"\r\n\r\n"))) == 400
+
+
+async def test_what_is_not_http_is_refused_without_a_word_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving() as server:
+        for garbage in (b"\x16\x03\x01\x02", b"GET / HTTP/1.1\r\nConnection: close\r\nHost: x\r\n\r\nmore"):
+            assert status_of(await server.raw(garbage + b"\r\n\r\n")) in (400, 421)
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+# --- what the operator provides --------------------------------------------------------------------------
+
+
+def test_a_made_token_is_long_random_and_fit_for_a_header() -> None:
+    tokens = {make_token() for _ in range(50)}
+    assert len(tokens) == 50
+    assert all(len(token) >= 43 and token.isascii() and token.isprintable() for token in tokens)
+
+
+def test_a_private_token_file_is_read_without_its_line_end(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"  {TOKEN}\r\n", encoding="ascii")
+    file.chmod(0o600)
+    assert read_token_file(str(file)) == TOKEN
+
+
+@pytest.mark.parametrize(
+    ("content", "mode"),
+    [
+        pytest.param(TOKEN.encode(), 0o640, id="group"),
+        pytest.param(TOKEN.encode(), 0o604, id="others"),
+        pytest.param(TOKEN.encode(), 0o622, id="writable"),
+        pytest.param(b"", 0o600, id="empty"),
+        pytest.param(b" \n", 0o600, id="blank"),
+        pytest.param(b"fifteen-letters", 0o600, id="short"),
+        pytest.param(b"two words in one file", 0o600, id="spaces"),
+        pytest.param("schlüssel-mit-umlaut".encode(), 0o600, id="not ascii"),
+        pytest.param(b"x" * 5000, 0o600, id="too long"),
+    ],
+)
+def test_a_token_file_that_is_open_to_others_or_unusable_is_refused(
+    tmp_path: Path, content: bytes, mode: int
+) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(content)
+    file.chmod(mode)
+    with pytest.raises(SettingsError) as refused:
+        read_token_file(str(file))
+    assert ("chmod 600" in str(refused.value)) == (mode != 0o600)
+    assert not content.strip() or content.decode() not in str(refused.value)
+
+
+def test_a_token_file_that_is_missing_a_folder_or_a_fifo_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo", 0o600)
+    for name in ("missing", "", "fifo"):
+        with pytest.raises(SettingsError):
+            read_token_file(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_loopback_needs_no_token_file(host: str) -> None:
+    check_bind(host, has_token_file=False)
+
+
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "::", "192.0.2.1", "", "no-such-host.invalid", "::ffff:127.0.0.1"]
+)
+def test_any_other_host_needs_a_token_file(host: str) -> None:
+    with pytest.raises(SettingsError):
+        check_bind(host, has_token_file=False)
+    check_bind(host, has_token_file=True)
+
+
+def test_a_short_token_is_never_served() -> None:
+    with pytest.raises(SettingsError):
+        HttpOptions(token="")
+
+
+def test_the_token_is_not_shown() -> None:
+    assert TOKEN not in repr(HttpOptions(token=TOKEN))
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1"])
+async def test_a_host_that_is_not_this_machine_is_a_settings_error(host: str) -> None:
+    with pytest.raises(SettingsError):
+        async with serving(host=host):
+            pass
+
+
+async def test_a_port_in_use_is_a_settings_error() -> None:
+    async with serving() as server:
+        with pytest.raises(SettingsError):
+            async with serving(port=server.port):
+                pass
+
+
+def test_a_name_with_two_addresses_is_listened_on_at_one_port() -> None:
+    names = [
+        Address(family=socket.AF_INET, name=(host, 0)) for host in ("127.0.0.1", "127.0.0.2", "192.0.2.1")
+    ]
+    sockets = listen([*names, names[0]])
+    try:
+        assert [found.getsockname()[0] for found in sockets] == ["127.0.0.1", "127.0.0.2"]
+        assert len({found.getsockname()[1] for found in sockets}) == 1
+        taken = Address(family=socket.AF_INET, name=("127.0.0.2", port_of(sockets)))
+        with pytest.raises(OSError, match="in use"):
+            listen([Address(family=socket.AF_INET, name=("127.0.0.3", port_of(sockets))), taken])
+    finally:
+        for opened in sockets:
+            opened.close()
+
+
+def test_connections_send_small_answers_at_once() -> None:
+    (listener,) = listen([Address(family=socket.AF_INET, name=("127.0.0.1", 0))])
+    with listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+# --- the checks ------------------------------------------------------------------------------------------
+
+RULES = Rules(
+    hosts=own_hosts(HttpOptions(token=TOKEN), ["127.0.0.1"], 8765),
+    origins=frozenset({"http://127.0.0.1:8765"}),
+    routes={"/mcp": Route(methods=frozenset({"POST"}))},
+)
+GOOD = ((b"host", b"127.0.0.1:8765"), (b"authorization", f"Bearer {TOKEN}".encode()))
+
+
+def _status(*headers: tuple[bytes, bytes], rules: Rules = RULES, local: str = "127.0.0.1:8765") -> int:
+    found = check_request(RequestHead(method="POST", path="/mcp", headers=headers, local=local), rules)
+    return 200 if found is None else found.status
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8765", "localhost:8765", "LOCALHOST:8765", "[::1]:8765"])
+def test_every_spelling_of_loopback_is_the_server(host: str) -> None:
+    assert _status((b"host", host.encode()), *GOOD[1:]) == 200
+
+
+@given(st.text(max_size=30).filter(lambda text: text.lower() not in RULES.hosts))
+def test_no_other_text_is_the_server(host: str) -> None:
+    assert _status((b"host", host.encode("utf-8")), *GOOD[1:]) == 421
+
+
+@given(st.binary(max_size=60).filter(lambda token: token.strip() != TOKEN.encode()))
+async def test_no_other_token_is_accepted(token: bytes) -> None:
+    head = RequestHead(method="POST", path="/mcp", headers=((b"authorization", b"Bearer " + token),))
+    presented = bearer_token(head)
+    assert isinstance(presented, bytes)
+    assert await members(_nothing).of(presented) == INVALID_TOKEN
+
+
+@given(st.text(max_size=40))
+def test_no_other_origin_is_accepted(origin: str) -> None:
+    expected = 200 if origin.lower() == "http://127.0.0.1:8765" else 403
+    assert _status(*GOOD, (b"origin", origin.encode())) == expected
+
+
+def test_the_scheme_of_the_token_may_be_spelled_in_any_case() -> None:
+    for scheme in ("bearer", "Bearer", "BEARER"):
+        header = (b"authorization", f"{scheme} {TOKEN}".encode())
+        assert bearer_token(RequestHead(method="POST", path="/mcp", headers=(header,))) == TOKEN.encode()
+
+
+def test_two_tokens_are_none_and_two_hosts_are_none() -> None:
+    assert bearer_token(RequestHead(method="POST", path="/mcp", headers=(*GOOD, GOOD[1]))) == INVALID_TOKEN
+    assert _status(*GOOD, GOOD[0]) == 421
+
+
+def test_the_address_that_was_reached_is_the_server_on_a_wildcard_bind() -> None:
+    options = HttpOptions(host="0.0.0.0", token=TOKEN)
+    hosts = own_hosts(options, ["0.0.0.0"], 8765)
+    rules = Rules(hosts=hosts, origins=RULES.origins, routes=RULES.routes)
+    reached = (b"host", b"192.0.2.7:8765")
+    assert _status(reached, GOOD[1], rules=rules, local="192.0.2.7:8765") == 200
+    assert _status(reached, GOOD[1], rules=rules, local="192.0.2.8:8765") == 421
+    assert _status((b"host", b"localhost:8765"), GOOD[1], rules=rules, local="192.0.2.8:8765") == 200
+
+
+def test_names_given_by_the_operator_are_the_server() -> None:
+    options = HttpOptions(host="192.0.2.7", token=TOKEN, names=("Tools.example.org", "[2001:db8::7]:80"))
+    assert own_hosts(options, ["192.0.2.7"], 8765) == {
+        "192.0.2.7:8765",
+        "tools.example.org",
+        "tools.example.org:8765",
+        "[2001:db8::7]:80",
+    }
+
+
+def test_the_usual_port_may_be_left_out() -> None:
+    assert "localhost" in own_hosts(HttpOptions(token=TOKEN), ["127.0.0.1"], 80)

@@ -1,0 +1,347 @@
+"""Several users of one server over HTTP, each with a token: what each may do, and what ends when it ends."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import CLIENT_INFO_META_KEY, Implementation
+
+from mcp_toolserver.protocol.resources.client_identity import MAX_STATELESS
+from tests.protocol.resource_clients import background, listed, until
+from tests.support.following import Follower, KnowsTasks
+from tests.support.http_server import modern, open_session, sse_session
+from tests.support.live import Setup, connected_to, text
+from tests.support.named import Names, file_of_tokens
+from tests.support.processes import Daemons
+
+pytestmark = pytest.mark.measured
+
+SERVED = "toolserver://config"
+
+
+@dataclass
+class Office:
+    """A server with a folder for each of its users."""
+
+    root: Path
+    names: Names
+    url: str
+    state: Path
+
+    def http(self, name: str, token: str = "") -> httpx.AsyncClient:
+        """An HTTP client with the token of a name, or another token."""
+        headers = {"authorization": f"Bearer {token or self.names.tokens[name]}"}
+        return httpx.AsyncClient(
+            base_url=self.url.rpartition("/")[0], headers=headers, timeout=20, trust_env=False
+        )
+
+    def client(self, name: str, era: str = "legacy", **options: Any) -> Any:
+        """The official client of a name."""
+        return connected_to(self.url, "http", token=self.names.tokens[name], mode=era, **options)
+
+    async def status(self, name: str, token: str = "") -> int:
+        """How a call without a session is answered."""
+        message, headers = modern("ls", path=".")
+        async with self.http(name, token) as http:
+            return (await http.post("/mcp", json=message, headers=headers)).status_code
+
+    async def until_status(self, name: str, status: int) -> None:
+        """Wait, bounded, until a call is answered with `status`."""
+        with anyio.fail_after(10):
+            while await self.status(name) != status:
+                await anyio.sleep(0.02)
+
+    def entries(self) -> list[dict[str, Any]]:
+        """The audit log."""
+        files = sorted((self.state / "audit").glob("*.jsonl"))
+        return [
+            json.loads(line)
+            for file in files
+            for line in file.read_text(encoding="utf-8").splitlines()
+            if '"tool"' in line
+        ]
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Generator[Office]:
+    """An office of the test's own."""
+    with opened(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def same_office(tmp_path_factory: pytest.TempPathFactory) -> Generator[Office]:
+    """One for all tests that leave the file of tokens as it is."""
+    with opened(tmp_path_factory.mktemp("office")) as made:
+        yield made
+
+
+@contextmanager
+def opened(folder: Path) -> Generator[Office]:
+    """Ann writes in `a`, Ben reads in `b`, Cleo writes everywhere."""
+    setup = Setup.below(folder, "workspace-write")
+    for name in ("a", "b"):
+        (setup.root / name).mkdir()
+        (setup.root / name / "file").write_text(f"the text of {name}\n", encoding="utf-8")
+    terms: dict[str, dict[str, Any]] = {
+        "ann": {"roots": [str(setup.root / "a")]},
+        "ben": {"permission-mode": "read-only", "roots": [str(setup.root / "b")]},
+        "cleo": {"calls-per-minute": 3, "max-calls": 2},
+        "late": {"expires": "2020-01-01T00:00:00+01:00"},
+    }
+    names = file_of_tokens(setup.home, terms)
+    with names.serving(setup) as url:
+        yield Office(root=setup.root, names=names, url=url, state=setup.home / "state")
+
+
+async def said(client: Client, tool: str, **arguments: Any) -> str:
+    """The text of a result, with `!` before that of an error."""
+    result = await client.call_tool(tool, arguments)
+    return ("!" if result.is_error else "") + text(result)
+
+
+ROUNDS = 20
+
+
+async def test_modes_and_roots_hold_for_each_call_of_names_that_call_at_once(office: Office) -> None:
+    checks: dict[str, dict[tuple[str, str, str], Callable[[str], bool]]] = {
+        "ann": {
+            ("read_file", "path", "file"): lambda it: "the text of a" in it,
+            ("read_file", "path", str(office.root / "b/file")): lambda it: it.startswith("!"),
+            ("write_file", "path", "new"): lambda it: not it.startswith("!"),
+            ("bash", "command", f"cat file; ls {office.root}; touch made"): lambda it: (
+                "the text of a" in it and "b" not in it.split()
+            ),
+        },
+        "ben": {
+            ("read_file", "path", "file"): lambda it: "the text of b" in it,
+            ("read_file", "path", str(office.root / "a/file")): lambda it: it.startswith("!"),
+            ("write_file", "path", "new"): lambda it: it.startswith("!") and "read-only" in it,
+            ("bash", "command", f"cat file; ls {office.root}; touch made"): lambda it: (
+                "the text of b" in it and "a" not in it.split() and "Read-only file system" in it
+            ),
+        },
+    }
+    wrong: list[tuple[str, str, str]] = []
+    made = Counter[str]()
+
+    async def work(name: str, client: Client) -> None:
+        for number in range(ROUNDS):
+            for (tool, key, value), holds in checks[name].items():
+                if tool == "bash" and number % 5:
+                    continue
+                more = {"content": "x"} if tool == "write_file" else {}
+                answer = await said(client, tool, **{key: f"{value}{number}" if more else value}, **more)
+                made[name] += 1
+                if not holds(answer):
+                    wrong.append((name, tool, answer))
+
+    async with AsyncExitStack() as stack:
+        clients = [
+            (name, await stack.enter_async_context(office.client(name, era)))
+            for name in checks
+            for era in ("legacy", "auto")
+        ]
+        async with anyio.create_task_group() as group:
+            for name, client in clients:
+                group.start_soon(work, name, client)
+    assert wrong == []
+    assert (office.root / "a/made").exists()
+    assert sorted(path.name for path in (office.root / "b").iterdir()) == ["file"]
+    found = Counter(entry["user"] for entry in office.entries())
+    assert found == made
+    assert {entry["mode"] for entry in office.entries() if entry["user"] == "ben"} == {"read-only"}
+
+
+async def test_each_name_sees_its_own_tools_mode_and_roots(same_office: Office) -> None:
+    async with same_office.client("ann") as ann, same_office.client("ben") as ben:
+        offered = [{tool.name for tool in (await one.list_tools()).tools} for one in (ann, ben)]
+        assert "write_file" in offered[0] - offered[1]
+        assert {"bash", "read_file"} <= offered[1]
+        assert ann.instructions is not None
+        assert ben.instructions is not None
+        assert "that of the token 'ben'" in ben.instructions
+        assert "Permission mode: read-only" in ben.instructions
+        assert f"- {same_office.root}/b\n" in ben.instructions
+        assert f"{same_office.root}/a" not in ben.instructions
+        shown = (await ben.read_resource(SERVED)).contents[0]
+        settings = json.loads(shown.text)  # type: ignore[union-attr]
+        assert (settings["permission-mode"], settings["root"]) == ("read-only", [f"{same_office.root}/b"])
+        assert [uri for uri in await listed(ben) if "/a" in uri] == []
+        assert "!" in await said(ben, "read_file", path="../a/file")
+        session = await said(ben, "REPL", language="shell", code="touch made; ls")
+        assert "Read-only file system" in session
+        await ann.call_tool("Config", {"setting": "editorMode", "value": "vim"})
+        assert "vim" in await said(ann, "Config", setting="editorMode")
+        assert "vim" not in await said(ben, "Config", setting="editorMode")
+
+
+async def test_wrong_and_expired_tokens_are_refused(same_office: Office) -> None:
+    assert await same_office.status("ann") == 200
+    assert await same_office.status("late") == 401
+    for wrong in ("x" * 43, same_office.names.tokens["ann"][:-1], same_office.names.tables["ann"]["sha256"]):
+        assert await same_office.status("ann", wrong) == 401
+    async with httpx.AsyncClient(base_url=same_office.url.rpartition("/")[0], trust_env=False) as http:
+        assert (await http.post("/mcp", json={})).status_code == 401
+        assert (await http.get("/readyz")).text == "ready"
+
+
+async def test_clients_that_share_a_token_share_its_limits_and_nothing_else(same_office: Office) -> None:
+    async with same_office.client("cleo") as one, same_office.client("cleo") as other:
+        await one.call_tool("TodoWrite", {"todos": [{"content": "mine"}]})
+        assert "mine" not in await said(other, "TodoWrite", action="list")
+        await other.call_tool("ls", {})
+        with pytest.raises(MCPError, match="calls a minute"):
+            await one.call_tool("ls", {})
+    # Another name has a limit of its own.
+    assert await same_office.status("ann") == 200
+
+
+async def test_what_a_name_can_make_under_invented_client_names_is_limited(same_office: Office) -> None:
+    async with same_office.http("ann") as http:
+
+        async def ask(client: int, tool: str, **arguments: Any) -> str:
+            message, headers = modern(tool)
+            message["params"]["arguments"] = arguments
+            message["params"]["_meta"][CLIENT_INFO_META_KEY] = {"name": f"client {client}", "version": "1"}
+            return (await http.post("/mcp", json=message, headers=headers)).text
+
+        await ask(0, "TodoWrite", todos=[{"content": "mine"}])
+        assert "mine" in await ask(0, "TodoWrite", action="list")
+        for number in range(1, MAX_STATELESS):
+            await ask(number, "calculator", expression="1+1")
+        assert "mine" in await ask(0, "TodoWrite", action="list")
+        for number in range(1, MAX_STATELESS + 1):
+            await ask(number, "calculator", expression="1+1")
+        assert "mine" not in await ask(0, "TodoWrite", action="list")
+
+
+async def test_a_session_belongs_to_the_name_that_opened_it(same_office: Office) -> None:
+    async with same_office.http("ann") as ann, same_office.http("ben") as ben:
+        session = await open_session(ann)
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        assert (await ann.post("/mcp", json=call, headers=session)).status_code == 200
+        refused = await ben.post("/mcp", json=call, headers=session)
+        unknown = await ben.post("/mcp", json=call, headers={**session, "mcp-session-id": "0" * 32})
+        assert (refused.status_code, refused.text) == (unknown.status_code, unknown.text)
+        assert refused.status_code == 404
+        assert (await ben.delete("/mcp", headers=session)).status_code == 404
+        assert (await ann.post("/mcp", json=call, headers=session)).status_code == 200
+
+
+async def test_revoking_a_name_ends_all_that_it_has_and_nothing_of_others(office: Office) -> None:
+    running, kept, session, theirs = Daemons(), Daemons(), Daemons(), Daemons()
+    async with office.client("ann") as ann, office.client("ben") as ben, office.http("ann") as http:
+        await background(ann, f"exec sleep {kept.mark}")
+        code = {"language": "shell", "code": f"sleep {session.mark} &", "session": "new"}
+        await ann.call_tool("REPL", code)
+        await background(ben, f"exec sleep {theirs.mark}")
+        stateless, headers = modern("bash", command=f"exec sleep {running.mark}")
+        answers: list[httpx.Response] = []
+
+        async def call() -> None:
+            answers.append(await http.post("/mcp", json=stateless, headers=headers))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(call)
+            mine = (running, kept, session)
+            await until(lambda: all(one.alive() for one in (*mine, theirs)))
+            office.names.change("ann")
+            await until(lambda: not any(one.alive() for one in mine))
+            with pytest.raises((MCPError, httpx.HTTPError)):
+                await ann.call_tool("ls", {})
+        assert "the text" not in answers[0].text
+        assert theirs.alive()
+        assert "file" in await said(ben, "ls")
+    await office.until_status("ann", 401)
+
+
+async def test_revoking_a_name_cancels_its_tasks(office: Office) -> None:
+    running = [Daemons(), Daemons()]
+    async with AsyncExitStack() as stack:
+        for number, one in enumerate(running):
+            info = Implementation(name=f"client {number}", version="1")
+            options = {"client_info": info, "extensions": [KnowsTasks()]}
+            client = await stack.enter_async_context(office.client("ann", "auto", **options))
+            await Follower(client).begun("bash", command=f"exec sleep {one.mark}")
+        await until(lambda: all(one.alive() for one in running))
+        office.names.change("ann")
+        await until(lambda: not any(one.alive() for one in running))
+
+
+async def test_a_changed_name_begins_anew_and_a_later_end_changes_nothing(office: Office) -> None:
+    async with office.http("ben") as http:
+        session = await open_session(http)
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        office.names.change("ben", expires="2100-01-01T00:00:00Z")
+        assert (await http.post("/mcp", json=call, headers=session)).status_code == 200
+        office.names.change("ben", **{"permission-mode": "workspace-write"})
+        with anyio.fail_after(10):
+            while (await http.post("/mcp", json=call, headers=session)).status_code != 404:
+                await anyio.sleep(0.02)
+    async with office.client("ben") as ben:
+        assert not (await said(ben, "write_file", path="new", content="x")).startswith("!")
+    office.names.change("ben", **{"permission-mode": "danger-full-access"})
+    # The mode is above that of the server, so the file is invalid.
+    await office.until_status("ann", 503)
+
+
+async def test_an_invalid_file_accepts_nobody_until_it_is_corrected(office: Office) -> None:
+    running = Daemons()
+    async with office.client("ann") as ann, office.http("ann") as http:
+        await background(ann, f"exec sleep {running.mark}")
+        await until(running.alive)
+        office.names.write("[ann]\nsha256 = 1\n")
+        await until(lambda: not running.alive())
+        answer = await http.get("/readyz")
+        assert (answer.status_code, answer.text) == (503, "not ready: tokens")
+        assert await office.status("ann") == 503
+        assert await office.status("ben") == 503
+        assert await office.status("ann", "x" * 43) == 503
+        office.names.save()
+        await office.until_status("ann", 200)
+        assert (await http.get("/readyz")).text == "ready"
+        office.names.file.unlink()
+        await office.until_status("ann", 503)
+
+
+async def test_the_older_transport_keeps_names_apart_as_well(tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path, "workspace-write")
+    names = file_of_tokens(setup.home, {"ann": {}, "ben": {"permission-mode": "read-only"}})
+    with names.serving(setup, "sse") as url:
+        at = Office(root=setup.root, names=names, url=url, state=setup.home / "state")
+        async with at.http("ann") as ann, at.http("ben") as ben, sse_session(ann) as session:
+            call = {"jsonrpc": "2.0", "id": 7, "method": "tools/list"}
+            assert (await ben.post(session.url, json=call)).status_code == 404
+            assert await session.post(call) == 202
+            assert (await session.answer())["id"] == 7
+            names.change("ann")
+            with pytest.raises(StopAsyncIteration):
+                await session.answer()
+            assert (await ann.post(session.url, json=call)).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        pytest.param(("--transport", "stdio"), "on stdio there is no token", id="stdio"),
+        pytest.param(("--transport", "http", "--token-file", "x"), "not both", id="two"),
+        pytest.param(("--transport", "http", "--tokens", "absent.toml"), "cannot be read", id="absent"),
+    ],
+)
+async def test_contradictions_stop_the_start(flags: tuple[str, ...], why: str, tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path)
+    names = file_of_tokens(setup.home, {})
+    command = [*setup.command, "--tokens", str(names.file), *flags]
+    done = await anyio.run_process(command, env=setup.environment, check=False)
+    assert done.returncode == 2
+    assert why in done.stderr.decode()

@@ -1,0 +1,253 @@
+"""How much clients may ask at once and in a minute, and what one hears that asks for more."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+import httpx
+import pytest
+from mcp_types import CLIENT_INFO_META_KEY
+
+from mcp_toolserver.protocol.http.body import message_in
+from mcp_toolserver.protocol.http.errors import FULL
+from mcp_toolserver.protocol.http.gate import LARGE_BODIES
+from mcp_toolserver.protocol.http.request_checks import RequestHead
+from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RateLimiter, RequestLimits
+from tests.support.http_server import INITIALIZE, call, modern, open_session, serving, sse_session, status_of
+from tests.support.live import TOKEN, Setup
+from tests.support.live import serving as started
+
+POST = RequestHead(method="POST", path="/mcp")
+
+
+class Clock:
+    """A clock that the test turns."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def test_one_client_has_less_than_all_and_others_get_the_rest() -> None:
+    limiter = ConcurrencyLimiter(RequestLimits(requests=3, of_one=2))
+    assert [limiter.acquire("a", "x") for _ in range(2)] == [None, None]
+    refused = limiter.acquire("a", "x")
+    assert refused is not None
+    assert (refused.status, refused.retry_seconds) == (429, 1)
+    assert "2 requests" in refused.text
+    assert limiter.acquire("b", "x") is None
+    assert limiter.acquire("c", "x") == FULL
+    limiter.release("a")
+    assert limiter.acquire("c", "x") is None
+
+
+def test_nothing_is_kept_of_clients_without_a_request() -> None:
+    limiter = ConcurrencyLimiter(RequestLimits())
+    for number in range(500):
+        assert limiter.acquire(str(number), "tools/call") is None
+        limiter.release(str(number))
+    assert (limiter.in_progress, limiter.clients) == (0, 0)
+
+
+@pytest.mark.parametrize("per_minute", [1, 7, 60, 1000])
+def test_the_calls_of_a_minute_can_be_made_at_once_and_then_evenly(per_minute: int) -> None:
+    clock = Clock()
+    pace = RateLimiter(per_minute, clock)
+    assert [pace.take("a") for _ in range(per_minute)] == [0] * per_minute
+    wait = pace.take("a")
+    assert 0 < wait <= 60 / per_minute + 1
+    assert pace.take("b") == 0
+    clock.time += wait
+    assert pace.take("a") == 0
+    clock.time += 61
+    assert [pace.take("a") for _ in range(per_minute)] == [0] * per_minute
+    assert pace.take("a") > 0
+
+
+def test_the_pace_of_few_clients_is_remembered() -> None:
+    pace = RateLimiter(2, Clock())
+    for number in range(5000):
+        pace.take(str(number))
+    assert pace.clients <= 1024
+    assert [pace.take("4999") for _ in range(2)] == [0, 30]
+
+
+def test_only_calls_of_tools_are_paced() -> None:
+    limiter = ConcurrencyLimiter(RequestLimits(per_minute=1), Clock())
+    assert limiter.acquire("a", "tools/call") is None
+    assert limiter.acquire("a", "tools/list") is None
+    refused = limiter.acquire("a", "tools/call")
+    assert refused is not None
+    assert (refused.status, refused.retry_seconds, limiter.in_progress) == (429, 60, 2)
+
+
+@pytest.mark.parametrize(
+    ("params", "name"),
+    [
+        pytest.param({"_meta": {CLIENT_INFO_META_KEY: {"name": "me"}}}, "me", id="named"),
+        pytest.param({"_meta": {CLIENT_INFO_META_KEY: {"name": 1}}}, "", id="no-text"),
+        pytest.param({"_meta": {CLIENT_INFO_META_KEY: {"name": "x" * 999}}}, "x" * 128, id="long"),
+        pytest.param({}, "", id="unnamed"),
+    ],
+)
+def test_a_client_without_a_session_goes_by_its_name(params: dict[str, Any], name: str) -> None:
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+    posted = message_in(POST, body)
+    assert getattr(posted, "client", None) == name
+
+
+def named(name: str, tool: str) -> tuple[dict[str, Any], dict[str, str]]:
+    message, headers = modern(tool)
+    message["params"]["_meta"][CLIENT_INFO_META_KEY] = {"name": name, "version": "1"}
+    return message, headers
+
+
+async def test_a_flood_over_http_is_refused_and_others_are_served() -> None:
+    limits = RequestLimits(requests=4, of_one=2)
+    async with (
+        serving(limits=limits) as server,
+        server.http() as http,
+        anyio.create_task_group() as tasks,
+    ):
+        message, headers = named("flood", "wait")
+        for _ in range(2):
+            tasks.start_soon(lambda: http.post("/mcp", json=message, headers=headers))
+        await server.calls.until(running=2)
+        refused = await http.post("/mcp", json=message, headers=headers)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        error = refused.json()["error"]
+        assert (error["code"], error["data"]) == (429, {"retryAfterSeconds": 1})
+        other, headers = named("other", "echo")
+        assert (await http.post("/mcp", json=other, headers=headers)).status_code == 200
+        server.calls.release.set()
+
+
+async def test_each_session_is_a_client() -> None:
+    async with (
+        serving(limits=RequestLimits(requests=4, of_one=1)) as server,
+        server.http() as http,
+        anyio.create_task_group() as tasks,
+    ):
+        busy, free = await open_session(http), await open_session(http)
+        tasks.start_soon(lambda: http.post("/mcp", json=call("wait"), headers=busy))
+        await server.calls.until(running=1)
+        assert (await http.post("/mcp", json=call("echo", 2), headers=busy)).status_code == 429
+        assert (await http.post("/mcp", json=call("echo", 2), headers=free)).status_code == 200
+        server.calls.release.set()
+
+
+async def test_calls_in_a_minute_are_bounded_over_http() -> None:
+    async with serving(limits=RequestLimits(per_minute=2)) as server, server.http() as http:
+        session = await open_session(http)
+        answers = [await http.post("/mcp", json=call("echo"), headers=session) for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [200, 200, 429]
+        assert int(answers[2].headers["retry-after"]) in range(1, 31)
+
+
+async def test_calls_in_a_minute_are_bounded_over_sse() -> None:
+    async with serving(sse=True, limits=RequestLimits(per_minute=1)) as server, server.http() as http:
+        for _ in range(2):
+            async with sse_session(http) as session:
+                await session.post(call("echo", 1))
+                assert (await session.answer())["id"] == 1
+                await session.post(call("echo", 2))
+                refused = (await session.answer())["error"]
+                assert (refused["code"], refused["data"]["retryAfterSeconds"]) == (429, 60)
+
+
+# --- stdio -----------------------------------------------------------------------------------------------
+
+
+class Lines:
+    """The standard streams of a server, line by line."""
+
+    def __init__(self, process: anyio.abc.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._stdin, self._stdout = process.stdin, process.stdout
+        self._rest = b""
+
+    async def send(self, *messages: Any) -> None:
+        await self._stdin.send(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+
+    async def answer(self) -> dict[str, Any]:
+        while b"\n" not in self._rest:
+            self._rest += await self._stdout.receive()
+        line, _, self._rest = self._rest.partition(b"\n")
+        return json.loads(line)
+
+
+def sleep(number: int, milliseconds: int = 60_000) -> dict[str, Any]:
+    params = {"name": "Sleep", "arguments": {"duration_ms": milliseconds}}
+    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+
+
+async def test_a_flood_of_lines_is_bounded(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    setup = Setup(root=root, home=tmp_path, flags=("--max-calls", "3"))
+    with anyio.fail_after(30):
+        async with await anyio.open_process(setup.command, env=setup.environment) as process:
+            lines = Lines(process)
+            ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            await lines.send(INITIALIZE, ready)
+            assert (await lines.answer())["id"] == 0
+            await lines.send(*(sleep(number) for number in range(1, 101)))
+            refused = [await lines.answer() for _ in range(97)]
+            assert {answer["id"] for answer in refused} == set(range(4, 101))
+            assert {answer["error"]["code"] for answer in refused} == {FULL.code}
+            cancel = {"method": "notifications/cancelled", "params": {"requestId": 2}}
+            await lines.send({"jsonrpc": "2.0", **cancel}, sleep(101, 1))
+            # The next line may come before the cancelled call has ended.
+            while "result" not in (answer := await lines.answer()):
+                assert (answer["id"], answer["error"]["code"]) == (101, FULL.code)
+                await lines.send(sleep(101, 1))
+            assert process.stdin is not None
+            await process.stdin.aclose()
+
+
+async def test_an_http_server_takes_its_bounds_from_flags(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    setup = Setup(root=root, home=tmp_path, flags=("--calls-per-minute", "1"))
+    with started(setup, "http") as url:
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        async with httpx.AsyncClient(
+            base_url=url.removesuffix("/mcp"), headers=headers, trust_env=False
+        ) as http:
+            session = await open_session(http)
+            message = call("calculator", 1, expression="1+1")
+            answers = [await http.post("/mcp", json=message, headers=session) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 429]
+
+
+# --- bodies ----------------------------------------------------------------------------------------------
+
+
+async def test_all_bodies_together_have_bounded_room() -> None:
+    size = 2048
+    async with serving(max_body=size) as server:
+        held = server.head(content_length=str(size)) + b"x" * (size - 1)
+        small = server.head(content_length="2", connection="close") + b"{}"
+        writers: list[asyncio.StreamWriter] = []
+        for _ in range(LARGE_BODIES):
+            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(held)
+            writers.append(writer)
+        # What is left is a byte for each of them: a second attempt of that size finds no room.
+        large = server.head(content_length=str(size), connection="close") + b"x" * size
+        with anyio.fail_after(10):
+            while status_of(await server.raw(large)) != 503:
+                await anyio.lowlevel.checkpoint()
+        assert status_of(await server.raw(small)) != 503
+        for writer in writers:
+            writer.close()
+        with anyio.fail_after(10):
+            while status_of(await server.raw(large)) == 503:
+                await anyio.lowlevel.checkpoint()

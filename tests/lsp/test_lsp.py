@@ -1,0 +1,444 @@
+"""The LSP tool with two real language servers, which stay warm over the tests."""
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import pytest_asyncio
+
+from tests.lsp.languages import LspTool, language_broker, lsp_tool
+from tests.support.processes import PATIENCE, arguments, processes, state
+from tests.support.workbench import Person
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("lsp")]
+
+SHAPES_PY = '''\
+"""Shapes."""
+
+
+class Shape:
+    """Something with an area."""
+
+    def area(self) -> float:
+        return 0.0
+
+
+class Square(Shape):
+    def area(self) -> float:
+        return doubled(2.0)
+
+
+def doubled(x: float) -> float:
+    """Twice as much, é."""
+    return x * 2
+'''
+USES_PY = """\
+from shapes import Square, doubled
+
+
+def main() -> None:
+    é, 𝒳 = "𝒳𝒳", doubled(1.0)
+    print(é, 𝒳, Square().area())
+    doubled("no number")
+"""
+SHAPES_H = """\
+#pragma once
+struct Shape {
+  virtual double area() const = 0;
+};
+double doubled(double x);
+"""
+SHAPES_CC = """\
+#include "shapes.h"
+struct Square : Shape {
+  double area() const override { return doubled(2); }
+};
+double doubled(double x) { return x * 2; }
+"""
+USES_CC = """\
+#include "shapes.h"
+double total(const Shape &s) {
+  const char *é = "𝒳𝒳"; double y = doubled(s.area());
+  return é ? y : 0;
+}
+double wrong() { return "𝒳"; }
+"""
+
+
+def _commands(root: Path) -> str:
+    files = ("shapes.cc", "uses.cc")
+    each = (f'{{"directory": "{root}/c", "file": "{name}", "command": "c++ -c {name}"}}' for name in files)
+    return f"[{', '.join(each)}]"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def at(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[LspTool]:
+    with language_broker() as started:
+        async with lsp_tool(tmp_path_factory.mktemp("lsp"), started, hides=_hides) as made:
+            made.put("py/pyproject.toml", "")
+            made.put("py/shapes.py", SHAPES_PY)
+            made.put("py/uses.py", USES_PY)
+            made.put("py/hidden.py", "import shapes\nsecret = shapes.doubled(3.0)\n")
+            made.put("py/peeks.py", "import hidden\nhidden.secret\n")
+            made.put("c/shapes.h", SHAPES_H)
+            made.put("c/shapes.cc", SHAPES_CC)
+            made.put("c/uses.cc", USES_CC)
+            made.put("c/compile_commands.json", _commands(made.root))
+            yield made
+
+
+def _hides(spellings: tuple[str, ...]) -> bool:
+    return "py/hidden.py" in spellings
+
+
+DOUBLED_PY = "py/shapes.py:16:5: def doubled(x: float) -> float:"
+DOUBLED_CC = "c/shapes.cc:5:8: double doubled(double x) { return x * 2; }"
+AREA_CC = "double area() const override { return doubled(2); }"
+TOTAL_CC = 'const char *é = "𝒳𝒳"; double y = doubled(s.area());'
+MAIN_PY = 'é, 𝒳 = "𝒳𝒳", doubled(1.0)'
+
+
+def labelled(line: str, label: str) -> str:
+    """A line of an answer that says what is there."""
+    place, _, text = line.partition(": ")
+    return f"{place}: [{label}] {text}"
+
+
+Case = tuple[str, str, dict[str, Any], list[str]]
+
+ANSWERS: dict[str, Case] = {
+    "definition in Python, behind wide characters": (
+        *("goToDefinition", "py/uses.py", {"line": 5, "character": 18}),
+        [DOUBLED_PY],
+    ),
+    "definition in Python, by name": (
+        *("goToDefinition", "py/uses.py", {"line": 5, "query": "doubled"}),
+        [DOUBLED_PY],
+    ),
+    "definition in Python, of what only stands in the file": (
+        *("goToDefinition", "py/uses.py", {"query": "doubled"}),
+        [DOUBLED_PY],
+    ),
+    "definition in C++, behind wide characters": (
+        *("goToDefinition", "c/uses.cc", {"line": 3, "character": 36}),
+        [DOUBLED_CC],
+    ),
+    "implementation in C++": (
+        *("goToImplementation", "c/shapes.h", {"line": 3, "query": "area"}),
+        [f"c/shapes.cc:3:10: {AREA_CC}"],
+    ),
+    "references in Python": (
+        *("findReferences", "py/shapes.py", {"query": "doubled"}),
+        [
+            "py/shapes.py:13:16: return doubled(2.0)",
+            DOUBLED_PY,
+            "py/uses.py:1:28: from shapes import Square, doubled",
+            f"py/uses.py:5:18: {MAIN_PY}",
+            'py/uses.py:7:5: doubled("no number")',
+        ],
+    ),
+    "references in C++": (
+        *("findReferences", "c/shapes.h", {"line": 5, "character": 8}),
+        [
+            f"c/shapes.cc:3:41: {AREA_CC}",
+            DOUBLED_CC,
+            "c/shapes.h:5:8: double doubled(double x);",
+            f"c/uses.cc:3:36: {TOTAL_CC}",
+        ],
+    ),
+    "symbols of a Python file": (
+        *("documentSymbol", "py/shapes.py", {}),
+        [
+            "py/shapes.py:4:7: [class Shape]",
+            "  py/shapes.py:7:9: [method area]",
+            "py/shapes.py:11:7: [class Square]",
+            "  py/shapes.py:12:9: [method area]",
+            "py/shapes.py:16:5: [function doubled]",
+            "  py/shapes.py:16:13: [variable x]",
+        ],
+    ),
+    "symbols of a C++ file": (
+        *("documentSymbol", "c/uses.cc", {}),
+        [
+            "c/uses.cc:2:8: [function total] double (const Shape &)",
+            "c/uses.cc:6:8: [function wrong] double ()",
+        ],
+    ),
+    "symbols of a Python project": (
+        *("workspaceSymbol", "py/uses.py", {"query": "doubled"}),
+        [labelled(DOUBLED_PY, "function doubled")],
+    ),
+    "symbols of a C++ folder": (
+        *("workspaceSymbol", "c", {"query": "Square"}),
+        ["c/shapes.cc:2:8: [struct Square] struct Square : Shape {"],
+    ),
+    "function in Python": (
+        *("prepareCallHierarchy", "py/uses.py", {"line": 7, "character": 5}),
+        [labelled(DOUBLED_PY, "function doubled")],
+    ),
+    "function in C++": (
+        *("prepareCallHierarchy", "c/shapes.cc", {"query": "doubled"}),
+        [labelled(DOUBLED_CC, "function doubled")],
+    ),
+    "callers in Python": (
+        *("incomingCalls", "py/shapes.py", {"query": "doubled"}),
+        [
+            "py/shapes.py:13:16: [function area] return doubled(2.0)",
+            f"py/uses.py:5:18: [function main] {MAIN_PY}",
+            'py/uses.py:7:5: [function main] doubled("no number")',
+        ],
+    ),
+    "callers in C++": (
+        *("incomingCalls", "c/shapes.cc", {"query": "doubled"}),
+        [
+            f"c/shapes.cc:3:41: [method area] {AREA_CC}",
+            f"c/uses.cc:3:36: [function total] {TOTAL_CC}",
+        ],
+    ),
+    "callees in Python": (
+        *("outgoingCalls", "py/shapes.py", {"line": 12, "query": "area"}),
+        [labelled(DOUBLED_PY, "function doubled")],
+    ),
+    "callees in C++": (
+        *("outgoingCalls", "c/uses.cc", {"query": "total"}),
+        [
+            labelled(DOUBLED_CC, "function doubled"),
+            "c/shapes.h:3:18: [method area] virtual double area() const = 0;",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("operation", "path", "more", "lines"),
+    [pytest.param(*case, id=name) for name, case in ANSWERS.items()],
+)
+async def test_a_place_is_a_line_with_its_text(
+    at: LspTool, operation: str, path: str, more: dict[str, Any], lines: list[str]
+) -> None:
+    found = await at.places(operation, path, **more)
+    assert (sorted(found) if "Calls" in operation else found) == lines
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "words"),
+    [
+        pytest.param("py/uses.py", {"line": 5}, ("(x: float) -> float", "é."), id="Python"),
+        pytest.param("c/uses.cc", {"line": 3}, ("double doubled(double x)",), id="C++"),
+    ],
+)
+async def test_a_hover_is_what_the_server_says(
+    at: LspTool, path: str, more: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    text = await at.text("hover", path, query="doubled", **more)
+    assert all(word in text for word in words), text
+
+
+@pytest.mark.parametrize(
+    ("path", "place", "words"),
+    [
+        pytest.param("py/uses.py", "7:13", "not assignable", id="Python, asked"),
+        pytest.param("c/uses.cc", "6:25", "Cannot initialize return object", id="C++, pushed"),
+    ],
+)
+async def test_problems_of_a_file_are_reported(at: LspTool, path: str, place: str, words: str) -> None:
+    [line] = await at.places("diagnostics", path)
+    assert line.startswith(f"{path}:{place}: [error] ")
+    assert words in line
+
+
+async def test_a_name_that_occurs_twice_on_a_line_is_answered_for_the_first(at: LspTool) -> None:
+    text = await at.text("goToDefinition", "c/shapes.cc", line=5, query="x")
+    assert text.startswith("c/shapes.cc:5:23: ")
+    assert "'x' occurs 2 times on line 5; this is about the first, at character 23" in text
+
+
+async def test_a_file_without_problems_has_none(at: LspTool) -> None:
+    assert await at.text("diagnostics", "c/shapes.cc") == "No problems found, says clangd."
+
+
+@pytest.mark.parametrize(
+    ("operation", "more"),
+    [
+        pytest.param("diagnostics", {}, id="the file itself"),
+        pytest.param("findReferences", {"path": "py/shapes.py", "query": "fresh"}, id="another that is open"),
+    ],
+)
+async def test_an_answer_is_about_the_file_as_it_is_now(
+    at: LspTool, operation: str, more: dict[str, Any]
+) -> None:
+    before = (at.root / "py/uses.py").read_text(encoding="utf-8")
+    shapes = (at.root / "py/shapes.py").read_text(encoding="utf-8")
+    await at.text("diagnostics", "py/uses.py")
+    at.put("py/shapes.py", f"{shapes}\n\ndef fresh() -> None: ...\n")
+    at.put("py/uses.py", "# new\nfrom shapes import fresh\nfresh()\nfresh(1)\n")
+    try:
+        found = await at.places(operation, **{"path": "py/uses.py", **more})
+        assert (
+            "py/uses.py:4:7:" in found[0]
+            if operation == "diagnostics"
+            else "py/uses.py:4:1: fresh(1)" in found
+        )
+    finally:
+        at.put("py/uses.py", before)
+        at.put("py/shapes.py", shapes)
+    assert (await at.places("diagnostics", "py/uses.py"))[0].startswith("py/uses.py:7:13:")
+
+
+async def test_a_change_elsewhere_leaves_a_problem_where_it_was(at: LspTool) -> None:
+    before = await at.places("diagnostics", "c/uses.cc")
+    other = at.put("c/other.cc", "int other() { return 0; }\n")
+    assert await at.places("diagnostics", "c/uses.cc") == before
+    other.unlink()
+
+
+async def test_a_header_that_changes_is_seen_by_who_includes_it(at: LspTool) -> None:
+    before = (at.root / "c/shapes.h").read_text(encoding="utf-8")
+    assert len(await at.places("diagnostics", "c/uses.cc")) == 1
+    at.put("c/shapes.h", before.replace("double doubled(double x);", ""))
+    try:
+        found = await at.places("diagnostics", "c/uses.cc")
+        assert any("undeclared identifier 'doubled'" in line for line in found), found
+    finally:
+        at.put("c/shapes.h", before)
+    assert len(await at.places("diagnostics", "c/uses.cc")) == 1
+
+
+async def test_a_file_that_comes_or_goes_is_noticed(at: LspTool) -> None:
+    assert len(await at.places("findReferences", "py/shapes.py", query="doubled")) == 5
+    new = at.put("py/more.py", "import shapes\nshapes.doubled(4.0)\n")
+    found = await at.places("findReferences", "py/shapes.py", query="doubled")
+    assert "py/more.py:2:8: shapes.doubled(4.0)" in found
+    at.put("py/more.py", "import shapes\n\nshapes.doubled(4.0)\n")
+    found = await at.places("findReferences", "py/shapes.py", query="doubled")
+    assert "py/more.py:3:8: shapes.doubled(4.0)" in found
+    new.unlink()
+    assert len(await at.places("findReferences", "py/shapes.py", query="doubled")) == 5
+
+
+async def test_places_outside_the_root_and_hidden_ones_are_left_out(at: LspTool) -> None:
+    at.put("py/json_user.py", "import json\njson.dumps(1)\n")
+    text = await at.text("goToDefinition", "py/json_user.py", line=2, query="dumps")
+    assert "No definitions found inside the workspace" in text
+    assert "left out: " in text
+    assert "json/__init__" not in text
+    text = await at.text("findReferences", "py/shapes.py", query="doubled")
+    assert "[left out: 1 outside" in text
+    assert "hidden.py" not in text
+    (at.root / "py/json_user.py").unlink()
+
+
+async def test_what_a_hidden_file_defines_is_not_described(at: LspTool) -> None:
+    hidden = await at.ask("hover", "py/peeks.py", line=2, query="secret")
+    assert hidden.error == "denied"
+    assert "hides the file" in hidden.text
+    asked = await at.ask("documentSymbol", "py/hidden.py")
+    assert asked.error == "denied"
+
+
+@pytest.mark.parametrize(
+    ("operation", "path", "more", "kind", "words"),
+    [
+        ("goToDefinition", "py/uses.py", {"line": 99, "character": 1}, "invalid_input", "which has 8 lines"),
+        ("goToDefinition", "py/uses.py", {"line": 4, "character": 99}, "invalid_input", "which has 19 char"),
+        ("goToDefinition", "py/uses.py", {"line": 4}, "invalid_input", "`character` too"),
+        ("goToDefinition", "py/uses.py", {}, "invalid_input", "needs a place"),
+        ("goToDefinition", "py/uses.py", {"line": 4, "query": "nobody"}, "invalid_input", "is not on line 4"),
+        ("goToDefinition", "py/uses.py", {"query": "nobody"}, "invalid_input", "is not in 'py/uses.py'"),
+        ("goToDefinition", "py/uses.py", {"line": 0, "character": 1}, "invalid_input", "line"),
+        ("goToDefinition", "py", {"query": "x"}, "invalid_input", "is not a file"),
+        ("goToDefinition", "py/none.py", {"query": "x"}, "not_found", "does not exist"),
+        ("goToDefinition", "../none.py", {"query": "x"}, "denied", "outside"),
+        ("goToImplementation", "py/uses.py", {"query": "doubled"}, "unavailable", "does not support"),
+    ],
+    ids=[
+        *("past the end", "past the end of the line", "half a place", "no place", "not on the line"),
+        *("not in the file", "line 0", "a folder", "nothing", "outside", "not offered"),
+    ],
+)  # fmt: skip
+async def test_a_question_that_cannot_be_answered_is_an_error(
+    at: LspTool, operation: str, path: str, more: dict[str, Any], kind: str, words: str
+) -> None:
+    result = await at.ask(operation, path, **more)
+    assert result.error == kind, result.text
+    assert words in result.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "same_as"),
+    [
+        ({"action": "definition", "path": "py/uses.py", "line": 7, "character": 5}, "goToDefinition"),
+        ({"operation": "definition", "file_path": "py/uses.py", "line": 7, "column": 5}, "goToDefinition"),
+        ({"action": "references", "path": "py/shapes.py", "symbol": "doubled"}, "findReferences"),
+        ({"action": "symbols", "path": "py/shapes.py"}, "documentSymbol"),
+        ({"action": "symbols", "path": "py/shapes.py", "query": "doubled"}, "workspaceSymbol"),
+    ],
+    ids=["action", "file_path", "symbol", "symbols of a file", "symbols of a project"],
+)  # fmt: skip
+async def test_other_spellings_mean_the_same(at: LspTool, arguments: dict[str, Any], same_as: str) -> None:
+    spelt = await at.at.call("lsp", arguments, Person())
+    assert spelt.error is None, spelt.text
+    own = {"path": arguments.get("path", "py/uses.py")}
+    places = {"goToDefinition": {"line": 7, "character": 5}, "documentSymbol": {}}
+    plain = await at.text(same_as, **own, **places.get(same_as, {"query": "doubled"}))
+    assert spelt.text == plain
+
+
+async def test_many_questions_at_once_are_answered_by_one_server(at: LspTool) -> None:
+    await at.text("documentSymbol", "py/shapes.py")
+    started = len(at.started)
+    found: list[str] = []
+
+    async def ask() -> None:
+        found.append(await at.text("goToDefinition", "py/uses.py", line=7, character=5))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(8):
+            tasks.start_soon(ask)
+    assert len(set(found)) == 1
+    assert len(at.started) == started
+
+
+async def test_a_server_that_was_killed_is_started_anew(at: LspTool) -> None:
+    await at.text("documentSymbol", "c/uses.cc")
+    started = len(at.started)
+    victims = _running(at, "clangd")
+    assert victims
+    for pid in victims:
+        # The first may take another along.
+        with suppress(ProcessLookupError):
+            os.kill(pid, 9)
+    with anyio.fail_after(PATIENCE):
+        while any(state(pid) not in ("", "Z") for pid in victims):
+            await anyio.sleep(0.01)
+    assert len(await at.places("documentSymbol", "c/uses.cc")) == 2
+    assert len(at.started) == started + 1
+
+
+async def test_a_client_that_works_elsewhere_gets_no_place_of_this_folder(at: LspTool) -> None:
+    elsewhere = Person(works_in=[str(at.root / "c")])
+    asked = {"operation": "documentSymbol", "path": str(at.root / "py/shapes.py")}
+    assert (await at.at.call("LSP", asked, elsewhere)).error == "denied"
+    asked = {"operation": "documentSymbol", "path": "uses.cc"}
+    inside = await at.at.call("LSP", asked, elsewhere)
+    assert "uses.cc:2:8: [function total]" in inside.text
+
+
+def _running(at: LspTool, name: str) -> list[int]:
+    """The processes of a server that serves this folder."""
+    return [
+        pid
+        for pid in processes()
+        if any(name in word for word in arguments(pid)[:2]) and _cwd(pid).startswith(str(at.root))
+    ]
+
+
+def _cwd(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return ""

@@ -1,0 +1,263 @@
+"""What a search says of code when there is no language server, and that it says that it is one."""
+
+import sys
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from tests.lsp.languages import LspTool, language_broker, lsp_tool
+from tests.support.workbench import Person
+
+PYTHON = '''\
+class Shape:
+    def area(self) -> int:
+        return doubled(1)
+
+
+def doubled(x):
+    """Twice."""
+    return 2 * x
+
+
+LIMIT: int = 3
+'''
+C = """\
+#define LIMIT 3
+typedef struct point { int x; } point;
+int doubled(int x) {
+  return 2 * x;
+}
+"""
+TYPESCRIPT = """\
+export class Shape {
+  area(x: number): number {
+    if (x) {
+      return 1
+    }
+  }
+}
+"""
+FILES = {
+    "a.py": PYTHON,
+    "b.py": "from a import doubled\nprint(doubled(2))\nundoubled = 1\n",
+    "c.c": C,
+    "d.ts": TYPESCRIPT,
+    "e.odd": "function odd\nodd\n",
+    "sub/f.py": "import a\na.doubled(3)\n",
+    "hidden.py": "def doubled(): ...\n",
+}
+DOUBLED = ["a.py:6:5: def doubled(x):"]
+
+
+@pytest.fixture(scope="module")
+def starting() -> Generator[Broker]:
+    with language_broker() as started:
+        yield started
+
+
+@pytest.fixture
+async def at(tmp_path: Path, starting: Broker) -> AsyncGenerator[LspTool]:
+    async with lsp_tool(tmp_path, starting, places=(), hides=lambda names: "hidden.py" in names) as made:
+        for name, text in FILES.items():
+            made.put(name, text)
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("operation", "path", "more", "lines"),
+    [
+        pytest.param("goToDefinition", "b.py", {"line": 2, "character": 10}, DOUBLED, id="definition"),
+        pytest.param("goToDefinition", "sub/f.py", {"query": "doubled"}, DOUBLED, id="definition by name"),
+        pytest.param("goToDefinition", "c.c", {"query": "LIMIT"}, ["c.c:1:9: #define LIMIT 3"], id="in C"),
+        pytest.param(
+            *("goToDefinition", "e.odd", {"line": 2, "query": "odd"}),
+            ["e.odd:1:10: function odd"],
+            id="in a file of no known language",
+        ),
+        pytest.param(
+            "findReferences",
+            "sub/f.py",
+            {"line": 2, "character": 3},
+            [
+                "a.py:6:5: def doubled(x):",
+                "sub/f.py:2:3: a.doubled(3)",
+                "a.py:3:16: return doubled(1)",
+                "b.py:1:15: from a import doubled",
+                "b.py:2:7: print(doubled(2))",
+            ],
+            id="references, the definition first, then the nearest",
+        ),
+        pytest.param(
+            "documentSymbol",
+            "a.py",
+            {},
+            [
+                "a.py:1:7: class Shape:",
+                "a.py:2:9: def area(self) -> int:",
+                "a.py:6:5: def doubled(x):",
+                "a.py:11:1: LIMIT: int = 3",
+            ],
+            id="symbols of a file",
+        ),
+        pytest.param(
+            "documentSymbol",
+            "d.ts",
+            {},
+            ["d.ts:1:14: export class Shape {", "d.ts:2:3: area(x: number): number {"],
+            id="what looks like a definition but is none",
+        ),
+        pytest.param(
+            "workspaceSymbol",
+            ".",
+            {"query": "shap"},
+            ["a.py:1:7: class Shape:", "d.ts:1:14: export class Shape {"],
+            id="symbols by a part of their name",
+        ),
+        pytest.param(
+            "hover",
+            "b.py",
+            {"query": "doubled"},
+            ["a.py:6", "def doubled(x):", '    """Twice."""', "    return 2 * x", "", "", "LIMIT: int = 3"],
+            id="hover",
+        ),
+    ],
+)  # fmt: skip
+async def test_a_search_answers_and_says_so(
+    at: LspTool, operation: str, path: str, more: dict[str, Any], lines: list[str]
+) -> None:
+    text = await at.text(operation, path, **more)
+    *found, last = text.splitlines()
+    assert [line for line in found if line[:1] != "["] == lines
+    assert last.startswith(
+        "[fallback: a search for definitions by their form, which skips comments and strings "
+        "and knows no scopes or types. No "
+    )
+
+
+async def test_comments_and_strings_are_skipped(at: LspTool) -> None:
+    at.put("b.py", '"""def doubled(x): is quoted"""\n# doubled\nx = "doubled", f"{doubled(1)} doubled"\n')
+    at.put("c.py", '"""\ndef doubled():\n"""\n')
+    found = await at.places("findReferences", "a.py", query="doubled")
+    assert [place for place in found if place[:2] in ("b.", "c.")] == [
+        'b.py:3:19: x = "doubled", f"{doubled(1)} doubled"'
+    ]
+    assert await at.places("goToDefinition", "c.py", query="doubled") == DOUBLED
+    assert await at.places("documentSymbol", "c.py") == ["No symbols found."]
+
+
+async def test_the_nearest_definition_comes_first_and_the_exact_name(at: LspTool) -> None:
+    at.put("sub/near.py", "def doubled(): ...\ndef doubled_twice(): ...\n")
+    found = await at.places("goToDefinition", "sub/f.py", query="doubled")
+    assert found == ["sub/near.py:1:5: def doubled(): ...", *DOUBLED]
+    assert await at.places("workspaceSymbol", ".", query="Doubled") == [
+        "a.py:6:5: def doubled(x):",
+        "c.c:3:5: int doubled(int x) {",
+        "sub/near.py:1:5: def doubled(): ...",
+        "b.py:3:3: undoubled = 1",
+        "sub/near.py:2:5: def doubled_twice(): ...",
+    ]
+
+
+async def test_a_name_that_stands_on_a_line_twice_is_one_reference(at: LspTool) -> None:
+    at.put("b.py", "doubled(doubled(1))\n")
+    found = await at.places("findReferences", "a.py", query="doubled")
+    assert [place for place in found if place[:2] == "b."] == ["b.py:1:1: doubled(doubled(1))"]
+
+
+async def test_what_became_unreadable_is_left_out(at: LspTool) -> None:
+    at.put("large.py", "doubled\n" + "#" * (5 << 20))
+    assert not [one for one in await at.places("findReferences", "a.py", query="doubled") if "large" in one]
+
+
+async def test_names_are_searched_as_they_are(at: LspTool) -> None:
+    at.put("b.py", "x = 'do.bled'\n")
+    assert await at.places("goToDefinition", "b.py", query="do.bled") == ["No definitions found."]
+
+
+async def test_a_hover_without_a_definition_says_so(at: LspTool) -> None:
+    assert await at.places("hover", "b.py", query="print") == ["No words on this found."]
+
+
+async def test_long_answers_are_cut(at: LspTool) -> None:
+    at.put("b.py", "doubled\n" * 100)
+    text = (await at.ask("findReferences", "a.py", query="doubled")).text
+    assert "[50 of 103 references; 53 more; grep_search lists all]" in text
+
+
+@pytest.mark.parametrize(
+    ("operation", "path", "more", "kind", "words"),
+    [
+        ("incomingCalls", "a.py", {"query": "doubled"}, "unavailable", "server for Python is installed"),
+        ("goToImplementation", "a.py", {"query": "doubled"}, "unavailable", "needs one"),
+        ("diagnostics", "e.odd", {}, "unavailable", "No language server is known for files like 'e.odd'"),
+        ("workspaceSymbol", ".", {}, "invalid_input", "give `query`"),
+        ("goToDefinition", "a.py", {"line": 4, "character": 1}, "invalid_input", "There is no name"),
+        ("goToDefinition", "a.py", {"line": 40, "character": 1}, "invalid_input", "past the end"),
+        ("goToDefinition", "a.py", {"query": "nobody", "line": 1}, "invalid_input", "not on line 1"),
+        ("documentSymbol", "hidden.py", {}, "denied", "hidden"),
+    ],
+    ids=[
+        *("calls", "implementations", "problems", "no name to search", "no name there", "past the end"),
+        *("not there", "hidden"),
+    ],
+)  # fmt: skip
+async def test_what_a_search_cannot_know_is_an_error(
+    at: LspTool, operation: str, path: str, more: dict[str, Any], kind: str, words: str
+) -> None:
+    result = await at.ask(operation, path, **more)
+    assert result.error == kind
+    assert words in result.text
+
+
+async def test_without_a_sandbox_no_server_is_started(tmp_path: Path, starting: Broker) -> None:
+    async with lsp_tool(tmp_path, starting, served=False) as at:
+        at.put("a.py", FILES["a.py"])
+        text = await at.text("goToDefinition", "a.py", query="doubled")
+        assert "a.py:6:5: def doubled(x):" in text
+        assert "In this mode language servers run only in a sandbox" in text
+        assert at.started == []
+
+
+async def test_without_a_search_either_only_the_file_itself_is_known(
+    tmp_path: Path, starting: Broker
+) -> None:
+    async with lsp_tool(tmp_path, starting, places=(), searched=False) as at:
+        at.put("a.py", FILES["a.py"])
+        assert len(await at.places("documentSymbol", "a.py")) == 4
+        for operation, path in (("goToDefinition", "a.py"), ("workspaceSymbol", ".")):
+            result = await at.ask(operation, path, query="doubled")
+            assert result.error == "unavailable"
+            assert "the fallback, is unavailable too" in result.text
+
+
+async def test_a_folder_without_a_known_language_has_no_server(at: LspTool) -> None:
+    at.put("odd/x.odd", "function found\n")
+    text = await at.text("workspaceSymbol", "odd", query="found")
+    assert "No language server is installed for the files in 'odd'." in text
+
+
+async def test_without_the_extra_the_search_says_what_to_install(
+    tmp_path: Path, starting: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("mcp_toolserver.runtime.lsp.")]:
+        if name.endswith((".requests", ".responses")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "lsprotocol", None)
+    async with lsp_tool(tmp_path, starting) as at:
+        at.put("a.py", FILES["a.py"])
+        text = await at.text("goToDefinition", "a.py", query="doubled")
+        assert "a.py:6:5: def doubled(x):" in text
+        assert "can install mcp-toolserver[lsp]" in text
+        assert at.started == []
+
+
+async def test_a_client_finds_only_what_lies_in_its_folders(at: LspTool) -> None:
+    at.put("other/g.py", "def doubled(): ...\n")
+    narrow = Person(works_in=[str(at.root / "sub"), str(at.root / "other")])
+    asked = {"operation": "findReferences", "path": str(at.root / "other/g.py"), "query": "doubled"}
+    result = await at.at.call("LSP", asked, narrow)
+    assert result.error is None, result.text
+    assert result.text.startswith(f"{at.root}/other/g.py:1:5: def doubled(): ...\n[1 reference]")

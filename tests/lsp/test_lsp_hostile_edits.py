@@ -1,0 +1,447 @@
+"""Edits of language servers that nobody should trust: what they may not change."""
+
+import json
+import os
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
+
+import pytest
+
+from mcp_toolserver.runtime.lsp.pool import PoolLimits
+from mcp_toolserver.runtime.lsp.session import SessionLimits
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from tests.lsp.languages import LspTool, Place, language_broker, lsp_tool
+from tests.lsp.stranger import stranger
+
+QUICK = SessionLimits(
+    answer=10.0, indexing=5.0, min_age=0.0, poll_interval=0.01, progress_timeout=0.5, action_diagnostics=0.1
+)
+FILES = {"a.py": "a = 1\n", "b.py": "é𝒳 = a\n", "sub/c.py": "c = 3\n", "hidden.py": "a = 2\n"}
+
+HEAD = """
+CAPABILITIES.update(renameProvider=True, codeActionProvider={"resolveProvider": True},
+                    documentFormattingProvider=True)
+def edit(line=0, start=0, end=1, text="x", last=None):
+    places = {"line": line, "character": start}, {"line": line if last is None else last, "character": end}
+    return {"range": {"start": places[0], "end": places[1]}, "newText": text}
+def document(path, *edits, version=None):
+    return {"textDocument": {"uri": root + path, "version": version}, "edits": list(edits)}
+def steps(*given):
+    return {"documentChanges": list(given)}
+def create(path, **options):
+    return {"kind": "create", "uri": root + path, "options": options}
+def move(old, new, **options):
+    return {"kind": "rename", "oldUri": root + old, "newUri": root + new, "options": options}
+"""
+
+
+@pytest.fixture(scope="module")
+def starting() -> Generator[Broker]:
+    with language_broker() as started:
+        yield started
+
+
+@pytest.fixture
+def place(tmp_path: Path, starting: Broker) -> Place:
+    return Place(tmp_path, starting)
+
+
+@asynccontextmanager
+async def talking_to(place: Place, behaviour: str, **limits: float) -> AsyncGenerator[LspTool]:
+    """The tool, with a server that behaves like this."""
+    places = (stranger(place.folder, HEAD + behaviour),)
+    within = PoolLimits(session=replace(QUICK, **limits))
+    async with lsp_tool(place.folder, place.broker, places=places, limits=within, hides=_hides) as made:
+        for name, text in FILES.items():
+            made.put(name, text)
+        yield made
+
+
+def _hides(spellings: tuple[str, ...]) -> bool:
+    return "hidden.py" in spellings
+
+
+def renames(result: str) -> str:
+    """A server that answers each request with `result`, in Python."""
+    return f"""
+def behave(method, number, params, message):
+    if number is not None and method:
+        send(id=number, result={result})
+"""
+
+
+def content(at: LspTool) -> dict[str, str]:
+    files = (path for path in at.root.rglob("*") if path.is_file())
+    return {str(path.relative_to(at.root)): path.read_text(encoding="utf-8") for path in files}
+
+
+async def rename(at: LspTool, **more: Any) -> tuple[str | None, str]:
+    """The kind of error, and the text."""
+    result = await at.edit("rename", "a.py", line=1, character=1, new_name="x", **more)
+    return result.error, result.text
+
+
+ACCEPTED: dict[str, tuple[str, dict[str, str | None]]] = {
+    "changes": (
+        '{"changes": {root + "/a.py": [edit()], root + "/b.py": [edit(0, 6, 7)]}}',
+        {"a.py": "x = 1\n", "b.py": "é𝒳 = x\n"},
+    ),
+    "document changes, which come first": (
+        '{"changes": {root + "/b.py": [edit()]}, **steps(document("/a.py", edit()))}',
+        {"a.py": "x = 1\n"},
+    ),
+    "the version that it was sent": ('steps(document("/a.py", edit(), version=1))', {"a.py": "x = 1\n"}),
+    "a new file": (
+        'steps(create("/new/d.py"), document("/new/d.py", edit(0, 0, 0, "d\\n")))',
+        {"new/d.py": "d\n"},
+    ),
+    "a new file that is already there": (
+        'steps(create("/b.py", ignoreIfExists=True), document("/a.py", edit()))',
+        {"a.py": "x = 1\n"},
+    ),
+    "a file that is changed and moved": (
+        'steps(document("/sub/c.py", edit()), move("/sub/c.py", "/d.py"), document("/d.py", edit(0, 4, 5)))',
+        {"sub/c.py": None, "d.py": "x = x\n"},
+    ),
+    "edits that change nothing": ('steps(document("/b.py", edit(0, 0, 1, "é")))', {}),
+}
+
+
+@pytest.mark.parametrize(("answer", "after"), ACCEPTED.values(), ids=ACCEPTED.keys())
+async def test_an_edit_inside_the_workspace_is_made(
+    place: Place, answer: str, after: dict[str, str | None]
+) -> None:
+    async with talking_to(place, renames(answer)) as at:
+        error, text = await rename(at, preview=True)
+        assert error is None, text
+        assert content(at) == FILES
+        error, text = await rename(at)
+        assert error is None, text
+        expected = {**FILES, **after}
+        assert content(at) == {name: text for name, text in expected.items() if text is not None}
+
+
+async def test_a_moved_file_keeps_its_mode(place: Place) -> None:
+    moves = 'steps({"kind": "rename", "oldUri": root + "/sub/c.py", "newUri": root + "/d.py"})'
+    async with talking_to(place, renames(moves)) as at:
+        (at.root / "sub/c.py").chmod(0o750)
+        _, text = await rename(at)
+        assert "- sub/c.py moved to d.py: 0 edits" in text
+        assert (at.root / "d.py").stat().st_mode & 0o777 == 0o750
+
+
+GOOD = 'document("/b.py", edit(0, 0, 1))'
+OUTSIDE = "outside the workspace"
+REFUSED = {
+    "a file outside": (f'steps({GOOD}, document("/../secret.py", edit()))', "denied", OUTSIDE),
+    "a link that leads out": (f'steps({GOOD}, document("/link.py", edit()))', "denied", OUTSIDE),
+    "the system's": ('{"changes": {"file:///etc/passwd": [edit()]}}', "denied", OUTSIDE),
+    "no file": ('{"changes": {"https://example.org/a.py": [edit()]}}', "denied", "no file"),
+    "a hidden file": (f'steps({GOOD}, document("/hidden.py", edit()))', "denied", "hidden by a rule"),
+    "a missing file": (f'steps({GOOD}, document("/gone.py", edit()))', "not_found", "gone.py"),
+    "a folder": ('steps(document("/sub", edit()))', "unavailable", "the folder 'sub'"),
+    "a file that is no text": ('steps(document("/raw.py", edit()))', "invalid_input", "not UTF-8"),
+    "another version": ('steps(document("/a.py", edit(), version=7))', "conflict", "changed while"),
+    "a line that is not there": ('steps(document("/b.py", edit(9)))', "unavailable", "at line 10"),
+    "half a character": ('steps(document("/b.py", edit(0, 2, 3)))', "unavailable", "splits a character"),
+    "overlapping edits": ('steps(document("/a.py", edit(), edit()))', "unavailable", "overlaps"),
+    "overlapping edits in two parts": (
+        'steps(document("/a.py", edit()), document("/a.py", edit()))',
+        "unavailable",
+        "overlaps",
+    ),
+    "half a surrogate": ('steps(document("/a.py", edit(text="\\ud800")))', "unavailable", "not Unicode"),
+    "a snippet": (
+        'steps(document("/a.py", {"range": edit()["range"], "snippet": {"kind": "snippet", "value": "$1"}}))',
+        "unavailable",
+        "snippet",
+    ),
+    "a removal": ('steps({"kind": "delete", "uri": root + "/b.py"})', "unavailable", "deletes"),
+    "a new file over another": (
+        'steps(create("/b.py", overwrite=True, ignoreIfExists=True))',
+        "unavailable",
+        "which exists",
+    ),
+    "a move over another": ('steps(move("/a.py", "/b.py", overwrite=True))', "unavailable", "which exists"),
+    "a move of a folder": ('steps(move("/sub", "/d"))', "unavailable", "folder"),
+    "a change behind a move": (
+        'steps(move("/b.py", "/d.py"), document("/b.py", edit()))',
+        "unavailable",
+        "after it has moved",
+    ),
+    "a move out": ('steps(move("/a.py", "/../d.py"))', "denied", OUTSIDE),
+    "too many files": ('steps(*(create(f"/{n}.py") for n in range(501)))', "unavailable", "500 files"),
+    "too many edits": (
+        'steps(document("/a.py", *(edit(0, 0, 0, "") for _ in range(20_001))))',
+        "unavailable",
+        "20000 ranges",
+    ),
+    "nothing": ("None", "unavailable", "proposes no change"),
+}
+
+
+@pytest.mark.parametrize(("answer", "kind", "words"), REFUSED.values(), ids=REFUSED.keys())
+async def test_an_edit_that_cannot_be_trusted_changes_nothing(
+    place: Place, answer: str, kind: str, words: str
+) -> None:
+    (place.folder / "secret.py").write_text("secret\n", encoding="utf-8")
+    async with talking_to(place, renames(answer)) as at:
+        (at.root / "link.py").symlink_to(place.folder / "secret.py")
+        (at.root / "raw.py").write_bytes(b"\xff\xfe\xff")
+        before = {name: os.lstat(at.root / name).st_mtime_ns for name in os.listdir(at.root)}
+        error, text = await rename(at)
+        assert error == kind, text
+        assert words in text
+        assert "secret" not in text
+        assert before == {name: os.lstat(at.root / name).st_mtime_ns for name in os.listdir(at.root)}
+    assert (place.folder / "secret.py").read_text(encoding="utf-8") == "secret\n"
+
+
+@pytest.mark.parametrize("answer", ["5", '{"documentChanges": [5]}', '{"changes": {root: [{}]}}'], ids=str)
+async def test_nonsense_ends_the_server(place: Place, answer: str) -> None:
+    async with talking_to(place, renames(answer)) as at:
+        error, text = await rename(at)
+        assert error == "unavailable"
+        assert "ended during the query. rename needs one" in text
+        assert content(at) == FILES
+
+
+async def test_an_edit_is_about_the_files_as_they_are(place: Place) -> None:
+    """The server changes a file between two answers, as somebody else could."""
+    changes = """
+times = 0
+def behave(method, number, params, message):
+    global times
+    if method == "textDocument/rename":
+        times += 1
+        if times == 4:
+            open("b.py", "w", encoding="utf-8").write("new = a\\n")
+        send(id=number, result=steps(document("/b.py", edit(0, 0, 3) if times > 4 else edit(0, 0, 1))))
+"""
+    async with talking_to(place, changes) as at:
+        error, text = await rename(at)
+        assert error is None, text
+        assert content(at)["b.py"] == "x = a\n"
+
+
+async def test_an_edit_that_changes_with_every_answer_is_not_made(place: Place) -> None:
+    changes = """
+times = 0
+def behave(method, number, params, message):
+    global times
+    if method == "textDocument/rename":
+        times += 1
+        send(id=number, result=steps(document("/a.py", edit(text=str(times if times > 4 else 0)))))
+"""
+    async with talking_to(place, changes) as at:
+        error, text = await rename(at)
+        assert error == "conflict"
+        assert "Files changed each time" in text
+        assert content(at) == FILES
+
+
+async def test_a_rename_waits_until_the_server_has_read_the_project(place: Place) -> None:
+    differs = 'steps(document("/a.py", edit(text=str(number))))'
+    async with talking_to(place, renames(differs), indexing=0.2) as at:
+        error, text = await rename(at)
+        assert error == "unavailable"
+        assert "still reading the project and could miss a place" in text
+        assert content(at) == FILES
+
+
+async def test_a_file_that_changes_after_it_was_read_is_kept(place: Place) -> None:
+    """The fifth request is the last, and comes after the file was read."""
+    changes = """
+times = 0
+def behave(method, number, params, message):
+    global times
+    if method == "textDocument/rename":
+        times += 1
+        if times == 5:
+            open("notes.txt", "w", encoding="utf-8").write("b = 1")
+        send(id=number, result=steps(document("/a.py", edit()), document("/notes.txt", edit())))
+"""
+    async with talking_to(place, changes) as at:
+        at.put("notes.txt", "a = 1")
+        error, text = await rename(at)
+        assert error == "conflict"
+        assert "'notes.txt' was changed by somebody meanwhile. No file was changed" in text
+        assert content(at) == {**FILES, "notes.txt": "b = 1"}
+
+
+async def test_without_a_search_a_rename_is_made_all_the_same(place: Place) -> None:
+    places = (stranger(place.folder, HEAD + renames('steps(document("/a.py", edit()))')),)
+    within = PoolLimits(session=QUICK)
+    async with lsp_tool(place.folder, place.broker, places=places, limits=within, searched=False) as at:
+        at.put("a.py", "a = 1\n")
+        error, text = await rename(at)
+        assert error is None, text
+        assert (at.root / "a.py").read_text(encoding="utf-8") == "x = 1\n"
+
+
+async def test_an_earlier_version_that_had_the_same_text_is_as_good(place: Place) -> None:
+    async with talking_to(place, renames('steps(document("/a.py", edit(), version=1))')) as at:
+        assert await rename(at) == (None, ANY)
+        # It is version 2 now, which differs from version 1.
+        assert await rename(at) == ("conflict", ANY)
+        at.put("a.py", FILES["a.py"])
+        assert await rename(at) == (None, ANY)
+        assert content(at) == {**FILES, "a.py": "x = 1\n"}
+
+
+async def test_a_byte_order_mark_and_line_ends_are_kept(place: Place) -> None:
+    keeps = """
+def behave(method, number, params, message):
+    if method == "textDocument/rename":
+        send(id=number, result=steps(document("/a.py", edit(), version=1)))
+"""
+    async with talking_to(place, keeps) as at:
+        (at.root / "a.py").write_bytes(b"\xef\xbb\xbfa = 1\r\n")
+        error, text = await rename(at)
+        assert error is None, text
+        assert (at.root / "a.py").read_bytes() == b"\xef\xbb\xbfx = 1\r\n"
+
+
+ACTIONS = """
+ACTIONS = [
+    {"title": "edit  it", "kind": "quickfix", "edit": None},
+    {"title": "resolve it", "data": 7},
+    {"title": "edit and run", "edit": None, "command": {"title": "x", "command": "run"}},
+    {"title": "run", "command": {"title": "run", "command": "run"}},
+    {"title": "bare command", "command": "run"},
+    {"title": "argument", "command": {"title": "", "command": "any", "arguments": [{"documentChanges": 0}]}},
+    {"title": "more arguments", "command": "any", "arguments": [{"documentChanges": 0}, 1]},
+    {"title": "asks", "command": {"title": "", "command": "clangd.applyTweak", "arguments": ["once"]}},
+    {"title": "bare and asks", "command": "clangd.applyTweak", "arguments": ["once"]},
+    {"title": "asks, then fails", "command": "gopls.apply_fix", "arguments": ["fails"]},
+    {"title": "fails", "command": "gopls.apply_fix", "arguments": ["at once"]},
+    {"title": "asks twice", "command": "gopls.apply_fix", "arguments": ["once", "once"]},
+    {"title": "asks for nothing", "command": "gopls.apply_fix", "arguments": []},
+    {"title": "switched off", "disabled": {"reason": "x"}, "edit": None},
+    {"title": "twice", "edit": None}, {"title": "twice", "edit": None},
+    {"title": 5}, 7,
+]
+def spot(line):
+    return {"start": {"line": line, "character": 0}, "end": {"line": line, "character": 1}}
+real = read
+def read():
+    message = real()
+    if message.get("method") == "textDocument/didOpen":
+        some = [{"range": spot(0), "message": "near"}, {"range": spot(7)}, 5, {"range": {"start": 5}}]
+        send(method="textDocument/publishDiagnostics", params={"uri": root + "/a.py", "diagnostics": some})
+    return message
+def behave(method, number, params, message):
+    edits = steps(document("/a.py", edit()))
+    if method == "textDocument/codeAction":
+        json.dump(params["context"], open("context", "w", encoding="utf-8"))
+        text = json.dumps(ACTIONS).replace('"edit": null', '"edit": ' + json.dumps(edits))
+        send(id=number, result=json.loads(text.replace('{"documentChanges": 0}', json.dumps(edits))))
+    elif method == "codeAction/resolve":
+        send(id=number, result={**params, "edit": edits} if params.get("data") == 7 else params)
+    elif method == "workspace/executeCommand":
+        if params["command"] in ("run", "any"):
+            open("run", "w", encoding="utf-8").close()
+        for how in params["arguments"]:
+            if how != "at once":
+                send(id=f"e{number}", method="workspace/applyEdit", params={"edit": edits})
+                assert not json.loads(json.dumps(real()))["result"]["applied"]
+        if params["arguments"] in (["fails"], ["at once"]):
+            send(id=number, error={"code": -32603, "message": "not applied"})
+        else:
+            send(id=number, result=None)
+"""
+
+
+async def test_actions_are_listed_unless_they_are_switched_off(place: Place) -> None:
+    async with talking_to(place, ACTIONS, action_diagnostics=10.0) as at:
+        text = (await at.edit("codeAction", "a.py", line=1)).text
+        context = json.loads((at.root / "context").read_text(encoding="utf-8"))
+        assert [one["message"] for one in context["diagnostics"]] == ["near"]
+        assert text.splitlines()[:4] == ["- edit it [quickfix]", "- resolve it", "- edit and run", "- run"]
+        assert text.endswith(
+            "[15 code actions, says pyright-langserver; apply one with its title as `action`]"
+        )
+        assert "switched off" not in text
+
+
+@pytest.mark.parametrize(
+    ("action", "kind", "words"),
+    [
+        ("edit it", None, "Done: edit it"),
+        ("resolve it", None, "Done: resolve it"),
+        ("edit and run", None, "such commands are not run"),
+        ("run", "unavailable", "as a command that may change more than it tells"),
+        ("bare command", "unavailable", "as a command"),
+        ("argument", None, "Done: argument"),
+        ("more arguments", "unavailable", "as a command"),
+        ("asks", None, "Done: asks"),
+        ("bare and asks", None, "Done: bare and asks"),
+        ("asks, then fails", None, "Done: asks, then fails"),
+        ("fails", "unavailable", "error -32603"),
+        ("asks twice", "unavailable", "as a command"),
+        ("asks for nothing", "unavailable", "as a command"),
+        ("twice", "invalid_input", "2 actions have the title"),
+        ("switched off", "invalid_input", "There is no action 'switched off' here. There are: edit it; "),
+    ],
+    ids=str,
+)
+async def test_an_action_is_an_edit_that_is_checked(
+    place: Place, action: str, kind: str | None, words: str
+) -> None:
+    async with talking_to(place, ACTIONS, action_diagnostics=10.0) as at:
+        result = await at.edit("codeAction", "a.py", line=1, action=action)
+        assert result.error == kind, result.text
+        assert words in result.text
+        assert (at.root / "a.py").read_text(encoding="utf-8") == ("a = 1\n" if kind else "x = 1\n")
+        assert not (at.root / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "start", "end"),
+    [
+        ({}, (0, 0), (2, 0)),
+        ({"line": 1}, (0, 2), (1, 0)),
+        ({"line": 1, "query": "b"}, (0, 6), (0, 7)),
+        ({"line": 1, "character": 3}, (0, 2), (0, 2)),
+        ({"line": 3}, (2, 0), (2, 0)),
+    ],
+    ids=["the file", "the line", "the name", "the character", "the last line"],
+)
+async def test_actions_are_asked_for_a_range(
+    place: Place, more: dict[str, Any], start: tuple[int, int], end: tuple[int, int]
+) -> None:
+    tells = """
+def behave(method, number, params, message):
+    if number is not None and method:
+        place = params.get("range", {})
+        send(id=number, result=[{"title": str([(p["line"], p["character"]) for p in place.values()])}])
+"""
+    async with talking_to(place, tells) as at:
+        at.put("a.py", "  a = b\n\n")
+        text = (await at.edit("codeAction", "a.py", **more)).text
+        assert text.splitlines()[0] == f"- {[start, end]}"
+
+
+@pytest.mark.parametrize("answer", ["7", '{"title": "x"}'], ids=str)
+async def test_actions_that_are_no_list_end_the_server(place: Place, answer: str) -> None:
+    async with talking_to(place, renames(answer)) as at:
+        assert (await at.edit("codeAction", "a.py", line=1)).error == "unavailable"
+        assert at.started[0].exit is not None
+
+
+async def test_no_actions_are_no_error(place: Place) -> None:
+    async with talking_to(place, renames("None")) as at:
+        text = (await at.edit("codeAction", "a.py", line=1, query="a")).text
+        assert text == "No code actions here, says pyright-langserver."
+
+
+async def test_without_a_server_a_change_says_what_to_do(tmp_path: Path, starting: Broker) -> None:
+    async with lsp_tool(tmp_path, starting, served=False) as at:
+        at.put("a.py", "a = 1\n")
+        result = await at.edit("format", "a.py")
+        assert result.error == "unavailable"
+        assert "format needs one; edit_file and apply_patch" in result.text

@@ -1,0 +1,340 @@
+"""A volume that ignores case and normal form in names, as those of macOS do.
+
+No other spelling of a name avoids a rule, a protected name or a check: every spelling means the same file.
+The volume is a file system of the tests, see `caseless_volume.py`; other suites run on it too.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from mcp_toolserver.errors import Conflict, Denied
+from mcp_toolserver.runtime.files.stored_name import stored_name
+from mcp_toolserver.runtime.files.volume import comparison_within, name_comparison
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.text.file_names import NameComparison, VolumePath, path_tests
+from tests import ROOT
+from tests.macos import caseless_volume
+from tests.support.extent import IN_FULL
+from tests.support.live import Setup, connected, text
+
+pytestmark = [
+    pytest.mark.xdist_group("caseless"),
+    pytest.mark.skipif(bool(caseless_volume.why_not()), reason=caseless_volume.why_not()),
+]
+
+DECOMPOSED, COMPOSED = "cafe\u0301", "caf\u00e9"
+
+RULES = """
+[rules]
+deny = ["Read(secrets.env)", "Read(Private/**)", "Read(./caf\u00e9/*.txt)", "write_file(*.lock)"]
+"""
+
+
+@pytest.fixture(scope="module")
+def volume() -> Generator[Path]:
+    with caseless_volume.mounted() as place:
+        yield place
+
+
+@pytest.fixture
+def root(volume: Path, request: pytest.FixtureRequest) -> Path:
+    folder = volume / str(abs(hash(request.node.name))) / "root"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_the_volume_ignores_what_those_of_macos_ignore(root: Path) -> None:
+    (root / COMPOSED).write_text("x", encoding="utf-8")
+    for other in (DECOMPOSED, DECOMPOSED.upper(), "ca\u200cfe\u0301"):
+        assert (root / other).read_text(encoding="utf-8") == "x"
+    assert os.listdir(root) == [COMPOSED]
+    with pytest.raises(FileExistsError):
+        (root / DECOMPOSED).mkdir()
+
+
+def test_it_is_found_out_how_a_folder_compares_names(root: Path, tmp_path: Path) -> None:
+    def compared(folder: Path) -> NameComparison:
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            return name_comparison(opened)
+        finally:
+            os.close(opened)
+
+    assert compared(root) is NameComparison.CASELESS, "an empty folder shows nothing"
+    (root / "a").touch()
+    assert compared(root) is NameComparison.CASELESS
+    (tmp_path / "a").touch()
+    (tmp_path / "A").touch()
+    assert compared(tmp_path) is NameComparison.EXACT
+
+
+def test_a_volume_below_a_root_counts_for_the_root(root: Path) -> None:
+    opened = os.open("/srv", os.O_RDONLY)
+    try:
+        assert comparison_within(opened, "/srv") is NameComparison.CASELESS
+    finally:
+        os.close(opened)
+
+
+async def test_every_spelling_is_one_path(root: Path) -> None:
+    (root / "Sub" / COMPOSED).mkdir(parents=True)
+    (root / "Sub" / COMPOSED / "Read.me").write_text("text", encoding="utf-8")
+    workspace = Workspace([str(root)])
+    for spelt in ("sub", "SUB"):
+        for folder in (COMPOSED, DECOMPOSED, COMPOSED.upper()):
+            for name in ("read.me", "READ.ME", "Re\u200dad.me"):
+                found = workspace.canonical(f"{spelt}/{folder}/{name}")
+                assert found == f"Sub/{COMPOSED}/Read.me"
+                os.close(workspace.open_file(found))
+    assert workspace.canonical("SUB/New/File") == "Sub/New/File"
+    assert workspace.canonical("sub/../SUB/.") == "Sub"
+
+
+def test_a_root_is_known_by_its_other_names_and_nothing_beside_it(root: Path) -> None:
+    (root / "a").touch()
+    other = root.with_name("other")
+    other.mkdir()
+    workspace = Workspace([str(root)])
+    assert workspace.canonical(f"{root.parent}/ROOT/A") == "a"
+    assert workspace.canonical(f"{root.parent}/Root") == "."
+    for path in (f"{root.parent}/ROOT/../OTHER/x", f"{root.parent}/OTHER/x", f"{root.parent}/ROOTS/a"):
+        with pytest.raises(Denied):
+            workspace.canonical(path)
+    assert workspace.restricted_to([f"{root.parent}/ROOT"]).roots == (str(root),)
+
+
+async def test_a_link_by_another_name_leads_to_the_stored_path(root: Path) -> None:
+    (root / "Target").write_text("x", encoding="utf-8")
+    (root / "link").symlink_to("TARGET")
+    (root / "out").symlink_to("../OUTSIDE")
+    (root.parent / "outside").write_text("outside", encoding="utf-8")
+    workspace = Workspace([str(root)])
+    assert workspace.canonical("LINK") == "Target"
+    with pytest.raises(Denied):
+        workspace.canonical("OUT")
+
+
+async def test_two_spellings_of_a_new_file_make_one_file(root: Path) -> None:
+    workspace = Workspace([str(root)])
+    files = workspace.files(write=True)
+    assert (await files.write(workspace.canonical("a.txt"), b"1")).created
+    assert not (await files.write(workspace.canonical("A.TXT"), b"2")).created
+    assert os.listdir(root) == ["a.txt"]
+    assert (root / "a.txt").read_bytes() == b"2"
+
+
+async def test_parallel_calls_on_two_spellings_of_a_new_file_wait_for_each_other(root: Path) -> None:
+    workspace = Workspace([str(root)])
+    paths = [workspace.canonical(name) for name in ("new", "NEW", "New", "nEw") * 5]
+    done: list[str] = []
+
+    async def write(number: int) -> None:
+        try:
+            await workspace.files(write=True).write(paths[number], b"%d" % number)
+            done.append("written")
+        except Conflict:
+            done.append("conflict")
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            for number in range(len(paths)):
+                tasks.start_soon(write, number)
+    assert len(os.listdir(root)) == 1
+    assert "written" in done
+    first, second = (workspace.write_target(path).lock_name for path in paths[:2])
+    assert first == second
+
+
+@pytest.mark.parametrize("mode", ["read-only", "workspace-write"])
+async def test_a_rule_holds_for_every_spelling(root: Path, mode: str) -> None:
+    for folder in ("Private/deep", COMPOSED):
+        (root / folder).mkdir(parents=True)
+    for name in ("Secrets.env", "Private/deep/key", f"{COMPOSED}/a.txt", "open.txt"):
+        (root / name).write_text(f"content of {name[0]}\n", encoding="utf-8")
+    config = root.with_name("config.toml")
+    config.write_text(RULES, encoding="utf-8")
+    setup = Setup(root=root, home=root.parent, mode=mode, flags=["--config", str(config)])
+    hidden = (
+        *("secrets.env", "SECRETS.ENV", "Secrets.env", "secret\u017f.env", "sec\u200crets.env"),
+        *("private/deep/key", "PRIVATE/DEEP/KEY", f"{DECOMPOSED}/A.TXT", f"{COMPOSED.upper()}/a.txt"),
+    )
+    async with connected(setup) as client:
+        for path in hidden:
+            said = text(await client.call_tool("read_file", {"path": path}))
+            assert "content of" not in said, path
+            assert "denied" in said or "hidden" in said or "not exist" in said, said
+        for arguments in ({"pattern": "content"}, {"pattern": "content", "path": "."}):
+            found = text(await client.call_tool("grep_search", arguments))
+            assert "open.txt" in found
+            assert "secrets" not in found.lower()
+            assert "private" not in found.lower()
+        listed = text(await client.call_tool("ls", {"path": "."}))
+        assert "open.txt" in listed
+        assert "ecrets" not in listed
+        # A mount on one name of a file leaves its others, so no command runs.
+        said = text(await client.call_tool("bash", {"command": "cat open.txt SECRETS.ENV"}))
+        assert "content of" not in said
+        assert "other spellings" in said
+        if mode == "workspace-write":
+            for name in ("Secrets.ENV", "NEW/secrets.ENV", "a.LOCK"):
+                said = text(await client.call_tool("write_file", {"path": name, "content": "planted"}))
+                assert "denied" in said or "hidden" in said
+    assert (root / "secrets.env").read_text(encoding="utf-8") == "content of S\n"
+    assert not (root / "new").exists()
+    assert not (root / "a.lock").exists()
+
+
+@pytest.mark.parametrize("mode", ["read-only", "workspace-write"])
+async def test_commands_do_not_see_a_hidden_folder_by_any_name(root: Path, mode: str) -> None:
+    (root / "Private/deep").mkdir(parents=True)
+    for name in ("Private/deep/key", "open.txt"):
+        (root / name).write_text(f"content of {name[0]}\n", encoding="utf-8")
+    config = root.with_name("config.toml")
+    config.write_text('[rules]\ndeny = ["Read(private/**)"]\n', encoding="utf-8")
+    setup = Setup(root=root, home=root.parent, mode=mode, flags=["--config", str(config)])
+    spelt = ("Private/deep/key", "PRIVATE/DEEP/KEY", "private/Deep/key", "./pri\u200dvate/deep/key")
+    async with connected(setup) as client:
+        said = text(await client.call_tool("bash", {"command": f"cat open.txt {' '.join(spelt)}"}))
+        assert "content of o" in said
+        assert "content of P" not in said
+
+
+def test_no_server_starts_where_commands_could_write_a_protected_file_by_another_name(root: Path) -> None:
+    (root / ".mcp.json").write_text("before", encoding="utf-8")
+    setup = Setup(root=root, home=root.parent, mode="workspace-write", flags=[])
+    done = subprocess.run(
+        setup.command,
+        env=setup.environment,
+        stdin=subprocess.DEVNULL,
+        check=False,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+    )
+    assert done.returncode != 0
+    assert "other spellings" in done.stderr
+
+
+async def test_protected_names_hold_for_every_spelling(root: Path) -> None:
+    git = ["git", "-C", str(root), "init", "-q"]
+    subprocess.run(git, check=True, capture_output=True)
+    before = (root / ".git/config").read_bytes()
+    setup = Setup(root=root, home=root.parent, mode="workspace-write", flags=[])
+    names = (
+        *(
+            ".GIT/config",
+            ".Git/Hooks/pre-commit",
+            ".g\u0131t/config",
+            ".gi\u200ct/config",
+            ".g\u0130t/hooks/x",
+        ),
+        *(".VSCODE/tasks.json", ".Mcp.JSON", "sub/.GIT/config"),
+    )
+    commands = ("echo evil >> .GIT/CONFIG", "echo evil > .git/HOOKS/x", "mkdir .VSCODE", "touch .MCP.json")
+    async with connected(setup) as client:
+        for name in names:
+            arguments = {"path": name, "content": "evil", "overwrite": True}
+            assert "protected" in text(await client.call_tool("write_file", arguments)), name
+        for command in commands:
+            await client.call_tool("bash", {"command": command})
+    assert (root / ".git/config").read_bytes() == before
+    assert not (root / ".git/hooks/x").exists()
+    assert not (root / ".vscode").exists()
+    assert not (root / ".mcp.json").exists()
+
+
+async def test_what_was_read_by_one_name_may_be_replaced_by_another(
+    root: Path,
+) -> None:
+    long = "".join(f"line {number}\n" for number in range(50))
+    (root / "Notes.txt").write_text(long, encoding="utf-8")
+    setup = Setup(root=root, home=root.parent, mode="workspace-write", flags=[])
+    async with connected(setup) as client:
+        refused = await client.call_tool("write_file", {"path": "NOTES.TXT", "content": "short\n"})
+        assert refused.is_error
+        assert (root / "Notes.txt").read_text(encoding="utf-8") == long
+        assert not (await client.call_tool("read_file", {"path": "notes.txt"})).is_error
+        assert not (
+            await client.call_tool("write_file", {"path": "NOTES.txt", "content": "short\n"})
+        ).is_error
+    assert os.listdir(root) == ["Notes.txt"]
+
+
+async def test_a_patch_makes_all_its_files_or_none_where_two_are_one(root: Path) -> None:
+    patch = "*** Begin Patch\n*** Add File: a.txt\n+1\n*** Add File: A.TXT\n+2\n*** End Patch\n"
+    setup = Setup(root=root, home=root.parent, mode="workspace-write", flags=["--toolsets", "all"])
+    async with connected(setup) as client:
+        assert (await client.call_tool("apply_patch", {"patch": patch})).is_error
+        assert os.listdir(root) == []
+
+
+def test_a_name_that_is_gone_meanwhile_is_refused(root: Path) -> None:
+    (root / "a").touch()
+    folder, file = os.open(root, os.O_RDONLY), os.open(root / "A", os.O_RDONLY)
+    try:
+        assert stored_name(folder, "A", file) == "a"
+        (root / "a").unlink()
+        (root / "b").touch()
+        with pytest.raises(BlockingIOError):
+            stored_name(folder, "A", file)
+    finally:
+        os.close(folder)
+        os.close(file)
+
+
+def test_an_allow_rule_compares_no_more_than_the_volume_certainly_does() -> None:
+    denies, allows = path_tests("src/a.txt")
+
+    def on(path: str) -> VolumePath:
+        spelt = VolumePath(path)
+        spelt.comparison = NameComparison.CASELESS
+        return spelt
+
+    assert allows(on("SRC/A.TXT"))
+    assert denies(on("SRC/A.TXT"))
+    assert denies(on("src/a.t\u200dxt"))
+    assert not allows(on("src/a.t\u200dxt"))
+    assert not denies("SRC/A.TXT")
+    assert not allows("SRC/A.TXT")
+
+
+SHORT = ("tests/escape/test_escape_paths.py", "tests/policy/test_rules_served.py")
+"""What the gate runs on the volume."""
+
+TOOLS = (
+    *(("files", tool) for tool in ("read_file", "write_file", "edit_file", "apply_patch", "ls", "mkdir")),
+    *(("search", tool) for tool in ("glob_search", "grep_search")),
+)
+
+SUITES = (
+    *(
+        "tests/escape/test_escape_paths.py",
+        "tests/files/test_fs.py",
+        "tests/policy/test_policy.py",
+        "tests/policy/test_rules_served.py",
+    ),
+    # Not test_protected_served.py: its scene holds protected files, so no server starts there.
+    *("tests/files/test_lookups.py", "tests/files/test_undo.py", "tests/sandbox/test_protected.py"),
+    *("tests/files/test_undo_served.py", *(f"tests/{folder}/test_{tool}.py" for folder, tool in TOOLS)),
+)
+
+
+@pytest.mark.long
+def test_the_suites_on_paths_and_rules_pass_on_the_volume() -> None:
+    suites = SUITES if IN_FULL else SHORT
+    few = [] if IN_FULL else ["-k", "openat2 and (spelling or planted) or rule"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--caseless", "-q", "-p", "no:cacheprovider", *few, *suites],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=1200,
+    )
+    assert done.returncode == 0, done.stdout[-6000:]

@@ -1,0 +1,71 @@
+"""Where programs are looked for on macOS."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.runtime.lsp.executables import find_executables
+from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, command_environment
+from mcp_toolserver.runtime.which import HOMEBREW, find_program, is_executable, program_folders
+from tests.support.workshop import program
+
+OF_LAUNCHD = "/usr/bin:/bin:/usr/sbin:/sbin"
+
+
+@pytest.fixture
+def _macos(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+
+
+def test_elsewhere_the_path_is_all() -> None:
+    assert program_folders("/a:/b") == ("/a", "/b")
+    assert command_environment({"PATH": "/a"})["PATH"] == "/a"
+
+
+@pytest.mark.usefixtures("_macos")
+def test_homebrew_comes_last_and_once(tmp_path: Path) -> None:
+    found = program_folders(OF_LAUNCHD, [str(tmp_path / "missing")])
+    assert found == (*OF_LAUNCHD.split(":"), *HOMEBREW)
+    first = f"{HOMEBREW[0]}:/usr/bin"
+    assert program_folders(first, []) == (HOMEBREW[0], "/usr/bin", HOMEBREW[1])
+
+
+@pytest.mark.usefixtures("_macos")
+@pytest.mark.parametrize("path", [OF_LAUNCHD, "/opt/homebrew/bin:/usr/local/bin"])
+def test_the_developer_tools_come_before_their_shims(tmp_path: Path, path: str) -> None:
+    tools = tmp_path / "Xcode/usr/bin"
+    tools.mkdir(parents=True)
+    link = tmp_path / "xcode_select_link"
+    link.symlink_to(tmp_path / "Xcode")
+    found = program_folders(path, [str(tmp_path / "missing"), str(link), str(tmp_path / "other")])
+    assert set(found) == {*path.split(":"), str(tools), *HOMEBREW}
+    assert "/usr/bin" not in found or found.index(str(tools)) < found.index("/usr/bin")
+
+
+@pytest.mark.usefixtures("_macos")
+def test_a_shim_is_no_program(tmp_path: Path) -> None:
+    assert is_executable("/usr/bin/git")
+    assert find_program(["git"], ["/usr/bin"]) is None
+    assert find_executables("git", ["/usr/bin"], ()) == []
+    real = program(tmp_path, "git", "")
+    assert find_program(["git"], ["/usr/bin", str(tmp_path)]) == real
+    assert find_program(["env"], ["/usr/bin"]) == "/usr/bin/env"
+
+
+@pytest.mark.usefixtures("_macos")
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        pytest.param(OF_LAUNCHD, ":".join((OF_LAUNCHD, *HOMEBREW)), id="of an application"),
+        pytest.param("/opt/homebrew/bin:/bin", "/opt/homebrew/bin:/bin:/usr/local/bin", id="of a shell"),
+    ],
+)
+def test_commands_find_what_homebrew_installs(path: str, expected: str) -> None:
+    assert command_environment({"PATH": path})["PATH"] == expected
+
+
+@pytest.mark.usefixtures("_macos")
+def test_without_a_path_commands_have_the_default_and_homebrew() -> None:
+    found = command_environment({})["PATH"].split(":")
+    assert set(found) == {*DEFAULT_PATH.split(":"), *HOMEBREW}

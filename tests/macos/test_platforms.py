@@ -1,0 +1,225 @@
+"""Where less is there than on Linux: what is served still holds, and what cannot be held is not served."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.errors import Denied, InvalidInput
+from mcp_toolserver.pipeline.registry import discover
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.platform_check import unsupported_reason
+from mcp_toolserver.runtime.sandbox.protected.names import same_name
+from tests import ROOT
+from tests.support.processes import FULL, PATIENCE
+
+WITHOUT_PROGRAMS = {
+    *("fs_read", "fs_write", "fetch", "send", "catalogue"),
+    *("ask", "tell", "todos", "preferences", "clock", "plan"),
+    *("jobs", "tasks", "task_runs", "cron", "schedules", "skills", "skills_save"),
+}
+"""The capabilities that start no program themselves."""
+
+
+def server(platform: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The server as it is on `platform`."""
+    # Many of these start, and none runs a line of ours that others do not.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
+    return subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "stripped.py"), platform, *arguments],
+        cwd=folder,
+        env={**environ, "PYTHONPATH": str(ROOT), "HOME": str(folder)},
+        check=False,
+        capture_output=True,
+        encoding="utf-8",
+        stdin=subprocess.DEVNULL,
+        timeout=6 * PATIENCE,
+    )
+
+
+def options(folder: Path, mode: str = "workspace-write") -> list[str]:
+    (folder / "root").mkdir(exist_ok=True)
+    places = ["--root", str(folder / "root"), "--state-dir", str(folder / "state"), "--permission-mode", mode]
+    # Nothing confines this process as macOS would.
+    return [*places, "--allow-unconfined-server"]
+
+
+@pytest.mark.parametrize(
+    ("platform", "mode"),
+    [
+        pytest.param("bare", FULL, id="no descriptors can be passed"),
+        pytest.param("darwin", "workspace-write", id="no sandbox-exec"),
+    ],
+)
+def test_where_no_program_can_be_held_nothing_is_offered_that_runs_one(
+    tmp_path: Path, platform: str, mode: str
+) -> None:
+    everything = ["tools", "--format", "json", "--toolsets", "all"]
+    done = server(platform, *everything, *options(tmp_path, mode), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    offered = {tool["name"] for tool in json.loads(done.stdout)}
+    without = {
+        entry.spec.name
+        for entry in discover()
+        if {need.name.lower() for need in entry.spec.needs} <= WITHOUT_PROGRAMS
+    }
+    assert "read_file" in offered
+    assert offered <= without
+    assert mode != FULL or offered == without
+
+
+def test_commands_run_on_macos_without_a_sandbox_where_the_mode_asks_for_none(tmp_path: Path) -> None:
+    settings = options(tmp_path, FULL)
+    done = server("darwin", "call", "bash", '{"command": "echo $((6 * 7))"}', *settings, folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "42" in done.stdout
+
+
+def test_a_mac_offers_what_runs_programs_where_the_mode_asks_for_no_sandbox(tmp_path: Path) -> None:
+    everything = ["tools", "--format", "json", "--toolsets", "all"]
+    done = server("darwin", *everything, *options(tmp_path, FULL), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    offered = {tool["name"] for tool in json.loads(done.stdout)}
+    assert offered >= {
+        "bash",
+        "REPL",
+        "grep_search",
+        "git_status",
+        "git_commit",
+        "repo_clone",
+        "EnterWorktree",
+    }
+
+
+def test_file_tools_work_and_stay_in_the_root(tmp_path: Path) -> None:
+    # The library that locks a server on macOS is not here.
+    settings = [*options(tmp_path), "--allow-unconfined-server"]
+    (tmp_path / "secret").write_text("secret\n", encoding="utf-8")
+    (tmp_path / "root" / "link").symlink_to("../secret")
+
+    def call(name: str, **arguments: object) -> tuple[int, str]:
+        done = server("darwin", "call", name, json.dumps(arguments), *settings, folder=tmp_path)
+        assert "Traceback" not in done.stderr
+        return done.returncode, done.stdout
+
+    assert call("write_file", path="a/b.txt", content="one\n")[0] == 0
+    assert call("edit_file", path="a/b.txt", old_string="one", new_string="two")[0] == 0
+    status, text = call("read_file", path="a/b.txt")
+    assert (status, "two" in text) == (0, True)
+    for path in ("link", "../secret", str(tmp_path / "secret")):
+        status, text = call("read_file", path=path)
+        assert (status, "secret\n" in text) == (1, False)
+    assert (tmp_path / "root/a/b.txt").read_text(encoding="utf-8") == "two\n"
+
+
+@pytest.mark.parametrize("action", ["serve", "call", "doctor"])
+def test_where_paths_cannot_be_kept_in_a_root_nothing_starts(tmp_path: Path, action: str) -> None:
+    words = ("read_file", '{"path": "a"}') if action == "call" else ()
+    done = server("win32", action, *words, *options(tmp_path), folder=tmp_path)
+    assert done.returncode == 2
+    assert "WSL 2" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_mode_without_a_sandbox_is_not_promised_on_another_system(tmp_path: Path) -> None:
+    done = server("darwin", "call", "read_file", '{"path": "a"}', "--sandbox", "required", *options(tmp_path),
+                  folder=tmp_path)  # fmt: skip
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_here_nothing_is_lacking() -> None:
+    assert unsupported_reason() is None
+
+
+# --- names on Windows and macOS --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param("\\\\host\\share\\f", id="OS01"),
+        pytest.param("//host/share/f", id="OS01-slashes"),
+        pytest.param("/\\host/share", id="OS01-mixed"),
+        pytest.param("\\\\?\\C:\\x", id="OS03"),
+        pytest.param("\\\\.\\PhysicalDrive0", id="OS03-device"),
+        pytest.param("//?/C:/x", id="OS03-slashes"),
+        pytest.param("\\??\\C:\\x", id="OS05"),
+        pytest.param("f.txt:ads", id="OS07"),
+        pytest.param("f.txt::$DATA", id="OS07-data"),
+        pytest.param(".git::$INDEX_ALLOCATION", id="OS07-folder"),
+        pytest.param("C:x", id="OS07-drive-relative"),
+        pytest.param("CON", id="OS10-CON"),
+        pytest.param("con.txt", id="OS10-con.txt"),
+        pytest.param("sub/NUL", id="OS10-NUL"),
+        pytest.param("COM1.log", id="OS10-COM1"),
+        pytest.param("LPT¹", id="OS10-LPT1"),
+        pytest.param("aux .h", id="OS10-space"),
+        pytest.param("CONIN$", id="OS10-CONIN"),
+        pytest.param("x.", id="OS11-dot"),
+        pytest.param("x ", id="OS11-space"),
+        pytest.param(".git.", id="OS11-git"),
+        pytest.param("a. /b", id="OS11-folder"),
+        pytest.param("...", id="OS11-dots"),
+        pytest.param("PROGRA~1\\x", id="OS12"),
+        pytest.param("GIT~1", id="OS12-git"),
+        pytest.param("sub/MCP~1.JSO", id="OS12-extension"),
+        pytest.param("a*", id="star"),
+        pytest.param("a|b", id="pipe"),
+        pytest.param("C:\\C:\\x", id="two drives"),
+    ],
+)
+def test_a_name_that_windows_takes_for_something_else_is_refused(path: str, tmp_path: Path) -> None:
+    """On Windows the server does not start. Elsewhere such a path is refused, or names a file in the root."""
+    workspace = Workspace([str(tmp_path)])
+    try:
+        found = workspace.canonical(path)
+    except (Denied, InvalidInput):
+        return
+    Path(tmp_path, found).parent.mkdir(exist_ok=True)
+    Path(tmp_path, found).write_bytes(b"inside")
+    fd = workspace.open_file(found)
+    with os.fdopen(fd, "rb") as file:
+        assert file.read() == b"inside"
+
+
+@pytest.mark.parametrize(
+    ("name", "protected"),
+    [
+        pytest.param(".GIT", ".git", id="OS15-case"),
+        pytest.param(".Mcp.JSON", ".mcp.json", id="OS15-mcp"),
+        pytest.param(".g\u200cit", ".git", id="OS16-invisible"),
+        pytest.param("cafe\u0301", "caf\u00e9", id="OS16-NFD"),
+        pytest.param("\uff0egit", ".git", id="OS16-wide"),
+    ],
+)
+def test_a_variant_of_a_protected_name_is_that_name(name: str, protected: str) -> None:
+    assert name != protected
+    assert same_name(name, protected)
+    assert not same_name(f"{name}x", protected)
+
+
+def test_a_root_is_known_by_both_of_its_names(tmp_path: Path) -> None:
+    """OS17: as /tmp is /private/tmp."""
+    (tmp_path / "private" / "root").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("private")
+    (tmp_path / "private" / "root" / "a").write_text("", encoding="utf-8")
+    workspace = Workspace([str(tmp_path / "link" / "root")])
+    for folder in ("link", "private"):
+        assert workspace.canonical(str(tmp_path / folder / "root" / "a")) == "a"
+    with pytest.raises(Denied):
+        workspace.canonical(str(tmp_path / "private" / "other"))
+
+
+def test_a_path_by_number_of_a_file_is_outside(tmp_path: Path) -> None:
+    """OS18."""
+    (tmp_path / "a").write_text("", encoding="utf-8")
+    status = (tmp_path / "a").stat()
+    workspace = Workspace([str(tmp_path)])
+    assert workspace.canonical(str(tmp_path / "a")) == "a"
+    with pytest.raises((Denied, InvalidInput)):
+        workspace.canonical(f"/.vol/{status.st_dev}/{status.st_ino}")

@@ -1,0 +1,621 @@
+"""The profile for macOS, read as text the way Seatbelt reads it: the last rule that matches decides."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_toolserver.runtime.sandbox.broker.policy import Helper, SandboxPlan
+from mcp_toolserver.runtime.sandbox.layers.seatbelt import SANDBOX_EXEC, Profile, arguments, profile
+from mcp_toolserver.runtime.sandbox.layers.seatbelt_reasons import REASONS
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
+from mcp_toolserver.runtime.sandbox.protected.names import NAMES
+from tests import ROOT
+
+Form = str | list["Form"]
+
+TEMPORARY = "/Users/u/state/tmp/1"
+SPEC = SandboxSpec(
+    mode="workspace-write",
+    roots=("/Users/u/work", "/Users/u/other"),
+    home="/Users/u",
+    state="/Users/u/state",
+    hidden=("/Users/u/work/sub/deep/secret.toml", "/Users/u/.token"),
+)
+RIPGREP = Helper(argv=("/opt/homebrew/bin/rg", "--json"), places=("/Users/u/state/rg.conf",))
+GIT = Helper(argv=("/usr/bin/git",), reach="system", writes=".git")
+REPOSITORY = "/Users/u/work/.git"
+
+_TOKEN = re.compile(r'\s+|(?P<mark>[()])|#"(?P<raw>[^"]*)"|"(?P<text>(?:[^"\\]|\\.)*)"|(?P<word>[^\s()"]+)')
+
+
+def parsed(text: str) -> list[Form]:
+    """The S-expressions in `text`; a raw string is a list of `raw` and its content."""
+    stack: list[list[Form]] = [[]]
+    at = 0
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        assert found, f"not in the language: {text[at : at + 20]!r}"
+        at = found.end()
+        mark, raw, string, word = found.group("mark", "raw", "text", "word")
+        if mark == "(":
+            stack.append([])
+        elif mark == ")":
+            form = stack.pop()
+            stack[-1].append(form)
+        elif raw is not None:
+            stack[-1].append(["raw", raw])
+        elif string is not None:
+            stack[-1].append(f'"{string}')
+        elif word is not None:
+            stack[-1].append(str(word))
+    assert len(stack) == 1, "parentheses do not match"
+    return stack[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seatbelt:
+    """Judges as Seatbelt does, as far as these profiles go."""
+
+    sandbox: SandboxSpec = SPEC
+    temporary: str = TEMPORARY
+    hidden: tuple[str, ...] = ()
+    helper: Helper | None = None
+    roots: tuple[str, ...] | None = None
+    writes: tuple[str, ...] = ()
+    cwd: str = "/Users/u/work"
+
+    @cached_property
+    def plan(self) -> SandboxPlan:
+        return SandboxPlan(
+            layer="seatbelt",
+            sandbox=self.sandbox,
+            program=SANDBOX_EXEC,
+            helper=self.helper,
+            roots=self.roots,
+            writes=self.writes,
+        )
+
+    @cached_property
+    def argv(self) -> tuple[str, ...]:
+        return self.helper.argv if self.helper else ("/bin/bash", "-c", "echo -p")
+
+    @cached_property
+    def profile(self) -> Profile:
+        return profile(self.plan, self.argv, temporary=self.temporary, cwd=self.cwd, hidden=self.hidden)
+
+    @cached_property
+    def line(self) -> tuple[str, ...]:
+        return arguments(self.plan, self.argv, temporary=self.temporary, cwd=self.cwd, hidden=self.hidden)
+
+    @cached_property
+    def forms(self) -> list[Form]:
+        return parsed(self.profile.text)
+
+    def allows(self, operation: str, path: str = "", kind: str = "") -> bool:
+        verdict = False
+        for form in self.forms:
+            assert isinstance(form, list)
+            if form[0] not in ("allow", "deny"):
+                continue
+            operations = [part for part in form[1:] if isinstance(part, str)]
+            filters = [part for part in form[1:] if isinstance(part, list)]
+            if not any(_covers(each, operation) for each in operations):
+                continue
+            if not filters or any(_matches(each, path, kind, self.profile.parameters) for each in filters):
+                verdict = form[0] == "allow"
+        return verdict
+
+    def writes_at(self, path: str) -> bool:
+        """All that writing is, or none of it; nothing in between."""
+        answers = {
+            self.allows(operation, path)
+            for operation in ("file-write-data", "file-write-create", "file-write-mode", "file-write-times")
+        }
+        assert len(answers) == 1, path
+        return answers.pop()
+
+    def reads(self, path: str) -> bool:
+        return self.allows("file-read-data", path)
+
+
+def _covers(pattern: str, operation: str) -> bool:
+    return pattern in ("default", operation) or (
+        pattern.endswith("*") and operation.startswith(pattern.removesuffix("*"))
+    )
+
+
+def _matches(form: Form, path: str, kind: str, named: Mapping[str, str]) -> bool:
+    assert isinstance(form, list)
+    match form:
+        case ["require-all", *parts]:
+            return all(_matches(part, path, kind, named) for part in parts)
+        case ["require-any", *parts]:
+            return any(_matches(part, path, kind, named) for part in parts)
+        case ["require-not", part]:
+            return not _matches(part, path, kind, named)
+        case ["literal", value]:
+            return path == _value(value, named)
+        case ["subpath", value]:
+            top = _value(value, named).rstrip("/")
+            return path == top or path.startswith(f"{top}/")
+        case ["regex" | "ipc-posix-name-regex", ["raw", str() as pattern]]:
+            # Bytes, as the kernel has them.
+            return re.search(os.fsencode(pattern), os.fsencode(path)) is not None
+        case ["sysctl-name-prefix", value]:
+            return kind.startswith(_plain(value))
+        case [
+            "vnode-type" | "global-name" | "remote" | "local" | "target" | "extension" | "sysctl-name"
+            | "socket-domain",
+            value,
+        ]:  # fmt: skip
+            return kind == _plain(value)
+        case _:
+            raise AssertionError(f"unknown filter {form}")
+
+
+def _value(form: Form, named: Mapping[str, str]) -> str:
+    match form:
+        case ["param", str() as name]:
+            return named[_plain(name)]
+        case str():
+            return _plain(form)
+        case _:
+            raise AssertionError(f"unknown value {form}")
+
+
+def _plain(form: Form) -> str:
+    assert isinstance(form, str)
+    return form.removeprefix('"')
+
+
+WRITING = Seatbelt()
+READING = Seatbelt(sandbox=replace(SPEC, mode="read-only"))
+ONLINE = Seatbelt(sandbox=replace(SPEC, network=True))
+COMMITTING = Seatbelt(sandbox=replace(SPEC, git_writable=True))
+HIDING = Seatbelt(hidden=("/Users/u/work/a/key.pem",))
+NARROWED = Seatbelt(roots=("/Users/u/work/part",), cwd="/Users/u/work/part")
+SEARCHING = Seatbelt(sandbox=READING.sandbox, helper=RIPGREP)
+GIT_READING = Seatbelt(sandbox=READING.sandbox, helper=GIT)
+GIT_WRITING = Seatbelt(sandbox=READING.sandbox, helper=GIT, writes=(REPOSITORY,))
+COMMANDS = {
+    "workspace-write": WRITING,
+    "read-only": READING,
+    "network": ONLINE,
+    "git writable": COMMITTING,
+    "hidden paths": HIDING,
+    "parts of roots": NARROWED,
+}
+HELPERS = {"search": SEARCHING, "git": GIT_READING, "git that commits": GIT_WRITING}
+EVERY = {**COMMANDS, **HELPERS}
+
+
+def each(judges: Mapping[str, Seatbelt]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("judge", judges.values(), ids=judges.keys())
+
+
+# --- files -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/Users/u/work/a", "/Users/u/work", "/Users/u/other/b/c", "/Users/u/work/.github/workflows/ci.yml",
+     "/Users/u/work/x.git", "/Users/u/work/git/hooks", "/Users/u/work/größe/日本"],
+)  # fmt: skip
+def test_the_roots_are_written_in_workspace_write_only(path: str) -> None:
+    assert WRITING.writes_at(path)
+    assert not READING.writes_at(path)
+    assert READING.reads(path)
+
+
+@each({**COMMANDS, "git": GIT_READING})
+def test_the_temporary_folder_of_the_session_is_written_in_every_mode(judge: Seatbelt) -> None:
+    for path in (TEMPORARY, f"{TEMPORARY}/a/b"):
+        assert judge.writes_at(path)
+        assert judge.reads(path)
+        assert judge.allows("network-bind", path)
+        assert judge.allows("network-outbound", path)
+
+
+@each(EVERY)
+@pytest.mark.parametrize(
+    "path",
+    ["/etc/passwd", "/Users/u/.ssh/authorized_keys", "/Users/u/work-evil/a", "/Users/u", "/tmp/a", "/",
+     "/private/tmp/a", "/Users/u/Library/LaunchAgents/x.plist", "/dev/disk0", f"{TEMPORARY}-evil/x",
+     "/System/Volumes/Data/Users/u/work/a"],
+)  # fmt: skip
+def test_nothing_else_is_written(judge: Seatbelt, path: str) -> None:
+    assert not judge.writes_at(path)
+
+
+@each(EVERY)
+def test_no_hard_link_and_no_clone_is_made(judge: Seatbelt) -> None:
+    for path in ("/Users/u/work/a", TEMPORARY, REPOSITORY):
+        assert not judge.allows("file-link", path)
+        assert not judge.allows("file-clone", path)
+        assert not judge.allows("file-write-setugid", path)
+
+
+@each({**COMMANDS, "git": GIT_READING})
+@pytest.mark.parametrize("path", ["/etc/passwd", "/usr/bin/git", "/Users/u/elsewhere"])
+def test_what_is_not_hidden_is_read(judge: Seatbelt, path: str) -> None:
+    assert judge.reads(path)
+
+
+@each({**COMMANDS, "git": GIT_READING, "git that commits": GIT_WRITING})
+@pytest.mark.parametrize(
+    "path",
+    ["/Users/u/state", "/Users/u/state/audit.log", "/Users/u/state/tmp/2/x", "/Users/u/.token",
+     "/Users/u/work/sub/deep/secret.toml", "/Users/u/.ssh/id_ed25519", "/Users/u/.aws/credentials",
+     "/Users/u/Library/Keychains/login.keychain-db", "/Users/u/Library/Cookies/Cookies.binarycookies",
+     "/private/tmp/other", "/private/var/folders/ab/cd/T/other", "/dev/disk0", "/dev/rdisk1", "/dev/tty",
+     "/System/Volumes/Data/Users/u/.token"],
+)  # fmt: skip
+def test_what_is_hidden_is_neither_read_nor_written(judge: Seatbelt, path: str) -> None:
+    assert not judge.reads(path)
+    assert not judge.writes_at(path)
+    assert not judge.allows("network-outbound", path)
+    if path not in ("/Users/u/state", "/Users/u/state/tmp"):
+        assert not judge.allows("file-read-metadata", path)
+
+
+def test_folders_on_the_way_to_the_temporary_one_show_their_metadata_and_no_names() -> None:
+    assert READING.allows("file-read-metadata", "/Users/u/state/tmp")
+    assert not READING.reads("/Users/u/state/tmp")
+
+
+def test_what_rules_hide_from_a_command_is_hidden_and_stays_in_its_place() -> None:
+    assert WRITING.reads("/Users/u/work/a/key.pem")
+    assert not HIDING.reads("/Users/u/work/a/key.pem")
+    assert not HIDING.allows("file-read-metadata", "/Users/u/work/a/key.pem")
+    assert not HIDING.writes_at("/Users/u/work/a/key.pem")
+    assert not HIDING.allows("file-write-unlink", "/Users/u/work/a")
+    assert WRITING.allows("file-write-unlink", "/Users/u/work/a")
+
+
+def test_a_client_sees_only_its_part_of_the_roots() -> None:
+    assert NARROWED.writes_at("/Users/u/work/part/file")
+    for path in ("/Users/u/work/else", "/Users/u/work", "/Users/u/other/b", "/Users/u/work/parts"):
+        assert not NARROWED.reads(path)
+        assert not NARROWED.writes_at(path)
+    assert NARROWED.allows("file-read-metadata", "/Users/u/work")
+    assert not NARROWED.allows("file-write-unlink", "/Users/u/work/part")
+
+
+def test_a_part_of_a_root_that_holds_the_system_is_refused() -> None:
+    with pytest.raises(ValueError, match="holds the system"):
+        _ = Seatbelt(sandbox=replace(SPEC, roots=("/",)), roots=("/Users/u/work",)).profile
+
+
+def test_a_root_may_be_the_top_and_devices_and_secrets_stay_hidden() -> None:
+    judge = Seatbelt(sandbox=replace(SPEC, roots=("/",)))
+    assert judge.writes_at("/opt/x")
+    for path in ("/dev/disk0", "/Users/u/.token", "/Users/u/.ssh/id_rsa", "/Users/u/state/x"):
+        assert not judge.reads(path)
+        assert not judge.writes_at(path)
+
+
+def test_a_root_in_a_folder_of_credentials_is_shown() -> None:
+    judge = Seatbelt(sandbox=replace(SPEC, roots=("/Users/u/Library/Containers/app",)))
+    assert judge.writes_at("/Users/u/Library/Containers/app/x")
+    assert not judge.reads("/Users/u/Library/Containers/else")
+
+
+@pytest.mark.parametrize(
+    "folder", ["/Users/u/work/sub", "/Users/u/work/sub/deep", "/Users/u/work", TEMPORARY]
+)
+def test_what_holds_something_hidden_is_not_moved_away(folder: str) -> None:
+    assert not WRITING.allows("file-write-unlink", folder)
+    assert WRITING.allows("file-write-create", f"{folder}/new")
+    assert WRITING.allows("file-write-unlink", f"{folder}/new")
+
+
+# --- protected names ---------------------------------------------------------------------------------------
+
+UPPER = ".GIT/config"
+SPELLINGS = [
+    pytest.param(".git", id="itself"),
+    pytest.param(".git/hooks/pre-commit", id="below"),
+    pytest.param("a/b/.git/config", id="deep"),
+    pytest.param(UPPER, id="upper case"),
+    pytest.param(".g\u200cit/config", id="invisible character"),
+    pytest.param("\ufeff.git/config", id="byte order mark"),
+    pytest.param(".gitconﬁg", id="ligature"),
+    pytest.param(".huſky/pre-commit", id="long s"),
+    pytest.param(".hus\u212ay/pre-commit", id="Kelvin sign"),
+    pytest.param(".vscode/tasks.json", id="editor"),
+    pytest.param(".bashrc", id="shell"),
+    pytest.param("sub/.Mcp.Json", id="agent"),
+]
+
+
+@each({**COMMANDS, "git": GIT_READING})
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_protected_names_are_written_nowhere(judge: Seatbelt, name: str) -> None:
+    if judge is COMMITTING and name in (".git",):
+        assert not judge.allows("file-write-create", f"/Users/u/work/{name}")
+        return
+    for place in ("/Users/u/work", "/Users/u/work/part", TEMPORARY):
+        for operation in ("file-write-data", "file-write-create", "file-write-unlink", "file-write-mode"):
+            assert not judge.allows(operation, f"{place}/{name}")
+    assert WRITING.reads(f"/Users/u/work/{name}")
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_each_protected_name_is_protected_and_no_longer_one(name: str) -> None:
+    for spelt in (name, name.upper(), f"x/{name}/y"):
+        assert not WRITING.writes_at(f"/Users/u/work/{spelt}")
+    for spelt in (f"{name}x", f"x{name}", f"{name}.d/y", name[1:]):
+        assert WRITING.writes_at(f"/Users/u/work/{spelt}") or f".{spelt.split('/')[0]}" in NAMES
+
+
+def test_with_git_writable_a_command_commits_and_changes_no_hooks_or_configuration() -> None:
+    for name in ("objects/ab/cd", "index", "refs/heads/hooks", "logs/HEAD", "info/exclude"):
+        assert COMMITTING.writes_at(f"{REPOSITORY}/{name}")
+    for name in ("hooks/pre-commit", "HOOKS/pre-commit", "config", "config.worktree", "commondir",
+                 "info/attributes", "modules/x/hooks/y", "worktrees/w/commondir"):  # fmt: skip
+        assert not COMMITTING.writes_at(f"{REPOSITORY}/{name}")
+        assert not COMMITTING.allows("file-write-unlink", f"{REPOSITORY}/{name}")
+
+
+@pytest.mark.parametrize("folder", [".git", "sub/.Git", ".git/info", ".git/modules", ".git/modules/x"])
+def test_with_git_writable_no_folder_of_hooks_or_configuration_is_replaced(folder: str) -> None:
+    for operation in ("file-write-unlink", "file-write-create"):
+        assert not COMMITTING.allows(operation, f"/Users/u/work/{folder}")
+    assert not COMMITTING.allows("file-write-data", "/Users/u/work/.git", "REGULAR-FILE")
+
+
+def test_git_of_the_server_writes_the_repository_but_not_hooks_and_configuration() -> None:
+    assert not GIT_READING.writes_at(f"{REPOSITORY}/index")
+    for name in ("index", "objects/ab/cd", "refs/heads/config", "worktrees/w/HEAD", "worktrees/w/commondir",
+                 "worktrees/w/.git", "modules/x/index"):  # fmt: skip
+        assert GIT_WRITING.writes_at(f"{REPOSITORY}/{name}")
+    for name in ("hooks/pre-commit", "config", "info/attributes", "Config.Worktree", "commondir",
+                 "modules/a/b/hooks/x", "worktrees/w/config.worktree"):  # fmt: skip
+        assert not GIT_WRITING.writes_at(f"{REPOSITORY}/{name}")
+    for path in ("/Users/u/work/file", "/Users/u/work/sub/.git/index", "/Users/u/other/.git/index"):
+        assert not GIT_WRITING.writes_at(path)
+    assert not GIT_WRITING.allows("file-write-unlink", REPOSITORY)
+
+
+@pytest.mark.parametrize("root", ["/Users/u/.vscode/copies/one", "/Users/u/.VSCODE/one"])
+def test_a_root_that_lies_in_a_folder_of_a_protected_name_is_written(root: str) -> None:
+    judge = Seatbelt(sandbox=replace(SPEC, roots=(root,)))
+    assert judge.writes_at(f"{root}/file")
+    assert not judge.writes_at(f"{root}/.vscode/tasks.json")
+    assert not judge.writes_at(f"{root}/.git/config")
+    assert not judge.writes_at("/Users/u/.vscode/tasks.json")
+
+
+# --- searches ----------------------------------------------------------------------------------------------
+
+
+def test_a_search_reads_its_folder_and_what_it_needs_to_start() -> None:
+    for path in ("/Users/u/work", "/Users/u/work/a", "/usr/lib/dyld", "/opt/homebrew/bin/rg",
+                 "/System/Library/x", "/Users/u/state/rg.conf", "/dev/null"):  # fmt: skip
+        assert SEARCHING.reads(path)
+    for path in ("/Users/u/other/a", "/Users/u", "/etc/passwd", "/Users/u/state/audit.log", "/Users/u/.token",
+                 "/Users/u/work/sub/deep/secret.toml", "/private/tmp/x", "/dev/disk0"):  # fmt: skip
+        assert not SEARCHING.reads(path)
+    assert SEARCHING.allows("file-read-metadata", "/Users/u")
+
+
+def test_a_search_runs_nothing_but_itself_and_writes_nothing() -> None:
+    assert SEARCHING.allows("process-exec", "/opt/homebrew/bin/rg")
+    assert SEARCHING.allows("process-exec", "/bin/sh")
+    assert not SEARCHING.allows("process-exec", "/usr/bin/python3")
+    assert not SEARCHING.allows("process-exec", "/Users/u/work/tool")
+    for path in (TEMPORARY, "/Users/u/work/a", "/Users/u/state/rg.conf"):
+        assert not SEARCHING.writes_at(path)
+    assert not SEARCHING.allows("system-socket", kind="AF_UNIX")
+
+
+# --- everything but files ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", ["/dev/null", "/dev/zero"])
+def test_devices_that_programs_expect_are_written_and_no_file_of_that_name(device: str) -> None:
+    assert READING.allows("file-write-data", device, "CHARACTER-DEVICE")
+    assert not READING.allows("file-write-data", device)
+    assert not READING.allows("file-write-unlink", device, "CHARACTER-DEVICE")
+
+
+def test_a_command_has_terminals_of_its_own_only() -> None:
+    assert READING.allows("file-ioctl", "/dev/ttys003", "com.apple.sandbox.pty")
+    assert not READING.allows("file-ioctl", "/dev/ttys003")
+    assert not READING.allows("file-ioctl", "/dev/tty")
+
+
+def test_the_network_is_there_only_when_granted() -> None:
+    for operation in ("network-outbound", "network-inbound", "network-bind"):
+        for judge in (WRITING, READING, COMMITTING, HIDING, NARROWED, *HELPERS.values()):
+            assert not judge.allows(operation, kind="ip")
+        assert ONLINE.allows(operation, kind="ip")
+    assert not ONLINE.allows("network-outbound", "/Users/u/.docker/run/docker.sock")
+    assert not ONLINE.allows("network-outbound", "/private/var/run/docker.sock")
+    assert ONLINE.allows("network-outbound", "/private/var/run/mDNSResponder")
+
+
+def test_sockets_are_reached_in_the_roots_in_workspace_write_only() -> None:
+    assert WRITING.allows("network-outbound", "/Users/u/work/s")
+    assert not READING.allows("network-outbound", "/Users/u/work/s")
+
+
+@each(EVERY)
+@pytest.mark.parametrize(
+    ("operation", "kind"),
+    [
+        ("appleevent-send", ""),
+        ("lsopen", ""),
+        ("job-creation", ""),
+        ("mach-register", ""),
+        ("mach-lookup", "com.apple.coreservices.launchservicesd"),
+        ("mach-lookup", "com.apple.coreservices.appleevents"),
+        ("mach-lookup", "com.apple.securityd.xpc"),
+        ("mach-lookup", "com.apple.SecurityServer"),
+        ("mach-lookup", "com.apple.pasteboard.1"),
+        ("mach-lookup", "com.apple.system.notification_center"),
+        ("mach-priv-task-port", "others"),
+        ("mach-task-name", "others"),
+        ("iokit-open", ""),
+        ("ipc-posix-shm-read-data", ""),
+        ("ipc-posix-shm-write-create", ""),
+        ("ipc-sysv-shm", ""),
+        ("ipc-posix-sem", ""),
+        ("sysctl-write", ""),
+        ("sysctl-read", "kern.procargs2"),
+        ("sysctl-read", "kern.proc.all"),
+        ("sysctl-read", "kern.proc.pid.1"),
+        ("signal", "others"),
+        ("process-info-pidinfo", "others"),
+        ("system-privilege", ""),
+        ("system-socket", "AF_SYSTEM"),
+        ("file-mount", ""),
+        ("user-preference-write", ""),
+    ],
+)  # fmt: skip
+def test_what_would_act_outside_of_the_sandbox_is_denied(judge: Seatbelt, operation: str, kind: str) -> None:
+    assert not judge.allows(operation, kind=kind)
+
+
+@each(EVERY)
+@pytest.mark.parametrize(
+    ("operation", "kind"),
+    [
+        ("process-fork", ""),
+        ("signal", "same-sandbox"),
+        ("sysctl-read", "hw.ncpu"),
+        ("mach-lookup", "com.apple.system.opendirectoryd.libinfo"),
+    ],
+)
+def test_what_every_program_needs_is_allowed(judge: Seatbelt, operation: str, kind: str) -> None:
+    assert judge.allows(operation, kind=kind)
+
+
+def test_danger_full_access_has_no_profile() -> None:
+    with pytest.raises(ValueError, match="no sandbox"):
+        _ = Seatbelt(sandbox=replace(SPEC, mode="danger-full-access")).profile
+
+
+# --- the table of reasons ----------------------------------------------------------------------------------
+
+
+@each(EVERY)
+def test_every_rule_has_a_reason_with_a_source(judge: Seatbelt) -> None:
+    assert all(REASONS[rule.why].why and REASONS[rule.why].source for rule in judge.profile.rules)
+    # One rule is one form: no text of a rule holds a second, without a reason.
+    assert len(judge.forms) == len(judge.profile.rules)
+
+
+def test_every_reason_is_on_the_page() -> None:
+    page = ROOT.joinpath("docs", "seatbelt.md").read_text(encoding="utf-8")
+    missing = [
+        name for name, reason in REASONS.items() if f"| {name} | {reason.why} | {reason.source} |" not in page
+    ]
+    assert not missing
+
+
+# --- the command line --------------------------------------------------------------------------------------
+
+
+def test_the_command_line_names_the_profile_the_paths_and_the_command() -> None:
+    line = WRITING.line
+    assert line[:3] == ("/usr/bin/sandbox-exec", "-p", WRITING.profile.text)
+    assert line[-4:] == ("--", "/bin/bash", "-c", "echo -p")
+    assert set(line[3:-4]) == {f"-D{name}={path}" for name, path in WRITING.profile.parameters.items()}
+    assert {"/Users/u/work", "/Users/u/other", TEMPORARY, "/Users/u/state", "/Users/u/.token"} < set(
+        WRITING.profile.parameters.values()
+    )
+
+
+def test_a_path_that_cannot_be_passed_is_refused() -> None:
+    for path in ("relative", "/with\0null", ""):
+        with pytest.raises(ValueError, match="must be absolute"):
+            _ = Seatbelt(hidden=(path,)).line
+
+
+HOSTILE = [
+    pytest.param('/Users/u/a")(allow default)("', id="quote"),
+    pytest.param("/Users/u/a) (allow file-write*", id="parenthesis"),
+    pytest.param("/Users/u/a\n(allow default)", id="newline"),
+    pytest.param("/Users/u/größe/\N{SNOWMAN}", id="not ASCII"),
+    pytest.param("/Users/u/back\\slash", id="backslash"),
+    pytest.param("/Users/u/a;comment", id="comment"),
+    pytest.param('/Users/u/#"raw', id="raw string"),
+    pytest.param("/Users/u/a=b -D PATH_0=x", id="equals"),
+    pytest.param("/Users/u/.*", id="regular expression"),
+    pytest.param("/Users/u/" + "long/" * 180 + "x" * 100, id="very long"),
+]
+
+
+@pytest.mark.parametrize("path", HOSTILE)
+def test_no_path_becomes_a_rule(path: str) -> None:
+    judge = Seatbelt(sandbox=replace(SPEC, roots=(path,), hidden=(f"{path}/hidden",)), hidden=(f"{path}/b",))
+    plain = Seatbelt(
+        sandbox=replace(SPEC, roots=("/x/y/z",), hidden=("/x/y/z/hidden",)), hidden=("/x/y/z/b",)
+    )
+    assert {str(form[:2]) for form in judge.forms} == {str(form[:2]) for form in plain.forms}
+    assert path not in judge.profile.text
+    assert judge.writes_at(f"{path}/file")
+    assert not judge.writes_at(f"{path}/.git/config")
+    assert not judge.writes_at("/Users/u/else/file")
+    assert not judge.reads(f"{path}/hidden")
+    assert not judge.reads(f"{path}/b")
+    assert sum(word.endswith(f"={path}") for word in judge.line) == 1
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=40))
+def test_any_path_is_a_parameter_and_nothing_else(text: str) -> None:
+    judge = Seatbelt(sandbox=replace(SPEC, roots=("/r/" + text,)), hidden=("/r/h/" + text,))
+    assert all(isinstance(form, list) and form[0] in ("version", "allow", "deny") for form in judge.forms)
+    assert len(judge.forms) == len(judge.profile.rules)
+    assert not judge.writes_at("/etc/passwd")
+
+
+def test_a_thousand_roots_fit() -> None:
+    roots = tuple(f"/Users/u/projects/number-{number}" for number in range(1000))
+    judge = Seatbelt(sandbox=replace(SPEC, roots=roots))
+    assert judge.line
+    assert judge.writes_at("/Users/u/projects/number-999/x")
+    assert not judge.writes_at("/Users/u/projects/number-999/.git/x")
+    assert not judge.writes_at("/Users/u/projects/number-1000/x")
+
+
+def test_too_many_hidden_paths_are_an_error_and_none_is_left_out() -> None:
+    hidden = tuple(
+        f"/Users/u/work/folder-{number}/a-secret-with-a-long-name-{number}" for number in range(10_000)
+    )
+    judge = Seatbelt(hidden=hidden)
+    assert set(hidden) <= set(judge.profile.parameters.values())
+    with pytest.raises(ValueError, match="bytes of arguments"):
+        _ = judge.line
+
+
+# --- promises of docs/security.md ------------------------------------------------------------------
+
+PROMISES = {
+    "P2": ("default", "devices", "second names"),
+    "P3": ("default", "written"),
+    "P4": ("protected names", "pins"),
+    "P6": ("default", "local sockets"),
+    "P8": ("hidden", "own processes", "explicit", "system facts"),
+    "P16": ("hidden",),
+    "P17": ("local sockets", "written"),
+    "P18": ("hidden", "pins"),
+    "P19": ("hidden",),
+}
+"""What Seatbelt is to keep, and the rules that do it; the tests above judge by them."""
+
+
+@each(COMMANDS)
+@pytest.mark.parametrize("promise", PROMISES)
+def test_each_promise_has_its_rules_in_every_profile_of_commands(judge: Seatbelt, promise: str) -> None:
+    page = ROOT.joinpath("docs", "security.md").read_text(encoding="utf-8")
+    assert f"\n| {promise} | " in page
+    assert set(PROMISES[promise]) <= {rule.why for rule in judge.profile.rules}

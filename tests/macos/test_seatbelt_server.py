@@ -1,0 +1,168 @@
+"""The lock of the server's own process on macOS: its profile, and the lock behind the stand-in."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.runtime.sandbox.layers import seatbelt_server
+from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError
+from mcp_toolserver.runtime.sandbox.layers.seatbelt_reasons import REASONS
+from mcp_toolserver.runtime.sandbox.layers.seatbelt_server import ServerProfile, lock_server
+from tests import ROOT
+from tests.darwin import build
+from tests.darwin.sbpl import Profile, Request, compile_profile
+from tests.support.processes import PATIENCE
+
+WANTED = ServerProfile(
+    mode="workspace-write",
+    reads=("/Users/u/state", "/Users/u/work"),
+    writes=("/Users/u/state", "/Users/u/work"),
+    network=False,
+)
+
+
+def compiled(wanted: ServerProfile) -> Profile:
+    return compile_profile("\n".join(rule.text for rule in wanted.rules()), {})
+
+
+def allows(wanted: ServerProfile, operation: str, path: str = "") -> bool:
+    return compiled(wanted).allows(Request(operation=operation, path=path))
+
+
+def test_the_server_writes_where_its_mode_says_and_starts_nothing() -> None:
+    reading = replace(WANTED, mode="read-only", writes=("/Users/u/state",))
+    assert allows(WANTED, "file-write-create", "/Users/u/work/a")
+    assert not allows(reading, "file-write-create", "/Users/u/work/a")
+    for wanted in (WANTED, reading):
+        assert allows(wanted, "file-write-create", "/Users/u/state/a")
+        assert allows(wanted, "file-read-data", "/Users/u/work/a")
+        assert allows(wanted, "file-read-data", f"{sys.prefix}/x")
+        for path in ("/Users/u/.ssh/id", "/Users/u/else", "/private/var/tmp/x"):
+            assert not allows(wanted, "file-write-create", path)
+            assert not allows(wanted, "file-read-data", path)
+        assert not allows(wanted, "process-exec*", "/bin/sh")
+        assert not allows(wanted, "process-fork")
+        assert not allows(wanted, "file-write-setugid", "/Users/u/state/a")
+
+
+def test_the_server_connects_as_its_settings_say() -> None:
+    rules = {
+        name: [rule.text for rule in replace(WANTED, **more).rules() if "network" in rule.text]
+        for name, more in {
+            "none": {},
+            "fetch": {"network": True},
+            "model": {"port": 11434},
+            "http": {"listens": True},
+        }.items()
+    }
+    assert rules["none"] == []
+    assert rules["fetch"][0] == "(allow network-outbound (remote ip))"
+    assert rules["model"] == ['(allow network-outbound (remote ip "localhost:11434"))']
+    assert rules["http"] == ["(allow network-inbound (local ip))"]
+
+
+@pytest.mark.parametrize("more", [{}, {"network": True}, {"port": 1}, {"listens": True}])
+def test_every_rule_of_the_server_has_a_reason(more: dict[str, bool]) -> None:
+    assert all(REASONS[rule.why].source for rule in replace(WANTED, **more).rules())
+
+
+@pytest.mark.parametrize(
+    "path",
+    ['/Users/u/a")(allow default)("', "/Users/u/back\\", "/Users/u/größe", "/Users/u/a;b", "/Users/u/(x"],
+)
+def test_no_path_of_the_server_becomes_a_rule(path: str) -> None:
+    wanted = replace(WANTED, reads=(path,), writes=("/Users/u/state", path))
+    assert allows(wanted, "file-write-create", f"{path}/x")
+    assert not allows(wanted, "file-write-create", "/Users/u/else")
+    assert not allows(wanted, "process-fork")
+
+
+def test_a_path_with_a_control_character_is_refused() -> None:
+    with pytest.raises(LockError, match="control character"):
+        list(replace(WANTED, reads=("/Users/u/a\n(allow default)",)).rules())
+
+
+@pytest.fixture
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+
+
+def wanted_in(folder: Path) -> ServerProfile:
+    for name in ("state", "root"):
+        (folder / name).mkdir(exist_ok=True)
+    state, root = str(folder / "state"), str(folder / "root")
+    return ServerProfile(mode="read-only", reads=(state, root), writes=(state,), network=False)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_system_without_sandbox_init_does_not_confine_the_server(tmp_path: Path) -> None:
+    with pytest.raises(LockError, match="no sandbox_init"):
+        lock_server(wanted_in(tmp_path))
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_lock_that_holds_nothing_is_noticed_and_each_thing_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seatbelt_server, "_apply", lambda _: None)
+    with pytest.raises(LockError) as raised:
+        lock_server(wanted_in(tmp_path))
+    names = (
+        *("writes nothing in what it only reads", "writes nothing elsewhere", "reads nothing elsewhere"),
+        *("changes nothing elsewhere", "renames nothing elsewhere", "reaches no local socket"),
+        *("starts no program", "makes no process", "opens no socket for others", "connects to nobody"),
+    )
+    for name in names:
+        assert name in str(raised.value)
+    assert list((tmp_path / "root").iterdir()) == []
+
+
+def test_a_process_with_threads_is_not_confined(tmp_path: Path) -> None:
+    release = threading.Event()
+    thread = threading.Thread(target=release.wait)
+    thread.start()
+    try:
+        with pytest.raises(LockError, match="threads run"):
+            lock_server(wanted_in(tmp_path))
+    finally:
+        release.set()
+        thread.join()
+
+
+CHILD = """
+import ctypes, json, sys
+real = ctypes.CDLL
+ctypes.CDLL = lambda name=None, **options: real(None if str(name).endswith(".dylib") else name, **options)
+from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError
+from mcp_toolserver.runtime.sandbox.layers.seatbelt_server import ServerProfile, lock_server
+asked = json.loads(sys.argv[1])
+try:
+    reads, writes = tuple(asked["reads"]), tuple(asked["writes"])
+    checks = lock_server(ServerProfile(mode=asked["mode"], reads=reads, writes=writes, network=False))
+except LockError as error:
+    print("refused", error)
+else:
+    print("held", len(checks))
+"""
+
+
+@pytest.mark.skipif(build.reason_to_skip() is not None, reason=build.reason_to_skip() or "")
+@pytest.mark.parametrize("mode", ["read-only", "workspace-write"])
+def test_the_server_locks_itself_and_proves_it_behind_the_stand_in(tmp_path: Path, mode: str) -> None:
+    stand_in = build.build(tmp_path / "stand-in")
+    wanted = wanted_in(tmp_path)
+    writes = wanted.writes if mode == "read-only" else wanted.reads
+    asked = {"mode": mode, "reads": wanted.reads, "writes": writes}
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, json.dumps(asked)],
+        env={**os.environ, "LD_PRELOAD": stand_in.library, "SEATBELT_STAND_IN_COMPILER": stand_in.program,
+             "PYTHONPATH": str(ROOT)},
+        check=False, capture_output=True, encoding="utf-8", timeout=6 * PATIENCE,
+    )  # fmt: skip
+    assert done.stdout.startswith("held"), done.stdout + done.stderr

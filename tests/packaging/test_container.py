@@ -1,0 +1,318 @@
+"""The container image: its files, and what its server finds in a container."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.commands.doctor import install_hints
+from mcp_toolserver.commands.doctor.host import Host, covers_proc
+from mcp_toolserver.invocation import Invocation, load
+from mcp_toolserver.settings import Settings
+from tests import ROOT
+from tests.commands.host_facts import LINUX
+from tests.support.confinement import visible_folder
+from tests.support.without import around
+
+COMPOSE = ROOT / "packaging/compose.yaml"
+PAGE = (ROOT / "docs/container.md").read_text(encoding="utf-8")
+
+_SESSION = """
+import sys
+from mcp_toolserver.runtime.sandbox.layers.session_namespaces import create_session
+create_session(sys.argv[1], network=True).close()
+"""
+
+
+def test_devices_are_fixed_where_the_mount_of_dev_has_flags_that_cannot_be_lifted(tmp_path: Path) -> None:
+    # As engines mount it; who owns the devices makes them unchangeable in a user namespace.
+    script = 'mount -t tmpfs -o nosuid,nodev,noexec tmpfs /dev && touch /dev/null && exec "$@"'
+    container = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
+    done = subprocess.run(
+        [*container, sys.executable, "-c", _SESSION, str(tmp_path)],
+        capture_output=True, text=True, encoding="utf-8", timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+# --- what the doctor says in a container -----------------------------------------------------------------
+
+PODMAN = """
+mount -t tmpfs tmpfs /run && touch /run/.containerenv
+mount --bind /dev/null /proc/interrupts
+exec "$@"
+"""
+"""Becomes a command in a container of Podman, as far as bubblewrap and the doctor see: parts of /proc are
+covered, so the kernel refuses another."""
+
+
+def _remedy(*before: str) -> str:
+    with visible_folder() as base:
+        (base / "work").mkdir()
+        flags = ("--json", "--permission-mode", "workspace-write")
+        places = ("--root", str(base / "work"), "--state-dir", str(base / "state"))
+        printed = subprocess.run(
+            [*before, sys.executable, "-m", "mcp_toolserver", "doctor", *flags, *places],
+            capture_output=True, text=True, encoding="utf-8", timeout=60, check=False, cwd=ROOT,
+        )  # fmt: skip
+    assert printed.returncode == 2, printed.stderr
+    found = {finding["what"]: finding for finding in json.loads(printed.stdout)["findings"]}
+    assert found["commands"]["standing"] == "missing"
+    return found["commands"]["remedy"]
+
+
+@pytest.mark.measured
+@pytest.mark.parametrize(
+    ("features", "flags"),
+    [
+        pytest.param((), "--security-opt unmask=ALL", id="covered"),
+        pytest.param(
+            ("user-namespaces",),
+            "--security-opt seccomp=unconfined --security-opt unmask=ALL",
+            id="filtered-and-covered",
+        ),
+    ],
+)
+def test_the_doctor_names_exactly_the_flags_that_the_container_lacks(
+    features: Sequence[str], flags: str
+) -> None:
+    container = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", PODMAN, "sh")
+    assert _remedy(*container, *around(*features)) == f"this is a container: add to podman run: {flags}"
+
+
+HOST = replace(LINUX, container="Docker")
+
+
+@pytest.mark.parametrize(
+    ("host", "says"),
+    [
+        pytest.param(
+            replace(HOST, container_limits=("seccomp", "proc")),
+            "add to docker run: --security-opt seccomp=unconfined --security-opt systempaths=unconfined",
+            id="Docker",
+        ),
+        pytest.param(
+            replace(HOST, container_limits=("proc", "apparmor")), "apparmor=unconfined", id="AppArmor"
+        ),
+        pytest.param(replace(HOST, container_limits=("selinux",)), "label=disable", id="SELinux"),
+        pytest.param(
+            replace(HOST, container_limits=("apparmor",), namespaces_forbidden=("apparmor",)),
+            "--security-opt apparmor=mcp-toolserver",
+            id="Ubuntu",
+        ),
+        pytest.param(replace(HOST, container_limits=("capabilities",)), "without --cap-add", id="powers"),
+        pytest.param(
+            replace(HOST, container="Kubernetes", container_limits=("seccomp", "proc")),
+            "seccompProfile: {type: Unconfined}, procMount: Unmasked",
+            id="Kubernetes",
+        ),
+        pytest.param(HOST, "systempaths=unconfined --security-opt apparmor=unconfined", id="unknown"),
+    ],
+)
+def test_each_limit_of_a_container_has_its_flag(host: Host, says: str) -> None:
+    assert says in install_hints.sandbox(host, ["/b"])
+
+
+def test_no_flag_is_guessed_where_the_cause_is_known() -> None:
+    assert "docker run" not in install_hints.sandbox(HOST, [])
+    said = install_hints.sandbox(
+        replace(HOST, container_limits=("apparmor",), namespaces_forbidden=("apparmor",)), ["/b"]
+    )
+    assert "apparmor=unconfined" not in said
+
+
+@pytest.mark.parametrize(
+    ("mounts", "covered"),
+    [
+        pytest.param("proc /proc proc rw 0 0\n", False, id="whole"),
+        pytest.param("binfmt_misc /proc/sys/fs/binfmt_misc binfmt_misc rw 0 0\n", False, id="empty-folder"),
+        pytest.param("tmpfs /proc/acpi tmpfs ro 0 0\n", True, id="masked"),
+        pytest.param("proc /proc/sys proc ro 0 0\n", True, id="read-only"),
+    ],
+)
+def test_covered_parts_of_proc_are_seen(mounts: str, covered: bool) -> None:
+    assert covers_proc(mounts) is covered
+
+
+@pytest.mark.measured
+def test_the_doctor_says_what_it_needs_in_a_container_that_cannot_be_written() -> None:
+    mounts = "for f in /tmp /var/tmp; do mount -t tmpfs -o ro tmpfs $f; done; mount -o remount,bind,ro /"
+    script = f'{mounts}; exec "$@"'
+    container = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", script, "sh"]
+    environ = {name: value for name, value in os.environ.items() if name not in ("TMPDIR", "TEMP", "TMP")}
+    done = subprocess.run(
+        [*container, sys.executable, "-m", "mcp_toolserver", "doctor"],
+        capture_output=True, text=True, encoding="utf-8", timeout=60, check=False, env=environ, cwd="/",
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "--tmpfs /tmp" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# --- the image -------------------------------------------------------------------------------------------
+
+
+def _instructions() -> list[tuple[str, str]]:
+    """The name and the words of each instruction of the Containerfile."""
+    text = (ROOT / "packaging/Containerfile").read_text(encoding="utf-8")
+    code = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", " ")
+    pairs = (line.partition(" ") for line in code.splitlines() if line.strip())
+    return [(name, words.strip()) for name, _, words in pairs]
+
+
+def _last(name: str) -> str:
+    return [words for found, words in _instructions() if found == name][-1]
+
+
+def _environment() -> dict[str, str]:
+    return dict(word.split("=", 1) for word in shlex.split(_last("ENV")))
+
+
+def _in_image(*arguments: str) -> Invocation:
+    """What the server of the image takes the `arguments` of a run for."""
+    return load(arguments, _environment())
+
+
+def test_every_instruction_is_one_of_the_format() -> None:
+    names = {name for name, _ in _instructions()}
+    known = {"ARG", "FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "VOLUME", "EXPOSE", "ENTRYPOINT"}
+    assert names == known
+
+
+def test_the_image_copies_files_that_exist() -> None:
+    sources = [
+        source
+        for name, words in _instructions()
+        if name == "COPY" and not words.startswith("--from")
+        for source in words.split()[:-1]
+    ]
+    assert "mcp_toolserver" in sources
+    assert [source for source in sources if not (ROOT / source).exists()] == []
+
+
+def test_the_image_serves_its_working_folder_for_reading_as_an_ordinary_user() -> None:
+    assert json.loads(_last("ENTRYPOINT")) == ["/usr/bin/tini", "--", "mcp-toolserver"]
+    settings = _in_image().settings
+    assert settings.root == (_last("WORKDIR"),)
+    assert settings.permission_mode is Permission.READ_ONLY
+    assert settings.transport == "stdio"
+    assert settings.state_dir is not None
+    assert Path(settings.state_dir).parent == Path(_last("VOLUME"))
+    assert settings.port == int(_last("EXPOSE"))
+    users = [words for name, words in _instructions() if name == "USER"]
+    assert users == ["toolserver"]
+
+
+# --- the compose file ------------------------------------------------------------------------------------
+
+VARIABLES = {"TOOLSERVER_ROOT": "/srv/project", "TOOLSERVER_TOKEN": "/srv/token", "TOOLSERVER_PORT": "9000"}
+
+
+def _compose() -> dict[str, Any]:
+    def value(found: re.Match[str]) -> str:
+        name, sign, rest = found.groups()
+        assert sign == "-" or name in VARIABLES, f"{name} is required and missing"
+        return VARIABLES.get(name, rest)
+
+    text = re.sub(r"\$\{(\w+):([-?])([^}]*)\}", value, COMPOSE.read_text(encoding="utf-8"))
+    return YAML(typ="safe").load(text)
+
+
+def test_the_composed_server_is_reached_with_a_token_on_the_port_that_is_published() -> None:
+    composed = _compose()
+    service = composed["services"]["toolserver"]
+    settings: Settings = _in_image(*service["command"]).settings
+    assert (settings.transport, settings.host, settings.port) == ("http", "0.0.0.0", 9000)
+    assert settings.permission_mode is Permission.READ_ONLY
+    assert settings.allowed_host == ("localhost",)
+    assert service["ports"] == ["127.0.0.1:9000:9000"]
+    assert ":9000/healthz" in service["healthcheck"]["test"]
+    assert [f"/run/secrets/{secret}" for secret in service["secrets"]] == [settings.token_file]
+    assert list(composed["secrets"]) == service["secrets"]
+
+
+def test_the_composed_server_has_its_folder_its_state_and_what_its_sandbox_needs() -> None:
+    composed = _compose()
+    service = composed["services"]["toolserver"]
+    assert (COMPOSE.parent / service["build"]["context"] / service["build"]["dockerfile"]).exists()
+    assert service["volumes"] == [f"/srv/project:{_last('WORKDIR')}", f"state:{_last('VOLUME')}"]
+    assert "state" in composed["volumes"]
+    docker = replace(HOST, container_limits=("seccomp", "proc", "apparmor"))
+    flags = [f"--security-opt {option}" for option in service["security_opt"][1:]]
+    assert install_hints.sandbox(docker, ["/b"]).endswith(" ".join(flags))
+
+
+def test_the_health_check_fails_where_no_server_answers() -> None:
+    program, option, code = shlex.split(_compose()["services"]["toolserver"]["healthcheck"]["test"])
+    assert (program, option) == ("python3", "-c")
+    # Nothing listens on the port that the system gave away and took back.
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    refused = subprocess.run(
+        [sys.executable, "-c", code.replace("9000", str(port))], capture_output=True, timeout=60, check=False
+    )
+    assert refused.returncode == 1
+    assert b"Connection refused" in refused.stderr
+
+
+def _composer() -> list[str]:
+    """Docker Compose, as a plugin or as a program of its own."""
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(command[0]):
+            said = subprocess.run([*command, "version"], capture_output=True, timeout=60, check=False)
+            if said.returncode == 0 and b" v2" in said.stdout.replace(b"version 2", b"version v2"):
+                return command
+    return []
+
+
+def test_docker_compose_accepts_the_file() -> None:
+    if not (composer := _composer()):
+        pytest.skip("Docker Compose 2 is not installed")
+    done = subprocess.run(
+        [*composer, "-f", str(COMPOSE), "config", "--quiet"],
+        capture_output=True, text=True, encoding="utf-8", timeout=60, check=False,
+        env={**os.environ, **VARIABLES},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+# --- the page --------------------------------------------------------------------------------------------
+
+
+def _arguments(run: Sequence[str]) -> Sequence[str]:
+    """What follows the name of the image."""
+    return run[run.index("mcp-toolserver") + 1 :]
+
+
+def test_every_run_of_the_page_has_flags_that_the_server_knows() -> None:
+    blocks = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    runs = [shlex.split(line) for line in lines if re.match("(docker|podman) run ", line)]
+    found = [_in_image(*_arguments(run)) for run in runs]
+    assert [invocation.action for invocation in found] == ["serve", "serve", "doctor", "serve"]
+    assert found[-1].settings.token_file == "/run/secrets/token"
+
+
+def test_the_client_s_configuration_mounts_the_folder_where_the_client_has_it() -> None:
+    (block,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    run = json.loads(block)["mcpServers"]["toolserver"]["args"]
+    settings = _in_image(*_arguments(run)).settings
+    assert run[run.index("-v") + 1] == ":".join(settings.root * 2)
+
+
+def test_the_page_lists_every_variable_of_the_compose_file() -> None:
+    used = set(re.findall(r"\$\{(\w+)", COMPOSE.read_text(encoding="utf-8")))
+    assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) == used

@@ -1,0 +1,427 @@
+"""The stages of a call: each gives what it promises, and fails as it says."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+from mcp_toolserver.capabilities.permissions import Permission, Reason
+from mcp_toolserver.errors import Conflict, NotFound, UnknownTool
+from mcp_toolserver.pipeline.call import InputRequired, Result
+from mcp_toolserver.pipeline.dispatcher import READS_OF_ONE, Dispatcher
+from mcp_toolserver.protocol import translate
+from mcp_toolserver.tool import Field, WorkspacePath, model_validator
+from mcp_toolserver.tool_spec import Image, Record
+from tests.support.workbench import (
+    Args,
+    Capability,
+    Limits,
+    Output,
+    Person,
+    Runtime,
+    dispatcher,
+    machine,
+    tool,
+)
+
+
+class Words(Args):
+    word: str = Field(description="A word.")
+    count: int = Field(default=1, ge=1, le=9, description="How often.")
+    tone: Literal["soft", "loud"] = Field(default="soft", description="How.")
+    parts: tuple[str, ...] = Field(default=(), strict=False, description="More words.")
+
+
+class Somewhere(Args):
+    path: WorkspacePath = Field(description="A path.")
+
+
+class Secretive(Args):
+    word: str = Field(description="A word.")
+
+    @model_validator(mode="after")
+    def _check(self) -> "Secretive":
+        raise ValueError("word must be a better one")
+
+
+async def say(args: Words, _: Runtime) -> Output:
+    return Output(" ".join([args.word] * args.count + list(args.parts)))
+
+
+async def where(args: Somewhere, _: Runtime) -> Output:
+    return Output(args.path)
+
+
+async def call(
+    target: Dispatcher, arguments: dict[str, JsonValue] | None = None, person: Person | None = None
+) -> Result:
+    with anyio.fail_after(10):
+        return await target.call("probe", arguments, person or Person())
+
+
+# --- find and validate -----------------------------------------------------------------------------------
+
+
+async def test_an_unknown_name_is_the_one_failure_that_is_no_result(tmp_path: Path) -> None:
+    target = dispatcher(machine(tmp_path), tool(say, Words))
+    with pytest.raises(UnknownTool):
+        await target.call("nope", {}, Person())
+
+
+async def test_a_good_call_gives_its_text_and_how_long_it_took(tmp_path: Path) -> None:
+    result = await call(dispatcher(machine(tmp_path), tool(say, Words)), {"word": "a", "count": 2})
+    assert (result.text, result.error) == ("a a", None)
+    assert set(result.metadata()) == {"duration_ms", "call_id"}
+    assert result.envelope() == {"type": "output", "data": "a a", "metadata": result.metadata()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        pytest.param(None, "word: Field required", id="missing-arguments"),
+        pytest.param({}, "word: Field required", id="missing"),
+        pytest.param(
+            {"word": "a", "permission_mode": "danger-full-access"}, "permission_mode: unknown", id="MODE01"
+        ),
+        pytest.param({"word": "a", "nope": 1}, "it takes word, count, tone, parts", id="JSON09"),
+        pytest.param({"word": 1}, "word", id="JSON08-int-for-text"),
+        pytest.param({"word": "a", "count": True}, "count", id="JSON08-bool-for-int"),
+        pytest.param({"word": "a", "count": "one"}, "count", id="JSON08-text-for-int"),
+        pytest.param({"word": "a", "count": 10**6}, "count", id="JSON11-high"),
+        pytest.param({"word": "a", "count": -1}, "count", id="JSON11-negative"),
+        pytest.param({"word": "a", "tone": "shrill"}, "'soft' or 'loud'", id="choice"),
+        pytest.param({"word": "a", "count": float("nan")}, "not finite", id="nan"),
+        pytest.param({"word": "a", "count": 10**4000}, "2^53", id="JSON02"),
+        pytest.param({"word": "\ud800"}, "surrogate", id="JSON05"),
+        pytest.param({"word": "a\0"}, "NUL", id="nul"),
+        pytest.param({"word": "a", "parts": "[1"}, "parts", id="broken-list"),
+    ],
+)
+async def test_bad_arguments_are_named_and_nothing_runs(
+    arguments: dict[str, JsonValue] | None, says: str, tmp_path: Path
+) -> None:
+    result = await call(dispatcher(machine(tmp_path), tool(say, Words)), arguments)
+    assert result.error == "invalid_input"
+    assert says in result.text
+
+
+async def test_a_lenient_reading_of_what_clients_send(tmp_path: Path) -> None:
+    result = await call(
+        dispatcher(machine(tmp_path), tool(say, Words)),
+        {"word": "a", "parts": '["b"]', "count": None, "tone": ""},
+    )
+    assert result.text == "a b"
+
+
+async def test_an_error_never_repeats_the_value_that_was_sent(tmp_path: Path) -> None:
+    target = dispatcher(machine(tmp_path), tool(say, Secretive))
+    result = await call(target, {"word": "hunter2"})
+    assert result.text == "probe cannot use these arguments:\n- arguments: word must be a better one"
+    assert "hunter2" not in (await call(target, {"word": 5, "x": "hunter2"})).text
+
+
+async def test_a_path_reaches_the_tool_in_canonical_spelling(tmp_path: Path) -> None:
+    target = dispatcher(machine(tmp_path), tool(where, Somewhere))
+    (tmp_path / "root/sub").mkdir()
+    for spelling in ("sub/../sub/f", "./sub//f", f"{tmp_path}/root/sub/f"):
+        assert (await call(target, {"path": spelling})).text == "sub/f"
+    assert (await call(target, {"path": "../f"})).error == "denied"
+
+
+# --- decide, watch, ask ----------------------------------------------------------------------------------
+
+
+async def test_above_the_ceiling_it_is_not_listed_and_refused_by_level_and_flag(tmp_path: Path) -> None:
+    dear = tool(say, Words, permission=Permission.WORKSPACE_WRITE)
+    low = dispatcher(machine(tmp_path), dear, ceiling=Permission.READ_ONLY)
+    result = await call(low, {"word": "a"})
+    assert low.listed() == ()
+    assert result.error == "denied"
+    assert "requires workspace-write permission" in result.text
+    high = dispatcher(machine(tmp_path), dear, ceiling=Permission.WORKSPACE_WRITE)
+    assert [entry.spec.name for entry in high.listed()] == ["probe"]
+    assert (await call(high, {"word": "a"})).error is None
+
+
+async def test_a_tool_that_is_switched_off_is_refused_as_such(tmp_path: Path) -> None:
+    target = dispatcher(machine(tmp_path), tool(say, Words), offered=())
+    result = await call(target, {"word": "a"})
+    assert (target.listed(), result.error) == ((), "denied")
+    assert "switched off" in result.text
+
+
+async def test_what_the_host_does_not_have_is_not_listed_and_unavailable(tmp_path: Path) -> None:
+    target = dispatcher(machine(tmp_path), tool(say, Words, needs=[Capability.SEARCH]))
+    result = await call(target, {"word": "a"})
+    assert (target.listed(), result.error) == ((), "unavailable")
+
+
+async def test_rules_see_the_real_path_however_it_is_spelt(tmp_path: Path) -> None:
+    target = dispatcher(
+        machine(tmp_path),
+        tool(where, Somewhere, subjects=lambda args: (args.path,)),
+        deny=["probe(secret/**)"],
+    )
+    (tmp_path / "root/secret").mkdir()
+    (tmp_path / "root/link").symlink_to("secret")
+    spellings = ["secret/k", "./secret/k", "secret/../secret/k", f"{tmp_path}/root/secret/k", "link/k"]
+    for spelling in spellings:
+        assert (await call(target, {"path": spelling})).error == "denied", spelling
+    assert (await call(target, {"path": "other/k"})).error is None
+
+
+async def test_a_question_goes_to_the_person_and_no_means_no(tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    async def note(args: Words, _: Runtime) -> Output:
+        ran.append(args.word)
+        return Output("done")
+
+    target = dispatcher(
+        machine(tmp_path), tool(note, Words, subjects=lambda args: (args.word,)), ask=["probe"]
+    )
+    yes, no = Person(says=True), Person(says=False)
+    refused = await call(target, {"word": "a\x1b[2K\u202e"}, no)
+    assert (refused.error, ran) == ("denied", [])
+    assert "approval" in refused.text
+    assert no.asked[0] == "Allow probe (read-only)?\na\\x1b[2K\\u202e\nThe rule probe wants it approved."
+    assert (await call(target, {"word": "b"}, yes)).text == "done"
+    assert ran == ["b"]
+
+
+async def test_a_yes_never_exceeds_the_ceiling(tmp_path: Path) -> None:
+    dear = tool(say, Words, permission=Permission.DANGER_FULL_ACCESS)
+    target = dispatcher(machine(tmp_path), dear, ceiling=Permission.READ_ONLY, ask=["probe"], allow=["*"])
+    person = Person(says=True)
+    assert (await call(target, {"word": "a"}, person)).error == "denied"
+    assert person.asked == []
+
+
+async def test_a_question_that_is_answered_later_makes_the_result_pending(tmp_path: Path) -> None:
+    class Later(Person):
+        async def ask(self, question: str) -> bool:
+            raise InputRequired
+
+    result = await call(
+        dispatcher(machine(tmp_path), tool(say, Words), ask=["probe"]), {"word": "a"}, Later()
+    )
+    assert result.pending
+
+
+async def test_the_watchdog_can_refuse_what_the_rules_allow(tmp_path: Path) -> None:
+    shell = tool(say, Words, kind="execute", subjects=lambda args: (args.word,))
+    target = dispatcher(machine(tmp_path), shell, allow=["probe"])
+    assert (await call(target, {"word": "rm -rf /"})).error == "denied"
+    assert (await call(target, {"word": "ls"})).error is None
+
+
+# --- grant and run ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("capability", ["fs", "search", "processes", "jobs"])
+async def test_an_undeclared_capability_is_out_of_reach(
+    capability: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def reach(_: Args, rt: Runtime) -> Output:
+        getattr(rt, capability)
+        return Output("reached")
+
+    with caplog.at_level(logging.CRITICAL):
+        assert (await call(dispatcher(machine(tmp_path), tool(reach)))).error == "internal"
+
+
+async def test_a_tool_that_declares_reading_cannot_write(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def write(args: Somewhere, rt: Runtime) -> Output:
+        await rt.fs.write(args.path, b"x")
+        return Output("written")
+
+    with caplog.at_level(logging.CRITICAL):
+        sly = tool(write, Somewhere, needs=[Capability.FS_READ])
+        assert (await call(dispatcher(machine(tmp_path), sly), {"path": "f"})).error == "internal"
+    assert list((tmp_path / "root").iterdir()) == []
+    honest = tool(write, Somewhere, needs=[Capability.FS_WRITE])
+    assert (await call(dispatcher(machine(tmp_path), honest), {"path": "f"})).text == "written"
+
+
+async def test_a_tool_error_keeps_its_kind_and_text(tmp_path: Path) -> None:
+    async def fail(args: Words, _: Runtime) -> Output:
+        raise NotFound("no such thing") if args.word == "a" else Conflict("changed")
+
+    target = dispatcher(machine(tmp_path), tool(fail, Words))
+    first, second = await call(target, {"word": "a"}), await call(target, {"word": "b"})
+    assert (first.error, first.text) == ("not_found", "no such thing")
+    assert (second.error, second.text) == ("conflict", "changed")
+    assert first.envelope() == {
+        "type": "error", "kind": "not_found", "error_text": "no such thing", "metadata": first.metadata(),
+    }  # fmt: skip
+
+
+async def test_a_bug_is_logged_and_its_text_does_not_leak(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def bug(_: Args, __: Runtime) -> Output:
+        raise ZeroDivisionError("secret detail")
+
+    target = dispatcher(machine(tmp_path), tool(bug))
+    result = await call(target)
+    assert result.error == "internal"
+    assert "secret detail" not in result.text
+    assert "secret detail" in caplog.text
+    assert result.text.split()[-1].rstrip(".") in caplog.text
+
+
+async def test_a_call_ends_at_its_deadline(tmp_path: Path) -> None:
+    async def forever(_: Args, __: Runtime) -> Output:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    result = await call(dispatcher(machine(tmp_path), tool(forever, limits=Limits(deadline=0.05))))
+    assert result.error == "timed_out"
+
+
+async def test_cancellation_escapes_and_the_server_goes_on(tmp_path: Path) -> None:
+    ended: list[str] = []
+
+    async def forever(_: Args, __: Runtime) -> Output:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append("cancelled")
+        raise AssertionError
+
+    target = dispatcher(machine(tmp_path), tool(forever), tool(say, Words, name="other"))
+    with anyio.move_on_after(0.05) as scope:
+        await target.call("probe", {}, Person())
+    assert scope.cancelled_caught
+    assert ended == ["cancelled"]
+    assert (await target.call("other", {"word": "a"}, Person())).text == "a"
+
+
+async def test_progress_reaches_the_caller(tmp_path: Path) -> None:
+    async def work(_: Args, rt: Runtime) -> Output:
+        await rt.report("half")
+        return Output("all")
+
+    person = Person()
+    await call(dispatcher(machine(tmp_path), tool(work)), {}, person)
+    assert person.heard == ["half"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "permission", "expected"),
+    [
+        pytest.param("read", Permission.READ_ONLY, READS_OF_ONE, id="reads-are-bounded"),
+        pytest.param("other", Permission.READ_ONLY, 15, id="waiting-holds-no-place"),
+        pytest.param("edit", Permission.WORKSPACE_WRITE, 15, id="writes-are-bounded-by-their-locks"),
+    ],
+)
+async def test_calls_run_in_parallel_and_reads_boundedly(
+    kind: Literal["read", "other", "edit"], permission: Permission, expected: int, tmp_path: Path
+) -> None:
+    running, most = 0, 0
+    release = anyio.Event()
+
+    async def wait(_: Args, __: Runtime) -> Output:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await release.wait()
+        running -= 1
+        return Output("")
+
+    target = dispatcher(machine(tmp_path), tool(wait, kind=kind, permission=permission))
+    async with anyio.create_task_group() as tasks:
+        for _ in range(15):
+            tasks.start_soon(target.call, "probe", {}, Person())
+        await anyio.wait_all_tasks_blocked()
+        assert running == expected
+        release.set()
+    assert most == expected
+
+
+async def test_a_clients_roots_narrow_the_server_and_never_widen_it(tmp_path: Path) -> None:
+    target = dispatcher(machine(tmp_path), tool(where, Somewhere))
+    (tmp_path / "root/sub").mkdir()
+    inside = Person(works_in=[str(tmp_path / "root/sub")])
+    outside = Person(works_in=["/etc"])
+    above = Person(works_in=["/"])
+    root = str(tmp_path / "root")
+    assert (await call(target, {"path": f"{root}/sub/f"}, inside)).error is None
+    assert (await call(target, {"path": f"{root}/f"}, inside)).error == "denied"
+    assert (await call(target, {"path": "/etc/passwd"}, outside)).error == "denied"
+    assert (await call(target, {"path": f"{root}/f"}, outside)).error == "denied"
+    assert (await call(target, {"path": f"{root}/f"}, above)).error is None
+    assert (await call(target, {"path": "/etc/passwd"}, above)).error == "denied"
+
+
+# --- envelope and truncate -------------------------------------------------------------------------------
+
+
+async def test_a_record_is_returned_as_data_with_the_text(tmp_path: Path) -> None:
+    class Count(Record):
+        count: int
+
+    async def count(_: Args, __: Runtime) -> Output:
+        return Output("one", data=Count(count=1), images=(Image(data=b"x", mime_type="image/png"),))
+
+    result = await call(dispatcher(machine(tmp_path), tool(count)))
+    assert (result.text, result.data, len(result.images)) == ("one", {"count": 1}, 1)
+    assert result.envelope()["data"] == {"count": 1}
+
+
+class Empty(Record):
+    pass
+
+
+class Listed(Record):
+    items: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("record", "data"),
+    [pytest.param(Empty(), {}, id="no-fields"), pytest.param(Listed(), {"items": []}, id="an-empty-list")],
+)
+async def test_an_empty_record_is_still_data(record: Record, data: dict[str, Any], tmp_path: Path) -> None:
+    async def look(_: Args, __: Runtime) -> Output:
+        return Output("nothing was found", data=record)
+
+    result = await call(dispatcher(machine(tmp_path), tool(look)))
+    assert result.envelope()["data"] == data
+    assert translate.result(result, "2025-06-18")["structuredContent"] == data
+
+
+async def test_what_is_too_long_is_cut_and_the_whole_can_be_read(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+
+    async def long(_: Args, __: Runtime) -> Output:
+        return Output("x" * 101)
+
+    target = dispatcher(
+        host, tool(long, limits=Limits(output_bytes=100)), tool(where, Somewhere, name="other")
+    )
+    result = await call(target)
+    assert result.truncated
+    assert result.saved_output is not None
+    assert result.metadata()["output_path"] == result.saved_output.path
+    assert Path(result.saved_output.path).read_text(encoding="utf-8") == "x" * 101
+    assert (await target.call("other", {"path": result.saved_output.path}, Person())).error is None
+
+
+async def test_a_missing_layer_is_named_with_what_to_do(tmp_path: Path) -> None:
+    async def run(_: Args, rt: Runtime) -> Output:
+        raise AssertionError
+
+    sandboxed = tool(run, needs={Capability.PROCESS})
+    host = replace(
+        machine(tmp_path), unavailable={Capability.PROCESS: Reason("sandbox", "bubblewrap: not found")}
+    )
+    result = await dispatcher(host, sandboxed).call("probe", {}, Person())
+    assert result.error == "sandbox_unavailable"
+    assert result.text.startswith("SANDBOX_UNAVAILABLE: bubblewrap: not found. ")
+    assert "mcp-toolserver doctor" in result.text

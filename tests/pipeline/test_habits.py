@@ -1,0 +1,99 @@
+"""Calls as models write them who know other servers: accepted, or refused with the right form."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.live import Setup, connected, text
+
+pytestmark = pytest.mark.measured
+
+CODE = b"one\ntwo\n"
+EDITED = "Edited a.js: 1 replacement"
+
+ACCEPTED: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("read_file", {"filePath": "a.js"}, "1\tone"),
+    ("read_file", {"file_path": "a.js", "offset": "1", "limit": "1"}, "2\ttwo"),
+    ("read_file", {"path": "a.js", "limit": 1.0}, "1\tone"),
+    ("Read", {"target_file": "a.js", "offset": "2"}, "2\ttwo"),
+    ("read_text_file", {"path": "a.js"}, "1\tone"),
+    ("edit_file", {"path": "a.js", "oldText": "one", "newText": "uno"}, EDITED),
+    ("edit_file", {"path": "a.js", "old_str": "uno", "new_str": "one"}, EDITED),
+    ("edit_file", {"filePath": "a.js", "edits": [{"oldText": "one", "newText": "uno"}]}, EDITED),
+    ("edit_file", {"path": "a.js", "edits": '[{"old_string": "uno", "new_string": "one"}]'}, EDITED),
+    (
+        "Edit",
+        {"file_path": "a.js", "old_string": "o", "new_string": "0", "replace_all": "true"},
+        "2 replacements",
+    ),
+    ("write_file", {"file_path": "new", "text": "x"}, "Created new (1 bytes)"),
+    ("glob_search", {"pattern": "*.js,*.ts"}, "b.ts"),
+    ("glob_search", {"pattern": "*.js, *.ts"}, "b.ts"),
+    ("glob_search", {"glob": "*.ts"}, "b.ts"),
+    ("glob_search", {"query": "*.ts"}, "b.ts"),
+    ("Edit", {"file_path": "a.js", "old_string": "0", "new_string": "o", "replace_all": "TRUE"}, "Edited"),
+    ("glob_search", {"pattern": "src/*"}, "these folders do:\nsrc/deep/"),
+    ("grep_search", {"pattern": "one", "glob": "*.js,*.ts"}, "[3 files]"),
+    ("grep_search", {"query": "one", "include": "*.ts"}, "[1 file]"),
+    ("grep_search", {"regex": "ONE", "ignore_case": True}, "[3 files]"),
+    ("grep_search", {"pattern": "one", "max_count": 1}, "[1-1 of 3 files"),
+    ("grep_search", {"pattern": "one", "max_results": "1"}, "[1-1 of 3 files"),
+    ("Grep", {"pattern": "two", "output_mode": "content", "-n": "true", "context": "1"}, "a.js-1-one"),
+    ("tree", {"depth": 2}, "deep/"),
+    ("list_directory", {"path": "."}, "src/"),
+    ("bash", {"command": "echo $((6 * 7))", "timeout_ms": 5_000}, "42"),
+    ("bash", {"cmd": "echo $((6 * 7))", "timeout": "5000", "workdir": "src"}, "42"),
+    ("bash", {"command": "echo $((6 * 7))", "run_in_background": "false"}, "42"),
+    ("bash", {"command": "sleep 5", "timeout": 100}, "timeout (100 ms; for seconds send 100000)"),
+)
+
+REFUSED: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("read_file", {"path": "a.js", "ofset": 1}, "did you mean offset?"),
+    (
+        "edit_file",
+        {"path": "a.js", "edits": [{"old": "x", "new_string": "y"}]},
+        "edits takes old_string, new_string",
+    ),
+    ("edit_file", {"path": "a.js", "edits": [{"old_string": 5}]}, "edits.0.old_string: Input should be"),
+    ("bash", {"command": "true", "timeout_seconds": 5}, "did you mean timeout?"),
+    ("read_file", {"path": "a.js", "file_path": "b.ts"}, "file_path: unknown argument"),
+    ("read_file", {"file_path": "a.js", "filename": "b.ts"}, "filename: unknown argument"),
+    ("read_file", {"path": "a.js", "limit": "many"}, "limit: Input should be a valid integer"),
+    ("read_file", {"path": "a.js", "limit": "1e400"}, "limit: Input should be a valid integer"),
+    ("read_file", {"path": "elsewhere/c.js"}, "Did you mean 'src/deep/c.js'?"),
+    ("read_file", {"path": "src/deep/b.ts"}, "Did you mean 'b.ts'?"),
+)
+
+
+async def test_habits_of_other_tools_work_or_are_put_right(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "src/deep").mkdir(parents=True)
+    for name in ("a.js", "b.ts", "src/deep/c.js"):
+        (root / name).write_bytes(CODE)
+    setup = Setup(
+        root=root, home=tmp_path, mode="danger-full-access", flags=("--toolsets", "all", "--git", "protected")
+    )
+    faults: list[str] = []
+    async with connected(setup) as client:
+        for calls, fails in ((ACCEPTED, False), (REFUSED, True)):
+            for name, arguments, expected in calls:
+                result = await client.call_tool(name, arguments)
+                if bool(result.is_error) is not fails or expected not in text(result):
+                    faults.append(f"{name} {arguments}: {text(result)}")
+    assert faults == []
+
+
+async def test_what_a_rule_hides_is_not_suggested(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "secret").mkdir(parents=True)
+    (root / "secret/c.js").write_bytes(CODE)
+    (root / "link.js").symlink_to("secret/c.js")
+    config = tmp_path / "config.toml"
+    config.write_text('[rules]\ndeny = ["Read(secret/**)"]\n', encoding="utf-8")
+    setup = Setup(root=root, home=tmp_path, mode="read-only", flags=("--config", str(config)))
+    async with connected(setup) as client:
+        for path in ("elsewhere/c.js", "elsewhere/link.js"):
+            said = text(await client.call_tool("read_file", {"path": path}))
+            assert "secret" not in said
+            assert "Did you mean" not in said

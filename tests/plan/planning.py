@@ -1,0 +1,58 @@
+"""The tools that plan and talk, on a host with all that they need."""
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.capabilities.stored import Preference
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.host_services import HostServices
+from mcp_toolserver.stores.database import Database
+from mcp_toolserver.stores.preferences import StoredPreferences
+from mcp_toolserver.stores.todos import StoredTodos
+from tests.support.workbench import Person, dispatcher, machine, required, with_services
+
+PERMISSIONS = required(
+    Capability.FS_READ,
+    Capability.FS_WRITE,
+    Capability.CLOCK,
+    Capability.ASK,
+    Capability.TELL,
+    Capability.TODOS,
+    Capability.PREFERENCES,
+)
+
+DECIDED: dict[str, Preference] = {"permissions.defaultMode": "workspace-write"}
+
+
+def database(folder: Path) -> Database:
+    """The file of the workspace `folder/root`; whoever opens it again finds what was there."""
+    return Database(str(folder / "state"), [str(folder / "root")])
+
+
+def host(folder: Path, stored: Database | None = None, *, kept: int = 1_000) -> HostServices:
+    """This machine with its clock and a state of its own."""
+    stored = stored or database(folder)
+    todos, preferences = StoredTodos(stored, kept=kept), StoredPreferences(stored, DECIDED)
+    return with_services(
+        machine(folder),
+        PERMISSIONS,
+        {
+            Capability.TODOS: lambda request: todos.owned_by(request.scope.owner),
+            Capability.PREFERENCES: lambda _: preferences,
+        },
+    )
+
+
+def planner(folder: Path, stored: Database | None = None, *, kept: int = 1_000) -> Dispatcher:
+    """All the real tools, on such a host."""
+    return dispatcher(host(folder, stored, kept=kept))
+
+
+async def call(server: Dispatcher, name: str, person: Person | None = None, **arguments: Any) -> Result:
+    """A call that must come back."""
+    with anyio.fail_after(20):
+        return await server.call(name, arguments, person or Person())

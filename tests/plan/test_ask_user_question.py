@@ -1,0 +1,293 @@
+"""How AskUserQuestion asks, and what it makes of what comes back; from real clients too."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as mcp
+import pytest
+from mcp import Client
+
+from mcp_toolserver.capabilities.user import Answers, Choice, Question
+from mcp_toolserver.errors import NobodyToAsk
+from mcp_toolserver.protocol.build_server import build
+from mcp_toolserver.protocol.handlers import Handlers
+from tests.plan.planning import call, host, planner
+from tests.support.live import ERAS, Setup, text
+from tests.support.workbench import Person, dispatcher
+
+WHY: dict[str, Any] = {"questions": [{"question": "why?"}]}
+FIXED = str(NobodyToAsk())
+
+
+# --- what is asked ---------------------------------------------------------------------------------------
+
+FULL = {
+    "question": "Which colour?",
+    "header": "Colour",
+    "options": [{"label": "red", "description": "as blood"}, {"label": "blue"}],
+}
+PLAIN = Question(
+    text="Which colour?",
+    header="Colour",
+    choices=(Choice(label="red", description="as blood"), Choice(label="blue")),
+)
+BARE = Question(text="why?", choices=(Choice(label="a"), Choice(label="b")))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "asked"),
+    [
+        pytest.param("AskUserQuestion", WHY, Question(text="why?"), id="in words"),
+        pytest.param("question", {"questions": [FULL]}, PLAIN, id="with options"),
+        pytest.param(
+            "AskUserQuestion",
+            {"questions": [{**FULL, "multi_select": True, "required": False}]},
+            Question(
+                text=PLAIN.text, header=PLAIN.header, choices=PLAIN.choices, several=True, required=False
+            ),
+            id="several, not required",
+        ),
+        pytest.param(
+            "AskUserQuestion",
+            {"questions": [{"question": "why?", "options": ["a", "b"], "multiSelect": True}]},
+            Question(text="why?", choices=BARE.choices, several=True),
+            id="multiSelect, options as texts",
+        ),
+        pytest.param("AskUser", {"question": "why?"}, Question(text="why?"), id="one alone"),
+        pytest.param("AskUser", {"question": "why?", "options": ["a", "b"]}, BARE, id="one alone, options"),
+        pytest.param("AskUser", {"question": "why?", "options": None}, Question(text="why?"), id="null"),
+        pytest.param(
+            "ask_user",
+            {"questions": [{"question": "why?", "type": "text"}]},
+            Question(text="why?"),
+            id="type text",
+        ),
+        pytest.param(
+            "ask_user",
+            {
+                "questions": [
+                    {
+                        "question": "why?",
+                        "type": "multi_select",
+                        "choices": [{"value": "a"}, {"value": "b"}],
+                        "required": True,
+                    }
+                ]
+            },
+            Question(text="why?", choices=BARE.choices, several=True),
+            id="type multi_select, choices",
+        ),
+        pytest.param(
+            "ask_user",
+            {"questions": '[{"question": "why?", "type": "multiple_choice", "choices": ["a", "b"]}]'},
+            BARE,
+            id="as JSON text",
+        ),
+    ],
+)
+async def test_every_shape_of_a_question_is_understood(
+    tmp_path: Path, name: str, arguments: dict[str, Any], asked: Question
+) -> None:
+    person = Person(answers=(("a",),))
+    result = await call(planner(tmp_path), name, person, **arguments)
+    assert result.error is None, result.text
+    assert person.questions == [asked]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        pytest.param({}, "questions", id="nothing"),
+        pytest.param({"questions": []}, "questions", id="no question"),
+        pytest.param({"questions": [{"question": "?"}] * 11}, "questions", id="too many"),
+        pytest.param({"questions": ["why?"]}, "questions.0", id="a text"),
+        pytest.param({"questions": "why?"}, "questions", id="no list"),
+        pytest.param({"questions": [{"question": ""}]}, "question", id="empty"),
+        pytest.param({"questions": [{"question": "?", "options": ["a", "a"]}]}, "same label", id="twice"),
+        pytest.param({"questions": [{"question": "?", "options": [1]}]}, "options.0", id="number"),
+        pytest.param({"questions": [{"question": "?", "multi_select": True}]}, "needs options", id="of none"),
+        pytest.param({"questions": [{"question": "?", "type": "slider"}]}, "type", id="unknown type"),
+        pytest.param({"questions": [{"question": "?", "secret": True}]}, "secret", id="unknown field"),
+        pytest.param({"question": "?", "seconds": 5}, "seconds", id="unknown argument"),
+    ],
+)
+async def test_what_makes_no_sense_is_named_and_nobody_is_asked(
+    tmp_path: Path, arguments: dict[str, Any], says: str
+) -> None:
+    person = Person(answers=())
+    result = await call(planner(tmp_path), "AskUserQuestion", person, **arguments)
+    assert (result.error, person.questions) == ("invalid_input", [])
+    assert says in result.text
+
+
+async def test_what_cannot_be_seen_is_shown_to_the_human(tmp_path: Path) -> None:
+    person = Person(answers=(("a\\u{202e}",),))
+    options = [{"label": "a\u202e", "description": "\x1b[2K"}]
+    asked = [{"question": "a\u200b?", "header": "\u200bh", "options": options}]
+    result = await call(planner(tmp_path), "AskUserQuestion", person, questions=asked)
+    shown = Choice(label="a\\u{202e}", description="\\u{1b}[2K")
+    assert person.questions == [Question(text="a\\u{200b}?", header="\\u{200b}h", choices=(shown,))]
+    assert result.text == "Q: a\\u{200b}?\nA: a\\u{202e}"
+
+
+async def test_the_answers_come_as_text_and_as_lists(tmp_path: Path) -> None:
+    answers: Answers = (("red", "blue"), ("so",), ())
+    questions = [
+        {**FULL, "multi_select": True},
+        {"question": "why?"},
+        {"question": "else?", "required": False},
+    ]
+    result = await call(planner(tmp_path), "AskUserQuestion", Person(answers=answers), questions=questions)
+    assert result.text == "Q: Which colour?\nA: red, blue\nQ: why?\nA: so\nQ: else?\nA: (no answer)"
+    assert result.data == {"answers": [["red", "blue"], ["so"], []]}
+
+
+async def test_a_rule_can_keep_a_question_from_being_asked(tmp_path: Path) -> None:
+    person = Person(answers=(("a",),))
+    server = dispatcher(host(tmp_path), deny=["AskUserQuestion"])
+    assert (await call(server, "ask_user", person, **WHY)).error == "denied"
+    assert person.questions == []
+
+
+async def test_without_a_human_the_error_is_always_the_same(tmp_path: Path) -> None:
+    for arguments in (WHY, {"questions": [FULL]}):
+        result = await call(planner(tmp_path), "AskUserQuestion", **arguments)
+        assert (result.error, result.text) == ("unavailable", FIXED)
+
+
+# --- real clients ----------------------------------------------------------------------------------------
+
+
+class Human:
+    """The person behind a client: gives the answers in turn, and remembers the forms."""
+
+    def __init__(self, *says: dict[str, Any] | mcp.ElicitResult) -> None:
+        self.says = list(says)
+        self.saw: list[mcp.ElicitRequestFormParams] = []
+
+    async def __call__(self, _: Any, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
+        assert isinstance(params, mcp.ElicitRequestFormParams)
+        self.saw.append(params)
+        said = self.says.pop(0)
+        return mcp.ElicitResult(action="accept", content=said) if isinstance(said, dict) else said
+
+
+def client(folder: Path, era: str, human: Any, *, seconds: float = 10, ask: Sequence[str] = ()) -> Client:
+    target = dispatcher(host(folder), ask=ask)
+    served = Handlers(dispatcher=target, ask_seconds=seconds)
+    options: Any = {"mode": era, "read_timeout_seconds": 20}
+    return Client(build(served, "hello"), elicitation_callback=human, **options)
+
+
+TWO = {"questions": [{**FULL, "multi_select": True}, {"question": "why?"}]}
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_shows_one_form_for_all_questions(tmp_path: Path, era: str) -> None:
+    human = Human({"answer_1": ["blue"], "answer_2": "so"}, {"answer_1": [], "answer_2": "again"})
+    async with client(tmp_path, era, human) as connected:
+        first = await connected.call_tool("AskUserQuestion", TWO)
+        assert first.structured_content == {"answers": [["blue"], ["so"]]}
+        assert not first.is_error
+        # The same question again is a new one.
+        second = await connected.call_tool("AskUserQuestion", TWO)
+        assert second.structured_content == {"answers": [[], ["again"]]}
+    assert len(human.saw) == 2
+    assert human.saw[0].message == "1. Which colour?\n- red: as blood\n- blue\n\n2. why?"
+    assert human.saw[0].requested_schema["required"] == ["answer_1", "answer_2"]
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        pytest.param(mcp.ElicitResult(action="decline"), "would not answer", id="decline"),
+        pytest.param(mcp.ElicitResult(action="cancel"), "closed the question", id="cancel"),
+        pytest.param(mcp.ElicitResult(action="accept"), "no answer to what was asked", id="empty"),
+        pytest.param({"answer_1": ["green"], "answer_2": "so"}, "no answer to what", id="not offered"),
+        pytest.param({"answer_1": [], "answer_2": "so", "mode": "x"}, "no answer to what", id="STATE09"),
+    ],
+)
+@pytest.mark.parametrize("era", ERAS)
+async def test_anything_but_an_answer_is_an_error(tmp_path: Path, era: str, said: Any, words: str) -> None:
+    async with client(tmp_path, era, Human(said)) as connected:
+        result = await connected.call_tool("AskUserQuestion", TWO)
+        assert result.is_error
+        assert words in text(result)
+        assert result.structured_content is None
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_that_cannot_ask_gets_the_fixed_error(tmp_path: Path, era: str) -> None:
+    async with client(tmp_path, era, None) as connected:
+        result = await connected.call_tool("AskUserQuestion", TWO)
+        assert result.is_error
+        assert text(result) == FIXED
+
+
+async def test_a_client_that_fails_to_ask_gets_the_fixed_error(tmp_path: Path) -> None:
+    async def broken(*_: Any) -> mcp.ErrorData:
+        return mcp.ErrorData(code=-32603, message="no screen")
+
+    async with client(tmp_path, "legacy", broken) as connected:
+        result = await connected.call_tool("AskUserQuestion", TWO)
+        assert text(result) == FIXED
+
+
+async def test_a_human_who_does_not_answer_in_time_is_not_waited_for(tmp_path: Path) -> None:
+    async def silent(*_: Any) -> mcp.ElicitResult:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    with anyio.fail_after(15):
+        async with client(tmp_path, "legacy", silent, seconds=0.1) as connected:
+            result = await connected.call_tool("AskUserQuestion", TWO)
+            assert result.is_error
+            assert "did not answer within 0.1 s" in text(result)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_approval_and_the_question_itself_take_one_turn_each(tmp_path: Path, era: str) -> None:
+    human = Human({"decision": "allow"}, {"answer_1": "so"})
+    async with client(tmp_path, era, human, ask=["AskUserQuestion"]) as connected:
+        result = await connected.call_tool("AskUserQuestion", WHY)
+        assert text(result) == "Q: why?\nA: so"
+    assert human.saw[0].message.startswith("Allow AskUserQuestion (read-only)?\nwhy?\n")
+    assert human.saw[1].message == "why?"
+
+
+async def test_an_answer_counts_for_one_call_only(tmp_path: Path) -> None:
+    async with client(tmp_path, "auto", Human()) as connected:
+        session = connected.session
+        first = await session.call_tool("AskUserQuestion", WHY, allow_input_required=True)
+        assert isinstance(first, mcp.InputRequiredResult)
+        said: Any = {"answers": mcp.ElicitResult(action="accept", content={"answer_1": "so"})}
+        options: Any = {"input_responses": said, "request_state": first.request_state}
+        answered = await session.call_tool("AskUserQuestion", WHY, allow_input_required=True, **options)
+        assert isinstance(answered, mcp.CallToolResult)
+        assert text(answered) == "Q: why?\nA: so"
+        replayed = await session.call_tool("AskUserQuestion", WHY, allow_input_required=True, **options)
+        assert isinstance(replayed, mcp.InputRequiredResult)
+
+
+def test_nobody_reads_standard_input(tmp_path: Path) -> None:
+    """What was typed early is still there for the next program."""
+    (tmp_path / "root").mkdir()
+    setup = Setup(root=tmp_path / "root", home=tmp_path)
+    python, module, name, *flags = setup.command
+    tool = [python, module, name, "call", "AskUserQuestion", '{"question": "why?"}', *flags]
+    script = f'{" ".join(map(repr, tool))}; echo "status $?"; cat'
+    done = subprocess.run(
+        ["bash", "-c", script],
+        input="typed\n",
+        env=setup.environment,
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
+    assert done.stdout == "status 1\ntyped\n"
+    assert done.stderr.strip().endswith(FIXED)
+    assert sys.executable == python

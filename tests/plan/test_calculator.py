@@ -1,0 +1,189 @@
+"""What calculator answers: exactly, and always soon."""
+
+import re
+from contextlib import suppress
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from mcp_toolserver.errors import InvalidInput
+from mcp_toolserver.text.calculator.calculator import calculate
+from mcp_toolserver.text.calculator.format_number import numeral
+from tests.plan.planning import call, planner
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("1 + 2 * 3", "7"),
+        ("(1 + 2) * 3", "9"),
+        ("0.1 + 0.2", "0.3"),
+        ("10 - 4 - 3", "3"),
+        ("2 ** 3 ** 2", "512"),
+        ("2 ^ 10", "1024"),
+        ("-2 ** 2", "-4"),
+        ("2 ** -2 * 4", "1"),
+        ("(-2) ** 3", "-8"),
+        ("7 // 2", "3"),
+        ("-7 // 2", "-4"),
+        ("-7 % 3", "2"),
+        ("5.5 % 2", "1.5"),
+        ("1 / 3", "0.333333333333333 (1/3)"),
+        ("1 / 3 * 3", "1"),
+        ("2 / 4", "0.5"),
+        ("1e-5", "0.00001"),
+        ("1.5e3", "1500"),
+        (".5 + 1.", "1.5"),
+        ("1 / 10 ** 50", "1E-50"),
+        ("10 ** 20 / 7", "1.42857142857143e+19 (100000000000000000000/7)"),
+        ("1 / 3 ** 50", "1.39295556909854e-24"),
+        ("3!", "6"),
+        ("3!!", "720"),
+        ("-3!", "-6"),
+        ("2 ** 3!", "64"),
+        ("factorial(20)", "2432902008176640000"),
+        ("sqrt(16)", "4"),
+        ("sqrt(1/4)", "0.5"),
+        ("sqrt(2)", "1.4142135623731"),
+        ("sqrt(exp(0))", "1"),
+        ("2 ** 0.5", "1.4142135623731"),
+        ("8 ** (1/3)", "2"),
+        ("pow(2, 8)", "256"),
+        ("PI", "3.14159265358979"),
+        ("sin(pi / 2)", "1"),
+        ("atan2(1, 1) * 4 - pi", "0"),
+        ("log(8, 2)", "3"),
+        ("ln(e)", "1"),
+        ("log10(1000)", "3"),
+        ("round(2.567, 2)", "2.57"),
+        ("round(2.4)", "2"),
+        ("floor(-1/2) + ceil(1/2)", "0"),
+        ("abs(-1/4)", "0.25"),
+        ("min(3, 1, 2) + max(1, 2)", "3"),
+        ("gcd(12, 18)", "6"),
+        ("lcm(4, 6)", "12"),
+        ("hypot(3, 4)", "5"),
+        ("6 × 7 ÷ 2 − 1", "20"),
+        ("0 ** 0", "1"),
+        ("1 ** 99999999999999999", "1"),
+        ("(-1) ** 99999999999999999", "-1"),
+        ("2 ** 9999 // 2 ** 9990", "512"),
+        (" 1\t+\n1 ", "2"),
+    ],
+)
+async def test_it_calculates(tmp_path: Path, expression: str, value: str) -> None:
+    result = await call(planner(tmp_path), "calculator", expression=expression)
+    assert (result.error, result.text) == (None, value)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "9**9**9",
+        "9**9**9**9**9",
+        "((9**99)**99)**99",
+        "2**-99999999999",
+        "(1/3)**9999999",
+        "1001!",
+        "1000!!",
+        "factorial(10**9)",
+        "1e999999999",
+        "1e-999999999",
+        "2**9999 * 2**9999",
+        "exp(1000)",
+        "2.5**100000.5",
+        "10**400 * sin(1)",
+        "round(1, 10**9)",
+        "lcm(2**9999, 3**6000)",
+        "(10**300 * e) ** 2",
+        "cosh(10**5)",
+    ],
+)
+async def test_what_would_take_too_long_or_too_much_is_refused_at_once(
+    tmp_path: Path, expression: str
+) -> None:
+    result = await call(planner(tmp_path), "calculator", expression=expression)
+    assert result.error == "invalid_input"
+    assert "3,000 digits" in result.text
+
+
+@pytest.mark.parametrize(
+    ("expression", "says"),
+    [
+        ("2 +", "the end at character 4 stands where a number is expected"),
+        ("(1", "the end at character 3 stands where ')' is expected"),
+        ("1)", "')' at character 2 stands where an operator is expected"),
+        ("5 5", "'5' at character 3 stands where an operator is expected"),
+        ("1 end", "'end' at character 3"),
+        ("sin 1", "'1' at character 5 stands where '(' is expected"),
+        ("1,5", "',' at character 2"),
+        ("1..2", "'.2' at character 3"),
+        ("2 $ 3", "'$' at character 3 has no meaning"),
+        ("foo(1)", "'foo' at character 1 is unknown; there are pi, e"),
+        ("pi(1)", "'(' at character 3"),
+        ("min(1)", "min at character 1 takes 2 to 100 values and is given 1"),
+        ("sqrt(1, 2)", "sqrt at character 1 takes one value and is given 2"),
+        ("atan2(1)", "takes 2 values and is given 1"),
+        ("1 / 0", "'/' at character 3 divides by zero"),
+        ("1 % 0", "divides by zero"),
+        ("0 ** -1", "divides by zero"),
+        ("sqrt(-1)", "'sqrt' at character 1 has no real value"),
+        ("(-8) ** (1/3)", "no real value"),
+        ("log(0)", "no real value"),
+        ("asin(2)", "no real value"),
+        ("gcd(2.5, 1)", "no real value"),
+        ("(1/2)!", "no real value"),
+        ("(-1)!", "no real value"),
+        ("(" * 51 + "1" + ")" * 51, "nested deeper than 50"),
+        ("-" * 51 + "1", "nested deeper than 50"),
+        ("1" * 1001, "longer than 1000 characters"),
+        ("__import__('os').system('true')", "has no meaning"),
+        ("open", "is unknown"),
+        ("", "expression"),
+        (" ", "a number is expected"),
+    ],
+)
+async def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, expression: str, says: str) -> None:
+    result = await call(planner(tmp_path), "calculator", expression=expression)
+    assert result.error == "invalid_input"
+    assert says in result.text
+
+
+NUMBERS = some.integers(min_value=0, max_value=50).map(str)
+EXPRESSIONS = some.recursive(
+    NUMBERS,
+    lambda inner: some.one_of(
+        some.tuples(inner, some.sampled_from(["+", "-", "*", "//", "%", "/"]), inner).map(
+            lambda parts: f"({' '.join(parts)})"
+        ),
+        inner.map(lambda one: f"(-{one})"),
+    ),
+    max_leaves=12,
+)
+
+
+@given(EXPRESSIONS)
+def test_it_agrees_with_exact_arithmetic(expression: str) -> None:
+    spelt = "".join(f"F({part})" if part.isdigit() else part for part in _parts(expression))
+    try:
+        expected: Fraction | None = eval(spelt, {"F": Fraction})
+    except ZeroDivisionError:
+        expected = None
+    if expected is None:
+        with pytest.raises(InvalidInput):
+            calculate(expression)
+    else:
+        assert calculate(expression) == expected
+
+
+def _parts(expression: str) -> list[str]:
+    return re.findall(r"\d+|\D+", expression)
+
+
+@given(some.text(alphabet="0123456789.+-*/%^!(), episqrtlog", max_size=60))
+def test_any_text_has_a_value_or_a_reason(expression: str) -> None:
+    with suppress(InvalidInput):
+        assert numeral(calculate(expression))

@@ -1,0 +1,237 @@
+"""What TodoWrite keeps, by either of its contracts."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from tests.plan.planning import call, database, host, planner
+from tests.support.live import Setup, connected, text
+from tests.support.workbench import Person, dispatcher
+
+HANDLE = re.compile(r"todos_[0-9a-f]{32}")
+
+
+def todo(content: str, status: str = "pending", **more: str) -> dict[str, str]:
+    return {"content": content, "activeForm": f"{content} now", "status": status, **more}
+
+
+def handle(result: Result) -> str:
+    assert result.error is None, result.text
+    return HANDLE.findall(result.text)[0]
+
+
+def record(result: Result) -> dict[str, Any]:
+    assert result.data is not None, result.text
+    return result.data
+
+
+@pytest.fixture
+def at(tmp_path: Path) -> Dispatcher:
+    return planner(tmp_path)
+
+
+# --- the whole list at once ------------------------------------------------------------------------------
+
+
+async def test_a_list_is_replaced_and_the_old_one_reported(at: Dispatcher) -> None:
+    first = await call(at, "TodoWrite", todos=[todo("parse", "in_progress"), todo("test")])
+    name = handle(first)
+    assert first.text == f"list_id {name}: 0 of 2 done\n1 [~] parse: parse now\n2 [ ] test"
+    second = await call(at, "TodoWrite", list_id=name, todos=[todo("parse", "completed")], action=None)
+    assert handle(second) == name
+    old = [one["content"] for one in record(second)["oldTodos"]]
+    assert old == ["parse", "test"]
+    assert record(first)["oldTodos"] == []
+    assert record(first)["newTodos"][0] == {
+        "id": 1,
+        "content": "parse",
+        "activeForm": "parse now",
+        "status": "in_progress",
+        "priority": "medium",
+    }
+
+
+async def test_several_may_be_in_progress(at: Dispatcher) -> None:
+    result = await call(at, "TodoWrite", todos=[todo("a", "in_progress"), todo("b", "in_progress")])
+    assert result.error is None
+
+
+async def test_a_finished_list_is_reported_and_then_empty(at: Dispatcher) -> None:
+    result = await call(at, "TodoWrite", todos=[todo("a", "completed")])
+    assert [one["content"] for one in record(result)["newTodos"]] == ["a"]
+    kept = await call(at, "TodoWrite", action="list", list_id=handle(result))
+    assert record(kept)["newTodos"] == []
+    assert kept.text == f"list_id {handle(result)}: 0 of 0 done"
+
+
+@pytest.mark.parametrize(
+    ("contents", "status", "nudged"),
+    [
+        pytest.param(["a", "b", "c"], "completed", True, id="three done"),
+        pytest.param(["a", "b"], "completed", False, id="two done"),
+        pytest.param(["a", "Verify b", "c"], "completed", False, id="one verifies"),
+        pytest.param(["a", "b", "c"], "pending", False, id="not done"),
+    ],
+)
+async def test_a_finished_list_without_verification_asks_for_it(
+    at: Dispatcher, contents: list[str], status: str, nudged: bool
+) -> None:
+    result = await call(at, "TodoWrite", todos=[todo(content, status) for content in contents])
+    assert record(result).get("verificationNudgeNeeded") is (True if nudged else None)
+    assert ("verify it" in result.text) is nudged
+
+
+async def test_the_form_while_doing_it_and_the_status_may_be_left_out(at: Dispatcher) -> None:
+    result = await call(at, "write_todos", todos=[{"content": "a"}])
+    assert record(result)["newTodos"][0]["activeForm"] == "a"
+    assert result.text.endswith("\n1 [ ] a")
+
+
+async def test_a_list_that_is_replaced_keeps_priorities(at: Dispatcher) -> None:
+    name = handle(await call(at, "TodoWrite", action="add", text="urgent", priority="high"))
+    result = await call(at, "TodoWrite", list_id=name, todos=[todo("new"), todo("urgent")])
+    assert result.text.endswith("1 [ ] new\n2 [ ] urgent (high)")
+
+
+# --- one change at a time --------------------------------------------------------------------------------
+
+
+async def test_things_are_added_toggled_and_removed_by_id(at: Dispatcher) -> None:
+    name = handle(await call(at, "todo", action="add", text="a"))
+    await call(at, "todo", action="add", text="b", priority="low", list_id=name)
+    toggled = await call(at, "todo", action="toggle", id=1, list_id=name)
+    assert toggled.text == f"list_id {name}: 1 of 2 done\n1 [x] a\n2 [ ] b (low)"
+    back = await call(at, "todo", action="toggle", id=1, list_id=name)
+    assert "1 [ ] a" in back.text
+    removed = await call(at, "todo", action="remove", id=2, list_id=name)
+    assert removed.text == f"list_id {name}: 0 of 1 done\n1 [ ] a"
+    # An id that is gone is never given again.
+    assert "3 [ ] c" in (await call(at, "todo", action="add", text="c", list_id=name)).text
+    cleared = await call(at, "todo", action="clear", list_id=name)
+    assert record(cleared)["newTodos"] == []
+    assert len(record(cleared)["oldTodos"]) == 2
+
+
+async def test_ids_go_on_after_a_list_was_replaced(at: Dispatcher) -> None:
+    name = handle(await call(at, "TodoWrite", todos=[todo("a"), todo("b")]))
+    assert "3 [ ] c" in (await call(at, "TodoWrite", action="add", text="c", list_id=name)).text
+
+
+@pytest.mark.parametrize("action", ["toggle", "remove"])
+async def test_an_id_that_is_not_there_changes_nothing(at: Dispatcher, action: str) -> None:
+    name = handle(await call(at, "TodoWrite", todos=[todo("a")]))
+    result = await call(at, "TodoWrite", action=action, id=7, list_id=name)
+    assert result.error == "not_found"
+    assert "Ids on it: 1." in result.text
+    await call(at, "TodoWrite", action="clear", list_id=name)
+    assert "empty" in (await call(at, "TodoWrite", action=action, id=1, list_id=name)).text
+    assert "0 of 0" in (await call(at, "TodoWrite", action="list", list_id=name)).text
+
+
+async def test_a_full_list_takes_no_more(at: Dispatcher) -> None:
+    name = handle(await call(at, "TodoWrite", todos=[todo(str(n)) for n in range(200)]))
+    assert (await call(at, "TodoWrite", action="add", text="x", list_id=name)).error == "invalid_input"
+    assert (await call(at, "TodoWrite", todos=[todo(str(n)) for n in range(201)])).error == "invalid_input"
+
+
+# --- what makes no sense ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        pytest.param({}, "todos must not be empty", id="nothing"),
+        pytest.param({"todos": []}, "todos must not be empty", id="empty list"),
+        pytest.param({"todos": [todo(" ")]}, "content: must not be empty", id="blank content"),
+        pytest.param({"todos": [{**todo("a"), "activeForm": " "}]}, "activeForm", id="blank activeForm"),
+        pytest.param({"todos": [todo("a", "done")]}, "status", id="unknown status"),
+        pytest.param({"todos": [{"content": "a", "colour": 1}]}, "colour", id="unknown field"),
+        pytest.param({"todos": [todo("a")], "action": "clear"}, "does not take todos", id="both"),
+        pytest.param({"todos": [todo("a")], "text": "b"}, "does not take text", id="list and text"),
+        pytest.param({"action": "add"}, "add needs text", id="add nothing"),
+        pytest.param({"action": "add", "text": "a", "id": 1}, "does not take id", id="add with id"),
+        pytest.param({"action": "toggle"}, "toggle needs id", id="toggle nothing"),
+        pytest.param({"action": "remove", "list_id": "x"}, "remove needs id", id="remove nothing"),
+        pytest.param({"action": "explode", "list_id": "x"}, "action", id="unknown action"),
+    ],
+)
+async def test_what_makes_no_sense_is_named(at: Dispatcher, arguments: dict[str, Any], says: str) -> None:
+    result = await call(at, "TodoWrite", **arguments)
+    assert result.error == "invalid_input"
+    assert says in result.text
+
+
+# --- whose list ------------------------------------------------------------------------------------------
+
+
+async def test_without_a_list_id_a_session_works_on_its_own_list(at: Dispatcher) -> None:
+    empty = await call(at, "TodoWrite", action="list")
+    assert "0 of 0 done" in empty.text
+    await call(at, "TodoWrite", action="add", text="first")
+    await call(at, "TodoWrite", action="toggle", id=1)
+    mine = await call(at, "TodoWrite", action="list")
+    theirs = await call(at, "TodoWrite", Person(owner="another"), action="list")
+    assert "1 of 1 done" in mine.text
+    assert "0 of 0 done" in theirs.text
+    assert handle(mine) == handle(empty) != handle(theirs)
+
+
+async def test_a_handle_that_was_never_given_finds_nothing(at: Dispatcher) -> None:
+    for wrong in ("todos_" + "0" * 32, "1", "%", "todos_' OR 1=1 --"):
+        result = await call(at, "TodoWrite", action="list", list_id=wrong)
+        assert result.error == "not_found"
+        assert not HANDLE.search(result.text)
+
+
+async def test_it_writes_and_so_is_not_for_a_server_that_only_reads(tmp_path: Path) -> None:
+    low = dispatcher(host(tmp_path), ceiling=Permission.READ_ONLY)
+    assert (await call(low, "TodoWrite", todos=[todo("a")])).error == "denied"
+    assert not (tmp_path / "state").exists()
+
+
+async def test_a_list_outlives_the_server(tmp_path: Path) -> None:
+    first = database(tmp_path)
+    name = handle(
+        await call(planner(tmp_path, first), "TodoWrite", todos=[todo("a"), todo("b", "completed")])
+    )
+    first.close()
+    found = await call(planner(tmp_path), "TodoWrite", action="list", list_id=name)
+    assert found.text == f"list_id {name}: 1 of 2 done\n1 [ ] a\n2 [x] b"
+
+
+async def test_a_list_that_is_used_is_kept_longest(tmp_path: Path) -> None:
+    at = planner(tmp_path, kept=2)
+    first = handle(await call(at, "TodoWrite", todos=[todo("first")]))
+    second = handle(await call(at, "TodoWrite", Person(owner="another"), todos=[todo("second")]))
+    assert (await call(at, "TodoWrite", action="list", list_id=first)).error is None
+    await call(at, "TodoWrite", Person(owner="third"), todos=[todo("third")])
+    gone = await call(at, "TodoWrite", Person(owner="another"), action="list", list_id=second)
+    assert gone.error == "not_found"
+    assert "first" in (await call(at, "TodoWrite", action="list", list_id=first)).text
+
+
+async def test_a_list_outlives_a_real_server_and_belongs_to_its_owner(tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path, "workspace-write")
+    async with connected(setup) as client:
+        first = text(await client.call_tool("TodoWrite", {"todos": [todo("mine")]}))
+        mode = await client.call_tool("Config", {"setting": "permissions.defaultMode"})
+        assert text(mode) == 'permissions.defaultMode = "workspace-write"'
+    async with connected(setup, "http", "auto") as client:
+        theirs = text(await client.call_tool("TodoWrite", {"action": "add", "text": "theirs"}))
+        assert "mine" not in theirs
+        name = HANDLE.findall(first)[0]
+        refused = await client.call_tool("TodoWrite", {"action": "list", "list_id": name})
+        assert refused.is_error
+        own = HANDLE.findall(theirs)[0]
+    async with connected(setup, "http", "auto") as client:
+        again = await client.call_tool("TodoWrite", {"action": "list", "list_id": own})
+        assert text(again) == theirs
+    async with connected(setup) as client:
+        again = await client.call_tool("TodoWrite", {"action": "list", "list_id": name})
+        assert text(again) == first
+    assert list((tmp_path / "root").iterdir()) == []

@@ -1,0 +1,212 @@
+"""The pages for developers are correct: examples, layers, packages, settings, variables."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from mcp_toolserver.settings import OPTIONS, PREFIX, TABLES
+from tests import ROOT
+from tests.project.examples_stage import example
+from tests.support import official
+from tests.support.live import Setup, connected
+
+PACKAGE = ROOT / "mcp_toolserver"
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+
+
+# --- all pages -------------------------------------------------------------------------------------------
+
+
+def anchors(text: str) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+EACH_PAGE = pytest.mark.parametrize(
+    "file", [ROOT / "README.md", *(ROOT / "docs").glob("*.md")], ids=lambda path: path.stem
+)
+
+
+@EACH_PAGE
+def test_no_merge_is_left_half_done(file: Path) -> None:
+    assert not re.search(r"^(<{7}|>{7}) ", file.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@EACH_PAGE
+def test_links_lead_to_pages_and_sections_that_exist(file: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", text)):
+        path, _, section = target.partition("#")
+        found = file.parent / path if path else file
+        assert found.is_file(), target
+        assert not section or section in anchors(found.read_text(encoding="utf-8")), target
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
+
+
+# --- adding a tool ---------------------------------------------------------------------------------------
+
+
+TOOL, TEST = re.findall(r"^```python\n(.*?)^```$", page("adding-a-tool"), re.MULTILINE | re.DOTALL)
+"""The example of the page, and its test."""
+
+
+def test_the_example_tool_passes_the_type_check_of_the_tools(tmp_path: Path) -> None:
+    (tmp_path / "count_lines.py").write_text(TOOL, encoding="utf-8")
+    config = {"strict": ["."], "pythonVersion": "3.11", "extraPaths": [str(ROOT)]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(config), encoding="utf-8")
+    checked = subprocess.run(
+        [Path(sys.executable).with_name("pyright"), "--pythonpath", sys.executable, "--outputjson"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=300,
+        check=False,
+    )
+    found = json.loads(checked.stdout)
+    assert found["summary"]["filesAnalyzed"] == 1
+    assert not found["generalDiagnostics"]
+
+
+@pytest.fixture
+def count_lines(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The example tool, where its test imports it from."""
+    module = ModuleType("mcp_toolserver.tools.files.count_lines")
+    exec(compile(TOOL, "count_lines.py", "exec"), module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
+
+
+async def test_the_example_test_passes(count_lines: ModuleType, tmp_path: Path) -> None:
+    names: dict[str, Any] = {}
+    exec(compile(TEST, "test_count_lines.py", "exec"), names)
+    tests = [value for name, value in names.items() if name.startswith("test_")]
+    assert len(tests) == 2
+    for number, test in enumerate(tests):
+        await test(tmp_path / str(number))
+
+
+def test_the_example_call_has_arguments_of_the_tool(count_lines: ModuleType) -> None:
+    (arguments,) = re.findall(r"^EXAMPLE = (.*)$", TEST, re.MULTILINE)
+    assert count_lines.CountLines.model_validate_json(arguments)
+
+
+def test_without_an_example_the_message_names_the_file_to_write() -> None:
+    with pytest.raises(pytest.fail.Exception, match=r"test_no_such_tool\.py"):
+        example("no_such_tool")
+
+
+def test_the_page_names_files_that_exist() -> None:
+    for name in ("adding-a-tool", "contributing", "architecture"):
+        for file in re.findall(r"`((?:tests|mcp_toolserver|docs)/[\w/.-]+\.\w+)`", page(name)):
+            assert (ROOT / file).is_file(), file
+
+
+# --- architecture ----------------------------------------------------------------------------------------
+
+
+LAYERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+
+
+def test_the_drawing_of_the_layers_is_the_contract() -> None:
+    drawing = page("architecture").partition("## Layers")[2].split("```\n")[1]
+    drawn = [line.split("  ")[0] for line in drawing.splitlines()]
+    assert drawn == LAYERS["contracts"][0]["layers"]
+
+
+def test_the_architecture_page_is_short() -> None:
+    assert len(page("architecture").splitlines()) <= 280
+
+
+def test_every_folder_has_one_paragraph() -> None:
+    text = page("architecture").partition("## Folders")[2].partition("\n## ")[0]
+    folders = [path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()]
+    assert sorted(re.findall(r"^\*\*`(\w+)/`\*\*", text, re.MULTILINE)) == sorted(folders)
+
+
+def test_modules_that_the_architecture_names_exist() -> None:
+    for path in re.findall(r"`((?:\w+/)+(?:\w+\.py)?|\w+\.py)`", page("architecture")):
+        assert any(PACKAGE.rglob(path.rstrip("/"))), path
+
+
+def packages(requirements: list[str]) -> set[str]:
+    return {re.split(r"[\[<>=;]", one)[0] for one in requirements}
+
+
+def test_the_table_of_dependencies_is_that_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    rows = re.findall(
+        r"^\| ([^|]+) \| [^|]+ \| [^|]+ \|$", page("architecture").partition("## Dependencies")[2], re.M
+    )
+    documented: dict[str, set[str]] = {}
+    for first in rows[1:]:
+        extra, names = re.fullmatch(r"(?:extra `(\w+)`: |dev: )?(.+)", first).groups()  # pyright: ignore
+        if first.startswith("dev: "):
+            continue
+        documented.setdefault(extra or "", set()).update(name.strip() for name in names.split(","))
+    optional = {name: packages(needed) for name, needed in extras.items() if name != "dev"}
+    assert documented == {"": packages(project["dependencies"]), **optional}
+
+
+READ_ELSEWHERE = {
+    "runtime/processes/broker_client.py": "start_apart, which only the tests use, passes all of it on",
+    "runtime/repl/sandboxed/driver.py": "runs in the session's own process",
+    "runtime/repl/sandboxed/python_session.py": "runs in the session's own process",
+}
+
+
+def test_only_the_start_reads_the_environment() -> None:
+    readers = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if re.search(r"\bos\.(environ|getenv)\b", path.read_text(encoding="utf-8"))
+    }
+    assert readers - READ_ELSEWHERE.keys() == {"main.py", "app/confinement.py"}
+    assert "`main.py` and `app/confinement.py` alone read the environment" in " ".join(
+        page("architecture").split()
+    )
+
+
+# --- settings --------------------------------------------------------------------------------------------
+
+
+def test_the_configuration_page_names_only_settings_that_exist() -> None:
+    text = page("configuration")
+    flags = {f"--{option.name}" for option in OPTIONS if option.flag} | {"--config", "--help"}
+    assert set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text)) <= flags
+    keys = {option.key for option in (*OPTIONS, *TABLES["rules"], *TABLES["agent"])}
+    assert set(re.findall(r"^([\w-]+) = ", text, re.MULTILINE)) <= keys
+    for row in re.findall(r"^\| ((?:`[\w-]+`(?:, )?)+) \|", text, re.MULTILINE):
+        assert set(re.findall(r"[\w-]+", row)) <= keys | {f"--{key}" for key in keys}, row
+
+
+# --- contributing ----------------------------------------------------------------------------------------
+
+
+def test_the_variables_of_the_tests_are_none_of_the_server() -> None:
+    assert {official.CACHE, official.WITHOUT} <= set(
+        re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", page("contributing"))
+    )
+    assert not official.CACHE.startswith(PREFIX)
+    assert not official.WITHOUT.startswith(PREFIX)
+
+
+async def test_a_server_starts_where_the_official_programs_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    environ = {official.WITHOUT: "1", official.CACHE: str(tmp_path / "cache")}
+    async with connected(Setup(root=tmp_path / "root", home=tmp_path, environ=environ)) as client:
+        assert (await client.list_tools()).tools

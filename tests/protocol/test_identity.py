@@ -1,0 +1,134 @@
+"""How the server presents itself: whole, short, and the same every time."""
+
+import base64
+import json
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import mcp_types as mcp
+import pytest
+
+from mcp_toolserver import __version__
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.protocol.instructions import LONGEST, EnforcementStatus, instructions
+from mcp_toolserver.protocol.server_info import WEBSITE
+from mcp_toolserver.text import enforcement_summary
+from tests.protocol.resource_clients import ERAS, place
+from tests.support.live import Setup
+
+METHODS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
+ENVELOPE = {
+    mcp.PROTOCOL_VERSION_META_KEY: "2026-07-28",
+    mcp.CLIENT_CAPABILITIES_META_KEY: {},
+    mcp.CLIENT_INFO_META_KEY: {"name": "a test", "version": "1"},
+}
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_learns_what_the_server_is(era: str, tmp_path: Path) -> None:
+    async with place(tmp_path) as made, made.client(era) as client:
+        info = client.server_info
+        assert info is not None
+        assert (info.name, info.title, info.version) == ("mcp-toolserver", "MCP toolserver", __version__)
+        assert info.description
+        assert info.website_url == WEBSITE
+        assert info.icons is not None
+        assert {(icon.theme, icon.mime_type) for icon in info.icons} == {
+            (theme, kind) for theme in ("light", "dark") for kind in ("image/png", "image/svg+xml")
+        }
+        assert all(is_drawn(icon) for icon in info.icons)
+        assert sum(len(icon.src) for icon in info.icons) < 3_000
+
+
+def is_drawn(icon: mcp.Icon) -> bool:
+    """Whether the data of an icon is a picture of its type and size."""
+    head, _, data = icon.src.partition(",")
+    assert head == f"data:{icon.mime_type};base64"
+    picture = base64.b64decode(data)
+    if icon.mime_type == "image/svg+xml":
+        return icon.sizes == ["any"] and ET.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"
+    start, width, height = struct.unpack(">8s8xII", picture[:24])
+    return start == b"\x89PNG\r\n\x1a\n" and icon.sizes == [f"{width}x{height}"]
+
+
+async def test_an_ordinary_answer_does_not_repeat_the_icon(tmp_path: Path) -> None:
+    async with place(tmp_path) as made, made.client("auto") as client:
+        result = await client.call_tool("current_datetime", {})
+        assert (result.meta or {})[mcp.SERVER_INFO_META_KEY] == {
+            "name": "mcp-toolserver",
+            "version": __version__,
+        }
+
+
+@pytest.mark.parametrize("mode", Permission)
+@pytest.mark.parametrize(
+    "roots",
+    [
+        pytest.param(["/short"], id="one"),
+        pytest.param([f"/{number}" for number in range(300)], id="many"),
+        pytest.param(["/" + "x" * 4_000] * 3, id="long"),
+        pytest.param(["/short", "/" + "x" * 4_000], id="short and long"),
+        pytest.param(["/" + "\u202e" * 100] * 9, id="invisible"),
+    ],
+)
+def test_nothing_is_cut_from_the_instructions_but_whole_roots(mode: Permission, roots: list[str]) -> None:
+    summary = "y" * enforcement_summary.LONGEST
+    status = EnforcementStatus(mode=mode, commands=True, network=False, summary=summary)
+    said = instructions(status, roots)
+    assert len(said) <= LONGEST
+    start, _, named = said.partition("Roots (relative paths start at the first):\n")
+    assert mode.flag in start
+    assert f"Enforced: {summary}." in start
+    assert "says how to get the rest" in start
+    shown = [line for line in named.splitlines() if not line.startswith("- and ")]
+    assert all(len(line) - 2 in {len(root), 8 * 100 + 1} for line, root in zip(shown, roots, strict=False))
+    left = len(roots) - len(shown)
+    assert (f"- and {left} more" in named) is (left > 0)
+
+
+def spoken(setup: Setup, messages: list[dict[str, Any]]) -> bytes:
+    """All that a server of its own answers, byte by byte."""
+    given = "".join(json.dumps(message) + "\n" for message in messages)
+    with subprocess.Popen(
+        setup.command,
+        env=setup.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(given.encode())
+        server.stdin.flush()
+        answers = [server.stdout.readline() for message in messages if "id" in message]
+        server.stdin.close()
+    return b"".join(sorted(answers))
+
+
+@pytest.mark.uncounted
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+def test_two_servers_say_the_same_byte_by_byte(era: str, tmp_path: Path) -> None:
+    for name in ("root", "home"):
+        (tmp_path / name).mkdir()
+    setup = Setup(root=tmp_path / "root", home=tmp_path / "home", mode="workspace-write")
+    if era == "handshake":
+        info = {"name": "a test", "version": "1"}
+        opening = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
+        messages: list[dict[str, Any]] = [
+            {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": opening},
+            {"jsonrpc": "2.0", "method": "notifications/initialized"},
+            *({"jsonrpc": "2.0", "id": n, "method": method} for n, method in enumerate(METHODS, 1)),
+        ]
+    else:
+        messages = [
+            {"jsonrpc": "2.0", "id": n, "method": method, "params": {"_meta": ENVELOPE}}
+            for n, method in enumerate(("server/discover", *METHODS))
+        ]
+    first, second = (spoken(setup, messages) for _ in range(2))
+    assert first == second
+    answers = [json.loads(line) for line in first.splitlines()]
+    assert sorted(answer["id"] for answer in answers) == [0, 1, 2, 3, 4]
+    assert all("result" in answer for answer in answers)

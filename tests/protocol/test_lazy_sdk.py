@@ -1,0 +1,113 @@
+"""What a server on stdio imports, and that the SDK is the SDK all the same."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.live import ERAS, Setup, connected, text
+
+pytestmark = pytest.mark.uncounted
+
+NOT_ON_STDIO = ("mcp.client", "mcp.server.mcpserver", "mcp.server.sse")
+ENGINES = tuple(
+    f"mcp_toolserver.text.{name}"
+    for name in ("calculator.", "documents.to_text", "edit.", "notebook.", "patch.plan", "tool_search")
+)
+"""What only calls of some tools need."""
+
+LOAD = "from mcp_toolserver.protocol.stdio import lazy_sdk; lazy_sdk.load()\n"
+
+LATER = f"""
+{LOAD}
+import sys
+assert "mcp.client" not in sys.modules
+import mcp, mcp.server
+assert not hasattr(mcp, "__wrapped__") and "mcp.client" not in sys.modules
+from mcp.server import MCPServer
+assert mcp.Client.__module__ == "mcp.client.client"
+assert mcp.server.MCPServer is MCPServer
+assert not hasattr(mcp, "no_such_name")
+"""
+
+ALREADY_THERE = f"""
+import mcp, sys
+from mcp.server.lowlevel import Server
+{LOAD}
+assert sys.modules["mcp"] is mcp and mcp.server.lowlevel.Server is Server
+"""
+
+
+def run(code: str) -> None:
+    """Run `code` in a program of its own, which must succeed."""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8", check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/file.txt").write_text("content\n", encoding="utf-8")
+    return Setup(root=tmp_path / "root", home=tmp_path)
+
+
+LISTING = """
+import json, os
+
+leave, server, target = os._exit, os.getpid(), open(os.environ["MODULE_LIST"], "w", encoding="utf-8")
+
+def end(status):
+    if os.getpid() == server:
+        import sys
+        json.dump(list(sys.modules), target)
+        target.close()
+    leave(status)
+
+os._exit = end
+"""
+"""Lists what the server has imported when it ends; its forks list nothing."""
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_server_on_stdio_imports_neither_a_client_nor_the_engines_of_unused_tools(
+    setup: Setup, era: str
+) -> None:
+    site, listed = setup.home / "site", setup.home / "modules"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(LISTING, encoding="utf-8")
+    environ = {"PYTHONPATH": str(site), "MODULE_LIST": str(listed)}
+    there = Setup(root=setup.root, home=setup.home, environ=environ)
+    async with connected(there, era=era, read_timeout_seconds=60) as client:
+        assert (await client.list_tools()).tools
+        assert "content" in text(await client.call_tool("read_file", {"path": "file.txt"}))
+    loaded: list[str] = json.loads(listed.read_text(encoding="utf-8"))
+    assert "mcp.server.lowlevel.server" in loaded
+    assert not [name for name in loaded if name.startswith((*NOT_ON_STDIO, *ENGINES))]
+
+
+@pytest.mark.measured
+def test_what_was_left_out_comes_when_it_is_asked_for() -> None:
+    run(LATER)
+
+
+@pytest.mark.measured
+def test_an_sdk_that_is_there_already_stays() -> None:
+    run(ALREADY_THERE)
+
+
+@pytest.mark.measured
+def test_a_client_that_opens_in_neither_way_is_answered_too(setup: Setup) -> None:
+    with subprocess.Popen(
+        setup.command, env=setup.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write('{"jsonrpc": "2.0", "id": 7, "method": "ping"}\n')
+        server.stdin.flush()
+        assert json.loads(server.stdout.readline())["id"] == 7
+        server.stdin.close()
+        assert server.wait(timeout=30) == 0

@@ -1,0 +1,238 @@
+"""What a client is promised beyond plain calls: on every transport, in every era, by the real server.
+
+Tasks, which only clients of the stateless era know, are in `test_tasks_served.py`.
+"""
+
+import secrets
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import mcp_types as mcp
+import pytest
+import pytest_asyncio
+from mcp import Client
+from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
+
+from tests.protocol.resource_clients import background, listed, read
+from tests.support.live import ERAS, TRANSPORTS, Kept, Setup, text
+from tests.support.processes import arguments, processes, until
+
+pytestmark = [
+    pytest.mark.uncounted,
+    pytest.mark.asyncio(loop_scope="module"),
+    # Every server here is started once, if one process of the test runner has all these tests.
+    pytest.mark.xdist_group("test_matrix"),
+]
+
+
+JOBS, TODOS, CONFIG = "toolserver://jobs", "toolserver://todos", "toolserver://config"
+
+
+class Ear:
+    """What a client hears of changes, in either era."""
+
+    def __init__(self) -> None:
+        self.heard: list[ServerEvent] = []
+        self._news = anyio.Event()
+
+    def take(self, event: ServerEvent) -> None:
+        self.heard.append(event)
+        self._news.set()
+        self._news = anyio.Event()
+
+    async def message(self, message: Any) -> None:
+        """Take a notification of the handshake era."""
+        if isinstance(message, mcp.ResourceListChangedNotification):
+            self.take(ResourcesListChanged())
+        elif isinstance(message, mcp.ResourceUpdatedNotification):
+            self.take(ResourceUpdated(uri=message.params.uri))
+
+    async def until(self, event: ServerEvent) -> None:
+        """Wait, bounded, until `event` was heard; then forget everything."""
+        with anyio.fail_after(20):
+            while event not in self.heard:
+                await self._news.wait()
+        self.heard.clear()
+
+
+@asynccontextmanager
+async def listening(client: Client, ear: Ear, uris: Sequence[str]) -> AsyncGenerator[None]:
+    """Hear of the list and of these resources, in the way of the era."""
+    if client.protocol_version != "2026-07-28":
+        for uri in uris:
+            await client.subscribe_resource(uri)
+        yield
+        for uri in uris:
+            await client.unsubscribe_resource(uri)
+        return
+    async with (
+        client.listen(resources_list_changed=True, resource_subscriptions=uris) as stream,
+        anyio.create_task_group() as tasks,
+    ):
+        assert stream.honored.resource_subscriptions == list(uris)
+
+        async def hear() -> None:
+            async for event in stream:
+                ear.take(event)
+
+        tasks.start_soon(hear)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+@dataclass
+class User:
+    """Answers whatever is asked with blue, and remembers the questions and the notifications."""
+
+    asked: list[str] = field(default_factory=list[str])
+    ear: Ear = field(default_factory=Ear)
+
+    async def __call__(self, _: Any, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
+        self.asked.append(params.message)
+        return mcp.ElicitResult(action="accept", content={"answer_1": "blue"})
+
+
+async def elicits(client: Client, user: User) -> None:
+    user.asked.clear()
+    question = {"question": "Which colour?", "options": [{"label": "red"}, {"label": "blue"}]}
+    answer = await client.call_tool("AskUserQuestion", {"questions": [question]})
+    assert "blue" in text(answer)
+    assert len(user.asked) == 1
+
+
+async def reports_progress(client: Client, _: User) -> None:
+    heard: list[str | None] = []
+
+    async def listen(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(message)
+
+    await client.call_tool("Sleep", {"duration_ms": 1}, progress_callback=listen)
+    assert heard == ["slept 0 of 0.001 s"]
+
+
+async def cancels(client: Client, _: User) -> None:
+    # As a number of seconds, it is a word that `sleep` takes.
+    marker = f"0.{secrets.randbelow(10**12):012}"
+
+    def runs() -> bool:
+        return any({"sleep", marker} <= set(arguments(pid)) for pid in processes())
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(client.call_tool, "bash", {"command": f"sleep 300 {marker}"})
+        await until(runs)
+        tasks.cancel_scope.cancel()
+    await until(lambda: not runs())
+    assert "again" in text(await client.call_tool("bash", {"command": "echo again"}))
+
+
+async def reads_what_was_cut(client: Client, _: User) -> None:
+    answer = await client.call_tool("bash", {"command": "seq 100000"})
+    (link,) = [block for block in answer.content if isinstance(block, mcp.ResourceLink)]
+    (whole,) = (await client.read_resource(link.uri)).contents
+    assert isinstance(whole, mcp.TextResourceContents)
+    assert whole.text.split() == [str(number) for number in range(1, 100_001)]
+    assert whole.text not in text(answer)
+
+
+async def announces_changes(client: Client, user: User) -> None:
+    ear = user.ear
+    ear.heard.clear()
+    declared = client.server_capabilities
+    assert declared is not None
+    assert declared.resources == mcp.ResourcesCapability(subscribe=True, list_changed=True)
+    assert declared.tools == mcp.ToolsCapability(list_changed=False)
+    assert declared.prompts == mcp.PromptsCapability(list_changed=False)
+    async with listening(client, ear, (JOBS, TODOS, CONFIG)):
+        handle = await background(client, "read line; echo $line")
+        await ear.until(ResourcesListChanged())
+        assert f"{JOBS}/{handle}" in await listed(client)
+        await client.call_tool("TodoWrite", {"todos": [{"content": "look"}]})
+        await ear.until(ResourceUpdated(TODOS))
+        assert "look" in await read(client, TODOS)
+        await client.call_tool("Config", {"setting": "theme", "value": "dark"})
+        await ear.until(ResourceUpdated(CONFIG))
+        assert '"dark"' in await read(client, CONFIG)
+    handle = await background(client, "exec sleep 60")
+    async with listening(client, ear, (JOBS, f"{JOBS}/{handle}")):
+        ear.heard.clear()
+        await client.call_tool("TaskStop", {"task_id": handle})
+        await ear.until(ResourceUpdated(f"{JOBS}/{handle}"))
+        assert "stopped" in await read(client, f"{JOBS}/{handle}")
+
+
+PROMISES: Mapping[str, Callable[[Client, User], Awaitable[None]]] = {
+    "elicit": elicits,
+    "progress": reports_progress,
+    "cancel": cancels,
+    "list-changed": announces_changes,
+    "resource-read-of-a-truncated-output": reads_what_was_cut,
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def kept() -> AsyncGenerator[Kept]:
+    made = Kept()
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
+    return Setup.below(tmp_path_factory.mktemp("matrix"), "danger-full-access")
+
+
+@pytest.fixture(scope="module")
+def users() -> defaultdict[tuple[str, str], User]:
+    """By transport and era, because a client asks the same person for as long as it is there."""
+    return defaultdict(User)
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_the_promise_is_kept(
+    transport: str,
+    era: str,
+    promise: str,
+    setup: Setup,
+    kept: Kept,
+    users: Mapping[tuple[str, str], User],
+) -> None:
+    user = users[transport, era]
+    client = await kept.client(
+        setup, transport, era, elicitation_callback=user, message_handler=user.ear.message
+    )
+    assert (client.protocol_version == "2026-07-28") == (era == "auto")
+    await PROMISES[promise](client, user)
+
+
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+async def test_a_stream_acknowledges_only_what_can_be_announced_and_read(
+    transport: str, setup: Setup, kept: Kept, users: Mapping[tuple[str, str], User]
+) -> None:
+    user = users[transport, "auto"]
+    client = await kept.client(
+        setup, transport, "auto", elicitation_callback=user, message_handler=user.ear.message
+    )
+    asked = [
+        "file:///etc/passwd",
+        f"{JOBS}/bg_none",
+        TODOS,
+        "toolserver://nothing",
+        "toolserver://security",
+    ]
+    (setup.root / "a").write_text("a", encoding="utf-8")
+    asked.append(f"file://{setup.root}/a")
+    async with client.listen(
+        tools_list_changed=True,
+        prompts_list_changed=True,
+        resources_list_changed=True,
+        resource_subscriptions=asked,
+    ) as stream:
+        assert stream.honored == mcp.SubscriptionFilter(
+            resources_list_changed=True, resource_subscriptions=[TODOS]
+        )

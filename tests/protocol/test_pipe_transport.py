@@ -1,0 +1,178 @@
+"""JSON-RPC over pipes: every line gets a message or an answer, and nothing is read without end."""
+
+import json
+import os
+import stat
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification, JSONRPCRequest
+
+from mcp_toolserver.protocol.stdio import pipe_transport
+from mcp_toolserver.protocol.stdio.pipe_transport import PipeReader, PipeWriter
+from tests.support.live import Setup, connected, text
+
+
+@dataclass
+class Wire:
+    """The server's streams, and the client's ends of the pipes."""
+
+    reader: PipeReader
+    writer: PipeWriter
+    to_server: int
+    from_server: int
+
+    def say(self, *lines: str | bytes) -> None:
+        for line in lines:
+            os.write(self.to_server, line.encode() if isinstance(line, str) else line)
+
+    def hang_up(self) -> None:
+        os.close(self.to_server)
+
+    async def heard(self) -> Any:
+        return json.loads(await anyio.to_thread.run_sync(os.read, self.from_server, 65536))
+
+    async def names(self) -> list[str]:
+        """The methods of the messages until the end."""
+        found: list[str] = []
+        async for item in self.reader:
+            assert isinstance(item.message, JSONRPCRequest | JSONRPCNotification)
+            found.append(item.message.method)
+        return found
+
+
+@asynccontextmanager
+async def wired() -> AsyncGenerator[Wire]:
+    source, to_server = os.pipe()
+    from_server, target = os.pipe()
+    reader, writer = await pipe_transport.open_pipes(source, target)
+    with anyio.fail_after(10):
+        yield Wire(reader, writer, to_server, from_server)
+    async with reader, writer:
+        pass
+    for descriptor in (to_server, from_server):
+        with suppress(OSError):
+            os.close(descriptor)
+
+
+def request(method: str, number: int = 1, **params: Any) -> str:
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}) + "\n"
+
+
+async def test_every_line_is_a_message_and_the_end_of_input_is_the_end() -> None:
+    async with wired() as wire:
+        wire.say(request("one"), request("two"), "\n", request("three").rstrip("\n"))
+        wire.hang_up()
+        assert await wire.names() == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        pytest.param("this is no JSON", -32700, id="garbage"),
+        pytest.param('{"jsonrpc": "2.0"}', -32700, id="no-message"),
+        pytest.param('{"jsonrpc": "2.0", "id": ' + "9" * 5000 + ', "method": "x"}', -32700, id="JSON03"),
+        pytest.param("[" + request("one").rstrip("\n") + "]", -32600, id="JSON14"),
+        pytest.param(b'{"jsonrpc": "2.0", "id": 1, "method": "\xff"}', -32700, id="not-utf-8"),
+    ],
+)
+async def test_what_is_no_message_is_answered_and_the_next_is_read(line: str | bytes, code: int) -> None:
+    async with wired() as wire:
+        wire.say(line, "\n", request("next"))
+        wire.hang_up()
+        assert await wire.names() == ["next"]
+        answer = await wire.heard()
+        assert (answer["id"], answer["error"]["code"]) == (None, code)
+
+
+async def test_a_message_that_is_too_long_is_refused_and_the_next_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipe_transport, "LONGEST", 1000)
+    async with wired() as wire:
+        wire.say("x" * 5000, "\n", request("next"), "x" * 5000)
+        wire.hang_up()
+        assert await wire.names() == ["next"]
+        answers = (await anyio.to_thread.run_sync(os.read, wire.from_server, 65536)).splitlines()
+        assert [json.loads(answer)["error"]["code"] for answer in answers] == [-32600, -32600]
+
+
+@pytest.mark.parametrize(
+    ("message", "request_id"),
+    [
+        pytest.param(
+            r'{"jsonrpc":"2.0","id":7,"method":"x","params":{"a":"\ud800"}}', 7, id="JSON-surrogate"
+        ),
+        pytest.param(r'{"jsonrpc":"2.0","id":"s","method":"x","params":{"a":"\udfff"}}', "s", id="text-id"),
+        pytest.param('{"jsonrpc":"1.0","id":7,"method":"x"}', 7, id="other-version"),
+        pytest.param('{"jsonrpc":"1.0","id":true,"method":"x"}', None, id="no-id"),
+        pytest.param(r'{"jsonrpc":"1.0","id":"\ud800","method":"x"}', None, id="an-id-that-cannot-be-sent"),
+    ],
+)
+async def test_a_request_that_cannot_be_read_is_answered_by_its_id(
+    message: str, request_id: int | str | None
+) -> None:
+    async with wired() as wire:
+        wire.say(message, "\n", request("next"))
+        wire.hang_up()
+        assert await wire.names() == ["next"]
+        assert (await wire.heard())["id"] == request_id
+
+
+async def test_the_writer_waits_while_the_client_does_not_read() -> None:
+    note = SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="x", params={"text": "x" * 100_000}))
+    async with wired() as wire:
+        sent = 0
+        with anyio.move_on_after(0.2):
+            for _ in range(100):
+                await wire.writer.send(note)
+                sent += 1
+        assert sent < 100
+
+
+async def test_a_client_that_does_not_listen_any_more_closes_the_stream() -> None:
+    note = SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="x"))
+
+    async def talk(writer: PipeWriter) -> None:
+        for _ in range(1000):
+            await writer.send(note)
+            await anyio.sleep(0)
+
+    async with wired() as wire:
+        os.close(wire.from_server)
+        with pytest.raises(anyio.ClosedResourceError):
+            await talk(wire.writer)
+
+
+def test_only_pipes_and_sockets_are_waited_for(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    file = os.open(tmp_path / "f", os.O_RDWR | os.O_CREAT)
+    try:
+        assert pipe_transport.are_pipes(reading, writing)
+        assert not pipe_transport.are_pipes(reading, file)
+        assert stat.S_ISREG(os.fstat(file).st_mode)
+    finally:
+        for descriptor in (reading, writing, file):
+            os.close(descriptor)
+
+
+async def test_many_calls_in_flight_are_all_answered(tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path)
+    for number in range(40):
+        (tmp_path / f"root/{number}").write_text(f"file {number} " + "x" * 50_000, encoding="utf-8")
+    answers: dict[int, str] = {}
+    async with connected(setup) as client:
+
+        async def read(number: int) -> None:
+            answers[number] = text(await client.call_tool("read_file", {"path": str(number)}))
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(40):
+                tasks.start_soon(read, number)
+    assert all(f"file {number} " in answers[number] for number in range(40))

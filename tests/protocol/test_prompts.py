@@ -1,0 +1,250 @@
+"""Prompts, and the completion of arguments: what may not be known is not proposed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import mcp_types as mcp
+import pytest
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+
+from mcp_toolserver.capabilities.user import Question
+from mcp_toolserver.errors import NobodyToAsk
+from mcp_toolserver.pipeline.registry import discover
+from mcp_toolserver.protocol.resources.feature import _kept_back
+from mcp_toolserver.protocol.resources.source import Visitor
+from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
+from mcp_toolserver.text.prompts import PROMPTS
+from tests.protocol.resource_clients import ERAS, commanding, completed, place
+from tests.support.confinement import git
+from tests.support.processes import broker
+
+ARGUMENTS = {
+    "review-changes": {"base": "main", "path": "src"},
+    "explain-code": {"path": "src/a.py", "question": "why twice?"},
+    "plan-change": {"goal": "make it fast", "path": "src"},
+}
+
+eras = pytest.mark.parametrize("era", ERAS)
+
+
+def words(result: mcp.GetPromptResult) -> str:
+    (message,) = result.messages
+    assert message.role == "user"
+    assert isinstance(message.content, mcp.TextContent)
+    return message.content.text
+
+
+@eras
+async def test_a_prompt_says_what_was_asked_in_a_few_words(era: str, tmp_path: Path) -> None:
+    async with place(tmp_path) as made, made.client(era) as client:
+        listed = (await client.list_prompts()).prompts
+        assert [prompt.name for prompt in listed] == list(ARGUMENTS)
+        for prompt in listed:
+            assert prompt.title
+            assert all(argument.description for argument in prompt.arguments or ())
+            given = ARGUMENTS[prompt.name]
+            assert list(given) == [argument.name for argument in prompt.arguments or ()]
+            said = words(await client.get_prompt(prompt.name, given))
+            assert all(value in said for value in given.values())
+            assert len(said) < 1_000
+
+
+@pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.name)
+@pytest.mark.parametrize("offered", ["everything", "nothing"])
+def test_a_prompt_names_only_tools_that_there_are(prompt: Any, offered: str) -> None:
+    core = {"read_file", "glob_search", "grep_search"}
+    names = {entry.spec.name for entry in discover()}
+    there = names if offered == "everything" else core
+    for given in (ARGUMENTS[prompt.name], dict.fromkeys(ARGUMENTS[prompt.name], "")):
+        said = prompt.words(given, there.__contains__)
+        named = {name for name in names if name in said.replace(",", " ").replace("(", " ").split()}
+        assert named <= there
+
+
+def test_changes_are_looked_at_with_the_tool_for_git_or_else_with_the_shell() -> None:
+    review = PROMPTS[0]
+    assert "git_diff with commit main" in review.words({"base": "main"}, lambda _: True)
+    assert "git diff main, with bash" in review.words({"base": "main"}, {"bash"}.__contains__)
+    assert "git diff HEAD, with bash" in review.words({}, {"bash"}.__contains__)
+    assert "ask the user" in review.words({}, lambda _: False)
+
+
+@eras
+@pytest.mark.parametrize(
+    ("name", "given", "why"),
+    [
+        pytest.param("nothing", {}, "no such prompt", id="no such prompt"),
+        pytest.param("explain-code", {}, "path is required", id="without what it needs"),
+        pytest.param("plan-change", {"goal": " "}, "goal is required", id="with nothing in what it needs"),
+        pytest.param(
+            "explain-code", {"path": "a", "x": "y"}, "no argument 'x'", id="with what it does not take"
+        ),
+        pytest.param("explain-code", {"path": "a" * 4_001}, "4000 characters", id="with too much"),
+    ],
+)
+async def test_a_prompt_that_cannot_be_given_is_a_protocol_error(
+    era: str, name: str, given: dict[str, str], why: str, tmp_path: Path
+) -> None:
+    async with place(tmp_path) as made, made.client(era) as client:
+        with pytest.raises(MCPError, match=why) as refused:
+            await client.get_prompt(name, given)
+        assert refused.value.error.code == mcp.INVALID_PARAMS
+
+
+async def test_what_is_put_into_a_prompt_hides_nothing(tmp_path: Path) -> None:
+    async with place(tmp_path) as made, made.client() as client:
+        said = words(await client.get_prompt("explain-code", {"path": "a\u202e\x1b[8m"}))
+        assert "a\\u{202e}\\u{1b}[8m" in said
+
+
+class Script:
+    """Prompts of a test."""
+
+    def prompts(self) -> Sequence[mcp.Prompt]:
+        return [mcp.Prompt(name="mine")]
+
+    async def get(
+        self, _: ServerRequestContext[Any, Any], params: mcp.GetPromptRequestParams
+    ) -> mcp.GetPromptResult | None:
+        content = mcp.TextContent(type="text", text="my words")
+        message = mcp.PromptMessage(role="user", content=content)
+        return mcp.GetPromptResult(messages=[message]) if params.name == "mine" else None
+
+    async def complete(self, _: str, __: str, value: str, visitor: Visitor) -> Sequence[str]:
+        await visitor.caller.tell("a word")
+        await visitor.caller.report("a word")
+        with pytest.raises(NobodyToAsk):
+            await visitor.caller.elicit([Question(text="why?")])
+        return [f"{value}{number}" for number in range(150)]
+
+
+@eras
+async def test_extra_prompts_join_the_servers_own(era: str, tmp_path: Path) -> None:
+    async with place(tmp_path, extra={"prompts": (Script(),)}) as made, made.client(era) as client:
+        assert [one.name for one in (await client.list_prompts()).prompts] == [*ARGUMENTS, "mine"]
+        assert words(await client.get_prompt("mine")) == "my words"
+        reference = mcp.PromptReference(name="mine")
+        found = (await client.complete(reference, {"name": "x", "value": "v"})).completion
+        assert found.values == [f"v{number}" for number in range(100)]
+        assert (found.total, found.has_more) == (150, True)
+
+
+# --- completion ------------------------------------------------------------------------------------------
+
+
+@eras
+async def test_paths_are_proposed_as_far_as_they_may_be_known(era: str, tmp_path: Path) -> None:
+    async with place(tmp_path, deny=("read_file(secret*)",)) as made, made.client(era) as client:
+        for name in (
+            "src/main.py",
+            "src/many.py",
+            "src/deep/x",
+            "secret/a",
+            "secrets.txt",
+            ".env",
+            "odd\nname",
+        ):
+            made.write(name, "")
+        (made.root / "link").symlink_to("src")
+        root = str(made.root)[1:]
+        assert await completed(client, "explain-code", "") == ["src/"]
+        assert await completed(client, "explain-code", "src/ma") == ["src/main.py", "src/many.py"]
+        assert await completed(client, "explain-code", "src/d") == ["src/deep/"]
+        assert await completed(client, "explain-code", ".e") == [".env"]
+        for unknown in ("secret", "secret/", "nothing/", "../", "/etc/", "/", "src/main.py/"):
+            assert await completed(client, "plan-change", unknown) == []
+        assert await completed(client, "plan-change", f"/{root}/src/many") == [f"/{root}/src/many.py"]
+        assert await completed(client, "plan-change", "x", "goal") == []
+        assert await completed(client, "plan-change", "x", "nothing") == []
+        assert await completed(client, "file:///{+path}", "") == [f"{root}/"]
+        assert await completed(client, "file:///{+path}", root) == [f"{root}/"]
+        assert await completed(client, "file:///{+path}", f"/{root}/s") == [f"{root}/src/"]
+        assert await completed(client, "file:///{+path}", f"{root}/src/main") == [f"{root}/src/main.py"]
+        assert await completed(client, "file:///{+path}", "etc/") == []
+
+
+@eras
+async def test_more_than_a_hundred_are_counted_and_not_sent(era: str, tmp_path: Path) -> None:
+    async with place(tmp_path) as made, made.client(era) as client:
+        for number in range(130):
+            made.write(f"{number:03}", "")
+        reference = mcp.PromptReference(name="explain-code")
+        found = (await client.complete(reference, {"name": "path", "value": ""})).completion
+        assert found.values == [f"{number:03}" for number in range(100)]
+        assert (found.total, found.has_more) == (130, True)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        pytest.param(mcp.PromptReference(name="nothing"), id="prompt"),
+        pytest.param(mcp.ResourceTemplateReference(uri="file:///{path}"), id="template"),
+        pytest.param(mcp.ResourceTemplateReference(uri="toolserver://todos"), id="no template"),
+    ],
+)
+async def test_what_is_not_there_cannot_be_completed(reference: Any, tmp_path: Path) -> None:
+    async with place(tmp_path) as made, made.client() as client:
+        with pytest.raises(MCPError, match="no such") as refused:
+            await client.complete(reference, {"name": "path", "value": ""})
+        assert refused.value.error.code == mcp.INVALID_PARAMS
+
+
+async def test_outputs_are_proposed_to_whose_they_are(tmp_path: Path) -> None:
+    async with commanding(tmp_path) as made, made.client() as client:
+        link = (await client.call_tool("bash", {"command": "seq 100000"})).content[-1]
+        assert isinstance(link, mcp.ResourceLink)
+        handle = link.uri.rpartition("/")[2]
+        assert await completed(client, "toolserver://output/{id}", "", "id") == [handle]
+        assert await completed(client, "toolserver://output/{id}", "x", "id") == []
+        async with made.client() as other:
+            assert await completed(other, "toolserver://output/{id}", "", "id") == []
+
+
+async def test_branches_are_proposed_where_there_is_a_tool_for_git(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    git(root, "init", "-q", "-b", "main")
+    git(root, "commit", "-q", "--allow-empty", "-m", "first")
+    git(root, "branch", "feature/one")
+    found = find_host_executables({"PATH": "/usr/bin:/bin"}, (str(root),))
+    with broker("danger-full-access", *found.helpers) as started:
+        async with place(tmp_path, at=started, found=found) as made, made.client() as client:
+            assert sorted(await completed(client, "review-changes", "", "base")) == ["feature/one", "main"]
+            assert await completed(client, "review-changes", "fe", "base") == ["feature/one"]
+    async with place(tmp_path, found=HostExecutables()) as made, made.client() as client:
+        assert await completed(client, "review-changes", "", "base") == []
+
+
+async def test_a_folder_that_is_no_repository_has_no_branches(tmp_path: Path) -> None:
+    found = find_host_executables({"PATH": "/usr/bin:/bin"}, ())
+    with broker("danger-full-access", *found.helpers) as started:
+        async with place(tmp_path, at=started, found=found) as made, made.client() as client:
+            assert await completed(client, "review-changes", "", "base") == []
+
+
+# --- whom it is declared to ------------------------------------------------------------------------------
+
+
+@eras
+@pytest.mark.parametrize(
+    ("name", "declared"),
+    [("claude-code", False), ("local-agent-mode-x", False), ("claude-ai", True), ("codex-mcp-client", True)],
+)
+async def test_completion_is_not_declared_to_clients_that_would_lose_tools(
+    era: str, name: str, declared: bool, tmp_path: Path
+) -> None:
+    info = mcp.Implementation(name=name, version="1")
+    async with place(tmp_path) as made, made.client(era, client_info=info) as client:
+        capabilities = client.server_capabilities
+        assert capabilities is not None
+        assert (capabilities.completions is not None) is declared
+        assert capabilities.tools is not None
+        assert await completed(client, "explain-code", "") == []
+
+
+def test_completion_is_declared_to_a_client_without_a_name() -> None:
+    result: dict[str, Any] = {"capabilities": {"completions": {}}}
+    for params in (None, {}, {"clientInfo": "claude-code"}):
+        assert _kept_back(result, params) == {"capabilities": {"completions": {}}}

@@ -1,0 +1,325 @@
+"""A client of each revision of the protocol gets what its revision knows, and nothing else."""
+
+import json
+import os
+import select
+import subprocess
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import mcp_types as mcp
+import pytest
+from mcp import Client
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+
+from mcp_toolserver.protocol.build_server import build
+from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.mcp_server import ToolServer
+from mcp_toolserver.protocol.version_compat import FIELD_VERSIONS, downgrade
+from tests.support.confinement import git
+from tests.support.live import ERAS, Setup
+from tests.support.workbench import Args, Output, Runtime, dispatcher, machine, tool
+
+# A server for each revision.
+pytestmark = pytest.mark.xdist_group("test_protocol_versions")
+
+MODERN = "2026-07-28"
+REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", MODERN)
+
+Keys = Mapping[str, set[str]]
+"""By revision, what it adds."""
+
+SERVER: Keys = {"2024-11-05": {"name", "version"}, "2025-06-18": {"title"}, "2025-11-25": set()}
+TOOL: Keys = {
+    "2024-11-05": {"name", "description", "inputSchema"},
+    "2025-03-26": {"annotations"},
+    "2025-06-18": {"_meta", "outputSchema"},
+}
+CALL: Keys = {"2024-11-05": {"content", "isError", "_meta"}, "2025-06-18": {"structuredContent"}}
+CACHED = {"ttlMs", "cacheScope", "resultType", "_meta"}
+
+OPTIONAL: Mapping[str, Keys] = {
+    "server": {"2025-11-25": {"icons", "websiteUrl", "description"}},
+    "capabilities": {
+        "2024-11-05": {"experimental", "logging", "prompts", "resources", "tools"},
+        "2025-03-26": {"completions"},
+        MODERN: {"extensions"},
+    },
+    "tool": {"2025-06-18": {"title"}, "2025-11-25": {"icons"}},
+    "resource": {
+        "2024-11-05": {"name", "uri", "uriTemplate", "description", "mimeType", "size", "annotations"},
+        "2025-06-18": {"title", "_meta"},
+        "2025-11-25": {"icons"},
+    },
+    "prompt": {
+        "2024-11-05": {"name", "description", "arguments"},
+        "2025-06-18": {"title", "_meta"},
+        "2025-11-25": {"icons"},
+    },
+}
+
+
+def known(keys: Keys, revision: str) -> set[str]:
+    return set[str]().union(*(added for since, added in keys.items() if since <= revision))
+
+
+class Raw:
+    """A client that takes no part in the SDK, and speaks one revision."""
+
+    def __init__(self, setup: Setup, revision: str) -> None:
+        self.revision = revision
+        self.process = subprocess.Popen(
+            setup.command, env=setup.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self._number = 0
+        self._heard = b""
+        hello = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        if revision == MODERN:
+            self.opening = self.ask("server/discover")["result"]
+        else:
+            self.opening = self.ask("initialize", **hello)["result"]
+            self._say({"method": "notifications/initialized"})
+
+    def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        self._number += 1
+        if self.revision == MODERN:
+            version = {"io.modelcontextprotocol/protocolVersion": MODERN}
+            params["_meta"] = {**version, "io.modelcontextprotocol/clientCapabilities": {}}
+        self._say({"id": self._number, "method": method, "params": params})
+        while (answer := self._line()).get("id") != self._number:
+            pass
+        return answer
+
+    def call(self, name: str, arguments: Any) -> dict[str, Any]:
+        return self.ask("tools/call", name=name, arguments=arguments)
+
+    def _say(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def _line(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        while b"\n" not in self._heard:
+            ready, _, _ = select.select([self.process.stdout], [], [], 60)
+            assert ready, "the server is silent"
+            self._heard += os.read(self.process.stdout.fileno(), 1 << 20)
+        line, _, self._heard = self._heard.partition(b"\n")
+        return json.loads(line)
+
+    def close(self) -> None:
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            stream.close()
+        self.process.wait(timeout=20)
+
+
+@pytest.fixture(scope="module", params=REVISIONS)
+def raw(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Generator[Raw]:
+    setup = Setup.below(tmp_path_factory.mktemp("revision"), "danger-full-access")
+    (setup.root / "a.txt").write_text("content\n", encoding="utf-8")
+    for words in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "--message=first")):
+        git(setup.root, *words)
+    client = Raw(setup, request.param)
+    yield client
+    client.close()
+
+
+def test_the_server_introduces_itself_as_the_revision_knows_it(raw: Raw) -> None:
+    assert set(raw.opening["capabilities"]) <= known(OPTIONAL["capabilities"], raw.revision)
+    if raw.revision == MODERN:
+        assert set(raw.opening) == {"supportedVersions", "capabilities", "instructions", *CACHED}
+        return
+    assert raw.opening["protocolVersion"] == raw.revision
+    assert set(raw.opening) == {"protocolVersion", "capabilities", "serverInfo", "instructions"}
+    must = known(SERVER, raw.revision)
+    assert must <= set(raw.opening["serverInfo"]) <= must | known(OPTIONAL["server"], raw.revision)
+
+
+def test_tools_are_listed_with_what_the_revision_knows(raw: Raw) -> None:
+    listed = raw.ask("tools/list")["result"]
+    assert set(listed) == {"tools", *(CACHED if raw.revision == MODERN else ())}
+    must = known(TOOL, raw.revision)
+    assert must <= set().union(*listed["tools"]) <= must | known(OPTIONAL["tool"], raw.revision)
+    for offered in listed["tools"]:
+        for schema in filter(None, (offered["inputSchema"], offered.get("outputSchema"))):
+            assert schema["type"] == "object"
+            jsonschema.Draft202012Validator.check_schema(schema)
+
+
+@pytest.mark.parametrize(
+    ("method", "field", "kind"),
+    [
+        ("resources/list", "resources", "resource"),
+        ("resources/templates/list", "resourceTemplates", "resource"),
+        ("prompts/list", "prompts", "prompt"),
+    ],
+)
+def test_resources_and_prompts_are_listed_with_what_the_revision_knows(
+    method: str, field: str, kind: str, raw: Raw
+) -> None:
+    answer = raw.ask(method)
+    if "error" in answer:
+        assert field not in raw.opening["capabilities"]
+        return
+    listed = answer["result"]
+    assert set(listed) == {field, *(CACHED if raw.revision == MODERN else ())}
+    assert set().union(*listed[field]) <= known(OPTIONAL[kind], raw.revision)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("git_status", {}),
+        ("git_log", {}),
+        ("TodoWrite", {"todos": [{"content": "look", "activeForm": "looking", "status": "in_progress"}]}),
+    ],
+)
+def test_a_record_comes_as_data_that_fits_its_schema_where_the_revision_has_data(
+    name: str, arguments: dict[str, Any], raw: Raw
+) -> None:
+    result = raw.call(name, arguments)["result"]
+    assert result["content"][0]["text"]
+    assert set(result) == known(CALL, raw.revision) | ({"resultType"} if raw.revision == MODERN else set())
+    if "structuredContent" in result:
+        tools = raw.ask("tools/list")["result"]["tools"]
+        (schema,) = (tool["outputSchema"] for tool in tools if tool["name"] == name)
+        jsonschema.validate(result["structuredContent"], schema)
+
+
+def test_the_whole_of_a_cut_result_is_linked_where_the_revision_has_links(raw: Raw) -> None:
+    content = raw.call("bash", {"command": "seq 100000"})["result"]["content"]
+    assert [block["type"] for block in content] == ["text", "resource_link"][
+        : 1 + (raw.revision >= "2025-06-18")
+    ]
+    assert "read_file" in content[0]["text"]
+
+
+def test_no_arguments_are_an_empty_object(raw: Raw) -> None:
+    assert "path: Field required" in raw.call("read_file", None)["result"]["content"][0]["text"]
+
+
+def test_an_unknown_tool_is_an_error_of_the_protocol(raw: Raw) -> None:
+    error = raw.call("nope", {})["error"]
+    assert (error["code"], error["message"]) == (mcp.INVALID_PARAMS, "Unknown tool: nope")
+
+
+# --- the table by itself ---------------------------------------------------------------------------------
+
+BLOCKS = [
+    {"type": "text", "text": "t", "annotations": {"priority": 1, "lastModified": "x"}, "_meta": {}},
+    {"type": "resource_link", "uri": "u", "name": "n"},
+    "not even an object",
+]
+TRIMMED = {"type": "text", "text": "t", "annotations": {"priority": 1}}
+
+PROMPTS = {
+    "prompts": [{"name": "p", "title": "P", "icons": [], "arguments": [{"name": "a", "title": "A"}]}],
+    "nextCursor": "c",
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "result", "version", "left"),
+    [
+        pytest.param(
+            "tools/call",
+            {"content": BLOCKS, "structuredContent": {}},
+            "2025-03-26",
+            {"content": [TRIMMED, "not even an object"]},
+            id="blocks-of-another-age",
+        ),
+        pytest.param(
+            "tools/call", {"content": BLOCKS}, "2025-11-25", {"content": BLOCKS}, id="blocks-of-our-age"
+        ),
+        pytest.param(
+            "prompts/list",
+            PROMPTS,
+            "2025-03-26",
+            {"prompts": [{"name": "p", "arguments": [{"name": "a"}]}], "nextCursor": "c"},
+            id="prompts-without-titles",
+        ),
+        pytest.param(
+            "prompts/list",
+            PROMPTS,
+            "2025-06-18",
+            {
+                "prompts": [{"name": "p", "title": "P", "arguments": [{"name": "a", "title": "A"}]}],
+                "nextCursor": "c",
+            },
+            id="prompts-without-icons",
+        ),
+        pytest.param("prompts/list", PROMPTS, "no date", {
+            "prompts": [{"name": "p", "arguments": [{"name": "a"}]}], "nextCursor": "c",
+        }, id="a-revision-that-nobody-knows"),
+        pytest.param(
+            "resources/read",
+            {"contents": [{"uri": "u", "text": "t", "_meta": {}}]},
+            "2025-03-26",
+            {"contents": [{"uri": "u", "text": "t"}]},
+            id="contents",
+        ),
+        pytest.param(
+            "prompts/get",
+            {"messages": [{"role": "user", "content": BLOCKS[0]}]},
+            "2024-11-05",
+            {"messages": [{"role": "user", "content": TRIMMED}]},
+            id="messages",
+        ),
+        pytest.param(
+            "initialize",
+            {"capabilities": {"completions": {}, "tools": {}}, "serverInfo": {"name": "n", "icons": []}},
+            "2024-11-05",
+            {"capabilities": {"tools": {}}, "serverInfo": {"name": "n"}},
+            id="identity",
+        ),
+        pytest.param("tasks/get", {"title": "x"}, "2024-11-05", {"title": "x"}, id="not-in-the-table"),
+        pytest.param("tools/list", {"tools": None}, "2024-11-05", {"tools": None}, id="not-of-this-shape"),
+    ],
+)  # fmt: skip
+def test_what_an_older_revision_does_not_know_is_left_out(
+    method: str, result: dict[str, Any], version: str, left: dict[str, Any]
+) -> None:
+    before = json.dumps(result)
+    assert downgrade(method, result, version) == left
+    assert json.dumps(result) == before
+
+
+def test_every_method_of_the_table_is_one_of_the_protocol() -> None:
+    assert set(FIELD_VERSIONS) <= {
+        "initialize", "tools/list", "tools/call", "resources/list", "resources/templates/list",
+        "resources/read", "prompts/list", "prompts/get",
+    }  # fmt: skip
+
+
+# --- errors ----------------------------------------------------------------------------------------------
+
+
+class Broken:
+    """A part of the server that has a bug."""
+
+    def join(self, server: ToolServer) -> None:
+        server.add_request_handler("resources/list", mcp.PaginatedRequestParams, self.fail)
+
+    async def fail(self, _: ServerRequestContext[Any, Any], __: mcp.PaginatedRequestParams | None) -> Any:
+        raise RuntimeError("a secret of the server")
+
+
+async def nothing(_: Args, __: Runtime) -> Output:
+    return Output("")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_words_of_an_exception_stay_in_the_log(
+    era: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = Handlers(dispatcher=dispatcher(machine(tmp_path), tool(nothing)), ask_seconds=5)
+    async with Client(build(served, "", [Broken()]), mode=era, raise_exceptions=False) as client:
+        with pytest.raises(MCPError) as failure:
+            await client.list_resources()
+    assert failure.value.error.code == mcp.INTERNAL_ERROR
+    assert "secret" not in str(failure.value.error)
+    assert "a secret of the server" in caplog.text

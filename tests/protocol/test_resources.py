@@ -1,0 +1,433 @@
+"""Resources: what is listed to whom, and that reading one is a call like any other."""
+
+import base64
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import mcp_types as mcp
+import pytest
+from mcp.shared.exceptions import MCPError
+from pydantic import FileUrl
+
+from mcp_toolserver.app.serve import mcp_server
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.errors import NotFound
+from mcp_toolserver.protocol.resources import resources
+from mcp_toolserver.protocol.resources.source import LARGEST, Visitor
+from mcp_toolserver.protocol.resources.sources import background_commands
+from mcp_toolserver.protocol.resources.sources.files import path_of
+from mcp_toolserver.runtime.processes.commands import CommandLimits
+from tests.protocol.resource_clients import (
+    ERAS,
+    Place,
+    background,
+    commanding,
+    completed,
+    listed,
+    place,
+    read,
+    refusal,
+)
+from tests.support.following import following
+from tests.support.live import text
+
+OWN = ["toolserver://security", "toolserver://config", "toolserver://todos"]
+JOBS, TASKS = "toolserver://jobs", "toolserver://tasks"
+PIXEL = b"\x89PNG\r\n\x1a\n\0rest"
+
+eras = pytest.mark.parametrize("era", ERAS)
+
+
+def lines_of(made: Place) -> list[dict[str, object]]:
+    """The audit log."""
+    found = sorted((made.folder / "state/audit").glob("*.jsonl"))
+    return [json.loads(line) for file in found for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+# --- files -----------------------------------------------------------------------------------------------
+
+
+@eras
+async def test_a_file_is_given_whole_and_as_it_is(era: str, tmp_path: Path) -> None:
+    async with place(tmp_path) as made, made.client(era) as client:
+        long = "".join(f"line {number}\n" for number in range(10_000))
+        assert await read(client, made.write("a b/ä.txt", long)) == long
+        assert await read(client, f"file://localhost{made.root}/a%20b/%C3%A4.txt") == long
+        found = await client.read_resource(made.write("empty", ""))
+        assert found.contents == [
+            mcp.TextResourceContents(uri=f"file://{made.root}/empty", text="", mime_type="text/plain")
+        ]
+
+
+@pytest.mark.parametrize(
+    ("content", "mime_type"),
+    [
+        pytest.param(b"\0binary", "application/octet-stream", id="with a NUL"),
+        pytest.param(b"caf\xe9", "application/octet-stream", id="no UTF-8"),
+        pytest.param(PIXEL, "image/png", id="a picture"),
+    ],
+)
+async def test_what_is_no_text_is_given_as_bytes(content: bytes, mime_type: str, tmp_path: Path) -> None:
+    async with place(tmp_path) as made, made.client() as client:
+        found = (await client.read_resource(made.write("a.bin", content))).contents[0]
+        assert isinstance(found, mcp.BlobResourceContents)
+        assert base64.b64decode(found.blob) == content
+        assert found.mime_type == mime_type
+
+
+async def test_characters_that_cannot_be_seen_are_shown_as_escapes(tmp_path: Path) -> None:
+    async with place(tmp_path) as made, made.client() as client:
+        assert await read(client, made.write("a", "x\u202ey\x1b[2J\n")) == "x\\u{202e}y\\u{1b}[2J\n"
+
+
+@eras
+async def test_a_file_outside_the_roots_is_not_found(era: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret", encoding="utf-8")
+    async with place(tmp_path) as made, made.client(era) as client:
+        (made.root / "link").symlink_to(tmp_path / "secret")
+        for uri in (f"file://{tmp_path}/secret", f"file://{made.root}/link", f"file://{made.root}/../secret"):
+            refused = await refusal(client, uri)
+            assert refused.error.code == (mcp.INVALID_PARAMS if era == "auto" else -32002)
+            assert refused.error.data == {"uri": uri}
+            assert "secret" not in refused.error.message.replace(uri, "").replace("/secret", "")
+
+
+async def test_the_rules_about_reading_hold(tmp_path: Path) -> None:
+    async with place(tmp_path, deny=("read_file(*.key)",)) as made, made.client() as client:
+        assert "denied here by the rule" in (await refusal(client, made.write("a.key", "k"))).error.message
+        assert await read(client, made.write("a.txt", "t")) == "t"
+        outcomes = [(line["tool"], line["verdict"], line["outcome"]) for line in lines_of(made)]
+        assert outcomes == [("read_file", "refused-rule", "denied"), ("read_file", "allowed", "output")]
+
+
+async def test_the_roots_of_the_client_narrow_what_can_be_read(tmp_path: Path) -> None:
+    async with place(tmp_path) as made:
+        inside, outside = made.write("in/a", "a"), made.write("b", "b")
+
+        async def roots(_: object) -> mcp.ListRootsResult:
+            return mcp.ListRootsResult(roots=[mcp.Root(uri=FileUrl(f"file://{made.root}/in"))])
+
+        async with made.client(list_roots_callback=roots) as client:
+            assert await read(client, inside) == "a"
+            assert "outside" in (await refusal(client, outside)).error.message
+            assert await completed(client, "file:///{+path}", f"{made.root}/"[1:]) == []
+
+
+@eras
+@pytest.mark.parametrize("says", [True, False])
+async def test_a_rule_that_asks_is_asked_about_a_resource_too(era: str, says: bool, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def answer(_: object, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
+        asked.append(params.message)
+        return mcp.ElicitResult(action="accept", content={"decision": "allow" if says else "deny"})
+
+    async with place(tmp_path, ask=("read_file",)) as made:
+        uri = made.write("a", "content")
+        async with made.client(era, elicitation_callback=answer) as client:
+            if says:
+                assert await read(client, uri) == "content"
+            else:
+                assert "approval" in (await refusal(client, uri)).error.message
+            assert len(asked) == 1
+            assert f"{made.root}/a" in asked[0] or "a\n" in asked[0]
+            assert await completed(client, "explain-code", "") == []
+            assert len(asked) == 1
+
+
+async def test_where_read_file_is_switched_off_there_are_no_files(tmp_path: Path) -> None:
+    async with place(tmp_path, exclude_tools=("read_file",)) as made, made.client() as client:
+        templates = (await client.list_resource_templates()).resource_templates
+        assert "file:///{+path}" not in [one.uri_template for one in templates]
+        assert (await refusal(client, made.write("a", "a"))).error.message == "Resource not found."
+
+
+async def test_a_file_that_is_too_long_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    async with place(tmp_path) as made, made.client() as client:
+        assert len(await read(client, made.write("a", "x" * LARGEST))) == LARGEST
+        for content in ("x" * (LARGEST + 1), "\x1b" * (LARGEST - 1)):
+            assert "read_file" in (await refusal(client, made.write("a", content))).error.message
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        pytest.param("file:///a/b", "/a/b", id="a path"),
+        pytest.param("file://localhost/a", "/a", id="this machine"),
+        pytest.param("file:///a%2Fb%25", "/a/b%", id="decoded once"),
+        pytest.param("FILE:///a", "/a", id="a scheme in capitals"),
+        pytest.param("file://other/a", None, id="another machine"),
+        pytest.param("file:a", None, id="no path from the top"),
+        pytest.param("file:///a?b", None, id="a query"),
+        pytest.param("file:///a#b", None, id="a fragment"),
+        pytest.param("file:///a%ff", None, id="no UTF-8"),
+        pytest.param("http:///a", None, id="another scheme"),
+        pytest.param("file://[/a", None, id="no address"),
+    ],
+)
+def test_an_address_names_a_path_of_this_machine_or_none(uri: str, path: str | None) -> None:
+    assert path_of(uri) == path
+
+
+# --- what was kept ---------------------------------------------------------------------------------------
+
+
+@eras
+async def test_what_a_call_left_is_listed_the_newest_first_and_can_be_read(era: str, tmp_path: Path) -> None:
+    async with commanding(tmp_path) as made, made.client(era) as client:
+        assert await listed(client) == [*OWN, JOBS, TASKS]
+        first, second = [await background(client, f"echo {word}; exec sleep 60") for word in ("one", "two")]
+        cut = await client.call_tool("bash", {"command": "seq 100000"})
+        link = next(block for block in cut.content if isinstance(block, mcp.ResourceLink))
+        jobs = [f"toolserver://jobs/{handle}" for handle in (second, first)]
+        assert await listed(client) == [*OWN, JOBS, *jobs, TASKS, link.uri]
+        assert (await read(client, link.uri)).endswith("100000\n")
+        answer = json.loads(await read(client, "toolserver://jobs"))
+        assert [(one["id"], one["running"]) for one in answer] == [(second, True), (first, True)]
+        await client.call_tool("TaskOutput", {"task_id": first, "wait_ms": 5_000})
+        assert (await read(client, jobs[1])).splitlines()[0] == "one"
+        await client.call_tool("TaskStop", {"task_id": first})
+        assert (await read(client, jobs[1])).splitlines()[1].startswith("[stopped after")
+
+
+@eras
+async def test_what_another_client_left_is_neither_listed_nor_read(era: str, tmp_path: Path) -> None:
+    named = {"client_info": mcp.Implementation(name="another", version="1")}
+    async with commanding(tmp_path) as made, made.client(era) as one, made.client(era, **named) as other:
+        handle = await background(one, "echo mine; exec sleep 60")
+        await one.call_tool("TodoWrite", {"todos": [{"content": "mine"}]})
+        assert f"toolserver://jobs/{handle}" not in await listed(other)
+        assert await read(other, "toolserver://jobs") == "[]"
+        assert await read(other, "toolserver://todos") == "[]"
+        assert await completed(other, "toolserver://jobs/{id}", "", "id") == []
+        assert await completed(one, "toolserver://jobs/{id}", handle[:5], "id") == [handle]
+        assert await completed(one, "toolserver://jobs/{id}", "x", "id") == []
+        assert "[running" in await read(one, f"toolserver://jobs/{handle}")
+        refused = await refusal(other, f"toolserver://jobs/{handle}")
+        unknown = await refusal(other, f"toolserver://jobs/bg_{'0' * 32}")
+        assert (refused.error.code, refused.error.message) == (unknown.error.code, unknown.error.message)
+
+
+async def test_of_a_long_output_the_end_is_given(tmp_path: Path) -> None:
+    async with commanding(tmp_path) as made, made.client() as client:
+        handle = await background(client, "printf 'ä%.0s' $(seq 40001)")
+        answer = ""
+        with anyio.fail_after(10):
+            while "[exit status" not in answer:
+                answer = await read(client, f"toolserver://jobs/{handle}")
+        start, output, end = answer.splitlines()
+        assert start == "[20002 bytes before; TaskOutput reads them]"
+        assert output == "ä" * 30_000
+        assert end == "[exit status 0]"
+
+
+async def test_a_command_whose_output_is_no_longer_kept_is_left_out(tmp_path: Path) -> None:
+    async with commanding(tmp_path) as made, made.client() as client:
+        gone, here = [await background(client, command) for command in ("true", "exec sleep 60")]
+        await client.call_tool("TaskOutput", {"task_id": gone, "wait_ms": 5_000})
+        vars(made.app.commands)["_limits"] = CommandLimits(ended_seconds=0)
+        assert [one["id"] for one in json.loads(await read(client, "toolserver://jobs"))] == [here]
+        assert f"toolserver://jobs/{gone}" not in await listed(client)
+
+
+async def test_the_output_of_a_task_is_listed_to_whose_it_is(tmp_path: Path) -> None:
+    async with commanding(tmp_path) as made, following(mcp_server(made.app)) as client:
+        task = await client.begun("bash", command="seq 100000; until [ -e go ]; do sleep 0.02; done")
+        made.write("go", "")
+        ended = await client.ended(task)
+        (link,) = [block for block in ended["result"]["content"] if block["type"] == "resource_link"]
+        assert link["uri"] in await listed(client.client)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "toolserver://jobs/bg_none",
+        "toolserver://jobs/",
+        "toolserver://output/none",
+        "toolserver://nothing",
+        "toolserver://jobsx",
+    ],
+)
+async def test_what_is_not_there_is_not_found(uri: str, tmp_path: Path) -> None:
+    async with commanding(tmp_path) as made, made.client() as client:
+        refused = await refusal(client, uri)
+        assert refused.error.code == -32002
+        assert refused.error.data == {"uri": uri}
+
+
+async def test_without_the_tools_their_resources_are_not_there(tmp_path: Path) -> None:
+    tools = ("TodoWrite", "Config", "TaskOutput", "TaskList", "TaskGet")
+    async with place(tmp_path, exclude_tools=tools) as made, made.client() as client:
+        assert await listed(client) == OWN[:2]
+        for uri in (JOBS, f"{JOBS}/x", "toolserver://todos", TASKS, f"{TASKS}/x"):
+            assert (await refusal(client, uri)).error.message == "Resource not found."
+        assert "preferences" not in json.loads(await read(client, "toolserver://config"))
+
+
+@eras
+async def test_lists_of_things_to_do_are_reported_as_they_are(era: str, tmp_path: Path) -> None:
+    async with place(tmp_path) as made, made.client(era) as client:
+        assert await read(client, "toolserver://todos") == "[]"
+        answer = await client.call_tool("TodoWrite", {"todos": [{"content": "look \u200b"}]})
+        assert answer.structured_content is not None
+        handle = answer.structured_content["list_id"]
+        await client.call_tool("TodoWrite", {"action": "toggle", "list_id": handle, "id": 1})
+        todo = {"id": 1, "content": "look \u200b", "status": "completed", "priority": "medium"}
+        assert json.loads(await read(client, "toolserver://todos")) == [{"list_id": handle, "todos": [todo]}]
+
+
+async def test_a_list_that_is_gone_is_left_out(tmp_path: Path) -> None:
+    async with place(tmp_path) as made, made.client() as client:
+        await client.call_tool("TodoWrite", {"todos": [{"content": "one"}]})
+        await made.app.shared.database.run(lambda database: database.execute("DELETE FROM todo_lists"))
+        await client.call_tool("TodoWrite", {"todos": [{"content": "two"}]})
+        lists = json.loads(await read(client, "toolserver://todos"))
+        assert [one["todos"][0]["content"] for one in lists] == ["two"]
+
+
+@eras
+async def test_the_configuration_is_reported_without_what_hides_or_opens_something(
+    era: str, tmp_path: Path
+) -> None:
+    secret = {"deny": ("read_file(hidden-name)",), "web_search_keys": (), "token_file": "/the/token"}
+    async with place(tmp_path, **secret) as made, made.client(era) as client:
+        await client.call_tool("Config", {"setting": "theme", "value": "dark"})
+        answer = await read(client, "toolserver://config")
+        found = json.loads(answer)
+        assert found["permission-mode"] == "danger-full-access"
+        assert found["root"] == [str(made.root)]
+        assert found["preferences"] == {"theme": "dark"}
+        assert "hidden-name" not in answer
+        assert "/the/token" not in answer
+        assert str(made.folder / "state") not in answer
+
+
+async def test_preferences_do_not_depend_on_the_toolset(tmp_path: Path) -> None:
+    async with place(tmp_path) as made, made.client() as client:
+        await client.call_tool("Config", {"setting": "theme", "value": "dark"})
+    async with place(tmp_path, toolsets=("default",)) as made, made.client() as client:
+        assert (await client.call_tool("Config", {"setting": "theme"})).is_error
+        assert json.loads(await read(client, "toolserver://config"))["preferences"] == {"theme": "dark"}
+
+
+async def test_preferences_that_a_rule_denies_are_left_out_of_the_configuration(tmp_path: Path) -> None:
+    async with place(tmp_path, deny=("Config",)) as made, made.client() as client:
+        assert "preferences" not in json.loads(await read(client, "toolserver://config"))
+
+
+# --- pages, errors, sources ------------------------------------------------------------------------------
+
+
+class NumberedSource:
+    """Resources of a test: a hundred and more, one of which changes."""
+
+    def __init__(self, count: int = 120) -> None:
+        self.count = count
+
+    def listed(self, _: str) -> Sequence[mcp.Resource]:
+        return [mcp.Resource(name=str(number), uri=f"test://{number}") for number in range(self.count)]
+
+    def templates(self) -> Sequence[mcp.ResourceTemplate]:
+        return [mcp.ResourceTemplate(name="t", uri_template="test://{number}")]
+
+    async def read(self, uri: str, _: Visitor) -> mcp.ReadResourceResult | None:
+        if uri != "test://1":
+            return None
+        return mcp.ReadResourceResult(contents=[mcp.TextResourceContents(uri=uri, text="one")])
+
+    def watched(self, uri: str, _: str) -> bool:
+        return uri == "test://1"
+
+    async def complete(self, _: str, __: str, value: str, ___: Visitor) -> Sequence[str]:
+        return [str(number) for number in range(self.count) if str(number).startswith(value)]
+
+
+@eras
+async def test_a_long_list_has_pages_and_only_cursors_that_were_given(era: str, tmp_path: Path) -> None:
+    source = NumberedSource()
+    async with place(tmp_path, extra={"sources": (source,)}) as made, made.client(era) as client:
+        found: list[str] = []
+        cursors: list[str | None] = [None]
+        while len(cursors) == 1 or cursors[-1]:
+            page = await client.list_resources(cursor=cursors[-1], cache_mode="bypass")
+            assert len(page.resources) <= resources.PAGE
+            found += [one.uri for one in page.resources]
+            cursors.append(page.next_cursor)
+        assert found == [*OWN, JOBS, TASKS, *(f"test://{number}" for number in range(source.count))]
+        source.count = 10
+        for cursor in (cursors[1], "x", "¡", "dGVzdDovL25v"):
+            with pytest.raises(MCPError, match="cursor") as refused:
+                await client.list_resources(cursor=cursor, cache_mode="bypass")
+            assert refused.value.error.code == mcp.INVALID_PARAMS
+
+
+async def test_extra_sources_join_the_servers_own(tmp_path: Path) -> None:
+    async with place(tmp_path, extra={"sources": (NumberedSource(),)}) as made, made.client() as client:
+        assert await read(client, "test://1") == "one"
+        assert (await refusal(client, "test://2")).error.data == {"uri": "test://2"}
+        templates = (await client.list_resource_templates()).resource_templates
+        assert templates[-1].uri_template == "test://{number}"
+        reference = mcp.ResourceTemplateReference(uri="test://{number}")
+        found = (await client.complete(reference, {"name": "number", "value": ""})).completion
+        assert (len(found.values), found.total, found.has_more) == (100, 120, True)
+
+
+@eras
+async def test_a_fault_of_the_server_is_not_said_of_the_address(era: str, tmp_path: Path) -> None:
+    async with place(tmp_path) as made, made.client(era) as client:
+        await client.call_tool("TodoWrite", {"todos": [{"content": "x"}]})
+        made.app.shared.database.close()
+        refused = await refusal(client, "toolserver://todos")
+        assert refused.error.code == mcp.INTERNAL_ERROR
+
+
+async def test_what_may_be_shared_is_what_everybody_would_get(tmp_path: Path) -> None:
+    async with place(tmp_path) as made, made.client("auto") as client:
+        uri = made.write("a", "a")
+        answer = {
+            "tools": await client.list_tools(),
+            "prompts": await client.list_prompts(),
+            "templates": await client.list_resource_templates(),
+            "resources": await client.list_resources(),
+            "security": await client.read_resource("toolserver://security"),
+            "config": await client.read_resource("toolserver://config"),
+            "todos": await client.read_resource("toolserver://todos"),
+            "file": await client.read_resource(uri),
+        }
+        hints = {name: (one.cache_scope, one.ttl_ms > 0) for name, one in answer.items()}
+        assert hints == {
+            "tools": ("public", True),
+            # Skills are among them.
+            "prompts": ("private", False),
+            "templates": ("public", True),
+            "resources": ("private", False),
+            "security": ("public", True),
+            "config": ("private", False),
+            "todos": ("private", False),
+            "file": ("private", False),
+        }
+
+
+async def test_reading_a_resource_needs_what_the_tool_needs(tmp_path: Path) -> None:
+    async with (
+        commanding(tmp_path, permission_mode=Permission.DANGER_FULL_ACCESS, deny=("TaskOutput",)) as made,
+        made.client() as client,
+    ):
+        handle = await background(client, "echo x")
+        refused = await refusal(client, f"toolserver://jobs/{handle}")
+        assert "denied" in refused.error.message
+        assert text(await client.call_tool("TaskOutput", {"task_id": handle})) in refused.error.message
+
+
+async def test_a_command_whose_record_has_expired_is_not_reported() -> None:
+    class Expired:
+        async def output(self, handle: str, **_: object) -> None:
+            raise NotFound(f"no task {handle}")
+
+    without: Any = SimpleNamespace(jobs=Expired())
+    assert (await background_commands._states(["gone"], without)).text == "[]"

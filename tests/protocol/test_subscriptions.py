@@ -1,0 +1,396 @@
+"""Listening for changes: who hears of what, how often, and how many may."""
+
+import asyncio
+import gc
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as mcp
+import pytest
+from mcp import Client
+from mcp.client.subscriptions import (
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ServerEvent,
+    Subscription,
+    ToolsListChanged,
+)
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions
+from mcp.shared.exceptions import MCPError
+
+from mcp_toolserver.app.serve import mcp_server
+from mcp_toolserver.protocol.resources import subscriptions
+from mcp_toolserver.protocol.resources.subscriptions import ChangeNotification, change_notification
+from mcp_toolserver.protocol.tasks.feature import EXTENSION
+from tests.protocol.resource_clients import ERAS, background, commanding, place, read, until
+from tests.protocol.test_resources import NumberedSource
+from tests.support.following import following
+
+TODOS, JOBS, CONFIG = "toolserver://todos", "toolserver://jobs", "toolserver://config"
+EVERYTHING = NotificationOptions(tools_changed=True, prompts_changed=True, resources_changed=True)
+ANOTHER = {"client_info": mcp.Implementation(name="another", version="1")}
+
+
+async def heard(stream: Subscription) -> ServerEvent:
+    with anyio.fail_after(10):
+        return await anext(stream)
+
+
+class Notes:
+    """The notifications that a client of the handshake era got."""
+
+    def __init__(self) -> None:
+        self.methods: list[str] = []
+
+    async def __call__(self, message: Any) -> None:
+        self.methods.append(message.method)
+
+
+async def write_todo(client: Client, word: str) -> str:
+    result = await client.call_tool("TodoWrite", {"todos": [{"content": word}]})
+    assert result.structured_content is not None
+    return result.structured_content["list_id"]
+
+
+async def set_theme(client: Client, theme: str) -> None:
+    assert not (await client.call_tool("Config", {"setting": "theme", "value": theme})).is_error
+
+
+# --- the handshake era -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "uri", ["file:///etc/passwd", "toolserver://security", "toolserver://jobs/none", "toolserver://nothing"]
+)
+async def test_what_does_not_change_or_is_not_there_cannot_be_subscribed_to(uri: str, tmp_path: Path) -> None:
+    async with place(tmp_path) as made, made.client() as client:
+        with pytest.raises(MCPError) as refused:
+            await client.subscribe_resource(uri)
+        assert refused.value.error.data == {"uri": uri}
+        assert refused.value.error.code == -32002
+
+
+async def test_who_unsubscribed_hears_no_more(tmp_path: Path) -> None:
+    notes = Notes()
+    async with place(tmp_path) as made, made.client(message_handler=notes) as client:
+        await client.unsubscribe_resource(CONFIG)
+        await client.subscribe_resource(CONFIG)
+        await client.subscribe_resource(TODOS)
+        await set_theme(client, "dark")
+        await until(lambda: notes.methods)
+        await client.unsubscribe_resource(CONFIG)
+        await set_theme(client, "light")
+        await write_todo(client, "x")
+        await until(lambda: len(notes.methods) > 1)
+        assert notes.methods == ["notifications/resources/updated"] * 2
+
+
+async def test_a_client_that_never_asked_for_anything_hears_nothing(tmp_path: Path) -> None:
+    quiet, active = Notes(), Notes()
+    async with (
+        commanding(tmp_path) as made,
+        made.client(message_handler=quiet),
+        made.client(message_handler=active) as client,
+    ):
+        await background(client, "exec sleep 60")
+        await until(lambda: active.methods)
+        assert quiet.methods == []
+
+
+async def test_a_subscriber_does_not_hear_of_what_another_left(tmp_path: Path) -> None:
+    deaf, active = Notes(), Notes()
+    async with (
+        place(tmp_path) as made,
+        made.client(message_handler=deaf) as one,
+        made.client(message_handler=active) as other,
+    ):
+        await one.subscribe_resource(TODOS)
+        await other.subscribe_resource(TODOS)
+        await write_todo(other, "x")
+        await until(lambda: active.methods)
+        assert deaf.methods == []
+
+
+async def test_one_connection_can_subscribe_to_so_many_resources_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "WATCHED", 2)
+    async with place(tmp_path, extra={"sources": (NumberedSource(),)}) as made, made.client() as client:
+        for uri in (TODOS, CONFIG, CONFIG):
+            await client.subscribe_resource(uri)
+        with pytest.raises(MCPError, match="No more than 2"):
+            await client.subscribe_resource("test://1")
+
+
+async def test_a_client_that_left_is_forgotten(tmp_path: Path) -> None:
+    async with place(tmp_path) as made:
+        async with made.client() as client:
+            await client.subscribe_resource(CONFIG)
+            await write_todo(client, "x")
+            assert len(made.handlers.client_ids.connections) == 1
+        assert made.handlers.client_ids.connections == {}
+        notes = Notes()
+        async with made.client(message_handler=notes) as client:
+            await client.subscribe_resource(CONFIG)
+            await set_theme(client, "dark")
+            await until(lambda: notes.methods)
+            assert await read(client, TODOS) == "[]"
+
+
+async def test_a_client_that_leaves_before_its_notification_is_sent_leaves_no_failed_task(
+    tmp_path: Path,
+) -> None:
+    failures: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: failures.append(context))
+    async with place(tmp_path) as made, made.client() as client:
+        await client.subscribe_resource(CONFIG)
+        hub = made.feature.resource_handlers.subscriptions
+        (connection,) = made.handlers.client_ids.connections.values()
+        hub.publish(change_notification(ResourceUpdated(CONFIG)))
+        hub._flush()
+        # Nothing here gives way to the loop, so the client is gone before the task takes its first step.
+        await connection.exit_stack.aclose()
+        assert len(hub._sending) == 1
+        await until(lambda: not hub._sending)
+        gc.collect()
+        assert failures == []
+        assert hub._due == {}
+
+
+async def test_a_call_succeeds_although_nobody_can_be_notified_of_its_changes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("of the listener")
+
+    async with place(tmp_path) as made, made.client() as client:
+        made.handlers.changes.on_change = fail
+        assert await write_todo(client, "x")
+        assert '"x"' in await read(client, TODOS)
+    assert "ZeroDivisionError: of the listener" in caplog.text
+
+
+async def test_a_client_that_does_not_read_holds_up_no_other(tmp_path: Path) -> None:
+    free = Notes()
+    reading = anyio.Event()
+
+    async def wait(_: Any) -> None:
+        await reading.wait()
+
+    async with (
+        place(tmp_path) as made,
+        made.client(message_handler=wait) as slow,
+        made.client(message_handler=free) as client,
+    ):
+        await slow.subscribe_resource(CONFIG)
+        await client.subscribe_resource(CONFIG)
+        for number, theme in enumerate(("dark", "light", "dark"), 1):
+            await set_theme(client, theme)
+            await until(lambda number=number: len(free.methods) == number)
+        reading.set()
+
+
+# --- without a handshake ---------------------------------------------------------------------------------
+
+
+async def test_a_stream_hears_of_its_own_and_of_what_is_everybodys(tmp_path: Path) -> None:
+    async with (
+        commanding(tmp_path) as made,
+        made.client("auto") as one,
+        made.client("auto", **ANOTHER) as other,
+        other.listen(resources_list_changed=True, resource_subscriptions=[TODOS, CONFIG]) as stream,
+    ):
+        await background(one, "echo x")
+        await write_todo(one, "x")
+        await set_theme(one, "dark")
+        assert await heard(stream) == ResourceUpdated(CONFIG)
+        await write_todo(other, "y")
+        assert await heard(stream) == ResourceUpdated(TODOS)
+        assert '"y"' in await read(other, TODOS)
+
+
+async def test_changes_that_follow_each_other_closely_are_announced_once(tmp_path: Path) -> None:
+    async with (
+        place(tmp_path) as made,
+        made.client("auto") as client,
+        client.listen(resource_subscriptions=[CONFIG, TODOS]) as stream,
+    ):
+        for _ in range(100):
+            made.feature.publish(change_notification(ResourceUpdated(CONFIG)))
+        made.feature.publish(change_notification(ResourceUpdated(TODOS)))
+        assert [await heard(stream), await heard(stream)] == [ResourceUpdated(CONFIG), ResourceUpdated(TODOS)]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_lists_that_can_change_are_declared_and_announced(era: str, tmp_path: Path) -> None:
+    notes = Notes()
+    async with (
+        place(tmp_path, extra={"changing": EVERYTHING}) as made,
+        made.client(era, message_handler=notes) as client,
+    ):
+        declared = client.server_capabilities
+        assert declared is not None
+        assert declared.tools is not None
+        assert declared.prompts is not None
+        assert (declared.tools.list_changed, declared.prompts.list_changed) == (True, True)
+        await client.call_tool("current_datetime", {})
+        events = (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged())
+        async with listening(client, era) as stream:
+            for event in events:
+                made.feature.publish(change_notification(event))
+            if stream is None:
+                await until(lambda: len(notes.methods) == len(events))
+                kinds = [method.split("/")[1] for method in notes.methods]
+                assert kinds == ["tools", "prompts", "resources"]
+            else:
+                assert [await heard(stream) for _ in events] == list(events)
+
+
+@asynccontextmanager
+async def listening(client: Client, era: str) -> AsyncGenerator[Subscription | None]:
+    """A stream for all lists, where there are streams."""
+    if era == "legacy":
+        yield None
+        return
+    async with client.listen(
+        tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
+    ) as stream:
+        yield stream
+
+
+async def test_so_many_streams_may_be_open_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "STREAMS", 1)
+    async with place(tmp_path) as made, made.client("auto") as client:
+        async with client.listen(resource_subscriptions=[TODOS]):
+            with pytest.raises(MCPError, match="open already"):
+                async with client.listen(resource_subscriptions=[TODOS]):
+                    raise AssertionError("a second stream was opened")
+        await until(lambda: not vars(made.feature.resource_handlers.subscriptions)["_streams"])
+        async with client.listen(resource_subscriptions=[TODOS]) as stream:
+            assert stream.honored.resource_subscriptions == [TODOS]
+
+
+async def test_a_stream_hears_of_so_many_resources_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "WATCHED", 1)
+    async with (
+        place(tmp_path) as made,
+        made.client("auto") as client,
+        client.listen(resource_subscriptions=[TODOS, TODOS, CONFIG]) as stream,
+    ):
+        assert stream.honored.resource_subscriptions == [TODOS]
+
+
+class Wire:
+    """A session that keeps what is sent over it, and nothing else that the SDK's has."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+
+    @property
+    def client_capabilities(self) -> mcp.ClientCapabilities:
+        return mcp.ClientCapabilities(extensions={EXTENSION: {}})
+
+    async def send_notification(self, notification: Any, _: object) -> None:
+        self.sent.append(notification.model_dump(by_alias=True, mode="json", exclude_none=True))
+
+    def context(self, request_id: str) -> ServerRequestContext[Any, Any]:
+        session: Any = self
+        return ServerRequestContext(
+            session=session,
+            lifespan_context=None,
+            protocol_version="2026-07-28",
+            method="subscriptions/listen",
+            request_id=request_id,
+        )
+
+
+async def test_a_stream_can_be_of_more_than_the_core_knows(tmp_path: Path) -> None:
+    def tasks(value: object, _: str) -> tuple[object, set[object]] | None:
+        return (["mine"], {("task", "mine")}) if value == ["mine", "theirs"] else None
+
+    def status(meta: Mapping[str, Any]) -> mcp.ResourceUpdatedNotification:
+        params = mcp.ResourceUpdatedNotificationParams(uri="test://task", _meta=dict(meta))
+        return mcp.ResourceUpdatedNotification(params=params)
+
+    wires = {name: Wire() for name in ("mine", "nobody's")}
+    async with place(tmp_path, extra={"extra": {"taskIds": tasks}}) as made:
+        listen = made.feature.resource_handlers.subscriptions.listen
+        async with anyio.create_task_group() as streams:
+            for name, given in (("mine", ["mine", "theirs"]), ("nobody's", ["theirs"])):
+                asked = mcp.SubscriptionFilter.model_validate({"taskIds": given, "other": 1})
+                params = mcp.SubscriptionsListenRequestParams(notifications=asked)
+                streams.start_soon(listen, wires[name].context(name), params)
+            await until(lambda: all(wire.sent for wire in wires.values()))
+            made.feature.publish(ChangeNotification(("task", "mine"), status))
+            await until(lambda: len(wires["mine"].sent) > 1)
+            streams.cancel_scope.cancel()
+    acknowledged = [wire.sent[0]["params"]["notifications"] for wire in wires.values()]
+    assert acknowledged == [{"taskIds": ["mine"]}, {}]
+    assert wires["mine"].sent[1]["params"] == {
+        "uri": "test://task",
+        "_meta": {"io.modelcontextprotocol/subscriptionId": "mine"},
+    }
+    assert len(wires["nobody's"].sent) == 1
+
+
+async def test_how_a_task_goes_is_sent_to_who_listens_to_it(tmp_path: Path) -> None:
+    wires, task = [Wire(), Wire()], ""
+    async with commanding(tmp_path) as made:
+        server = mcp_server(made.app, only_client="me")
+        entry = server.get_request_handler("subscriptions/listen")
+        assert entry is not None
+
+        async def listen(wire: Wire, asked: object) -> None:
+            filters = mcp.SubscriptionFilter.model_validate({"taskIds": asked})
+            params = mcp.SubscriptionsListenRequestParams(notifications=filters)
+            await entry.handler(wire.context("mine"), params)
+
+        async with following(server) as client, anyio.create_task_group() as streams:
+            task = await client.begun("bash", command="until [ -e go ]; do sleep 0.02; done; echo done")
+            for wire, asked in zip(wires, ([task, "task_none", 7], task), strict=True):
+                streams.start_soon(listen, wire, asked)
+            await until(lambda: all(wire.sent for wire in wires))
+            made.write("go", "")
+            await until(lambda: wires[0].sent[-1]["params"].get("status") == "completed")
+            assert wires[0].sent[-1]["method"] == "notifications/tasks"
+            params = wires[0].sent[-1]["params"]
+            assert params.pop("_meta") == {"io.modelcontextprotocol/subscriptionId": "mine"}
+            assert params == {key: value for key, value in (await client.get(task)).items() if key in params}
+            assert params["result"]["content"][0]["text"] == "done\n"
+            streams.cancel_scope.cancel()
+    acknowledged = [wire.sent[0]["params"]["notifications"] for wire in wires]
+    assert acknowledged == [{"taskIds": [task]}, {}]
+    assert len(wires[1].sent) == 1
+
+
+async def test_how_a_task_goes_is_not_sent_to_another_client(tmp_path: Path) -> None:
+    wire = Wire()
+    async with commanding(tmp_path) as made:
+        server = mcp_server(made.app)
+        entry = server.get_request_handler("subscriptions/listen")
+        assert entry is not None
+        task = ""
+
+        async def listen() -> None:
+            filters = mcp.SubscriptionFilter.model_validate({"taskIds": [task]})
+            params = mcp.SubscriptionsListenRequestParams(notifications=filters)
+            await entry.handler(wire.context("theirs"), params)
+
+        async with following(server) as client, anyio.create_task_group() as streams:
+            task = await client.begun("bash", command="until [ -e go ]; do sleep 0.02; done")
+            streams.start_soon(listen)
+            await until(lambda: wire.sent)
+            made.write("go", "")
+            await client.ended(task)
+            streams.cancel_scope.cancel()
+    assert [one["params"]["notifications"] for one in wire.sent] == [{}]

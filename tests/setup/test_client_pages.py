@@ -1,0 +1,46 @@
+"""The pages of docs/clients/ show what `setup` writes."""
+
+import json
+import sys
+from functools import reduce
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.commands.setup.clients import CLIENTS, Client
+from tests.client_programs.programs import PROGRAMS
+from tests.setup.client_setup import DOCUMENTED, OBSERVED, PAGES, PROGRAM, PROJECT, page, setup, setup_line
+
+pytestmark = pytest.mark.uncounted
+
+
+@pytest.mark.parametrize("client", CLIENTS.values(), ids=list(CLIENTS))
+def test_the_page_of_a_client_shows_what_setup_prints(client: Client, tmp_path: Path, update: bool) -> None:
+    home, project = tmp_path / "home", tmp_path / "project"
+    home.mkdir()
+    project.mkdir()
+
+    def printed(*more: str) -> str:
+        line = [*setup_line(client, str(project)), "--permission-mode", "workspace-write"]
+        done = setup(*line, *more, "--print", home=home)
+        assert done.returncode == 0, done.stderr
+        program = str(Path(sys.executable).with_name("mcp-toolserver"))
+        places = {str(project): PROJECT, str(home): "~", program: PROGRAM}
+        return reduce(lambda text, place: text.replace(place, places[place]), places, done.stdout)
+
+    text = page(client, printed(), printed("--confine") if client.confine else None)
+    file = PAGES / f"{client.name}.md"
+    if update:
+        PAGES.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    assert file.read_text(encoding="utf-8") == text, "run python -m tests update"
+
+
+def test_every_page_is_of_a_client() -> None:
+    assert {path.stem for path in PAGES.glob("*.md")} == CLIENTS.keys()
+
+
+def test_what_a_client_supports_is_either_observed_or_documented() -> None:
+    observed, documented = (json.loads(file.read_text(encoding="utf-8")) for file in (OBSERVED, DOCUMENTED))
+    assert observed.keys() == {program.client for program in PROGRAMS}
+    assert documented.keys() == CLIENTS.keys() - observed.keys()

@@ -1,0 +1,555 @@
+"""`setup` as a user meets it: through the command line, with a home folder of its own."""
+
+import contextlib
+import difflib
+import json
+import os
+import pty
+import re
+import stat
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel import yaml
+
+from mcp_toolserver.commands.setup.clients import CLIENTS, TOKEN, Client, command_of
+from mcp_toolserver.commands.setup.files import BACKUP
+from mcp_toolserver.commands.setup.places import Places
+from mcp_toolserver.commands.setup.program import installed_from, server_command
+from mcp_toolserver.errors import SettingsError
+from tests.setup.client_setup import setup, setup_line
+
+ALL = pytest.mark.parametrize("client", CLIENTS.values(), ids=list(CLIENTS))
+CONFINED = pytest.mark.parametrize(
+    "client", [client for client in CLIENTS.values() if client.confine], ids=lambda client: client.name
+)
+
+JSONC = """\
+// my settings
+{
+    "theme": "dark", // keep
+    "%s": {
+        /* another server */
+        "other": {"command": "other", "args": []},
+    },
+    "zebra": [1,2,  3],
+}
+"""
+TOML = """\
+# my settings
+model = "o" # keep
+
+[%s.other]
+command = "other"   # another server
+
+[tui]
+theme = 'dark'
+"""
+YAML = """\
+# my settings
+GOOSE_MODE: 'auto'   # keep
+%s:
+    other:           # another server
+        args:
+        - "a"
+        enabled: true
+    # end
+zebra: [1,2,  3]
+"""
+TEXTS = {"json": JSONC, "toml": TOML, "yaml": YAML}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def home(tmp_path: Path, project: Path) -> Path:
+    """A home folder next to the project in which the command runs."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return folder
+
+
+def config_of(client: Client, home: Path) -> Path:
+    return Places.of({"HOME": str(home)}).file(client, "user")
+
+
+def roots_for(client: Client, project: Path) -> list[str]:
+    return setup_line(client, str(project))[1:]
+
+
+def parsed(file: Path) -> Any:
+    text = file.read_text(encoding="utf-8")
+    if file.suffix == ".toml":
+        return tomllib.loads(text)
+    if file.suffix == ".yaml":
+        return yaml.YAML(typ="safe").load(text)
+    return json.loads(re.sub(r"// .*|/\*.*?\*/", "", re.sub(r",(\s*[}\]])", r"\1", text)))
+
+
+def entry_of(client: Client, home: Path) -> Any:
+    return parsed(config_of(client, home))[client.path[0]].get("toolserver")
+
+
+def existing(client: Client, home: Path) -> tuple[Path, str]:
+    """The client's file with comments and another server."""
+    file = config_of(client, home)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = TEXTS[client.format] % client.path[0]
+    file.write_text(text, encoding="utf-8")
+    file.chmod(0o600)
+    return file, text
+
+
+def files_in(folder: Path) -> set[str]:
+    return {
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and ".local/state" not in str(path)
+    }
+
+
+# --- adding and removing ---------------------------------------------------------------------------------
+
+
+@ALL
+def test_setup_on_an_empty_home_configures_a_server_that_starts_and_remove_leaves_nothing(
+    client: Client, home: Path, project: Path
+) -> None:
+    flags = [client.name, *roots_for(client, project), "--permission-mode", "workspace-write"]
+    added = setup(*flags, "--yes", home=home)
+    assert added.returncode == 0, added.stderr
+    assert re.search(r"It lists \d\d tools in mode workspace-write", added.stdout)
+    assert all(f"Next: {line}" in added.stdout for line in client.next)
+    command = command_of(entry_of(client, home))
+    assert Path(command[0]).is_absolute()
+    assert command[1:3] == ("--permission-mode", "workspace-write")
+    assert command[3:] == ("--root", client.root or str(project))
+    again = setup(*flags, "--print", home=home)
+    assert "stays as it is" in again.stdout
+    before = files_in(home)
+    other = setup(
+        client.name, *roots_for(client, project), "--permission-mode", "read-only", "--yes", home=home
+    )
+    assert other.returncode == 0, other.stderr
+    changed = command_of(entry_of(client, home))
+    assert changed == (*command[:2], "read-only", *command[3:])
+    assert files_in(home) == before
+    removed = setup(client.name, "--remove", "--yes", home=home)
+    assert removed.returncode == 0, removed.stderr
+    assert files_in(home) == set()
+
+
+@ALL
+def test_a_file_with_comments_and_other_servers_keeps_every_other_byte(
+    client: Client, home: Path, project: Path
+) -> None:
+    file, before = existing(client, home)
+    roots = roots_for(client, project)
+    printed = setup(client.name, *roots, "--print", home=home)
+    assert printed.returncode == 0, printed.stderr
+    assert file.read_text(encoding="utf-8") == before
+    assert setup(client.name, *roots, "--yes", home=home).returncode == 0
+    after = file.read_text(encoding="utf-8")
+    diff = list(difflib.ndiff(before.splitlines(), after.splitlines()))
+    assert [line for line in diff if line.startswith("- ")] == []
+    for line in (line for line in diff if line.startswith("+ ")):
+        assert f"+{line[2:]}" in printed.stdout.splitlines()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    backup = file.with_name(file.name + BACKUP)
+    assert backup.read_text(encoding="utf-8") == before
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+    assert setup(client.name, "--remove", "--yes", home=home).returncode == 0
+    assert file.read_text(encoding="utf-8") == before
+    assert files_in(home) == {str(file.relative_to(home))}
+
+
+@CONFINED
+def test_confine_is_written_once_and_lifted_with_remove(client: Client, home: Path) -> None:
+    file, before = existing(client, home)
+    added = setup(client.name, "--confine", "--yes", home=home)
+    assert added.returncode == 0, added.stderr
+    assert client.keeps in added.stdout
+    for one in client.confine:
+        value = parsed(Places.of({"HOME": str(home)}).file(client, "user", one.user, one.project))
+        for key in one.path:
+            value = value[key]
+        assert value == one.value
+    assert "stays as it is" in setup(client.name, "--confine", "--print", home=home).stdout
+    kept = setup(client.name, "--remove", "--print", home=home)
+    assert "--remove --confine" not in kept.stdout
+    removed = setup(client.name, "--remove", "--confine", "--yes", home=home)
+    assert removed.returncode == 0, removed.stderr
+    assert parsed(file) == (tomllib.loads(before) if client.format == "toml" else parsed(file))
+    if client.format == "json":
+        assert file.read_text(encoding="utf-8") == before
+        assert files_in(home) == {str(file.relative_to(home))}
+
+
+def test_confine_is_refused_in_a_project_where_the_client_has_no_such_setting(
+    home: Path, project: Path
+) -> None:
+    refused = setup("gemini", "--scope", "project", "--confine", "--yes", home=home)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--scope user" in refused.stderr
+    assert files_in(project) == set()
+
+
+@ALL
+def test_a_client_that_cannot_be_confined_says_so_and_nothing_is_written(
+    client: Client, home: Path, project: Path
+) -> None:
+    if client.confine:
+        return
+    refused = setup(client.name, *roots_for(client, project), "--confine", "--yes", home=home)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert client.keeps in refused.stderr
+    assert files_in(home) == set()
+
+
+def test_another_mode_changes_only_the_mode_and_keeps_what_the_user_added(home: Path) -> None:
+    file = home / ".claude.json"
+    assert setup("claude-code", "--yes", home=home).returncode == 0
+    mine = file.read_text(encoding="utf-8").replace(
+        '"type": "stdio",', '"env": {"A": "b"}, // mine\n      "type": "stdio",'
+    )
+    file.write_text(mine, encoding="utf-8")
+    assert setup("claude-code", "--permission-mode", "workspace-write", "--yes", home=home).returncode == 0
+    assert file.read_text(encoding="utf-8") == mine.replace("read-only", "workspace-write")
+
+
+def test_further_flags_are_configured_with_absolute_paths(home: Path, project: Path) -> None:
+    (home.parent / "config.toml").write_text("", encoding="utf-8")
+    flags = [
+        "--root",
+        ".",
+        "--root",
+        "../other",
+        "--toolsets",
+        "files,git",
+        "--network",
+        "none",
+        "--raw-output",
+    ]
+    (home.parent / "other").mkdir()
+    done = setup(
+        "cursor", *flags, "--config", "../config.toml", "--yes", home=home, MCP_TOOLSERVER_GIT="writable"
+    )
+    assert done.returncode == 0, done.stderr
+    other, config = home.parent / "other", home.parent / "config.toml"
+    assert entry_of(CLIENTS["cursor"], home)["args"] == [
+        *("--permission-mode", "read-only", "--root", str(project), "--root", str(other)),
+        *("--config", str(config), "--toolsets", "files,git", "--network", "none", "--raw-output"),
+    ]
+
+
+def test_a_project_gets_its_own_configuration(home: Path, project: Path) -> None:
+    done = setup("cursor", "--scope", "project", "--yes", home=home)
+    assert done.returncode == 0, done.stderr
+    written = json.loads((project / ".cursor/mcp.json").read_text(encoding="utf-8"))
+    assert written["mcpServers"]["toolserver"]["args"][-2:] == ["--root", str(project)]
+    assert files_in(home) == set()
+    assert "can change" not in done.stdout
+    assert "can change opencode.json" in setup("opencode", "--scope", "project", "--yes", home=home).stdout
+    shown = setup("--list", home=home).stdout
+    assert re.search(rf"^cursor .* project +read-only +{re.escape(str(project))}", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        ("claude-code", f"Bearer ${{{TOKEN}}}"),
+        ("vscode", f"Bearer ${{env:{TOKEN}}}"),
+        ("opencode", f"Bearer {{env:{TOKEN}}}"),
+        ("codex", TOKEN),
+    ],
+)
+def test_a_server_over_http_is_configured_with_the_name_of_the_variable_of_its_token(
+    name: str, reference: str, home: Path
+) -> None:
+    url = "http://127.0.0.1:8765/mcp"
+    done = setup(name, "--transport", "http", "--url", url, "--yes", home=home)
+    assert done.returncode == 0, done.stderr
+    entry = entry_of(CLIENTS[name], home)
+    assert entry["url"] == url
+    assert reference in (entry.get("bearer_token_env_var"), entry.get("headers", {}).get("Authorization"))
+    local = setup(name, "--yes", home=home)
+    assert local.returncode == 0, local.stderr
+    assert "url" not in entry_of(CLIENTS[name], home)
+
+
+def test_without_a_terminal_and_without_yes_nothing_is_written(home: Path) -> None:
+    shown = setup("claude-code", home=home)
+    assert shown.returncode == 1
+    assert '+      "command": ' in shown.stdout
+    assert "--yes" in shown.stderr
+    assert files_in(home) == set()
+
+
+def test_a_variable_of_the_client_moves_its_files(home: Path) -> None:
+    moved = home.parent / "moved"
+    done = setup("claude-code", "--confine", "--yes", home=home, CLAUDE_CONFIG_DIR=str(moved))
+    assert done.returncode == 0, done.stderr
+    assert files_in(home) == set()
+    assert files_in(moved) == {".claude.json", "settings.json"}
+
+
+def test_a_server_that_does_not_start_is_reported_with_what_it_says(home: Path) -> None:
+    wrong = setup("claude-code", "--tools", "no_such_tool", "--yes", home=home)
+    assert wrong.returncode == 1
+    assert "no_such_tool" in wrong.stderr
+
+
+# --- files that are not changed --------------------------------------------------------------------------
+
+
+@ALL
+def test_a_broken_file_is_left_untouched_with_a_message_that_names_the_line(
+    client: Client, home: Path, project: Path
+) -> None:
+    file, before = existing(client, home)
+    broken = before + "\n}}\n"
+    file.write_text(broken, encoding="utf-8")
+    refused = setup(client.name, *roots_for(client, project), "--yes", home=home)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"{file}, line {len(broken.splitlines())}, column " in refused.stderr
+    assert file.read_text(encoding="utf-8") == broken
+    assert files_in(home) == {str(file.relative_to(home))}
+
+
+@ALL
+def test_a_read_only_file_is_left_untouched(client: Client, home: Path, project: Path) -> None:
+    file, before = existing(client, home)
+    file.chmod(0o400)
+    refused = setup(client.name, *roots_for(client, project), "--yes", home=home)
+    assert refused.returncode == 2
+    assert f"{file} is read-only" in refused.stderr
+    assert file.read_text(encoding="utf-8") == before
+    assert files_in(home) == {str(file.relative_to(home))}
+
+
+def test_files_that_are_no_text_are_left_untouched(home: Path) -> None:
+    file = home / ".claude.json"
+    file.write_bytes(b'{\n"a": "\xff"}')
+    assert "line 2: the text is not UTF-8" in setup("claude-code", "--yes", home=home).stderr
+    file.unlink()
+    file.mkdir()
+    assert "not a regular file" in setup("claude-code", "--yes", home=home).stderr
+    file.rmdir()
+    with file.open("wb") as large:
+        large.truncate(2**25)
+    assert "larger than" in setup("claude-code", "--yes", home=home).stderr
+
+
+def test_a_link_is_followed_and_stays_a_link(home: Path) -> None:
+    (home / "dotfiles").mkdir()
+    target = home / "dotfiles/claude.json"
+    target.write_text("{}\n", encoding="utf-8")
+    (home / ".claude.json").symlink_to("dotfiles/claude.json")
+    done = setup("claude-code", "--yes", home=home)
+    assert done.returncode == 0, done.stderr
+    assert f"{home}/.claude.json is a link" in done.stdout
+    assert (home / ".claude.json").is_symlink()
+    assert "toolserver" in json.loads(target.read_text(encoding="utf-8"))["mcpServers"]
+
+
+def test_a_link_of_a_project_that_leads_out_of_it_is_not_followed(home: Path, project: Path) -> None:
+    target = home / ".other.json"
+    target.write_text("{}", encoding="utf-8")
+    (project / ".mcp.json").symlink_to(target)
+    refused = setup("claude-code", "--scope", "project", "--yes", home=home)
+    assert refused.returncode == 2
+    assert "outside" in refused.stderr
+    assert target.read_text(encoding="utf-8") == "{}"
+
+
+def test_another_server_of_the_same_name_is_neither_replaced_nor_removed(home: Path) -> None:
+    file = home / ".claude.json"
+    before = '{"mcpServers": {"toolserver": {"command": "theirs"}}}'
+    file.write_text(before, encoding="utf-8")
+    for arguments in ([], ["--remove"]):
+        refused = setup("claude-code", *arguments, "--yes", home=home)
+        assert refused.returncode == 2
+        assert "--name" in refused.stderr
+    assert file.read_text(encoding="utf-8") == before
+    assert setup("claude-code", "--name", "mine", "--yes", home=home).returncode == 0
+    assert json.loads(file.read_text(encoding="utf-8"))["mcpServers"].keys() == {"toolserver", "mine"}
+
+
+# --- requests that are wrong -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        pytest.param([], "--list", id="no-client"),
+        pytest.param(["emacs"], "claude-code", id="unknown"),
+        pytest.param(["cursor"], "--root", id="no-root"),
+        pytest.param(["cursor", "--root", "~"], "home folder", id="home"),
+        pytest.param(["cursor", "--root", "/"], "home folder", id="slash"),
+        pytest.param(["cursor", "--root", "../absent"], "absent is not a folder", id="absent"),
+        pytest.param(["windsurf", "--root", ".", "--scope", "project"], "--scope user", id="scope"),
+        pytest.param(["claude-code", "--name", "a b"], "--name", id="name"),
+        pytest.param(["claude-code", "--permission-mode", "all"], "read-only", id="mode"),
+        pytest.param(["claude-code", "--transport", "http"], "--url", id="no-url"),
+        pytest.param(["claude-code", "--url", "http://a/mcp"], "--transport http", id="no-transport"),
+        pytest.param(["claude-code", "--transport", "http", "--url", "a"], "http://", id="url"),
+        pytest.param(["claude-code", "--transport", "sse"], "stdio or http", id="sse"),
+        pytest.param(
+            ["claude-code", "--transport", "http", "--url", "http://a/mcp", "--root", "."],
+            "--root",
+            id="both",
+        ),
+        pytest.param(
+            ["claude-desktop", "--transport", "http", "--url", "http://a/mcp"], "Claude Desktop", id="no-http"
+        ),
+    ],
+)
+def test_a_wrong_request_ends_with_status_2_and_changes_nothing(
+    arguments: list[str], says: str, home: Path, project: Path
+) -> None:
+    refused = setup(*arguments, "--yes", home=home)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("mcp-toolserver: ")
+    assert says in refused.stderr
+    assert files_in(home) == files_in(project) == set()
+
+
+def test_a_root_in_which_tools_could_change_the_configuration_or_the_program_is_rejected(home: Path) -> None:
+    (home / ".cursor").mkdir()
+    write = ["--permission-mode", "workspace-write", "--yes"]
+    inside = setup("cursor", "--root", str(home / ".cursor"), *write, home=home)
+    assert inside.returncode == 2
+    assert "mcp.json is in a root" in inside.stderr
+    program = setup("cursor", "--root", str(Path(sys.executable).parent), *write, home=home)
+    assert program.returncode == 2
+    assert "the program" in program.stderr
+    assert files_in(home) == set()
+
+
+def test_the_list_shows_what_is_installed_and_configured_and_names_broken_files(home: Path) -> None:
+    (home / ".codeium/windsurf").mkdir(parents=True)
+    (home / ".codeium/windsurf/mcp_config.json").write_text("{", encoding="utf-8")
+    assert setup("gemini", "--yes", home=home).returncode == 0
+    listed = setup("--list", home=home)
+    assert (listed.returncode, listed.stderr) == (0, "")
+    rows = {line.split()[0]: line for line in listed.stdout.splitlines()}
+    assert rows.keys() - {"client"} == CLIENTS.keys()
+    assert re.search(r"yes +user +read-only +\.$", rows["gemini"].rstrip())
+    assert "line 1, column 2" in rows["windsurf"]
+    assert re.search(r" no +no$", rows["zed"].rstrip())
+
+
+# --- the terminal ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("answer", "written"), [("y", True), ("", False)], ids=["yes", "enter"])
+def test_on_a_terminal_the_change_is_written_after_a_yes(answer: str, written: bool, home: Path) -> None:
+    environ = {**os.environ, "HOME": str(home)}
+    command = [sys.executable, "-m", "mcp_toolserver", "setup", "claude-code"]
+    controller, terminal = pty.openpty()
+    with subprocess.Popen(
+        command, stdin=terminal, stdout=terminal, stderr=terminal, cwd=home.parent / "project", env=environ
+    ) as process:
+        os.close(terminal)
+        shown = b""
+        while b"[y/N]" not in shown:
+            shown += os.read(controller, 4096)
+        os.write(controller, f"{answer}\n".encode())
+        with contextlib.suppress(OSError):
+            while os.read(controller, 4096):
+                pass
+    os.close(controller)
+    assert process.returncode == (0 if written else 1)
+    assert (home / ".claude.json").exists() == written
+
+
+# --- the program -----------------------------------------------------------------------------------------
+
+
+def fake_program(folder: Path, name: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / name
+    program.touch(mode=0o755)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("prefix", "made_by", "words"),
+    [
+        pytest.param(".cache/uv/archive-v0/x", "uv", ["tool", "run", "--python"], id="uvx"),
+        pytest.param(".cache/pipx/x", "pipx", ["run", "--spec"], id="pipx-run"),
+        pytest.param(".local/state/pipx/.cache/x", "pipx", ["run", "--spec"], id="pipx-run-now"),
+    ],
+)
+def test_in_a_temporary_environment_the_program_that_made_it_is_configured(
+    prefix: str, made_by: str, words: list[str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(home / prefix))
+    with pytest.raises(SettingsError, match=made_by):
+        server_command({"PATH": "relative"}, "mcp-toolserver")
+    runner = fake_program(home / "bin", made_by)
+    command = server_command({"PATH": str(home / "bin")}, "mcp-toolserver")
+    assert command[: 1 + len(words)] == (str(runner), *words)
+    assert command[-1].replace("_", "-") == "mcp-toolserver"
+
+
+@pytest.mark.parametrize(
+    ("interpreter", "link", "named"),
+    [
+        pytest.param("lib/python3.11", "bin/python3", "bin/python3", id="on the PATH"),
+        pytest.param("lib/python3.11", "elsewhere/python3", "lib/python3.11", id="not on the PATH"),
+        pytest.param("uv/python/cpython-3.12-linux/bin/python", "bin/python3", None, id="installed by uv"),
+    ],
+)
+def test_uvx_gets_the_python_that_it_finds_on_the_path_only(
+    interpreter: str, link: str, named: str | None, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = fake_program((home / interpreter).parent, Path(interpreter).name)
+    fake_program(home / "bin", "uv")
+    (home / link).parent.mkdir(exist_ok=True)
+    (home / link).symlink_to(program)
+    temporary = home / ".cache/uv/archive-v0/x"
+    (temporary / "bin").mkdir(parents=True)
+    (temporary / "bin/python3").symlink_to(program)
+    (temporary / "pyvenv.cfg").touch()
+    monkeypatch.setattr(sys, "prefix", str(temporary))
+    monkeypatch.setattr(sys, "executable", str(program))
+    command = server_command({"PATH": f"{temporary}/bin:{home}/bin"}, "mcp-toolserver")
+    flags = command[3 : command.index("--from")]
+    assert flags == (("--python", str(home / named)) if named else ())
+
+
+def test_a_link_to_the_program_is_configured_and_not_its_target(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = fake_program(home / "venvs/mcp-toolserver/bin", "mcp-toolserver")
+    monkeypatch.setattr(sys, "executable", str(script.with_name("python")))
+    link = home / ".local/bin/mcp-toolserver"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(script)
+    assert server_command({}, str(link)) == (str(link),)
+    assert server_command({}, "/elsewhere/__main__.py") == (str(script),)
+    script.unlink()
+    assert server_command({}, "x")[1:] == ("-P", "-m", "mcp_toolserver")
+
+
+@pytest.mark.parametrize(
+    ("source", "url"),
+    [
+        (None, None),
+        ('{"url": "file:///a/b.whl", "archive_info": {}}', "/a/b.whl"),
+        ('{"url": "https://h/r.git", "vcs_info": {"vcs": "git"}}', "git+https://h/r.git"),
+        ("{}", None),
+    ],
+)
+def test_what_was_installed_is_what_a_runner_installs_again(source: str | None, url: str | None) -> None:
+    assert installed_from(source) == url

@@ -1,0 +1,583 @@
+"""The broker: what it starts, what it refuses, and that nothing it started is left."""
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.runtime.processes import broker_client
+from mcp_toolserver.runtime.processes.broker_client import Broker
+from mcp_toolserver.runtime.processes.linux_broker import LinuxBroker
+from mcp_toolserver.runtime.processes.posix_broker import PosixBroker
+from mcp_toolserver.runtime.sandbox.broker.fd_passing import MOST_AT_ONCE, receive, send
+from mcp_toolserver.runtime.sandbox.broker.messages import REQUEST, Program, Script, decode, encode
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
+from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, command_environment
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
+from mcp_toolserver.runtime.sandbox.posix.frames import Frame
+from tests.support.processes import (
+    FULL,
+    Asked,
+    Daemons,
+    asked,
+    broker,
+    few_files_of_broker,
+    outcome,
+    processes,
+    python,
+    state,
+    status,
+    until,
+)
+
+pytestmark = pytest.mark.uncounted
+
+
+@pytest.fixture(autouse=True, params=["linux", "posix"])
+def layer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The broker of Linux, and that of other POSIX systems."""
+    monkeypatch.setattr(broker_client, "process_layer", lambda: request.param)
+    return request.param
+
+
+ENDED = {"status": 0, "reason": "exited"}
+
+LINUX = pytest.mark.parametrize("layer", ["linux"], indirect=True)
+"""For what only the broker of Linux does; the package `posix` lists it, with the reasons."""
+
+
+# --- what a command gets ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("script", "ends"),
+    [
+        pytest.param("true", {"status": 0, "reason": "exited"}, id="success"),
+        pytest.param("exit 3", {"status": 3, "reason": "exited"}, id="failure"),
+        pytest.param("kill -TERM $$", {"status": 143, "reason": "exited"}, id="signal"),
+        pytest.param("no-such-command", {"status": 127, "reason": "exited"}, id="unknown command"),
+    ],
+)
+def test_the_end_of_a_command_is_reported(script: str, ends: dict[str, object]) -> None:
+    with broker() as at:
+        assert outcome(at, script)[0] == ends
+
+
+def test_a_start_is_confirmed_before_the_end() -> None:
+    with broker() as at, asked(at, "echo hello") as command:
+        assert command.next() == {"started": True}
+        assert command.next() == ENDED
+
+
+@pytest.mark.measured
+def test_a_shell_that_cannot_be_started_is_no_exit_status() -> None:
+    with broker(shell=("/nonexistent/bash", "-c")) as at:
+        last, output = outcome(at, "true")
+    assert last.keys() == {"failed"}
+    assert output == ""
+
+
+def test_a_command_runs_in_the_folder_it_was_given(tmp_path: Path) -> None:
+    with broker() as at:
+        assert outcome(at, "pwd -P", cwd=str(tmp_path))[1] == f"{tmp_path.resolve()}\n"
+
+
+def test_standard_input_is_at_its_end() -> None:
+    with broker() as at:
+        assert outcome(at, "cat; echo done") == (ENDED, "done\n")
+
+
+def test_only_the_standard_descriptors_reach_a_command() -> None:
+    listing = "for d in /proc/$BASHPID/fd/*; do [ -e $d ] && echo ${d##*/}; done; true"
+    leak, other = os.pipe()
+    os.set_inheritable(leak, True)
+    try:
+        plain = subprocess.run(
+            ["bash", "-c", listing], close_fds=False, capture_output=True, check=True, encoding="utf-8"
+        )
+        with broker() as at:
+            short, long = outcome(at, listing)[1], outcome(at, f"{listing}\n{'#' * 200_000}")[1]
+    finally:
+        os.close(leak)
+        os.close(other)
+    assert str(leak) in plain.stdout.split()
+    assert set(short.split()) <= {"0", "1", "2", "255"}
+    assert set(long.split()) <= {"0", "1", "2", "255"}
+
+
+def test_a_script_longer_than_any_argument_runs_whole() -> None:
+    script = "a=$((1 + 1))\n" + f"b='{'x' * 200_000}'\n" + "echo $a ${#b}; exit 7\n"
+    with broker() as at:
+        assert outcome(at, script) == ({"status": 7, "reason": "exited"}, "2 200000\n")
+
+
+def test_a_long_script_runs_in_a_plain_shell_too() -> None:
+    with broker(shell=("/bin/sh", "-c")) as at:
+        assert outcome(at, f'# {"x" * 200_000}\necho "it\'s" $((1 + 1))') == (ENDED, "it's 2\n")
+
+
+def test_signals_act_as_in_any_shell() -> None:
+    with broker() as at:
+        _, output = outcome(at, "yes | head -1; echo ${PIPESTATUS[0]}; cat /proc/self/status")
+    assert output.startswith("y\n141\n")
+    said = dict(line.split(":\t", 1) for line in output.splitlines()[2:])
+    assert int(said["SigBlk"], 16) == 0
+    # The C library keeps 32 and 33 for itself, and posix_spawn ignores them for whom it starts.
+    assert int(said["SigIgn"], 16) & ~(3 << 31) == 0
+
+
+@LINUX
+def test_sudo_and_its_like_gain_nothing() -> None:
+    with broker() as at:
+        assert outcome(at, "grep NoNewPrivs /proc/self/status")[1] == "NoNewPrivs:\t1\n"
+
+
+@LINUX
+def test_memory_shortage_hits_commands_first() -> None:
+    with broker() as at:
+        assert outcome(at, "cat /proc/self/oom_score_adj")[1] == "1000\n"
+
+
+@pytest.mark.parametrize("case", [pytest.param("PROCRES17", id="PROCRES17")])
+def test_nothing_dumps_its_memory(case: str) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    expected = "unlimited" if limit == resource.RLIM_INFINITY else str(limit // 1024)
+    plain = subprocess.run(["bash", "-c", "ulimit -Hc"], capture_output=True, check=True, encoding="utf-8")
+    assert plain.stdout.strip() == expected
+    with broker() as at:
+        assert outcome(at, "ulimit -Sc; ulimit -Hc")[1] == "0\n0\n"
+
+
+# --- the environment -------------------------------------------------------------------------------------
+
+
+@LINUX
+def test_what_people_need_is_passed_on() -> None:
+    given = {
+        "HOME": "/h",
+        "USER": "u",
+        "LOGNAME": "u",
+        "LANG": "de_DE.UTF-8",
+        "LC_TIME": "C",
+        "TZ": "UTC",
+        "TMPDIR": "/t",
+    }
+    found = command_environment({**given, "SHELL": "relative", "TERM": "xterm", "EXTRA": "x"}, ["EXTRA"])
+    unattended = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+    assert found == {**given, **unattended, "TERM": "xterm", "EXTRA": "x", "PATH": DEFAULT_PATH}
+    assert command_environment({})["TERM"] == "dumb"
+
+
+@LINUX
+def test_commands_find_programs_where_the_path_holds_only_the_server_s_own_python() -> None:
+    own = f"{sys.prefix}/bin"
+    assert command_environment({"PATH": own})["PATH"] == f"{own}:{DEFAULT_PATH}"
+    assert command_environment({"PATH": f"{own}:/elsewhere"})["PATH"] == f"{own}:/elsewhere"
+
+
+# --- what is refused -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["workspace-write", "", "anything"])
+def test_a_command_is_refused_where_nothing_holds_it_whoever_asks(
+    mode: str, tmp_path: Path, layer: str
+) -> None:
+    script = f"touch {tmp_path}/mark"
+    with broker(mode, ("/bin/echo",)) as at:
+        last, output = outcome(at, script)
+        # The broker works: it is the mode that it refuses. Landlock holds helpers on Linux.
+        if layer == "linux":
+            assert outcome(at, Program(argv=("/bin/echo", "hi"), timeout=5)) == (ENDED, "hi\n")
+        at.check()
+    assert last.keys() == {"refused"}
+    assert not (tmp_path / "mark").exists()
+    assert output == ""
+    with broker(FULL) as at:
+        assert outcome(at, script)[0] == ENDED
+    assert (tmp_path / "mark").exists()
+
+
+@pytest.mark.measured
+@pytest.mark.parametrize(
+    ("argv", "allowed"),
+    [
+        pytest.param(("/bin/echo", "--fixed", "x"), True, id="begins as written"),
+        pytest.param(("/bin/echo", "x"), False, id="other arguments"),
+        pytest.param(("/bin/echo",), False, id="too short"),
+        pytest.param(("/bin/sh", "-c", "echo x"), False, id="other program"),
+        pytest.param(("echo", "--fixed"), False, id="by name"),
+        pytest.param(("/bin/../bin/echo", "--fixed"), False, id="other spelling"),
+    ],
+)
+def test_only_the_helpers_of_the_charter_run(argv: tuple[str, ...], allowed: bool) -> None:
+    with broker(FULL, ("/bin/echo", "--fixed")) as at:
+        last, output = outcome(at, Program(argv=argv, timeout=5))
+    assert (last == ENDED) is allowed
+    assert ("x" in output) is allowed
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'{"kind": "command"}',
+        b'{"kind": "command", "script": 1, "timeout": 1}',
+        b'{"kind": "command", "script": "touch MARK", "timeout": NaN}',
+        b'{"kind": "command", "script": "touch MARK", "timeout": -1}',
+        b'{"kind": "command", "script": "touch MARK", "timeout": "1"}',
+        b'{"kind": "command", "script": "touch MARK\\u0000", "timeout": 1}',
+        b'{"kind": "other", "script": "touch MARK", "timeout": 1}',
+        b'{"kind": "helper", "argv": [], "timeout": 1}',
+        b'{"kind": "helper", "argv": ["/bin/echo", 1], "timeout": 1}',
+        b'{"kind": "helper", "argv": "/bin/echo", "timeout": 1}',
+        b'{"kind": "command", "script": "touch MARK", "argv": ["/bin/echo"], "timeout": 1}',
+    ],
+    ids=range(15),
+)
+def test_what_is_no_request_is_refused_and_the_next_one_served(body: bytes, tmp_path: Path) -> None:
+    with broker(FULL, ("/bin/echo",)) as at:
+        ours, theirs = socket.socketpair()
+        file = os.memfd_create("request")
+        os.write(file, body.replace(b"MARK", str(tmp_path / "mark").encode()))
+        nothing, folder = os.open(os.devnull, os.O_RDWR), os.open("/", os.O_RDONLY)
+        raw(at, theirs.fileno(), file, folder, nothing, nothing, nothing)
+        theirs.close()
+        ours.settimeout(10)
+        assert json.loads(ours.recv(4096)).keys() == {"refused"}
+        assert outcome(at, "echo on")[1] == "on\n"
+        ours.close()
+        for descriptor in (file, nothing, folder):
+            os.close(descriptor)
+    assert not (tmp_path / "mark").exists()
+
+
+def raw(at: Broker, *descriptors: int) -> None:
+    """Send descriptors past all that the server's side does."""
+    if isinstance(at, PosixBroker):
+        at._send(Frame(kind=REQUEST), descriptors)
+    else:
+        assert isinstance(at, LinuxBroker)
+        socket.send_fds(at._requests, [REQUEST], descriptors)
+
+
+def test_a_packet_with_too_few_descriptors_does_no_harm() -> None:
+    with broker() as at:
+        ours, theirs = socket.socketpair()
+        raw(at, theirs.fileno())
+        theirs.close()
+        ours.settimeout(10)
+        assert ours.recv(1) == b""
+        ours.close()
+        assert outcome(at, "echo on")[1] == "on\n"
+
+
+TOO_MANY = b"too many files are open"
+
+
+@LINUX
+@pytest.mark.parametrize("mode", [FULL, "workspace-write"])
+def test_a_broker_without_descriptors_says_so_and_goes_on_when_there_are_some(
+    mode: str, tmp_path: Path
+) -> None:
+    root, said = tmp_path / "root", set[str]()
+    root.mkdir()
+    sandbox = SandboxSpec(
+        mode=mode,
+        roots=(str(root),),
+        home="/nonexistent",
+        state=str(tmp_path / "state"),
+        programs=candidates(os.environ["PATH"], ()),
+    )
+    with broker(sandbox=sandbox) as at:
+        # The supervisor that waits was forked before, with the files that it needs.
+        assert outcome(at, "echo on", cwd=str(root)) == (ENDED, "on\n")
+        for free in range(0, 24, 2):
+            with few_files_of_broker(at.pid, free):
+                for _ in range(2):
+                    last, output = outcome(at, "echo on", cwd=str(root))
+                    assert output == "on\n" or TOO_MANY.decode() in str(last.get("failed")), (free, last)
+                    said.add(output or str(last["failed"]))
+            # A supervisor that was forked in need may still be there to refuse.
+            after = [outcome(at, "echo on", cwd=str(root)) for _ in range(10)]
+            assert after[-1] == (ENDED, "on\n"), (free, after)
+    assert len(said) >= 2
+
+
+@LINUX
+@pytest.mark.measured
+def test_a_broker_is_not_forked_where_other_threads_run() -> None:
+    script = """
+import threading
+from mcp_toolserver.runtime.processes import broker_client
+from mcp_toolserver.runtime.processes.broker_client import BrokerPolicy, start_broker
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+try:
+    sandbox = SandboxSpec(mode="danger-full-access", roots=(), home="/", state="/nonexistent")
+    start_broker(BrokerPolicy(sandbox=sandbox, environment={"PATH": "/bin"}))
+except RuntimeError:
+    print("refused")
+"""
+    done = subprocess.run(python(script), capture_output=True, check=True, encoding="utf-8", timeout=30)
+    assert done.stdout == "refused\n"
+
+
+def test_a_broker_that_is_gone_is_said_to_be_gone() -> None:
+    with broker() as at:
+        os.kill(at.pid, signal.SIGKILL)
+        os.waitpid(at.pid, 0)
+        with pytest.raises(Unavailable):
+            outcome(at, "true")
+
+
+@LINUX
+@given(
+    st.one_of(
+        st.builds(
+            Script,
+            script=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])),
+            timeout=st.none() | st.floats(0, 1e9),
+        ),
+        st.builds(
+            Program,
+            argv=st.lists(st.text(st.characters(exclude_characters="\0")), min_size=1).map(tuple),
+            timeout=st.floats(0, 1e9),
+        ),
+    )
+)
+def test_a_request_arrives_as_it_was_sent(request_sent: Script | Program) -> None:
+    assert decode(encode(request_sent)) == request_sent
+
+
+# --- nothing is left -------------------------------------------------------------------------------------
+
+
+async def running(daemons: Daemons, command: Asked) -> None:
+    """The daemons of a command run."""
+    assert await asyncio.to_thread(command.line) == "ready"
+    await until(lambda: len(daemons.alive()) == 4)
+
+
+@pytest.mark.parametrize("case", [pytest.param("PROCRES01", id="PROCRES01")])
+async def test_daemons_are_gone_when_a_timeout_is_reported(case: str) -> None:
+    daemons = Daemons()
+    script = Script(script=f"{daemons.script}sleep 100", timeout=2.0)
+    with broker() as at, asked(at, script) as command:
+        await running(daemons, command)
+        last, _ = await asyncio.to_thread(command.end)
+        assert last == {"status": 137, "reason": "timed out"}
+        assert daemons.alive() == []
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param("PROCRES02", id="PROCRES02"), pytest.param("PROCRES03", id="PROCRES03")]
+)
+async def test_daemons_are_gone_when_the_end_of_their_command_is_reported(case: str) -> None:
+    daemons = Daemons()
+    stdin, end = os.pipe()
+    with broker() as at, asked(at, f"{daemons.script}read; exit 4", stdin=stdin) as command:
+        os.close(stdin)
+        await running(daemons, command)
+        os.close(end)
+        last, _ = await asyncio.to_thread(command.end)
+        assert last == {"status": 4, "reason": "exited"}
+        assert daemons.alive() == []
+
+
+async def test_daemons_are_gone_when_a_stop_is_reported() -> None:
+    daemons = Daemons()
+    with broker() as at, asked(at, f"{daemons.script}sleep 100") as command:
+        await running(daemons, command)
+        command.control.shutdown(socket.SHUT_WR)
+        last, _ = await asyncio.to_thread(command.end)
+        assert last == {"status": 137, "reason": "stopped"}
+        assert daemons.alive() == []
+
+
+async def test_daemons_die_when_nobody_listens_any_more() -> None:
+    daemons = Daemons()
+    with broker() as at, asked(at, f"{daemons.script}sleep 100") as command:
+        await running(daemons, command)
+        command.control.close()
+        await until(lambda: not daemons.alive())
+
+
+async def test_daemons_are_gone_when_the_broker_is_closed() -> None:
+    daemons = Daemons()
+    with broker() as at, asked(at, f"{daemons.script}sleep 100") as command:
+        await running(daemons, command)
+        await asyncio.to_thread(at.close)
+        assert daemons.alive() == []
+
+
+@pytest.mark.measured
+async def test_daemons_die_with_a_broker_that_is_killed() -> None:
+    daemons = Daemons()
+    with broker() as at, asked(at, f"{daemons.script}sleep 100") as command:
+        await running(daemons, command)
+        os.kill(at.pid, signal.SIGKILL)
+        last, _ = await asyncio.to_thread(command.end)
+        assert last == {"status": 137, "reason": "lost"}
+        assert daemons.alive() == []
+
+
+async def test_daemons_die_with_a_supervisor_that_is_killed() -> None:
+    daemons = Daemons()
+    with broker() as at, asked(at, f"{daemons.script}echo $PPID; sleep 100") as command:
+        await running(daemons, command)
+        os.kill(int(command.line()), signal.SIGKILL)
+        await until(lambda: not daemons.alive())
+        assert outcome(at, "echo on")[1] == "on\n"
+
+
+def _waiting(at: Broker) -> list[int]:
+    """The supervisor that waits for a request and the fork that waits for the supervisor."""
+    supervisors = [pid for pid in processes() if parent(pid) == at.pid]
+    return supervisors + [pid for pid in processes() if parent(pid) in supervisors]
+
+
+@LINUX
+async def test_a_supervisor_waits_before_there_is_a_request() -> None:
+    with broker() as at:
+        await until(lambda: len(_waiting(at)) == 2)
+        first = _waiting(at)
+        assert outcome(at, "echo $$ $PPID")[1].split() == [str(first[1]), str(first[0])]
+        await until(lambda: len(_waiting(at)) == 2 and not set(first) & set(_waiting(at)))
+
+
+@LINUX
+@pytest.mark.measured
+@pytest.mark.parametrize("place", [pytest.param(0, id="the supervisor"), pytest.param(1, id="its fork")])
+async def test_a_broker_gets_over_the_loss_of_what_waits(place: int) -> None:
+    with broker() as at:
+        await until(lambda: len(_waiting(at)) == 2)
+        lost = _waiting(at)
+        os.kill(lost[place], signal.SIGKILL)
+        await until(lambda: state(lost[1]) in "XZ")
+        # A supervisor without its fork can only say so; the next one has its own.
+        if place == 1:
+            assert "killed" in str(outcome(at, "true")[0]["failed"])
+        assert outcome(at, "echo on")[1] == "on\n"
+
+
+@LINUX
+async def test_nothing_waits_any_more_when_the_broker_is_closed() -> None:
+    with broker() as at:
+        await until(lambda: len(_waiting(at)) == 2)
+        waiting = _waiting(at)
+    await until(lambda: all(state(pid) in "XZ" for pid in waiting))
+
+
+@LINUX
+def test_more_descriptors_than_one_packet_holds_arrive_in_order() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    count = 2 * MOST_AT_ONCE + 7
+    files = [os.memfd_create("one") for _ in range(count)]
+    try:
+        for number, file in enumerate(files):
+            os.write(file, str(number).encode())
+        send(ours, files)
+        received = receive(theirs)
+        assert [int(os.pread(file, 10, 0)) for file in received] == list(range(count))
+        assert not any(map(os.get_inheritable, received))
+        files += received
+    finally:
+        for file in files:
+            os.close(file)
+        ours.close()
+        theirs.close()
+
+
+@LINUX
+async def test_a_command_can_signal_only_its_own_processes() -> None:
+    outsider = subprocess.Popen(["sleep", "100"])
+    attempt = f"kill -0 {outsider.pid}"
+    script = f"{attempt}; echo $?; kill -9 $PPID; echo $?; kill -9 {os.getpid()}; echo $?; sleep 9 & kill $!"
+    try:
+        subprocess.run(["bash", "-c", attempt], check=True)
+        with broker() as at:
+            last, output = outcome(at, f"({script}; echo $?) 2>/dev/null")
+            assert last == ENDED
+            assert output == "1\n1\n1\n0\n"
+        assert outsider.poll() is None
+    finally:
+        outsider.kill()
+        outsider.wait()
+
+
+@pytest.mark.parametrize("case", [pytest.param("PROCRES16", id="PROCRES16")])
+async def test_the_dead_are_buried_while_a_command_runs(case: str) -> None:
+    script = "for i in {1..200}; do (true & true); done; echo $PPID; sleep 100"
+    with broker() as at, asked(at, script) as command:
+        supervisor = int(await asyncio.to_thread(command.line))
+        await until(lambda: [state(pid) for pid in processes() if parent(pid) == supervisor] == ["S"])
+
+
+def parent(pid: int) -> int:
+    return int(status(pid).get("PPid", 0))
+
+
+@LINUX
+async def test_a_chain_that_forks_and_exits_at_once_is_caught(tmp_path: Path) -> None:
+    on, hops = tmp_path / "on", tmp_path / "hops"
+    on.touch()
+    hops.touch()
+    hop = f"""export HOP='[ -e {on} ] && echo >> {hops} && (bash -c "$HOP" &)'"""
+    try:
+        with (
+            broker() as at,
+            asked(at, Script(script=f'{hop}; eval "$HOP"; sleep 100', timeout=2.0)) as command,
+        ):
+            last, _ = await asyncio.to_thread(command.end)
+            assert last == {"status": 137, "reason": "timed out"}
+            reached = hops.stat().st_size
+            await asyncio.sleep(0.3)
+            assert hops.stat().st_size == reached
+            assert reached > 10
+    finally:
+        on.unlink()
+
+
+SWEEPER = """
+import os, subprocess, sys, time
+from mcp_toolserver.runtime.sandbox.layers import kernel
+from mcp_toolserver.runtime.sandbox.broker.process_tree import descendants, sweep
+kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+shell = subprocess.Popen(["bash", "-c", sys.argv[1] + "sleep 100"], stdout=subprocess.PIPE)
+while len(descendants(os.getpid())) < 5:
+    time.sleep(0.01)
+print(len(descendants(os.getpid())), flush=True)
+sweep(os.getpid())
+while True:
+    try:
+        os.waitpid(-1, 0)
+    except ChildProcessError:
+        break
+print("done", flush=True)
+"""
+
+
+@LINUX
+@pytest.mark.measured
+async def test_a_tree_is_swept_where_the_kernel_scopes_no_signals() -> None:
+    daemons = Daemons()
+    done = await asyncio.to_thread(
+        subprocess.run, python(SWEEPER, daemons.script), capture_output=True, encoding="utf-8", timeout=30
+    )
+    before, word = done.stdout.split()
+    assert int(before) >= 5
+    assert word == "done"
+    assert daemons.alive() == []

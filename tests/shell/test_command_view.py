@@ -1,0 +1,692 @@
+"""What commands, sessions, language servers and jobs see and reach: sockets, deny rules, client roots.
+
+Real servers, as root and unprivileged, and real clients over stdio and HTTP.
+"""
+
+import contextlib
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import mcp_types as mcp
+import pytest
+from mcp import Client
+from pydantic import FileUrl
+
+from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy, start_standalone_broker
+from mcp_toolserver.runtime.sandbox.broker.messages import Script
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import ALWAYS, BwrapArgs, candidates
+from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
+from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
+from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import MOST_HIDDEN, HiddenPaths
+from mcp_toolserver.runtime.sandbox.mounts.host_sockets import bound_names
+from mcp_toolserver.runtime.sandbox.mounts.mounts import MOST_SOCKETS
+from tests.lsp.stranger import stranger
+from tests.support import live
+from tests.support.confinement import (
+    BY_USER,
+    CONFINED,
+    FULL,
+    READ_ONLY,
+    USERS,
+    WORKSPACE_WRITE,
+    Scene,
+    Server,
+    as_user,
+    put,
+    scene,
+    serving,
+    visible_folder,
+)
+from tests.support.processes import outcome
+
+WORD = "the-word-that-is-hidden"
+
+
+@pytest.fixture(params=BY_USER)
+def place(request: pytest.FixtureRequest) -> Generator[Scene]:
+    """A scene for a server of the test's own."""
+    with scene(request.param) as made:
+        yield made
+
+
+@pytest.fixture(params=BY_USER)
+def server(request: pytest.FixtureRequest, servers: Callable[[str, str], Server]) -> Server:
+    """A shared server in workspace-write."""
+    return servers(request.param, WORKSPACE_WRITE)
+
+
+def background(server: Server, script: str) -> str:
+    """All that a background command prints."""
+    task = server.start(script)
+    offset, more = 0, ""
+    for _ in range(100):
+        more = server.call("TaskOutput", task_id=task, offset=offset, wait_ms=1000).text
+        if "exit status" in more:
+            # From the start: each part that a poll returned ends with a line on the job's state.
+            return server.call("TaskOutput", task_id=task, offset=0).text
+        offset = int(re.findall(r"next offset (\d+)", more)[-1])
+    raise AssertionError(more)
+
+
+def session(server: Server, script: str) -> str:
+    """What a session of a shell prints that was started for it."""
+    return server.call("REPL", language="shell", code=script, session="new").text
+
+
+WAYS: dict[str, Callable[[Server, str], str]] = {
+    "command": lambda server, script: server.bash(script),
+    "job": background,
+    "session": session,
+}
+by_way = pytest.mark.parametrize("way", WAYS)
+
+
+# --- sockets ---------------------------------------------------------------------------------------------
+
+CONNECT = """
+import os, socket, sys
+for name in sys.argv[1:]:
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
+        with socket.socket(socket.AF_UNIX, kind) as one:
+            try:
+                os.chdir(os.path.dirname(name))
+                one.connect(os.path.basename(name))
+                print("reached", repr(name))
+            except OSError as error:
+                print("failed", error.strerror)
+"""
+"""Relative to its folder, because a socket's path must be short."""
+
+
+def connecting(*paths: Path) -> str:
+    return f"cd / && python3 -I -c {shlex.quote(CONNECT)} {shlex.join(map(str, paths))}"
+
+
+@contextmanager
+def listening(
+    *paths: Path, kind: socket.SocketKind = socket.SOCK_STREAM, bound_as: str | None = None
+) -> Generator[None]:
+    """Sockets that everybody may connect to; `bound_as` is the name that the kernel gets."""
+    with ExitStack() as stack:
+        for path in paths:
+            one = stack.enter_context(socket.socket(socket.AF_UNIX, kind))
+            bind(one, path, bound_as)
+            if kind != socket.SOCK_DGRAM:
+                one.listen(64)
+            path.chmod(0o777)
+        yield
+
+
+def bind(one: socket.socket, path: Path, bound_as: str | None) -> None:
+    if bound_as is None:
+        one.bind(str(path))
+        return
+    with contextlib.chdir(path.parent):
+        one.bind(bound_as)
+
+
+@contextmanager
+def outside() -> Generator[Path]:
+    """A folder that commands see, with a short path."""
+    with tempfile.TemporaryDirectory(dir="/srv" if os.geteuid() == 0 else Path.home()) as folder:
+        Path(folder).chmod(0o755)
+        yield Path(os.path.realpath(folder))
+
+
+def test_no_socket_outside_the_roots_is_reached(
+    server: Server, servers: Callable[[str, str], Server]
+) -> None:
+    with outside() as folder, ExitStack() as stack:
+        names = ("stream", "with space", "line\nend", "forged\n0: 00000002", "ünï")
+        streams = [folder / name for name in names]
+        datagram, packets = folder / "datagram", folder / "packets"
+        stack.enter_context(listening(*streams))
+        stack.enter_context(listening(datagram, kind=socket.SOCK_DGRAM))
+        stack.enter_context(listening(packets, kind=socket.SOCK_SEQPACKET))
+        script = connecting(*streams, datagram, packets)
+        assert servers(server.scene.user, FULL).bash(script).count("reached") == len(streams) + 2
+        for way, run in WAYS.items():
+            said = run(server, script)
+            assert "reached" not in said, (way, said)
+            assert said.count("failed") == 3 * (len(streams) + 2), way
+
+
+def test_a_socket_that_was_bound_to_a_relative_name_is_not_reached() -> None:
+    with scene(USERS[0]) as made, outside() as folder:
+        with (
+            contextlib.chdir(folder),
+            listening(folder / "relative", bound_as="relative"),
+            serving(made, WORKSPACE_WRITE) as server,
+        ):
+            said = server.bash(connecting(folder / "relative"))
+        assert said.count("failed") == 3, said
+
+
+def test_a_socket_behind_a_link_into_a_hidden_folder_is_not_reached(server: Server) -> None:
+    # Its name lies in the private /tmp, where commands see nothing of this machine.
+    with outside() as folder, tempfile.TemporaryDirectory(dir="/tmp") as hidden:
+        Path(hidden).chmod(0o755)
+        link = Path(hidden) / "link"
+        link.symlink_to(folder)
+        with listening(link / "socket"):
+            said = server.bash(connecting(folder / "socket"))
+    assert said.count("failed") == 3, said
+
+
+def test_a_socket_that_comes_between_two_commands_is_not_reached_by_the_second(server: Server) -> None:
+    with outside() as folder:
+        for _ in range(3):
+            server.bash("true")
+        with listening(folder / "late"):
+            said = server.bash(connecting(folder / "late"))
+    assert said.count("failed") == 3, said
+
+
+def test_a_socket_that_goes_while_the_sandbox_is_set_up_stops_no_command() -> None:
+    with outside() as folder, listening(folder / "stays"):
+        program = candidates(os.environ["PATH"], ())[0]
+        gone, stays = str(folder / "gone"), str(folder / "stays")
+        arguments = BwrapArgs(template=(program, *ALWAYS, "--ro-bind", "/", "/"), sockets=(gone, stays))
+        command = [*arguments.arguments(isolates_network=False), "sh", "-c", connecting(folder / "stays")]
+        ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, encoding="utf-8")
+    assert ran.stdout.count("failed") == 3, ran.stdout
+
+
+def test_sockets_in_the_roots_and_the_private_folder_work(server: Server) -> None:
+    # A process of the root's owner; a socket's path must be short.
+    own = server.scene.root / "s"
+    with listening(own):
+        os.lchown(own, server.scene.root.stat().st_uid, -1)
+        assert "reached" in server.bash(connecting(own))
+        said = server.bash(
+            "python3 - <<'END'\n"
+            "import socket, threading\n"
+            "for path in ('/tmp/own', '/dev/shm/own', 'own'):\n"
+            "    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:\n"
+            "        one.bind(path)\n"
+            "        one.listen()\n"
+            "        other.connect(path)\n"
+            "        print('connected', path)\n"
+            "END"
+        )
+    assert said.count("connected") == 3, said
+
+
+MULTIPROCESSING = """
+import multiprocessing
+def doubled(x):
+    return 2 * x
+if __name__ == "__main__":
+    for method in ("fork", "spawn", "forkserver"):
+        with multiprocessing.get_context(method).Pool(2) as pool:
+            print(method, pool.map(doubled, [1, 2]))
+    with multiprocessing.get_context("forkserver").Manager() as manager:
+        shared = manager.dict(a=1)
+        print("manager", dict(shared))
+"""
+
+
+@pytest.mark.parametrize("mode", CONFINED)
+@pytest.mark.parametrize("user", BY_USER)
+def test_multiprocessing_works(servers: Callable[[str, str], Server], user: str, mode: str) -> None:
+    server = servers(user, mode)
+    put(server.scene.root / "many.py", MULTIPROCESSING)
+    server.scene.own()
+    said = server.bash("python3 many.py")
+    assert said.count("[2, 4]") == 3, said
+    assert "manager {'a': 1}" in said
+
+
+BINDING = """
+import os, socket, sys
+for path in sys.argv[1].split(":"):
+    one = socket.socket(socket.AF_UNIX)
+    one.bind(path)
+    one.listen()
+    os.set_inheritable(one.detach(), True)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def with_sockets(*paths: Path) -> tuple[str, ...]:
+    """What goes before a server for it to find these sockets, and none of the rest of this machine.
+
+    The kernel lists the sockets of one network namespace; others who use this machine see none of them.
+    """
+    apart = ("unshare", "--net", *(() if os.geteuid() == 0 else ("--user", "--map-current-user")))
+    return (*apart, sys.executable, "-I", "-c", BINDING, ":".join(map(str, paths)))
+
+
+def test_a_folder_of_many_sockets_is_hidden_whole() -> None:
+    with scene("root" if os.geteuid() == 0 else USERS[0]) as made, outside() as folder:
+        (folder / "full").mkdir()
+        many = [folder / "full" / str(number) for number in range(MOST_SOCKETS + 1)]
+        alone = folder / "alone"
+        with serving(made, WORKSPACE_WRITE, around=with_sockets(*many, alone)) as server:
+            assert server.bash(f"ls {folder / 'full'}") == "(no output)"
+            said = server.bash(connecting(alone, many[0]))
+    assert said.count("failed") == 6, said
+
+
+def test_with_too_many_sockets_no_command_runs_and_the_error_says_why() -> None:
+    with scene("root" if os.geteuid() == 0 else USERS[0]) as made, outside() as folder:
+        many = [folder / str(number) / "s" for number in range(MOST_SOCKETS + 1)]
+        for path in many:
+            path.parent.mkdir()
+        with serving(made, WORKSPACE_WRITE, around=with_sockets(*many)) as server:
+            said = server.call("bash", command="touch ran")
+            assert said.is_error
+            assert str(folder) in said.text
+            assert not (made.root / "ran").exists()
+            many[0].unlink()
+            assert server.bash(connecting(many[1])).count("failed") == 3
+
+
+def test_an_entry_of_the_list_is_read_in_every_way_its_line_ends_allow() -> None:
+    entry = b"0000000000000000: 00000002 00000000 00010000 0001 01 12345"
+    listed = b"Num RefCount\n%b /a\n%b\n%b @abstract\n%b rel ative\n/b\n" % (entry, entry, entry, entry)
+    names = dict(bound_names(listed))
+    assert [name for name, is_guess in names.items() if not is_guess] == [b"/a", b"rel ative"]
+    assert b"rel ative\n/b" in names
+    assert b"/a\n" + entry in names
+    assert all(len(name) <= 108 for name in names)
+
+
+# --- rules -----------------------------------------------------------------------------------------------
+
+RULES = ["Read(secrets/**)", "Read(*.key)", "Read(conf/private/**)", "read_file(deep/**/*.pem)"]
+HIDDEN = ("secrets/word", "secrets/inner/word", "a.key", "d/b.key", "conf/private/word", "deep/x/y/z.pem")
+SHOWN = ("conf/public", "deep/x/readable", "d/tracked")
+
+
+def with_rules(made: Scene, *rules: str) -> tuple[str, ...]:
+    """The flags for a server with these deny rules, and what they hide in its root."""
+    for name in HIDDEN:
+        put(made.root / name, WORD)
+    put(made.root / "conf/public", "public\n")
+    put(made.root / "deep/x/readable", "readable\n")
+    quoted = ", ".join(f'"{rule}"' for rule in rules or RULES)
+    config = put(made.base / "config.toml", f"[rules]\ndeny = [{quoted}]\n")
+    made.own()
+    return ("--config", str(config))
+
+
+@pytest.fixture(scope="module")
+def ruled() -> Generator[Callable[[str, str], Server]]:
+    """A server with these rules for each user and mode, started when first asked for; its root is as new."""
+    with ExitStack() as stack:
+        started: dict[tuple[str, str], tuple[Server, Path]] = {}
+
+        def server(user: str, mode: str) -> Server:
+            if (user, mode) not in started:
+                made, pattern = stack.enter_context(scene(user)), stack.enter_context(visible_folder())
+                flags = with_rules(made)
+                subprocess.run(["cp", "--archive", f"{made.root}/.", pattern], check=True)
+                started[user, mode] = stack.enter_context(serving(made, mode, *flags)), pattern
+                return started[user, mode][0]
+            found, pattern = started[user, mode]
+            subprocess.run(["find", found.scene.root, "-mindepth", "1", "-delete"], check=True)
+            subprocess.run(["cp", "--archive", f"{pattern}/.", found.scene.root], check=True)
+            return found
+
+        yield server
+
+
+@pytest.fixture(params=BY_USER)
+def in_mode(request: pytest.FixtureRequest, ruled: Callable[[str, str], Server]) -> Callable[[str], Server]:
+    return partial(ruled, request.param)
+
+
+ATTACKS = {
+    "read": [f"cat {' '.join(HIDDEN)}"],
+    "list": ["ls -R secrets conf/private; grep -r . ."],
+    "copy": ["cp -r . /tmp/copy; cat /tmp/copy/*.key /tmp/copy/secrets/*", "cp -r . copied"],
+    "rename": ["mv secrets open; mv a.key a.txt; mv d/b.key b.txt", "cat open/word a.txt b.txt"],
+    "rename an ancestor": [
+        "mv conf other; mv deep shallow; mv d e",
+        "cat other/private/word shallow/x/y/z.pem e/b.key; grep -r . other shallow e",
+    ],
+    "rename a higher ancestor": ["mv deep/x deep/w; mv deep/x out", "cat deep/w/y/z.pem out/y/z.pem"],
+    "link": [
+        "ln a.key hard; ln secrets/word hard2; ln -s a.key soft; ln d/b.key conf/hard3",
+        "cat hard hard2 soft conf/hard3",
+    ],
+    "exchange": [
+        "python3 -c \"import ctypes; ctypes.CDLL(None).renameat2(-100, b'conf', -100, b'd', 2)\"",
+        "cat d/private/word conf/b.key; grep -r . d conf",
+    ],
+    "remove": ["rm -rf secrets a.key conf deep", "cat secrets/word a.key conf/private/word"],
+    "unmount": ["umount secrets; mount --bind conf d; unshare -r umount -l secrets", "cat secrets/word"],
+    "move the root's content": ["mkdir in; mv [a-d]* in", "grep -r . in; cat in/a.key in/conf/private/word"],
+    "archive": ["tar cf /tmp/t . ; tar xOf /tmp/t", "tar cf t.tar .", "tar xOf t.tar"],
+    "git": ["git add -A; git stash; git hash-object -w a.key secrets/word", "git diff; git log -p --all"],
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_no_sequence_of_commands_reads_what_a_rule_hides(
+    in_mode: Callable[[str], Server], attack: str
+) -> None:
+    server = in_mode(WORKSPACE_WRITE)
+    root = server.scene.root
+    for script in (*ATTACKS[attack], "grep -r -a . ."):
+        # The second time in a sandbox that was built before.
+        for _ in range(2):
+            assert WORD not in server.call("bash", command=script).text
+    # It is where it was, and nowhere else.
+    holding = {
+        str(file.relative_to(root))
+        for file in root.rglob("*")
+        if file.is_file() and not file.is_symlink() and WORD.encode() in file.read_bytes()
+    }
+    assert holding == set(HIDDEN)
+
+
+@pytest.mark.parametrize("mode", CONFINED)
+@by_way
+def test_what_a_rule_hides_is_hidden_from_every_kind_of_command(
+    in_mode: Callable[[str], Server], mode: str, way: str
+) -> None:
+    said = WAYS[way](in_mode(mode), f"cat {' '.join((*HIDDEN, *SHOWN))}; ls -a secrets")
+    assert WORD not in said
+    assert "public\nreadable\ntracked\n" in said
+
+
+def test_what_comes_to_match_between_two_commands_is_hidden_from_the_second(
+    in_mode: Callable[[str], Server],
+) -> None:
+    server = in_mode(READ_ONLY)
+    for name in ("new.key", "conf/new.key", "new/folder/new.key"):
+        assert "No such file" in server.bash(f"cat {name}")
+        put(server.scene.root / name, WORD)
+        server.scene.own()
+        assert "Permission denied" in server.bash(f"cat {name}")
+
+
+def test_an_absolute_rule_holds_outside_the_roots(place: Scene) -> None:
+    put(place.outside / "far/word", WORD)
+    flags = with_rules(place, f"Read({place.outside}/far/**)", f"Read({place.outside}/target)")
+    with serving(place, READ_ONLY, *flags) as server:
+        said = server.bash("cat $O/far/word $O/target $O/kept")
+    assert WORD not in said
+    assert said.count("outside") == 1 + said.count(f"{place.outside}/")
+
+
+def test_a_rule_with_too_many_matches_stops_commands_and_says_why(in_mode: Callable[[str], Server]) -> None:
+    server = in_mode(WORKSPACE_WRITE)
+    for number in range(MOST_HIDDEN):
+        put(server.scene.root / f"many/{number}.key", "")
+    server.scene.own()
+    said = server.call("bash", command="touch ran")
+    assert said.is_error
+    assert "deny rules on reading" in said.text
+    assert not (server.scene.root / "ran").exists()
+    assert not server.call("read_file", path="conf/public").is_error
+
+
+def test_a_folder_that_cannot_be_listed_is_hidden(ruled: Callable[[str, str], Server]) -> None:
+    """From everybody but root, who lists every folder."""
+    server = ruled("unprivileged", WORKSPACE_WRITE)
+    closed = put(server.scene.root / "closed/c.key", WORD).parent
+    server.scene.own()
+    closed.chmod(0o311)
+    assert WORD not in server.bash("cat closed/c.key; chmod 700 closed; cat closed/c.key")
+    closed.chmod(0o755)
+
+
+def test_in_full_access_nothing_is_hidden_from_commands(in_mode: Callable[[str], Server]) -> None:
+    assert WORD in in_mode(FULL).bash("cat secrets/word")
+
+
+@pytest.mark.parametrize("mode", CONFINED)
+def test_a_rule_that_may_match_anywhere_stops_the_start(mode: str) -> None:
+    with scene(USERS[0]) as made:
+        flags = with_rules(made, "Read(/**/id_rsa)")
+        with pytest.raises(RuntimeError, match="starts from"), serving(made, mode, *flags):
+            pass
+
+
+def test_hidden_paths_are_found_by_patterns_of_every_kind(tmp_path: Path) -> None:
+    root = Path(os.path.realpath(tmp_path)) / "root"
+    for name in ("a/b/c.x", "a/c.y", "d/c.x", "e/f/g", "e.z/inner"):
+        put(root / name, "")
+    (root / "link.x").symlink_to("d/c.x")
+    roots = (str(root),)
+
+    def found(*patterns: str, seen: Sequence[str] = roots) -> set[str]:
+        hidden = HiddenPaths(patterns)
+        first = hidden.find(roots, seen)
+        assert hidden.find(roots, seen) == first
+        return {path.removeprefix(f"{root}/") for path in first}
+
+    assert found("*.x") == {"a/b/c.x", "d/c.x"}
+    assert found("./a/*.y", "e/**") == {"a/c.y", "e"}
+    assert found("a/{b,c.y}") == {"a/b", "a/c.y"}
+    assert found("*.z/") == {"e.z"}
+    assert found("link.x", "missing/**") == set()
+    assert found(f"{root}/d/*") == {"d/c.x"}
+    assert found("**/*.x", seen=[f"{root}/a"]) == {"a/b/c.x"}
+    assert found("a/**", seen=[f"{root}/a/b"]) == {"a/b"}
+    assert found("d/**", seen=[f"{root}/a/b"]) == set()
+    with pytest.raises(ValueError, match="top"):
+        HiddenPaths(["/*"])
+
+
+# --- the client's roots ----------------------------------------------------------------------------------
+
+Calls = Callable[..., Awaitable[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place(live.Setup):
+    """A server as the scene's user."""
+
+    of: Scene
+    more: Sequence[Path] = ()
+
+    @property
+    def command(self) -> list[str]:
+        roots = [word for root in self.more for word in ("--root", str(root))]
+        return [*as_user(self.of), *super().command, *roots]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**super().environment, **self.of.environment, **self.environ}
+
+
+def at(made: Scene, mode: str, *flags: str, more: Sequence[Path] = (), **environ: str) -> Place:
+    """A server on the scene's root, which holds a folder `mine` to work in and a folder `theirs`."""
+    put(made.root / "mine/f", "mine\n")
+    put(made.root / "theirs/f", WORD)
+    put(made.root / "f", WORD)
+    for root in more:
+        put(root / "f", WORD)
+    made.own()
+    return Place(
+        root=made.root, home=made.base, mode=mode, flags=flags, of=made, more=more, environ=dict(environ)
+    )
+
+
+def works_in(*folders: Path) -> Callable[[Any], Awaitable[mcp.ListRootsResult]]:
+    """A client's answer about its roots."""
+
+    async def roots(_: Any) -> mcp.ListRootsResult:
+        return mcp.ListRootsResult(roots=[mcp.Root(uri=FileUrl(folder.as_uri())) for folder in folders])
+
+    return roots
+
+
+async def call_text(client: Client, name: str, **arguments: Any) -> str:
+    return live.text(await client.call_tool(name, arguments))
+
+
+async def output_by(client: Client, way: str, script: str) -> str:
+    """What a command of this kind prints."""
+    if way == "command":
+        return await call_text(client, "bash", command=script)
+    if way == "session":
+        return await call_text(client, "REPL", language="shell", code=script, session="new")
+    started = await call_text(client, "bash", command=script, run_in_background=True)
+    task = re.search(r"bg_\w+", started)
+    assert task is not None, started
+    said = ""
+    for _ in range(20):
+        said = await call_text(client, "TaskOutput", task_id=task[0], offset=0, wait_ms=1000)
+        if "exit status" in said:
+            return said
+    raise AssertionError(said)
+
+
+@pytest.mark.parametrize("mode", CONFINED)
+async def test_a_command_sees_the_roots_of_its_client_and_no_others(place: Scene, mode: str) -> None:
+    second = place.base / "second"
+    setup = at(place, mode, more=[second])
+    async with live.connected(setup, list_roots_callback=works_in(place.root / "mine")) as client:
+        for way in WAYS:
+            outward = f"{place.root} {place.root}/theirs {second}"
+            said = await output_by(
+                client,
+                way,
+                f"cat f; cat ../f ../theirs/f {place.root}/theirs/f {second}/f; ls -A {outward}; pwd; "
+                f"for f in {way} ../{way} ../theirs/{way} {second}/{way}; do echo x >$f; done",
+            )
+            assert WORD not in said, way
+            assert "mine\n" in said, way
+            assert f"{place.root}/mine\n" in said, way
+            written = set(place.base.rglob(way))
+            assert written == ({place.root / "mine" / way} if mode == WORKSPACE_WRITE else set())
+
+
+async def test_two_clients_over_http_see_each_their_own_roots() -> None:
+    with scene(USERS[0]) as made:
+        setup = at(made, WORKSPACE_WRITE)
+        put(made.root / "theirs/f", "theirs\n")
+        with live.serving(setup, "http") as url:
+            for _ in range(2):
+                for name, other in (("mine", "theirs"), ("theirs", "mine")):
+                    works = works_in(made.root / name)
+                    async with live.connected_to(
+                        url, "http", mode="legacy", list_roots_callback=works
+                    ) as client:
+                        said = await call_text(client, "bash", command=f"cat f; cat ../{other}/f")
+                        assert f"{name}\n" in said
+                        assert f"{other}\n" not in said
+
+
+async def test_a_session_does_not_outlast_the_roots_it_was_started_with(place: Scene) -> None:
+    works = [place.root / "mine", place.root / "theirs"]
+
+    async def roots(_: Any) -> mcp.ListRootsResult:
+        return mcp.ListRootsResult(roots=[mcp.Root(uri=FileUrl(folder.as_uri())) for folder in works])
+
+    async with live.connected(at(place, READ_ONLY), list_roots_callback=roots) as client:
+        said = await call_text(client, "REPL", language="shell", code="cat ../theirs/f", session="new")
+        assert WORD in said
+        handle = re.findall(r"repl_[0-9a-f]{6}", said)[0]
+        works.pop()
+        await client.session.send_roots_list_changed()
+        said = await call_text(client, "REPL", language="shell", code="cat ../theirs/f", session=handle)
+        assert WORD not in said
+        assert "Start another" in said
+
+
+PEEKING = """
+def behave(method, number, params, message):
+    if method == "textDocument/hover":
+        here = params["textDocument"]["uri"].removeprefix("file://")
+        root = os.path.dirname(os.path.dirname(here))
+        seen = []
+        for path in sorted(os.listdir(root)):
+            try:
+                seen.append(path + "=" + open(os.path.join(root, path, "f")).read().strip())
+            except OSError as error:
+                seen.append(path + " refused")
+        send(id=number, result={"contents": " ".join(seen)})
+    elif number is not None:
+        send(id=number, result=None)
+"""
+
+
+async def test_a_language_server_sees_the_roots_of_its_client_and_nothing_hidden(place: Scene) -> None:
+    programs = stranger(put(place.base / "run/a", "").parent, PEEKING, "gopls")
+    put(place.root / "hidden/f", WORD)
+    put(place.root / "mine/a.go", "package x\n")
+    config = put(place.base / "config.toml", '[rules]\ndeny = ["Read(hidden/**)"]\n')
+    setup = at(place, READ_ONLY, "--config", str(config), PATH=f"{programs}:{os.environ['PATH']}")
+    put(place.root / "theirs/f", "seen\n")
+    place.own()
+    asked = {"operation": "hover", "path": str(place.root / "mine/a.go"), "line": 1, "query": "x"}
+    async with live.connected(setup, list_roots_callback=works_in(place.root)) as client:
+        said = await call_text(client, "LSP", **asked)
+        assert "theirs=seen" in said, said
+        assert WORD not in said
+    async with live.connected(setup, list_roots_callback=works_in(place.root / "mine")) as client:
+        said = await call_text(client, "LSP", **asked)
+        assert "mine=mine" in said, said
+        assert "theirs" not in said
+
+
+async def test_clients_with_other_roots_do_not_share_a_language_server() -> None:
+    with scene(USERS[0]) as made:
+        programs = stranger(put(made.base / "run/a", "").parent, PEEKING, "gopls")
+        put(made.root / "mine/a.go", "package x\n")
+        put(made.root / "mine/go.mod", "")
+        setup = at(made, READ_ONLY, PATH=f"{programs}:{os.environ['PATH']}")
+        put(made.root / "theirs/f", "seen\n")
+        asked = {"operation": "hover", "path": str(made.root / "mine/a.go"), "line": 1, "query": "x"}
+        with live.serving(setup, "http") as url:
+            for folder, sees in ((made.root, True), (made.root / "mine", False)):
+                works = works_in(folder)
+                async with live.connected_to(url, "http", mode="legacy", list_roots_callback=works) as client:
+                    assert ("theirs=seen" in await call_text(client, "LSP", **asked)) is sees
+
+
+async def test_a_root_that_holds_the_system_cannot_be_narrowed_and_the_error_says_so() -> None:
+    with scene(USERS[0]) as made:
+        setup = Place(root=Path("/usr"), home=made.base, mode=READ_ONLY, of=made)
+        async with live.connected(setup, list_roots_callback=works_in(Path("/usr/share"))) as client:
+            said = await call_text(client, "bash", command="echo ran")
+    assert "--root" in said
+    assert "ran\n" not in said
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Broker, str]]:
+    """A broker for one root, and the root."""
+    root = os.path.realpath(tmp_path_factory.mktemp("narrow"))
+    sandbox = SandboxSpec(
+        mode=READ_ONLY,
+        roots=(root,),
+        home="/nonexistent",
+        state=f"{root}-state",
+        programs=candidates(os.environ["PATH"], ()),
+    )
+    broker = start_standalone_broker(
+        BrokerPolicy(sandbox=sandbox, environment=command_environment(os.environ))
+    )
+    yield broker, root
+    broker.close()
+
+
+@pytest.mark.parametrize(
+    "roots", [("/etc",), ("/",), (), ("{root}/../outside",), ("{root}2",), ("{root}", "/etc")], ids=repr
+)
+def test_a_request_to_the_broker_only_narrows(narrow: tuple[Broker, str], roots: Sequence[str]) -> None:
+    broker, root = narrow
+    asked = tuple(one.format(root=root) for one in roots)
+    end, said = outcome(broker, Script(script="echo ran", timeout=10, roots=asked), cwd=root)
+    assert "refused" in end, end
+    assert said == ""
+    end, said = outcome(broker, Script(script="echo ran", timeout=10, roots=(root,)), cwd=root)
+    assert said == "ran\n", end

@@ -1,0 +1,315 @@
+"""Commands in containers, with a program in the place of an engine that writes down its arguments."""
+
+import os
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from mcp_toolserver.capabilities.call_scope import Scope
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.invocation import load
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.protocol import translate
+from mcp_toolserver.runtime.containers.containers import Containers
+from mcp_toolserver.runtime.containers.engine import Engine
+from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
+from tests.support.processes import Anywhere, Daemons, bench, call, until
+from tests.support.workshop import names, program, workshop
+
+STAND_IN = """
+here=$(dirname "$0")
+printf '%s\\0' "$@" >>"$here/argv"; printf '\\n\\0' >>"$here/argv"
+case $1 in
+create)
+    if [ -e "$here/broken" ]; then echo 'Cannot connect to the daemon.' >&2; exit 125; fi
+    while [ "$1" != --name ]; do shift; done
+    printf '%s' "${@: -1}" >"$here/$2" ;;
+start) exec sh -c "$(cat "$here/$3")" ;;
+*) rm "$here/$3" ;;
+esac
+"""
+IMAGE = "ghcr.io/astral-sh/uv:python3.13-alpine3.23"
+
+
+@dataclass(frozen=True)
+class Stand:
+    """A server, and the stand-in of its engine."""
+
+    server: Dispatcher
+    folder: Path
+
+    @property
+    def argvs(self) -> list[list[str]]:
+        """The argument lists that the engine got."""
+        file = self.folder / "bin/argv"
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        return [words.split("\0")[:-1] for words in text.split("\n\0")[:-1]]
+
+    @property
+    def left(self) -> set[str]:
+        """Containers that have not been removed."""
+        return {file.name for file in (self.folder / "bin").glob("mcp-toolserver-*")}
+
+    async def run(self, command: str, **more: Any) -> Any:
+        return await call(self.server, "container_shell", command=command, **more)
+
+
+@asynccontextmanager
+async def standing(folder: Path, name: str = "docker", **settings: Any) -> AsyncGenerator[Stand]:
+    engine = program(folder / "bin", name, STAND_IN)
+    async with workshop(folder, found=HostExecutables(engine=engine), **settings) as server:
+        yield Stand(server, folder)
+
+
+@pytest.fixture
+async def stand(tmp_path: Path) -> AsyncGenerator[Stand]:
+    async with standing(tmp_path) as made:
+        yield made
+
+
+async def test_a_command_runs_in_a_new_container_that_is_removed(stand: Stand) -> None:
+    result = await stand.run("echo one; echo two >&2; exit 3")
+    assert (result.error, result.text) == (None, "one\ntwo\n[exit status 3]")
+    await until(lambda: not stand.left)
+    assert [words[0] for words in stand.argvs] == ["create", "start", "rm"]
+    name = stand.argvs[0][3]
+    assert re.fullmatch("mcp-toolserver-[0-9a-f]{32}", name)
+    assert stand.argvs[1:] == [["start", "--attach", name], ["rm", "--force", name]]
+    await stand.run("true")
+    assert stand.argvs[3][3] != name
+
+
+async def test_it_is_shut_off_and_sees_the_first_root_only(stand: Stand, tmp_path: Path) -> None:
+    await stand.run("true", timeout=1500)
+    words = stand.argvs[0]
+    options, rest = words[: words.index(IMAGE)], words[words.index(IMAGE) :]
+    assert options[:2] == ["create", "--rm"]
+    pairs = dict(zip(options[2::2], options[3::2], strict=True))
+    assert pairs["--mount"] == f"type=bind,source={tmp_path}/root,target=/workspace"
+    assert pairs["--workdir"] == "/workspace"
+    assert (pairs["--network"], pairs["--pull"], pairs["--cap-drop"]) == ("none", "never", "ALL")
+    assert pairs["--security-opt"] == "no-new-privileges"
+    assert re.fullmatch(r"\d+:\d+", pairs["--user"])
+    assert int(pairs["--pids-limit"]) == 512
+    assert int(pairs["--memory"]) > 0
+    assert (rest[1:3], rest[4:]) == (["sh", "-c"], ["sh", "2", "true"])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param("echo '$HOME' \"$((1+1))\" `echo x`", id="quotes of every kind"),
+        pytest.param("--privileged", id="like an option"),
+        pytest.param("echo a\necho b # \\", id="lines"),
+    ],
+)
+async def test_the_script_arrives_as_it_is(stand: Stand, command: str) -> None:
+    await stand.run(command)
+    assert stand.argvs[0][-1] == command
+
+
+def engine(name: str, **more: Any) -> Engine:
+    given = {"image": "i", "network": False, "processes": 5, "memory": 9, "user": "1:2", **more}
+    return Engine(program=f"/bin/{name}", **given)
+
+
+def test_each_engine_gets_its_own_arguments() -> None:
+    podman, apple = engine("podman"), engine("container")
+    assert "--user" not in podman.create("n", "/r", "s", 1)
+    assert podman.remove("n")[1:] == ("rm", "--force", "n")
+    assert apple.remove("n")[1:] == ("delete", "--force", "n")
+    assert "--cap-drop" not in apple.create("n", "/r", "s", 1)
+    assert (podman.pull, apple.pull) == ("podman pull i", "container image pull i")
+    for one in (podman, apple, engine("docker")):
+        assert "none" in one.create("n", "/r", "s", 1)
+
+
+@pytest.mark.parametrize("name", ["docker", "podman", "container"])
+def test_a_network_is_there_only_where_it_is_allowed(name: str) -> None:
+    assert "--network" not in engine(name, network=True).create("n", "/r", "s", 1)
+
+
+def test_a_folder_with_any_name_is_mounted_and_nothing_else() -> None:
+    words = engine("docker").create("n", '/r,readonly,source="/', "s", 1)
+    assert words[words.index("--mount") + 1] == 'type=bind,"source=/r,readonly,source=""/",target=/workspace'
+
+
+async def test_the_time_is_kept_in_the_container_too(tmp_path: Path) -> None:
+    words = engine("docker").create("n", "/r", "sleep 100; echo late", 1)
+    shell = words[words.index("i") + 1 :]
+    with anyio.fail_after(10):
+        done = await anyio.run_process(shell, check=False)
+    # It kills itself with the rest.
+    assert done.returncode == -9
+    words = engine("docker").create("n", "/r", "echo here", 1)
+    done = await anyio.run_process(words[words.index("i") + 1 :], check=False)
+    assert done.stdout == b"here\n"
+
+
+# --- its end ----------------------------------------------------------------------------------------------
+
+
+async def test_a_timeout_removes_the_container(stand: Stand) -> None:
+    result = await stand.run("echo begun; sleep 100", timeout=400)
+    assert re.fullmatch(r"begun\n\[killed after \d+\.\d s: timeout \(\d+ ms; .*\)\]", result.text)
+    await until(lambda: not stand.left)
+
+
+async def test_cancelling_a_call_removes_the_container(stand: Stand) -> None:
+    daemons = Daemons()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stand.run, f"sleep {daemons.mark}")
+        await until(lambda: len(daemons.alive()) == 1)
+        tasks.cancel_scope.cancel()
+    await until(lambda: not stand.left)
+    assert daemons.alive() == []
+
+
+async def test_stopping_it_in_the_background_removes_the_container(tmp_path: Path) -> None:
+    async with standing(tmp_path, foreground_seconds=0.5) as stand:
+        result = await stand.run("echo begun; sleep 100")
+        task = re.findall(r"bg_[0-9a-f]{6}", result.text)[0]
+        assert len(stand.left) == 1
+        assert (await call(stand.server, "TaskStop", task_id=task)).error is None
+        await until(lambda: not stand.left)
+
+
+async def test_the_end_of_the_server_removes_the_container(tmp_path: Path) -> None:
+    async with standing(tmp_path, foreground_seconds=0.5) as stand:
+        await stand.run("sleep 100")
+        assert len(stand.left) == 1
+    assert stand.left == set()
+
+
+# --- when there is no container to be had -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["off", "containerOnly"])
+async def test_without_a_container_nothing_runs(tmp_path: Path, mode: str) -> None:
+    async with standing(tmp_path, containers=mode) as stand:
+        (tmp_path / "bin/broken").touch()
+        result = await stand.run("touch mark")
+    assert result.error == "unavailable"
+    assert "docker failed with exit status 125: Cannot connect to the daemon." in result.text
+    assert f"docker pull {IMAGE}" in result.text
+    assert not (tmp_path / "root/mark").exists()
+
+
+async def test_failover_runs_on_the_host_and_says_so(tmp_path: Path) -> None:
+    async with standing(tmp_path, containers="failover") as stand:
+        inside = await stand.run("echo in")
+        (tmp_path / "bin/broken").touch()
+        outside = await stand.run("echo out; exit 3")
+    assert inside.text == "in\n"
+    assert outside.text.startswith("out\n[exit status 3]\n[Sandbox unavailable - ran in the local shell")
+    assert "Cannot connect to the daemon." in outside.text
+
+
+async def test_a_command_cannot_make_itself_run_on_the_host(tmp_path: Path) -> None:
+    async with standing(tmp_path, containers="failover") as stand:
+        result = await stand.run("echo x >>runs; exit 125")
+    assert result.text == "(no output)\n[exit status 125]"
+    assert (tmp_path / "root/runs").read_text(encoding="utf-8") == "x\n"
+
+
+async def test_container_only_leaves_nothing_that_runs_on_the_host(tmp_path: Path) -> None:
+    async with standing(tmp_path, containers="containerOnly") as stand:
+        assert names(stand.server) & {"bash", "REPL", "PowerShell", "container_shell"} == {"container_shell"}
+        results = [
+            await call(stand.server, "bash", command="touch mark"),
+            await call(stand.server, "REPL", code="touch mark", language="shell"),
+        ]
+    for result in results:
+        assert result.error == "unavailable"
+        assert "use container_shell" in result.text
+    assert not (tmp_path / "root/mark").exists()
+
+
+async def test_an_engine_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    slow = program(tmp_path / "bin", "docker", "sleep 100")
+    made = Engine(program=slow, image="i", network=False, processes=1, memory=1, user="1:1")
+    async with bench(tmp_path) as at:
+        containers = Containers(at.broker, at.commands, made, failover=False, create_timeout=0.3)
+        scope = Scope(session="", refuses=lambda *_: None, forbids=lambda *_: None)
+        with pytest.raises(Unavailable, match="docker did not answer in time"):
+            await containers.for_call(Anywhere(), ["/"], scope).run("true", 1.0, at._report)
+
+
+async def test_a_container_that_cannot_be_started_is_removed(tmp_path: Path) -> None:
+    async with standing(tmp_path) as stand:
+        for _ in range(32):
+            await call(stand.server, "bash", command="sleep 100", run_in_background=True)
+        result = await stand.run("true")
+        assert result.error == "unavailable"
+        assert "32 commands run already" in result.text
+        await until(lambda: not stand.left)
+
+
+async def test_the_real_engine_without_its_daemon_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = find_host_executables(os.environ, [str(tmp_path)])
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody")
+    monkeypatch.setenv("CONTAINER_HOST", f"unix://{tmp_path}/nobody")
+    environment = ("DOCKER_HOST", "CONTAINER_HOST")
+    async with workshop(tmp_path, found=found, command_environment=environment) as server:
+        assert ("container_shell" in names(server)) is (found.engine is not None)
+        result = await call(server, "container_shell", command="touch mark")
+    assert result.error == "unavailable"
+    assert not (tmp_path / "root/mark").exists()
+
+
+# --- where it is offered ----------------------------------------------------------------------------------
+
+
+async def test_without_an_engine_it_is_not_offered_and_says_what_is_missing(tmp_path: Path) -> None:
+    async with workshop(tmp_path) as server:
+        assert "container_shell" not in names(server)
+        result = await call(server, "container_shell", command="true")
+    assert result.error == "unavailable"
+    assert "docker or podman or container" in result.text
+
+
+@pytest.mark.parametrize("mode", [Permission.READ_ONLY, Permission.WORKSPACE_WRITE])
+async def test_below_full_access_it_is_neither_offered_nor_run(tmp_path: Path, mode: Permission) -> None:
+    async with standing(tmp_path, mode=mode) as stand:
+        assert {"container_shell", "bash"} & names(stand.server) == {"bash"}
+        result = await stand.run("true")
+    assert result.error == "denied"
+    assert "danger-full-access" in result.text
+    assert stand.argvs == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "reaches"),
+    [
+        pytest.param({}, False, id="no network"),
+        pytest.param({"network": "commands"}, True, id="a network"),
+        pytest.param({"containers": "failover"}, True, id="perhaps on the host"),
+    ],
+)
+async def test_its_hints_say_what_it_reaches(tmp_path: Path, settings: dict[str, Any], reaches: bool) -> None:
+    async with standing(tmp_path, **settings) as stand:
+        listed = next(tool for tool in translate.tools(stand.server) if tool.name == "container_shell")
+    assert listed.annotations is not None
+    assert listed.annotations.open_world_hint is reaches
+    assert listed.annotations.read_only_hint is False
+
+
+def test_only_the_known_modes_are_taken(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    for mode in ("off", "failover", "containerOnly"):
+        config.write_text(f'containers = "{mode}"\ncontainer-image = "mine"\n', encoding="utf-8")
+        settings = load(["--config", str(config)], {}).settings
+        assert (settings.containers, settings.container_image) == (mode, "mine")
+    config.write_text('containers = "on"\n', encoding="utf-8")
+    with pytest.raises(ValueError, match="containerOnly"):
+        load(["--config", str(config)], {})

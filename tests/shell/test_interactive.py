@@ -1,0 +1,152 @@
+"""Commands that stay and are talked to, at a real broker."""
+
+import os
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.runtime.processes import broker_client
+from mcp_toolserver.runtime.processes import interactive as dialogue_module
+from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
+from tests.support.processes import PATIENCE, Daemons, broker, status, until
+
+
+@pytest.fixture(autouse=True, params=["linux", "posix"])
+def layer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The broker of Linux, and that of other POSIX systems."""
+    monkeypatch.setattr(broker_client, "process_layer", lambda: request.param)
+    return request.param
+
+
+@asynccontextmanager
+async def talk(*argv: str) -> AsyncGenerator[InteractiveProcess]:
+    folder = os.open("/", os.O_RDONLY)
+    with broker() as at, anyio.fail_after(3 * PATIENCE):
+        dialogue = await start_interactive(at, argv, cwd=folder)
+        try:
+            yield dialogue
+        finally:
+            await dialogue.end()
+            os.close(folder)
+
+
+async def heard(dialogue: InteractiveProcess, count: int) -> bytes:
+    read = b""
+    while len(read) < count and (piece := await dialogue.read()):
+        read += piece
+    return read
+
+
+async def test_what_is_said_is_answered_until_it_is_ended() -> None:
+    async with talk("cat") as dialogue:
+        for word in (b"one\n", b"'two' $three\n"):
+            await dialogue.write(word)
+            assert await heard(dialogue, len(word)) == word
+        assert dialogue.exit is None
+    assert dialogue.exit is not None
+    assert dialogue.exit.reason == "stopped"
+
+
+@pytest.mark.parametrize("word", ["", "a b", "$HOME", "'\"`x`\n"])
+async def test_arguments_arrive_as_they_are(word: str) -> None:
+    async with talk("printf", "%s|", word) as dialogue:
+        assert await heard(dialogue, 1 << 20) == f"{word}|".encode()
+
+
+async def test_more_than_the_pipes_hold_is_said_while_the_answer_is_heard() -> None:
+    data = os.urandom(1 << 20) * 4
+    async with talk("cat") as dialogue, anyio.create_task_group() as tasks:
+        tasks.start_soon(dialogue.write, data)
+        assert await heard(dialogue, len(data)) == data
+
+
+async def test_a_program_that_ended_is_no_partner() -> None:
+    async with talk("sh", "-c", "echo why >&2; exit 3") as dialogue:
+        assert await dialogue.read() == b""
+        await until(lambda: dialogue.exit is not None)
+        assert dialogue.exit is not None
+        assert dialogue.exit.status == 3
+        assert dialogue.stderr() == b"why\n"
+        with pytest.raises(Unavailable, match="has ended"):
+            await dialogue.write(b"hello")
+
+
+async def test_only_the_last_complaints_are_kept() -> None:
+    async with talk("sh", "-c", "yes complaint | head -c 1000000 >&2; echo last >&2") as dialogue:
+        await until(lambda: dialogue.exit is not None)
+        assert len(dialogue.stderr()) == 64 << 10
+        assert dialogue.stderr().endswith(b"last\n")
+
+
+async def test_all_that_it_started_ends_with_it() -> None:
+    daemons = Daemons()
+    async with talk("sh", "-c", f"{daemons.script} cat") as dialogue:
+        assert await heard(dialogue, 6) == b"ready\n"
+        await until(lambda: len(daemons.alive()) == 4)
+        await dialogue.end()
+        assert daemons.alive() == []
+
+
+async def test_who_uses_a_job_that_does_not_end_in_time_gets_a_note(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dialogue_module, "END_SECONDS", 0.1)
+    daemons, heard, refused = Daemons(), list[bytes](), list[str]()
+
+    async def hear(dialogue: InteractiveProcess) -> None:
+        heard.append(await dialogue.read())
+
+    async def say(dialogue: InteractiveProcess) -> None:
+        try:
+            await dialogue.write(b"x" * (8 << 20))
+        except Unavailable as error:
+            refused.append(str(error))
+
+    async with talk("sleep", daemons.mark) as dialogue, anyio.create_task_group() as tasks:
+        await until(lambda: len(daemons.alive()) == 1)
+        supervisor = int(status(daemons.alive()[0])["PPid"])
+        tasks.start_soon(hear, dialogue)
+        tasks.start_soon(say, dialogue)
+        await anyio.wait_all_tasks_blocked()
+        # What does not run kills nothing, so the pipes stay open at the other end.
+        os.kill(supervisor, signal.SIGSTOP)
+        try:
+            await dialogue.end()
+            await until(lambda: bool(heard and refused))
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
+        assert heard == [b""]
+        assert refused == ["The program that was talked to has ended."]
+
+
+async def test_what_was_ended_is_not_read_or_written_under_a_descriptor_that_is_used_again() -> None:
+    async with talk("cat") as dialogue:
+        await dialogue.end()
+        pipes = [os.pipe() for _ in range(8)]
+        try:
+            for reading, writing in pipes:
+                os.set_blocking(reading, False)
+                os.write(writing, b"of another")
+            assert await dialogue.read() == b""
+            with pytest.raises(Unavailable):
+                await dialogue.write(b"hello")
+            assert [os.read(reading, 100) for reading, _ in pipes] == [b"of another"] * 8
+        finally:
+            for pair in pipes:
+                for descriptor in pair:
+                    os.close(descriptor)
+
+
+async def test_a_broker_that_is_gone_starts_nothing() -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    folder = os.open("/", os.O_RDONLY)
+    with broker() as at:
+        pass
+    with pytest.raises(Unavailable):
+        await start_interactive(at, ("cat",), cwd=folder)
+    os.close(folder)
+    assert set(os.listdir("/proc/self/fd")) <= before

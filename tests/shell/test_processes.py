@@ -1,0 +1,515 @@
+"""Commands as the server runs them: output, time, the background, and programs of our own."""
+
+import errno
+import os
+import signal
+from collections.abc import AsyncGenerator, Generator
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
+from mcp_toolserver.errors import NotFound, ToolError, Unavailable
+from mcp_toolserver.runtime.processes import broker_client
+from mcp_toolserver.runtime.processes.broker_client import Helper
+from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
+from mcp_toolserver.runtime.processes.helper_launcher import Programs
+from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimits, Saved
+from mcp_toolserver.text.lines.utf8_stream import decode_page, without_cut_start
+from mcp_toolserver.text.shell.command_output import command_text
+from tests.support.open_files import descriptors
+from tests.support.processes import (
+    FULL,
+    PATIENCE,
+    Anywhere,
+    Bench,
+    Daemons,
+    bench,
+    broker,
+    state,
+    status,
+    until,
+)
+
+SMALL = CommandLimits(capture=CaptureLimits(head=100, tail=50, file=1 << 20))
+ECHO = ("/bin/echo",)
+BASH = Helper(argv=("/bin/bash", "-c"), places=("/bin", "/usr/bin"))
+
+
+@pytest.fixture(autouse=True, params=["linux", "posix"])
+def layer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The broker of Linux, and that of other POSIX systems."""
+    monkeypatch.setattr(broker_client, "process_layer", lambda: request.param)
+    return request.param
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncGenerator[Bench]:
+    async with bench(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def small(tmp_path: Path) -> AsyncGenerator[Bench]:
+    async with bench(tmp_path, SMALL) as made:
+        yield made
+
+
+# --- output ----------------------------------------------------------------------------------------------
+
+
+async def test_output_and_errors_come_in_the_order_written(here: Bench) -> None:
+    script = "for i in 1 2 3; do echo out $i; echo err $i >&2; done; exit 3"
+    job = await here.run(script)
+    assert job.text == "out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3\n"
+    assert (job.exit_status, job.reason, job.running) == (3, "exited", False)
+    assert (job.start, job.next_offset, job.total, job.handle, job.saved_output) == (0, 36, 36, "", None)
+
+
+async def test_a_signal_is_reported_as_a_shell_reports_it(here: Bench) -> None:
+    assert (await here.run("kill -9 $$")).exit_status == 137
+
+
+async def test_what_is_no_utf8_is_shown_as_such(here: Bench) -> None:
+    assert (await here.run(r"printf 'a\xff\xc3b\xe2\x82'")).text == "a\ufffd\ufffdb\ufffd"
+
+
+async def test_standard_input_is_empty(here: Bench) -> None:
+    assert (await here.run("cat; echo end")).text == "end\n"
+
+
+async def test_a_command_runs_in_the_folder_it_names(here: Bench, tmp_path: Path) -> None:
+    assert (await here.run("pwd -P", cwd=str(tmp_path))).text == f"{tmp_path.resolve()}\n"
+
+
+async def test_a_command_that_closes_its_output_still_counts_until_its_end(here: Bench) -> None:
+    job = await here.run("echo first; exec >&- 2>&-; sleep 0.2; exit 5")
+    assert (job.text, job.exit_status) == ("first\n", 5)
+
+
+@pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 149, 150])
+async def test_output_within_the_limit_is_whole(small: Bench, size: int) -> None:
+    job = await small.run(f"head -c {size} /dev/zero | tr '\\0' x")
+    assert (job.text, job.omitted, job.tail, job.saved_output) == ("x" * size, 0, "", None)
+
+
+async def test_output_over_the_limit_shows_both_ends_and_keeps_all(small: Bench) -> None:
+    job = await small.run("printf 'a%.0s' {1..100}; printf 'm'; printf 'z%.0s' {1..50}")
+    assert (job.text, job.omitted, job.tail) == ("a" * 100, 1, "z" * 50)
+    assert job.saved_output is not None
+    assert job.saved_output.size == job.total == 151
+    assert Path(job.saved_output.path).read_text(encoding="utf-8") == "a" * 100 + "m" + "z" * 50
+
+
+async def test_a_cut_does_not_split_a_character(small: Bench) -> None:
+    job = await small.run("printf 'x'; printf '€%.0s' {1..100}")
+    assert job.text == "x" + "€" * 33
+    assert job.tail == "€" * 16
+    assert job.omitted == 301 - 100 - 48
+
+
+async def test_binary_output_fits_although_it_grows(small: Bench) -> None:
+    job = await small.run("head -c 120 /dev/zero | tr '\\0' '\\377'")
+    assert (job.text, job.omitted, job.tail) == ("\ufffd" * 33, 120 - 33 - 16, "\ufffd" * 16)
+    assert job.saved_output is not None
+    assert Path(job.saved_output.path).read_bytes() == b"\xff" * 120
+    job = await small.run("head -c 400 /dev/zero | tr '\\0' '\\377'")
+    assert (job.text, job.omitted, job.tail) == ("\ufffd" * 33, 400 - 33 - 16, "\ufffd" * 16)
+
+
+async def test_a_file_of_output_has_a_limit(small: Bench) -> None:
+    job = await small.run("head -c 3000000 /dev/zero; echo end")
+    assert job.total == 3_000_004
+    assert job.saved_output is not None
+    assert job.saved_output.size == os.stat(job.saved_output.path).st_size == 1 << 20
+    assert job.tail.endswith("\0end\n")
+
+
+def peak() -> int:
+    """The most memory that this process has had since `forget_peak`, in bytes."""
+    return int(status(os.getpid())["VmHWM"].split()[0]) * 1024
+
+
+def forget_peak() -> int:
+    """Start a new measurement; the memory now."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return peak()
+
+
+async def test_much_output_costs_little_memory(here: Bench) -> None:
+    before = forget_peak()
+    job = await here.run("yes 'a line of text' | head -c 60000000")
+    assert peak() - before < 20_000_000
+    assert job.total == 60_000_000
+    assert job.saved_output is not None
+    assert os.stat(job.saved_output.path).st_size == 60_000_000
+
+
+@pytest.mark.parametrize("case", [pytest.param("PROCRES10", id="PROCRES10")])
+async def test_one_endless_line_costs_little_memory(case: str, small: Bench) -> None:
+    before = forget_peak()
+    job = await small.run("head -c 1000000000 /dev/zero", timeout=60)
+    assert peak() - before < 20_000_000
+    assert (job.total, len(job.text), len(job.tail)) == (1_000_000_000, 100, 50)
+
+
+async def test_much_output_does_not_stall_the_server(here: Bench) -> None:
+    seen: set[int] = set()
+    job = await here.run("head -c 50000000 /dev/zero; sleep 100", background=True)
+    with anyio.fail_after(PATIENCE):
+        while (
+            page := await here.commands.output(JobQuery(handle=job.handle, offset=0, limit=0))
+        ).total < 50_000_000:
+            seen.add(page.total)
+            await anyio.sleep(0)
+    # The loop took turns with the reading: no piece was larger than one read.
+    assert len(seen) >= 40
+
+
+class Full:
+    """A private folder that cannot be written."""
+
+    def create(self, owner: str) -> Saved:
+        raise OSError(errno.ENOSPC, "no space left")
+
+
+async def test_output_that_cannot_be_kept_is_shown_all_the_same() -> None:
+    with broker() as started:
+        commands = Commands(started, Anywhere(), Full(), SMALL)
+        made = Bench(commands, started)
+        try:
+            job = await made.run("head -c 1000 /dev/zero | tr '\\0' x")
+        finally:
+            await commands.aclose()
+    assert (job.text, job.omitted, job.tail, job.saved_output) == ("x" * 100, 850, "x" * 50, None)
+    assert job.unsaved == "no space left"
+    assert "could not be saved, because no space left" in command_text(job)
+
+
+# --- time ------------------------------------------------------------------------------------------------
+
+
+async def test_a_timeout_kills_and_gives_what_was_printed(here: Bench) -> None:
+    job = await here.run("echo begun; sleep 100", timeout=0.5)
+    assert (job.text, job.reason, job.exit_status) == ("begun\n", "timed out", 137)
+    assert job.seconds >= 0.5
+
+
+@pytest.mark.parametrize("case", [pytest.param("PROCRES01", id="PROCRES01")])
+async def test_nothing_of_a_cancelled_command_is_left(case: str, here: Bench) -> None:
+    daemons = Daemons()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(here.run, f"{daemons.script}sleep 100")
+        await until(lambda: len(daemons.alive()) == 4)
+        tasks.cancel_scope.cancel()
+    # Cancelling returns only now, when all of it is gone.
+    assert daemons.alive() == []
+
+
+async def test_progress_is_reported_while_a_command_runs(tmp_path: Path) -> None:
+    async with bench(tmp_path, CommandLimits(progress_seconds=0.05)) as made:
+        await made.run("echo 12345; sleep 0.5")
+        assert any("6 bytes" in message for message in made.heard)
+
+
+async def test_commands_run_side_by_side(here: Bench) -> None:
+    found: dict[int, JobState] = {}
+
+    async def one(number: int) -> None:
+        found[number] = await here.run(f"for i in {{1..200}}; do echo {number} $i; done")
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(8):
+            tasks.start_soon(one, number)
+    for number in range(8):
+        assert found[number].text == "".join(f"{number} {i}\n" for i in range(1, 201))
+
+
+# --- the background --------------------------------------------------------------------------------------
+
+
+async def test_a_background_command_returns_at_once_and_can_be_read_to_its_end(
+    here: Bench, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    job = await here.run(
+        f"echo one; until [ -e {go} ]; do sleep 0.01; done; echo two; exit 3", background=True
+    )
+    assert (job.running, job.exit_status, job.reason) == (True, None, "running")
+    assert len(job.handle) == len("bg_") + 6
+    first = await here.commands.output(
+        JobQuery(handle=job.handle, offset=0, limit=1000, wait=PATIENCE, until="output")
+    )
+    assert (first.text, first.next_offset) == ("one\n", 4)
+    go.touch()
+    last = await here.ended(job)
+    assert (last.text, last.exit_status, last.reason) == ("one\ntwo\n", 3, "exited")
+    assert (await here.commands.output(JobQuery(handle=job.handle, offset=4, limit=2))).text == "tw"
+    assert (
+        await here.commands.output(
+            JobQuery(handle=job.handle, offset=99, limit=2, wait=PATIENCE, until="output")
+        )
+    ).text == ""
+
+
+async def test_a_background_command_that_cannot_start_is_an_error(tmp_path: Path) -> None:
+    async with bench(tmp_path) as made:
+        os.kill(made.broker.pid, signal.SIGKILL)
+        await until(lambda: state(made.broker.pid) == "Z")
+        with pytest.raises(Unavailable):
+            await made.run("true", background=True)
+
+
+async def test_a_long_call_moves_to_the_background_and_goes_on(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    async with bench(tmp_path, CommandLimits(foreground_seconds=0.3)) as made:
+        job = await made.run(f"echo one; until [ -e {go} ]; do sleep 0.01; done; echo two")
+        assert (job.running, job.text, job.next_offset) == (True, "one\n", 4)
+        go.touch()
+        assert (await made.ended(job)).text == "one\ntwo\n"
+
+
+async def test_a_timeout_holds_in_the_background(tmp_path: Path) -> None:
+    async with bench(tmp_path, CommandLimits(foreground_seconds=0.1)) as made:
+        job = await made.run("sleep 100", timeout=0.6)
+        assert job.running
+        assert (await made.ended(job)).reason == "timed out"
+
+
+async def test_all_output_of_a_background_command_can_be_read_in_pages(small: Bench) -> None:
+    job = await small.run("for i in {1..500}; do echo -n '€uro '; done", background=True)
+    await small.ended(job)
+    text, offset = "", 0
+    while True:
+        page = await small.commands.output(JobQuery(handle=job.handle, offset=offset, limit=101))
+        assert page.start == offset
+        text, offset = text + page.text, page.next_offset
+        if offset == page.total:
+            break
+    assert text == "€uro " * 500
+
+
+async def test_output_past_the_limit_of_its_file_is_skipped_with_its_place(small: Bench) -> None:
+    job = await small.run("head -c 2000000 /dev/zero; echo end", background=True)
+    await small.ended(job)
+    page = await small.commands.output(JobQuery(handle=job.handle, offset=1 << 20, limit=1000))
+    assert (page.start, page.text[-4:], page.next_offset) == (2_000_004 - 50, "end\n", 2_000_004)
+
+
+@pytest.mark.parametrize("ending", ["stop", "close"])
+async def test_nothing_of_a_stopped_background_command_is_left(here: Bench, ending: str) -> None:
+    daemons = Daemons()
+    job = await here.run(f"{daemons.script}sleep 100", background=True, timeout=None)
+    await until(lambda: len(daemons.alive()) == 4)
+    if ending == "stop":
+        assert (await here.commands.stop(job.handle)).reason == "stopped"
+    else:
+        await here.commands.aclose()
+    assert daemons.alive() == []
+
+
+async def test_stopping_a_command_that_has_ended_changes_nothing(here: Bench) -> None:
+    job = await here.run("echo bye", background=True)
+    await here.ended(job)
+    assert (await here.commands.stop(job.handle)).reason == "exited"
+    assert (await here.commands.output(JobQuery(handle=job.handle, offset=0, limit=100))).text == "bye\n"
+
+
+@pytest.mark.parametrize("handle", ["", "bg_", "bg_" + "0" * 32, "../../etc/passwd"])
+async def test_a_handle_that_was_never_given_finds_nothing(here: Bench, handle: str) -> None:
+    job = await here.run("sleep 100", background=True)
+    with pytest.raises(NotFound):
+        await here.commands.output(JobQuery(handle=handle, offset=0, limit=100))
+    with pytest.raises(NotFound):
+        await here.commands.stop(handle)
+    assert (await here.commands.output(JobQuery(handle=job.handle, offset=0, limit=100))).running
+
+
+async def test_only_so_many_commands_run_at_once(tmp_path: Path) -> None:
+    async with bench(tmp_path, CommandLimits(running=2)) as made:
+        jobs = [await made.run("sleep 100", background=True) for _ in range(2)]
+        with pytest.raises(Unavailable):
+            await made.run("true")
+        await made.commands.stop(jobs[0].handle)
+        assert (await made.run("echo on")).text == "on\n"
+
+
+async def test_old_output_is_forgotten_for_newer(tmp_path: Path) -> None:
+    async with bench(tmp_path, CommandLimits(ended=2)) as made:
+        jobs = []
+        for number in range(3):
+            jobs.append(await made.run(f"echo {number}", background=True))
+            await made.ended(jobs[-1])
+        with pytest.raises(NotFound):
+            await made.commands.output(JobQuery(handle=jobs[0].handle, offset=0, limit=100))
+        kept = [
+            await made.commands.output(JobQuery(handle=job.handle, offset=0, limit=100)) for job in jobs[1:]
+        ]
+        assert [page.text for page in kept] == ["1\n", "2\n"]
+
+
+async def test_old_output_is_forgotten_in_time(tmp_path: Path) -> None:
+    async with bench(tmp_path, CommandLimits(ended_seconds=0.0)) as made:
+        job = await made.run("true", background=True)
+        with pytest.raises(NotFound):
+            await made.ended(job)
+
+
+async def test_no_command_starts_after_closing(here: Bench) -> None:
+    await here.commands.aclose()
+    with pytest.raises(Unavailable):
+        await here.run("true")
+
+
+async def test_no_descriptor_is_left_open(here: Bench) -> None:
+    await here.run("head -c 300000 /dev/zero")
+    before = descriptors()
+    for _ in range(3):
+        await here.run("head -c 300000 /dev/zero")
+        await here.run("sleep 100", timeout=0.05)
+        with suppress(FileNotFoundError):
+            await here.run("true", cwd="/nonexistent-folder")
+    assert descriptors() <= before
+
+
+async def test_folders_confine_where_commands_start(here: Bench, tmp_path: Path) -> None:
+    class Nowhere(Anywhere):
+        def open_dir(self, path: CanonicalPath) -> int:
+            raise NotFound("no such folder")
+
+    async def report(message: str) -> None: ...
+
+    confined = here.commands.for_call(Nowhere())
+    with pytest.raises(NotFound):
+        await confined.run(Command(script="true", cwd=CanonicalPath("/"), timeout=5), report)
+
+
+# --- programs of our own ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def programs(tmp_path: Path, layer: str) -> AsyncGenerator[Programs]:
+    with broker(FULL if layer == "posix" else "read-only", BASH, ECHO) as started:
+        yield Programs(started)
+
+
+def shell(script: str) -> tuple[str, ...]:
+    return ("/bin/bash", "-c", script)
+
+
+@pytest.fixture
+def cwd(tmp_path: Path) -> Generator[int]:
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    yield descriptor
+    os.close(descriptor)
+
+
+async def test_a_program_is_read_as_it_prints(programs: Programs, cwd: int) -> None:
+    async with programs.open(shell("echo out; echo err >&2; exit 2"), cwd=cwd, timeout=5) as running:
+        output = b"".join([chunk async for chunk in running.chunks()])
+        end = await running.wait()
+        assert (output, running.stderr()) == (b"out\n", b"err\n")
+        assert (end.status, end.reason) == (2, "exited")
+
+
+async def test_a_program_may_print_much_on_both_sides(programs: Programs, cwd: int) -> None:
+    script = "head -c 3000000 /dev/urandom >&2; head -c 3000000 /dev/urandom"
+    async with programs.open(shell(script), cwd=cwd, timeout=5) as running:
+        size = sum([len(chunk) async for chunk in running.chunks()])
+        await running.wait()
+        assert (size, len(running.stderr())) == (3_000_000, 64 << 10)
+
+
+async def test_a_program_reads_what_it_is_given(programs: Programs, cwd: int, tmp_path: Path) -> None:
+    (tmp_path / "given").write_bytes(b"hello")
+    with open(tmp_path / "given", "rb") as given:
+        async with programs.open(shell("cat"), cwd=cwd, stdin=given.fileno(), timeout=5) as running:
+            assert [chunk async for chunk in running.chunks()] == [b"hello"]
+    async with programs.open(shell("cat"), cwd=cwd, timeout=5) as running:
+        assert [chunk async for chunk in running.chunks()] == []
+
+
+async def test_a_program_that_takes_too_long_is_killed(programs: Programs, cwd: int) -> None:
+    async with programs.open(shell("sleep 100"), cwd=cwd, timeout=0.2) as running:
+        assert (await running.wait()).reason == "timed out"
+
+
+async def test_leaving_ends_a_program_with_all_it_started(programs: Programs, cwd: int) -> None:
+    daemons = Daemons()
+    async with programs.open(shell(f"{daemons.script}yes"), cwd=cwd, timeout=60) as running:
+        await until(lambda: len(daemons.alive()) == 4)
+        async for _ in running.chunks():
+            break
+    assert daemons.alive() == []
+
+
+async def test_an_error_while_reading_is_itself(programs: Programs, cwd: int) -> None:
+    with pytest.raises(NotFound):
+        async with programs.open(shell("sleep 100"), cwd=cwd, timeout=60):
+            raise NotFound("mine")
+
+
+@pytest.mark.measured
+@pytest.mark.parametrize(
+    "argv",
+    [
+        pytest.param(("/bin/sh", "-c", "true"), id="not in the charter"),
+        pytest.param((*ECHO, "nul\0"), id="impossible argument"),
+    ],
+)
+async def test_a_program_that_cannot_be_started_is_said_to_be(
+    programs: Programs, cwd: int, argv: tuple[str, ...]
+) -> None:
+    with pytest.raises(Unavailable):
+        async with programs.open(argv, cwd=cwd, timeout=5):
+            raise AssertionError("it runs")
+    async with programs.open((*ECHO, "hi"), cwd=cwd, timeout=5) as running:
+        assert [chunk async for chunk in running.chunks()] == [b"hi\n"]
+
+
+async def test_a_program_that_is_missing_is_said_to_be(tmp_path: Path, cwd: int, layer: str) -> None:
+    missing = str(tmp_path / "missing")
+    with broker(FULL if layer == "posix" else "read-only", (missing,)) as started, pytest.raises(ToolError):
+        async with Programs(started).open((missing,), cwd=cwd, timeout=5):
+            raise AssertionError("it runs")
+
+
+# --- pure parts ------------------------------------------------------------------------------------------
+
+
+@given(st.text(), st.integers(4, 20))
+def test_pages_join_to_the_whole(text: str, size: int) -> None:
+    data = text.encode(errors="ignore")
+    joined, offset = "", 0
+    while offset < len(data):
+        part = data[offset : offset + size]
+        page, used = decode_page(part, last=offset + len(part) == len(data))
+        assert used > 0
+        joined, offset = joined + page, offset + used
+    assert joined == data.decode()
+
+
+@given(st.binary())
+def test_a_page_of_anything_comes_to_its_end(data: bytes) -> None:
+    text, used = decode_page(data, last=True)
+    assert (text, used) == (data.decode(errors="replace"), len(data))
+    assert len(data) - len(without_cut_start(data)) <= 3
+
+
+@given(st.lists(st.binary(max_size=40)), st.integers(0, 30), st.integers(0, 30))
+def test_a_capture_holds_both_ends_whatever_the_pieces(pieces: list[bytes], head: int, tail: int) -> None:
+    capture = Capture(Full(), CaptureLimits(head=head, tail=tail, file=10))
+    for piece in pieces:
+        capture.add(piece)
+    whole = b"".join(pieces)
+    assert capture.total == len(whole)
+    assert capture.read(0, head) == (0, whole[:head]) if whole[:head] else True
+    start, end = capture.read(max(len(whole) - tail, 0), tail)
+    assert whole[start:].startswith(end)
+    if len(whole) <= head + tail:
+        assert capture.excerpt(last=True).end == len(whole)

@@ -1,0 +1,205 @@
+"""Servers, databases and test runners of other people work in the sandbox of commands.
+
+Real programs, in both confined modes. What is not installed on this machine is skipped.
+"""
+
+import re
+import shlex
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.confinement import (
+    USERS,
+    Server,
+    by_mode,
+    by_user,
+)
+
+pytestmark = pytest.mark.uncounted
+
+
+PYTHON = shlex.quote(sys.executable)
+"""That of the tests: it has the packages that a project would have."""
+
+LIMIT = 60_000
+"""Milliseconds for a command; more than any of them needs on a busy machine."""
+
+
+def needs(server: Server, program: str) -> None:
+    """Skip the test where commands do not find a program, or where it does not run."""
+    if "exit status" in server.bash(f"{program} 2>&1"):
+        pytest.skip(f"commands cannot run {program} on this machine")
+
+
+def work(server: Server, folder: str, files: dict[str, str], command: str) -> str:
+    """What `command` prints in a new folder of the session with these files, and its exit status."""
+    lines = [f"rm -rf $TMPDIR/{folder}", f"mkdir $TMPDIR/{folder}", f"cd $TMPDIR/{folder}"]
+    for name, text in files.items():
+        lines.append(f"cat >{name} <<'END OF FILE'\n{textwrap.dedent(text).strip()}\nEND OF FILE")
+    return server.bash("\n".join([*lines, command, "echo status $?"]), timeout=LIMIT)
+
+
+STARLETTE = """
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.responses import PlainTextResponse
+    from starlette.routing import Route
+
+    def hello(request):
+        return PlainTextResponse("hello from the session\\n")
+
+    uvicorn.run(Starlette(routes=[Route("/", hello)]), port=8123, log_level="warning")
+"""
+
+
+@by_mode
+@by_user
+def test_a_development_server_in_the_background_answers_the_next_call(
+    servers: Callable[[str, str], Server], user: str, mode: str
+) -> None:
+    server = servers(user, mode)
+    script = shlex.quote(textwrap.dedent(STARLETTE))
+    job = server.start(f"exec {PYTHON} -c {script}")
+    fetched = server.bash("curl --silent --retry 50 --retry-connrefused --retry-delay 1 localhost:8123")
+    assert fetched == "hello from the session\n"
+    server.call("TaskStop", task_id=job)
+    assert "exit status 7" in server.bash("curl --silent localhost:8123")
+
+
+@by_mode
+@pytest.mark.parametrize("module", ["test.test_socketserver", "test.test_httpservers"])
+def test_the_tests_of_python_for_servers_pass(
+    servers: Callable[[str, str], Server], mode: str, module: str
+) -> None:
+    server = servers(USERS[0], mode)
+    needs(server, f"python3 -c 'import {module}'")
+    said = server.bash(f"cd $TMPDIR && python3 -m unittest -q {module} 2>&1; echo status $?", timeout=LIMIT)
+    assert said.splitlines()[-1] == "status 0", said
+
+
+MULTIPROCESSING = """
+    import multiprocessing
+    from multiprocessing.shared_memory import SharedMemory
+
+    def square(number):
+        return number * number
+
+    if __name__ == "__main__":
+        for method in ("fork", "forkserver", "spawn"):
+            with multiprocessing.get_context(method).Pool(2) as pool:
+                print(method, pool.map(square, range(4)))
+        with multiprocessing.Manager() as manager:
+            shared = manager.dict(answer=42)
+            print("manager", shared["answer"])
+        memory = SharedMemory(create=True, size=16)
+        memory.buf[0] = 7
+        same = SharedMemory(memory.name)
+        print("memory", same.buf[0])
+        same.close()
+        memory.close()
+        memory.unlink()
+"""
+
+
+@by_mode
+@by_user
+def test_processes_of_python_work_together(
+    servers: Callable[[str, str], Server], user: str, mode: str
+) -> None:
+    said = work(servers(user, mode), "mp", {"a.py": MULTIPROCESSING}, "python3 a.py")
+    squares = "[0, 1, 4, 9]"
+    expected = [f"fork {squares}", f"forkserver {squares}", f"spawn {squares}", "manager 42", "memory 7"]
+    assert said.splitlines() == [*expected, "status 0"]
+
+
+PYTEST = """
+    import pytest
+
+    @pytest.mark.parametrize("number", range(8))
+    def test_number(number, tmp_path):
+        (tmp_path / "a").write_text(str(number))
+        assert (tmp_path / "a").read_text() == str(number)
+"""
+
+
+@by_mode
+@by_user
+def test_pytest_runs_on_two_processes(servers: Callable[[str, str], Server], user: str, mode: str) -> None:
+    said = work(servers(user, mode), "tests", {"test_a.py": PYTEST}, f"{PYTHON} -m pytest -q -n 2")
+    assert "8 passed" in said
+    assert said.splitlines()[-1] == "status 0", said
+
+
+@by_mode
+def test_the_tests_of_a_node_package_run(servers: Callable[[str, str], Server], mode: str) -> None:
+    server = servers(USERS[0], mode)
+    needs(server, "npm --version")
+    package = '{"name": "n", "version": "1.0.0", "scripts": {"test": "node --test"}}'
+    test = 'require("node:test")("one", () => require("node:assert").equal(1 + 1, 2));'
+    said = work(server, "node", {"package.json": package, "a.test.js": test}, "npm test")
+    assert re.search(r"^\S+ pass 1$", said, re.MULTILINE), said
+    assert said.splitlines()[-1] == "status 0", said
+
+
+@by_mode
+def test_the_tests_of_a_go_module_run(servers: Callable[[str, str], Server], mode: str) -> None:
+    server = servers(USERS[0], mode)
+    needs(server, "go version")
+    test = """
+        package x
+
+        import "testing"
+
+        func TestOne(t *testing.T) {}
+    """
+    said = work(server, "go", {"go.mod": "module x\n\ngo 1.18", "a_test.go": test}, "go test ./... 2>&1")
+    assert re.search(r"^ok\s+x\s", said, re.MULTILINE), said
+
+
+@by_mode
+def test_the_tests_of_a_rust_crate_run(servers: Callable[[str, str], Server], mode: str) -> None:
+    server = servers(USERS[0], mode)
+    # A toolchain in the home folder of the user who runs the tests, if there is one.
+    cargo = f"RUSTUP_HOME={shlex.quote(f'{Path.home()}/.rustup')} CARGO_HOME=$TMPDIR/cargo cargo"
+    needs(server, f"{cargo} --version")
+    manifest = '[package]\nname = "a"\nversion = "0.1.0"\nedition = "2018"\n[lib]\npath = "lib.rs"'
+    test = "#[test]\nfn one() {\n    assert_eq!(1 + 1, 2);\n}"
+    said = work(server, "rust", {"Cargo.toml": manifest, "lib.rs": test}, f"{cargo} test 2>&1")
+    assert "test result: ok. 1 passed" in said, said
+
+
+@by_mode
+def test_redis_serves_later_commands(servers: Callable[[str, str], Server], mode: str) -> None:
+    server = servers(USERS[0], mode)
+    needs(server, "redis-server --version")
+    job = server.start("exec redis-server --port 8124 --dir $TMPDIR")
+    asked = "for _ in $(seq 100); do redis-cli -p 8124 ping >$TMPDIR/said 2>&1 && break; sleep 0.1; done"
+    said = server.bash(f"{asked}; redis-cli -p 8124 set key value; redis-cli -p 8124 get key")
+    assert said.split() == ["OK", "value"]
+    server.call("TaskStop", task_id=job)
+
+
+POSTGRES = """
+    export PATH="$PATH:$(echo /usr/lib/postgresql/*/bin)"
+    initdb --auth=trust data >log 2>&1 || cat log
+    pg_ctl -D data -o "-k $PWD -p 8125" -l log -w start >/dev/null || cat log
+    psql -h 127.0.0.1 -p 8125 postgres -qtA \
+        -c "create table numbers as select generate_series(1, 1000) as n" -c "select sum(n) from numbers"
+    psql -h "$PWD" -p 8125 postgres -qtAc "select count(*) from numbers"
+    pg_ctl -D data -w stop >/dev/null
+"""
+
+
+@by_mode
+def test_a_database_server_works_in_the_temporary_folder(
+    servers: Callable[[str, str], Server], mode: str
+) -> None:
+    # Its programs refuse to run as root.
+    server = servers("unprivileged", mode)
+    needs(server, "ls /usr/lib/postgresql/*/bin/initdb")
+    said = work(server, "pg", {"run.sh": POSTGRES}, "sh run.sh")
+    assert said.splitlines() == ["500500", "1000", "status 0"]

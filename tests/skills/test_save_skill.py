@@ -1,0 +1,117 @@
+"""Skills that models save: they last, are marked as such, and never take the place of one of the user."""
+
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.capabilities.skills import SavedSkill
+from mcp_toolserver.errors import Conflict
+from mcp_toolserver.stores.skills import StoredSkills
+from tests.plan.planning import database
+from tests.protocol.resource_clients import ERAS
+from tests.skills.skilled import RELEASE, call, listing, load, skill, skilled
+from tests.support.live import text
+
+SAVED = {"name": "tidy-up", "description": "Tidy  the\ncode", "promptTemplate": "Tidy $ARGUMENTS."}
+
+
+@pytest.mark.parametrize("mode", [Permission.WORKSPACE_WRITE, Permission.DANGER_FULL_ACCESS])
+async def test_a_saved_skill_outlives_the_server_and_leaves_the_files_alone(
+    mode: Permission, tmp_path: Path
+) -> None:
+    async with skilled(tmp_path, permission_mode=mode) as made:
+        result = await call(made, "save_skill", **SAVED, whenToUse="always", aliases=["clean", "clean"])
+        assert result.text.startswith("Saved the skill 'tidy-up'")
+        assert list(made.root.iterdir()) == []
+    async with skilled(tmp_path, permission_mode=Permission.READ_ONLY) as made:
+        assert await listing(made) == "tidy-up: Tidy the code Use: always (saved by a model)"
+        said = await load(made, "clean", args="src")
+        assert "Tidy src." in said
+        assert "A model saved this skill" in said
+        assert (await call(made, "save_skill", **SAVED)).error == "denied"
+        assert (await call(made, "Skill", skill="tidy-up", file="x")).error == "not_found"
+
+
+async def test_saving_again_replaces(tmp_path: Path) -> None:
+    async with skilled(tmp_path) as made:
+        await call(made, "save_skill", **SAVED)
+        result = await call(made, "save_skill", name="tidy-up", description="Other", prompt="Now this.")
+        assert result.text.startswith("Replaced")
+        assert "Now this." in await load(made, "tidy-up")
+
+
+@pytest.mark.parametrize("taken", ["release", "ship"], ids=["name", "alias"])
+async def test_a_saved_skill_never_takes_the_place_of_one_of_the_user(taken: str, tmp_path: Path) -> None:
+    async with skilled(tmp_path, {RELEASE: skill(aliases="[ship]")}) as made:
+        for arguments in ({**SAVED, "name": taken}, {**SAVED, "aliases": [taken]}):
+            result = await call(made, "save_skill", **arguments)
+            assert result.error == "conflict"
+            assert RELEASE in result.text
+
+
+async def test_a_file_of_the_user_that_comes_later_counts_and_is_reported(tmp_path: Path) -> None:
+    async with skilled(tmp_path) as made:
+        await call(made, "save_skill", **{**SAVED, "aliases": ["release"]})
+        made.write(".agents/skills/tidy-up/SKILL.md", skill("The user's."))
+        assert "The user's." in await load(made, "tidy-up")
+        assert "saved skill 'tidy-up' is not used" in await listing(made)
+        made.write(RELEASE, skill("Also the user's."))
+        assert "Also the user's." in await load(made, "release")
+
+
+async def test_a_name_counts_before_an_alias(tmp_path: Path) -> None:
+    async with skilled(tmp_path) as made:
+        await call(made, "save_skill", **SAVED)
+        made.write(RELEASE, skill(aliases="[tidy-up]"))
+        assert "A model saved" in await load(made, "tidy-up")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": "Tidy"},
+        {"name": "../tidy"},
+        {"name": "a" * 65},
+        {"name": ""},
+        {"name": "tidy\n"},
+        {"promptTemplate": "  \n"},
+        {"promptTemplate": "x" * 65_537},
+        {"promptTemplate": "a\u202eb"},
+        {"promptTemplate": "a\x1b[2Jb"},
+        {"description": ""},
+        {"description": "x" * 1_025},
+        {"description": "a\x00b"},
+        {"aliases": ["Not Kebab"]},
+        {"aliases": [f"a{number}" for number in range(9)]},
+        {"whenToUse": " "},
+    ],
+    ids=str,
+)
+async def test_what_cannot_be_saved_is_refused(wrong: dict[str, object], tmp_path: Path) -> None:
+    async with skilled(tmp_path) as made:
+        assert (await call(made, "save_skill", **{**SAVED, **wrong})).error == "invalid_input"
+        assert "There are no skills" in await listing(made)
+
+
+async def test_a_limited_number_of_skills_is_kept_for_each_user(tmp_path: Path) -> None:
+    stored = StoredSkills(database(tmp_path), kept=2)
+
+    def numbered(number: int) -> SavedSkill:
+        return SavedSkill(name=f"s{number}", description="d", prompt="p", user_invocable=False)
+
+    assert await stored.put("", numbered(1))
+    assert await stored.put("", numbered(2))
+    with pytest.raises(Conflict):
+        await stored.put("", numbered(3))
+    assert not await stored.put("", numbered(2))
+    assert await stored.put("somebody", numbered(3))
+    assert await stored.all("") == (numbered(1), numbered(2))
+    assert await stored.all("somebody") == (numbered(3),)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_saves_a_skill_and_loads_it(era: str, tmp_path: Path) -> None:
+    async with skilled(tmp_path) as made, made.client(era) as client:
+        assert not (await client.call_tool("save_skill", SAVED)).is_error
+        assert "Tidy now." in text(await client.call_tool("Skill", {"skill": "tidy-up", "args": "now"}))

@@ -1,0 +1,413 @@
+"""Where skills are found, and that hostile files are skipped with a warning while everything else works."""
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.pipeline.narrowings import Narrowings
+from mcp_toolserver.policy.narrowing import Narrowing
+from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.runtime.skills import discovery
+from mcp_toolserver.runtime.skills.discovery import MAX_BYTES, MAX_SKILLS, Discovery, Found, places_of
+from mcp_toolserver.settings import Settings
+from tests.protocol.resource_clients import Place
+from tests.skills.skilled import RELEASE, call, listing, load, skill, skilled
+from tests.support.workbench import Person
+
+BAD = ".agents/skills/bad/SKILL.md"
+
+
+# --- where skills are found ------------------------------------------------------------------------------
+
+
+async def test_the_nearest_skill_of_a_name_counts_and_the_others_are_reported(tmp_path: Path) -> None:
+    files = {
+        ".agents/skills/a/SKILL.md": skill("root, agents"),
+        ".claude/skills/a/SKILL.md": skill("root, claude"),
+        ".claude/commands/a.md": "root, command",
+        "pkg/.claude/commands/a.md": "pkg, command",
+        "pkg/.claude/skills/b/SKILL.md": skill("pkg"),
+        "pkg/app/.agents/skills/c/SKILL.md": skill("app"),
+        "other/.agents/skills/d/SKILL.md": skill("other"),
+    }
+    async with skilled(tmp_path, files) as made:
+        inside = Person(works_in=[str(made.root / "pkg/app")])
+        assert "pkg, command" in await load(made, "a", inside)
+        said = (await listing(made, inside)).split("\n\n")
+        assert [line.partition(":")[0] for line in said[0].splitlines()] == ["c", "b", "a"]
+        assert said[1].count("has the same name and is nearer") == 3
+        assert "root, agents" in await load(made, "a")
+        assert (await call(made, "Skill", skill="b")).error == "not_found"
+        # Its folder lies outside the folder of the client, so only this tool reads its files.
+        made.write("pkg/.claude/skills/b/x.md", "the file")
+        assert await load(made, "b", inside, file="x.md") == "the file"
+
+
+async def test_nothing_above_a_root_is_read(tmp_path: Path) -> None:
+    async with skilled(tmp_path, {"a.txt": ""}) as made:
+        outside = made.folder / ".agents/skills/above/SKILL.md"
+        outside.parent.mkdir(parents=True)
+        outside.write_text(skill("Above."), encoding="utf-8")
+        assert "There are no skills" in await listing(made)
+        nowhere = Person(works_in=[str(made.folder)])
+        assert "There are no skills" in await listing(made, nowhere)
+
+
+async def test_a_folder_outside_the_roots_is_searched_if_the_operator_names_it(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    for name, content in {
+        "skills/mine/SKILL.md": skill("Mine.", description="My own"),
+        "skills/mine/more.md": "more",
+        "skills/README.md": "no skill",
+        "commands/quick.md": "Quick.",
+        "commands/sub/x.md": "no command",
+    }.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(content, encoding="utf-8")
+    folders = (str(home / "skills"), str(home / "commands"))
+    async with skilled(tmp_path, {RELEASE: skill()}, skills=folders) as made:
+        names = [line.partition(":")[0] for line in (await listing(made)).splitlines()]
+        assert names == ["release", "mine", "quick"]
+        said = await load(made, "mine")
+        assert f"{home}/skills/mine\n" in said
+        assert "read_file" not in said
+        assert await load(made, "mine", file="more.md") == "more"
+        assert (await call(made, "read_file", path=str(home / "skills/mine/more.md"))).error == "denied"
+    async with skilled(tmp_path, {RELEASE: skill()}) as made:
+        assert (await call(made, "Skill", skill="mine")).error == "not_found"
+
+
+async def test_a_folder_of_skills_that_is_none_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="--skills"):
+        async with skilled(tmp_path, skills=(str(tmp_path / "none"),)):
+            raise AssertionError("it started")
+    assert Settings().skills == ()
+
+
+async def test_a_file_is_parsed_again_only_when_it_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[str] = []
+    own = discovery.parse_skill
+
+    def counted(text: str, name: str) -> discovery.SkillText:
+        parsed.append(name)
+        return own(text, name)
+
+    monkeypatch.setattr(discovery, "parse_skill", counted)
+    files = {RELEASE: skill(), BAD: "---\na: &x 1\n---\nx"}
+    async with skilled(tmp_path, files) as made:
+        await listing(made)
+        assert sorted(parsed) == ["bad", "release"]
+        await listing(made)
+        assert len(parsed) == 2
+        made.write(RELEASE, skill(description="Another text"))
+        assert "Another text" in await listing(made)
+        assert sorted(parsed) == ["bad", "release", "release"]
+        made.write(".agents/skills/new/SKILL.md", skill())
+        assert "\nrelease" in await listing(made)
+        (made.root / RELEASE).unlink()
+        assert "release" not in await listing(made)
+
+
+def test_the_cache_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "_CACHED", 1)
+    for name in ("a", "b", "c"):
+        (tmp_path / f".agents/skills/{name}").mkdir(parents=True)
+        (tmp_path / f".agents/skills/{name}/SKILL.md").write_text(skill(), encoding="utf-8")
+    found = _found(Workspace([str(tmp_path)]))
+    assert sorted(found.sources) == ["a", "b", "c"]
+
+
+def _found(workspace: Workspace) -> Found:
+    return Discovery().run(places_of(workspace, workspace, ()))
+
+
+# --- hostile files ---------------------------------------------------------------------------------------
+
+
+async def _skipped(made: Place) -> str:
+    """The warnings, while the good skill still works."""
+    text, _, warnings = (await listing(made)).partition("\n\nNot used:\n")
+    assert text.splitlines() == ["release: Do it."]
+    assert "Do it." in await load(made, "release")
+    return warnings
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        pytest.param(b"---\nname: ../../../etc/passwd\n---\nx", "has the name", id="traversal in its name"),
+        pytest.param(b'---\nname: "a\\x1b[2Jb"\n---\nx', "has the name", id="escape sequence in its name"),
+        pytest.param(b"---\nname: a\x00b\n---\nx", "'\\x00'", id="NUL"),
+        pytest.param(b"---\na: &a [x]\nb: *a\n---\nx", "anchor", id="aliases"),
+        pytest.param(b"---\na: " + b"[" * 8_000 + b"\n---\nx", "brackets", id="brackets"),
+        pytest.param(b"---\na: [" + b"x," * 4_000 + b"]\n---\nx", "keys and values", id="many values"),
+        pytest.param(b"---\na: " + b"[" * 16_000 + b"\n---\nx", "a line of more than", id="long line"),
+        pytest.param(b"---\na: !!python/name:os.system\n---\nx", "tag", id="tag"),
+        pytest.param(b"---\na: b\n", "second line", id="open front matter"),
+        pytest.param(b"---\n" + b"a: b\n" * 20_000 + b"---\nx", "bytes of front matter", id="long block"),
+        pytest.param(b"x" * (MAX_BYTES + 1), "at most", id="too large"),
+        pytest.param(b"caf\xe9", "UTF-8", id="not UTF-8"),
+        pytest.param(b"", "no text", id="empty"),
+        pytest.param(b"---\nallowed-tools: 'Bash('\n---\nx", "allowed-tools", id="broken allowed-tools"),
+    ],
+)
+async def test_a_file_that_is_no_skill_is_skipped_with_a_warning(
+    content: bytes, why: str, tmp_path: Path
+) -> None:
+    async with skilled(tmp_path, {RELEASE: skill()}) as made:
+        made.write(BAD, content)
+        warnings = await _skipped(made)
+        assert BAD in warnings
+        assert why in warnings
+        assert "\x1b" not in warnings
+        assert (await call(made, "Skill", skill="bad")).error == "not_found"
+
+
+async def test_a_file_of_100_mb_is_not_read(tmp_path: Path) -> None:
+    async with skilled(tmp_path, {RELEASE: skill(), BAD: "---\n"}) as made:
+        os.truncate(made.root / BAD, 100_000_000)
+        assert "100,000,000 bytes" in await _skipped(made)
+        made.write(".agents/skills/release/big", "")
+        os.truncate(made.root / ".agents/skills/release/big", 100_000_000)
+        assert (await call(made, "Skill", skill="release", file="big")).error == "invalid_input"
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "folder"])
+async def test_what_is_no_regular_file_is_skipped_with_a_warning(kind: str, tmp_path: Path) -> None:
+    async with skilled(tmp_path, {RELEASE: skill(), ".agents/skills/bad/x": ""}) as made:
+        for path in (made.root / BAD, made.root / ".agents/skills/release/special"):
+            os.mkfifo(path) if kind == "FIFO" else path.mkdir()
+        assert "SKILL.md" in await _skipped(made)
+        result = await call(made, "Skill", skill="release", file="special")
+        assert result.error == "invalid_input"
+        assert "special" not in await load(made, "release")
+
+
+@pytest.mark.parametrize(
+    ("link", "target"),
+    [
+        pytest.param(".agents/skills/bad", "../../../outside/skill", id="folder of a skill"),
+        pytest.param(BAD, "../../../../outside/skill/SKILL.md", id="file of a skill"),
+        pytest.param(BAD, "/dev/zero", id="device"),
+        pytest.param(BAD, "/proc/self/environ", id="file of the kernel"),
+        pytest.param(BAD, "../../../.env", id="other file in the root"),
+        pytest.param(".claude/skills", "../../outside", id="folder of skills"),
+        pytest.param(".claude/commands/bad.md", "../../../outside/skill/SKILL.md", id="command"),
+        pytest.param(".agents/skills/bad", "/", id="root of the machine"),
+        pytest.param(".agents/skills/bad", "bad", id="itself"),
+    ],
+)
+async def test_a_link_that_leads_out_is_skipped_with_a_warning(
+    link: str, target: str, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside/skill"
+    outside.mkdir(parents=True)
+    (outside / "SKILL.md").write_text(skill("the secret"), encoding="utf-8")
+    async with skilled(tmp_path, {RELEASE: skill(), ".env": "the secret"}) as made:
+        path = made.root / link
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(target)
+        assert "not" in await _skipped(made)
+        for name in ("bad", "skill"):
+            result = await call(made, "Skill", skill=name)
+            assert result.error == "not_found"
+            assert "the secret" not in result.text
+
+
+async def test_a_link_inside_the_root_to_the_folder_of_a_skill_is_followed(tmp_path: Path) -> None:
+    async with skilled(tmp_path, {"shared/tidy/SKILL.md": skill("Tidy."), "shared/tidy/x": "x"}) as made:
+        (made.root / ".claude").mkdir()
+        (made.root / ".claude/skills").symlink_to("../shared")
+        assert "Tidy." in await load(made, "tidy")
+        assert await load(made, "tidy", file="x") == "x"
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "a\x1b[2Jb", "a\nb", "a\u202eb", "é", "-a", "a.b", "x" * 65, "a\udcffb"], ids=ascii
+)
+async def test_a_folder_with_an_invalid_name_is_skipped_with_a_warning(name: str, tmp_path: Path) -> None:
+    async with skilled(tmp_path, {RELEASE: skill()}) as made:
+        folder = os.fsencode(made.root / ".agents/skills") + b"/" + os.fsencode(name)
+        os.mkdir(folder)
+        with open(folder + b"/SKILL.md", "wb") as file:
+            file.write(b"x")
+        warnings = await _skipped(made)
+        assert "has a name" in warnings
+        assert warnings.isprintable()
+
+
+async def test_names_that_are_no_skills_are_left_out_without_a_warning(tmp_path: Path) -> None:
+    files = {
+        RELEASE: skill(),
+        ".agents/skills/README.md": "x",
+        ".agents/skills/.git/SKILL.md": "x",
+        ".agents/skills/empty/other.md": "x",
+        ".claude/commands/notes.txt": "x",
+        ".claude/commands/sub/x.md": "x",
+    }
+    async with skilled(tmp_path, files) as made:
+        assert await _skipped(made) == ""
+
+
+async def test_a_file_where_a_folder_is_expected_is_a_warning(tmp_path: Path) -> None:
+    async with skilled(tmp_path, {RELEASE: skill(), ".claude": "a file"}) as made:
+        assert ".claude" in await _skipped(made)
+
+
+async def test_more_skills_than_allowed_are_left_out_with_a_warning(tmp_path: Path) -> None:
+    files = {f".agents/skills/s{number:04}/SKILL.md": "x" for number in range(MAX_SKILLS + 5)}
+    async with skilled(tmp_path, files) as made:
+        said = await listing(made)
+        assert f"more than {MAX_SKILLS} skills" in said
+        assert "s0199: x" in said
+        assert "s0200" not in said
+
+
+async def test_a_flood_of_warnings_is_cut(tmp_path: Path) -> None:
+    files = {f".agents/skills/s{number:04}/SKILL.md": "" for number in range(50)}
+    async with skilled(tmp_path, files) as made:
+        said = await listing(made)
+        assert said.count("is not used") == discovery.MAX_WARNINGS
+        assert said.endswith("There are more warnings.")
+
+
+# --- rules -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "deny",
+    [
+        "read_file(.agents/skills/hidden/**)",
+        "read_file(**/hidden/**)",
+        "read_file(.agents/**)",
+        "capability:fs_read(.agents/skills/hidden/SKILL.md)",
+    ],
+)
+async def test_a_rule_that_hides_files_hides_skills(deny: str, tmp_path: Path) -> None:
+    files = {".agents/skills/hidden/SKILL.md": skill("the secret", aliases="[alias]"), "x": ""}
+    async with skilled(tmp_path, files, deny=(deny,)) as made:
+        said = await listing(made)
+        assert "hidden" not in said
+        assert "not used" not in said
+        for name in ("hidden", "alias"):
+            assert (await call(made, "Skill", skill=name)).error == "not_found"
+
+
+async def test_a_rule_that_hides_a_supporting_file_applies_here_too(tmp_path: Path) -> None:
+    files = {RELEASE: skill(), ".agents/skills/release/key.pem": "the secret"}
+    async with skilled(tmp_path, files, deny=("read_file(*.pem)",)) as made:
+        assert "key.pem" not in await load(made, "release")
+        result = await call(made, "Skill", skill="release", file="key.pem")
+        assert result.error == "denied"
+        assert "the secret" not in result.text
+
+
+@pytest.mark.parametrize("name", ["release", "RELEASE", "ship", "/ship"])
+async def test_a_rule_denies_a_skill_by_any_of_its_names(name: str, tmp_path: Path) -> None:
+    files = {RELEASE: skill("the secret", aliases="[ship]"), ".agents/skills/other/SKILL.md": skill()}
+    async with skilled(tmp_path, files, deny=("Skill(release)",)) as made:
+        result = await call(made, "Skill", skill=name)
+        assert result.error in ("denied", "not_found")
+        assert "the secret" not in result.text
+        assert (await listing(made)).startswith("other")
+        await call(made, "save_skill", name="mine", description="d", prompt="p", aliases=["also"])
+        assert (await call(made, "Skill", skill="also")).error is None
+
+
+async def test_a_rule_denies_a_saved_skill(tmp_path: Path) -> None:
+    async with skilled(tmp_path) as made:
+        await call(made, "save_skill", name="mine", description="d", prompt="p")
+    async with skilled(tmp_path, deny=("Skill(mine)",)) as made:
+        assert "There are no skills" in await listing(made)
+        assert (await call(made, "Skill", skill="mine")).error == "denied"
+
+
+# --- races -----------------------------------------------------------------------------------------------
+
+
+async def test_a_folder_that_is_swapped_for_a_link_during_reads_shows_nothing_outside(
+    tmp_path: Path,
+) -> None:
+    """Each answer is the skill or an error, whichever the swap meets."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "SKILL.md").write_text(skill("the secret", description="the secret"), encoding="utf-8")
+    async with skilled(tmp_path, {RELEASE: skill(), BAD: skill("Fine.", description="Fine.")}) as made:
+        folder, aside = made.root / ".agents/skills/bad", made.root / "aside"
+        stopped = threading.Event()
+
+        def swap() -> None:
+            while not stopped.is_set():
+                folder.rename(aside)
+                folder.symlink_to(outside)
+                folder.unlink()
+                aside.rename(folder)
+
+        thread = threading.Thread(target=swap)
+        thread.start()
+        try:
+            for _ in range(150):
+                result = await call(made, "Skill", skill="bad")
+                assert "the secret" not in result.text
+                assert result.error in (None, "not_found", "conflict", "denied", "invalid_input")
+                result = await call(made, "Skill")
+                assert "release" in result.text
+                assert "the secret" not in result.text
+        finally:
+            stopped.set()
+            thread.join()
+        assert "Fine." in await load(made, "bad")
+
+
+async def test_a_file_that_is_no_skill_any_more_when_it_is_loaded_is_a_conflict(tmp_path: Path) -> None:
+    workspace_root = tmp_path / "root"
+    (workspace_root / ".agents/skills/a").mkdir(parents=True)
+    file = workspace_root / ".agents/skills/a/SKILL.md"
+    file.write_text(skill(), encoding="utf-8")
+    (source,) = _found(Workspace([str(workspace_root)])).sources.values()
+    file.write_text("---\n", encoding="utf-8")
+    with pytest.raises(discovery.Conflict, match="changed meanwhile"):
+        discovery.read_skill(source)
+
+
+# --- idle callers ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Hands:
+    """A clock that the test moves."""
+
+    now: float = 0.0
+    seen: Sequence[str] = field(default_factory=tuple)
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_skill_ends_after_half_an_hour_without_a_call() -> None:
+    clock = Hands()
+    narrowings = Narrowings(clock)
+    lasting, idle = Narrowing(source="plan mode"), Narrowing(source="a skill")
+    narrowings.put("me", "plan", lasting)
+    narrowings.put("me", "skill 1", idle, idle_seconds=1_800)
+    narrowings.adopt("my agent", "me")
+    for owner in ("me", "my agent", "me"):
+        clock.now += 1_800
+        assert narrowings.of(owner) == (lasting, idle)
+    clock.now += 1_801
+    assert narrowings.of("me") == (lasting,)
+    narrowings.put("me", "skill 1", idle)
+    clock.now += 9_999
+    assert narrowings.of("me") == (lasting, idle)
+    narrowings.remove("me", "plan")
+    narrowings.put("me", "skill 1", idle, idle_seconds=1)
+    narrowings.remove("me", "skill 1")
+    clock.now += 9_999
+    assert narrowings.of("me") == ()

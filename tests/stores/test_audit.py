@@ -1,0 +1,882 @@
+"""Every call leaves one line, nobody can change the lines unseen, and without a line no call runs."""
+
+import fcntl
+import hashlib
+import json
+import os
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+from mcp_types import Implementation
+from pydantic import JsonValue
+
+from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission, ServerLock
+from mcp_toolserver.commands.log import log
+from mcp_toolserver.errors import SettingsError, UnknownTool
+from mcp_toolserver.pipeline.call import InputRequired, Result
+from mcp_toolserver.pipeline.call_record import CallRecord
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.protocol.build_server import build
+from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
+from mcp_toolserver.stores import audit_log
+from mcp_toolserver.stores.audit_chain import ChainHead, VerificationReport, verify
+from mcp_toolserver.stores.audit_entry import AuditContext
+from mcp_toolserver.stores.audit_log import AuditLog, Retention
+from mcp_toolserver.text.redact_secrets import redacted
+from mcp_toolserver.tool_spec import Args, Limits, Output, Runtime
+from tests.support.live import Setup, connected, text
+from tests.support.processes import PATIENCE, python, until
+from tests.support.workbench import Person, dispatcher, machine, tool
+
+FACTS = AuditContext(
+    mode="workspace-write",
+    layers={
+        Capability.FS_READ: ("openat2", "landlock"),
+        Capability.FS_WRITE: ("openat2", "landlock"),
+        Capability.PROCESS: ("bubblewrap",),
+    },
+)
+
+
+KEEPING = Retention()
+
+
+def opened(folder: Path, *, values: bool = False, keeping: Retention = KEEPING) -> AuditLog:
+    return AuditLog.open(str(folder / "state"), replace(FACTS, values=values), keeping)
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    files = sorted((folder / "state/audit").glob("*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_bytes().splitlines()]
+
+
+def checked(folder: Path, kept: int = 8) -> VerificationReport:
+    return verify(str(folder / "state/audit"), kept=kept)
+
+
+def recorded(folder: Path, audit: AuditLog, *entries: Any, **options: Any) -> Dispatcher:
+    options = {"ceiling": Permission.WORKSPACE_WRITE, **options}
+    return replace(dispatcher(machine(folder), *entries, **options), recorder=audit)
+
+
+async def call(
+    at: Dispatcher, name: str, arguments: Mapping[str, JsonValue] | None = None, person: Person | None = None
+) -> Result:
+    with anyio.fail_after(PATIENCE):
+        return await at.call(name, arguments, person or Person())
+
+
+def at_once(work: Coroutine[Any, Any, str | None]) -> str | None:
+    """What a coroutine gives that lets no other task run: so is it while no other process has the lock."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError
+
+
+def note(audit: AuditLog, *names: str) -> None:
+    """Calls that need no dispatcher."""
+    for name in names:
+        one = CallRecord(name=name, session="s", arguments={})
+        assert at_once(audit.begin(one)) is None
+        assert at_once(audit.end(one)) is None
+
+
+# --- one line a call -------------------------------------------------------------------------------------
+
+
+async def test_a_call_leaves_a_line_that_says_who_did_what_and_how_it_ended(tmp_path: Path) -> None:
+    audit = opened(tmp_path)
+    at = recorded(tmp_path, audit)
+    (tmp_path / "root/a").write_text("hello\n", encoding="utf-8")
+    result = await call(at, "Read", {"file_path": "a"}, Person(name="editor 1.2"))
+    audit.close()
+    (line,) = lines(tmp_path)
+    assert line | {"time": "", "call": "", "server": "", "ms": 0} == {
+        "n": 1, "time": "", "call": "", "parent": None, "server": "", "user": None, "session": "editor 1.2",
+        "tool": "read_file", "name": "Read", "mode": "workspace-write",
+        "permission": "read-only", "verdict": "allowed", "rule": "",
+        "layers": ["openat2", "landlock"], "outcome": "output", "ms": 0, "bytes": len(result.text),
+        "arguments_sha256": sha256('{"file_path":"a"}'), "result_sha256": sha256(result.text),
+        "prev": "0" * 64,
+    }  # fmt: skip
+    assert line["ms"] > 0
+    assert len(line["server"]) == 16
+    assert line["call"] == result.call_id
+    assert time.strptime(line["time"], "%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+@pytest.mark.parametrize("lock", [0, 6, "seatbelt"])
+def test_what_enforces_the_mode_is_known_of_every_capability(lock: ServerLock) -> None:
+    facts = HostFacts(openat2=True, server_lock=lock, command_sandbox="bubblewrap")
+    layers = {need: need.layers(facts) for need in Capability}
+    locked = {0: (), 6: ("landlock", "seccomp"), "seatbelt": ("seatbelt",)}[lock]
+    assert layers[Capability.TODOS] == ("own state", *locked)
+    assert layers[Capability.OWN_CODE] == locked
+    assert layers[Capability.FS_READ] == ("openat2", *locked)
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+async def test_the_log_is_private_and_holds_no_values(tmp_path: Path) -> None:
+    audit = opened(tmp_path)
+    await call(recorded(tmp_path, audit), "write_file", {"path": "a", "content": "hunter2"})
+    audit.close()
+    folder = tmp_path / "state/audit"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for file in folder.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert b"hunter2" not in file.read_bytes()
+
+
+class Later(Person):
+    async def ask(self, question: str) -> bool:
+        raise InputRequired
+
+
+async def test_every_end_of_a_call_has_its_verdict_and_outcome(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(_: Args, __: Runtime) -> Output:
+        return Output("done")
+
+    async def bug(_: Args, __: Runtime) -> Output:
+        raise ZeroDivisionError
+
+    async def forever(_: Args, __: Runtime) -> Output:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    audit = opened(tmp_path)
+    entries = (
+        tool(work, name="fine"),
+        tool(work, name="asks"),
+        tool(work, name="off"),
+        tool(work, name="denied"),
+        tool(work, name="dear", permission=Permission.DANGER_FULL_ACCESS),
+        tool(work, name="shell", kind="execute", subjects=lambda _: ("rm -rf /",)),
+        tool(work, name="allowed", permission=Permission.WORKSPACE_WRITE),
+        tool(work, name="lacking", needs=[Capability.SEARCH]),
+        tool(bug, name="bug"),
+        tool(forever, name="slow", limits=Limits(deadline=0.02)),
+        tool(forever, name="forever"),
+    )
+    at = recorded(
+        tmp_path,
+        audit,
+        *entries,
+        granted=Permission.READ_ONLY,
+        ask=["asks"],
+        deny=["denied"],
+        allow=["allowed"],
+        offered={entry.spec.name for entry in entries} - {"off"},
+    )
+    for name in ("fine", "asks", "off", "denied", "dear", "shell", "allowed", "lacking", "bug", "slow"):
+        await call(at, name)
+    await call(at, "fine", {"no": 1})
+    await call(at, "asks", {}, Person(says=True))
+    await call(at, "asks", {}, Later())
+    with pytest.raises(UnknownTool):
+        await call(at, "x" * 10_000)
+    with anyio.move_on_after(0.02):
+        await at.call("forever", {}, Person())
+    audit.close()
+    logged = [(line["name"][:8], line["verdict"], line["outcome"], line["rule"]) for line in lines(tmp_path)]
+    assert logged == [
+        ("fine", "allowed", "output", ""),
+        ("asks", "asked-no", "denied", "asks"),
+        ("off", "refused-off", "denied", ""),
+        ("denied", "refused-rule", "denied", "denied"),
+        ("dear", "refused-ceiling", "denied", ""),
+        ("shell", "refused-watchdog", "denied", ""),
+        ("allowed", "allowed", "output", "allowed"),
+        ("lacking", "allowed", "unavailable", ""),
+        ("bug", "allowed", "internal", ""),
+        ("slow", "allowed", "timed_out", ""),
+        ("fine", "invalid", "invalid_input", ""),
+        ("asks", "asked-yes", "output", "asks"),
+        ("asks", "asked", "pending", "asks"),
+        ("xxxxxxxx", "unknown", "unknown_tool", ""),
+        ("forever", "allowed", "cancelled", ""),
+    ]
+    assert checked(tmp_path).problems == []
+
+
+async def test_a_path_outside_the_roots_differs_from_a_mistake(tmp_path: Path) -> None:
+    audit = opened(tmp_path)
+    at = recorded(tmp_path, audit)
+    await call(at, "read_file", {"path": "/etc/passwd"})
+    await call(at, "read_file", {"path": 1})
+    audit.close()
+    assert [line["verdict"] for line in lines(tmp_path)] == ["refused-path", "invalid"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param({"x": float("nan")}, id="nan"),
+        pytest.param({"x": "\ud800"}, id="surrogate"),
+        pytest.param({"x": json.loads("[" * 900 + "]" * 900)}, id="deep"),
+        pytest.param({"x": 10**5000}, id="long-number"),
+    ],
+)
+async def test_what_no_tool_may_see_is_recorded_too(arguments: dict[str, JsonValue], tmp_path: Path) -> None:
+    audit = opened(tmp_path, values=True)
+    await call(recorded(tmp_path, audit), "read_file", arguments)
+    audit.close()
+    assert [line["verdict"] for line in lines(tmp_path)] == ["invalid"]
+    assert checked(tmp_path).problems == []
+
+
+def test_a_name_that_is_no_valid_unicode_is_recorded(tmp_path: Path) -> None:
+    audit = opened(tmp_path)
+    note(audit, "a\ud800")
+    audit.close()
+    assert lines(tmp_path)[0]["name"] == "a\ud800"
+
+
+async def test_calls_that_run_when_the_server_ends_are_recorded_as_cancelled(tmp_path: Path) -> None:
+    audit = opened(tmp_path)
+    running, ended = (
+        CallRecord(name="a", session="", arguments={}),
+        CallRecord(name="b", session="", arguments={}),
+    )
+    await audit.begin(running)
+    await audit.begin(ended)
+    running.outcome = "cancelled"
+    await audit.end(ended)
+    audit.close()
+    assert await audit.end(running) is None
+    assert [(line["name"], line["outcome"]) for line in lines(tmp_path)] == [
+        ("b", "unknown_tool"),
+        ("a", "cancelled"),
+    ]
+
+
+async def test_a_client_is_recorded_under_the_name_it_gives_itself(tmp_path: Path) -> None:
+    audit = opened(tmp_path)
+    at = recorded(tmp_path, audit)
+    handlers = Handlers(dispatcher=at, ask_seconds=5)
+    for era in ("legacy", "auto"):
+        named = Implementation(name="an editor", version="7")
+        async with Client(
+            build(handlers, ""), mode=era, client_info=named, read_timeout_seconds=10
+        ) as client:
+            await client.call_tool("read_file", {"path": "a"})
+    audit.close()
+    assert [line["session"] for line in lines(tmp_path)] == ["an editor 7", "an editor 7"]
+
+
+# --- values and secrets ----------------------------------------------------------------------------------
+
+SECRETS: dict[str, tuple[JsonValue, JsonValue]] = {
+    "by-name": (
+        {"API_KEY": "x", "user": "me", "nested": [{"password": 1}]},
+        {"API_KEY": "[redacted]", "user": "me", "nested": [{"password": "[redacted]"}]},
+    ),
+    "bearer": ("curl -H 'Authorization: Bearer abc.def-1' x", "curl -H 'Authorization: Bearer [redacted]' x"),
+    "basic": ("Basic dXNlcjpwYXNz", "Basic [redacted]"),
+    "url": ("git clone https://me:hunter2@host/x", "git clone https://me:[redacted]@host/x"),
+    "assignment": ("export DB_PASSWORD=hunter2; ls", "export DB_PASSWORD=[redacted]; ls"),
+    "json": ('{"client_secret": "hunter2", "a": 1}', '{"client_secret": "[redacted]", "a": 1}'),
+    "option": ("x --api-key hunter2 -y", "x --api-key [redacted] -y"),
+    "quoted-option": ("x --db-password 'hunter2' y", "x --db-password '[redacted]' y"),
+    "aws": ("AKIAIOSFODNN7EXAMPLE", "[redacted]"),
+    "github": ("ghp_" + "a1" * 18, "[redacted]"),
+    "github-fine": ("github_pat_" + "a1_" * 18, "[redacted]"),
+    "gitlab": ("glpat-" + "a1" * 10, "[redacted]"),
+    "openai": ("sk-proj-" + "a1" * 18, "[redacted]"),
+    "slack": ("xoxb-123456789012-abcdef", "[redacted]"),
+    "google": ("AIza" + "a1" * 18, "[redacted]"),
+    "jwt": ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc-_1", "[redacted]"),
+    "pem": ("a -----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY----- b", "a [redacted] b"),
+    "pem-without-end": ("a -----BEGIN PRIVATE KEY-----\nAAAA", "a [redacted]"),
+    "control": ("def tokenize(text): return text.split()", "def tokenize(text): return text.split()"),
+    "numbers": ([1, 2.5, None, True], [1, 2.5, None, True]),
+    "long": ("x" * 2_500, "x" * 2_000 + "[500 more characters]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "kept"), SECRETS.values(), ids=SECRETS)
+def test_what_looks_like_a_secret_is_blanked(value: JsonValue, kept: JsonValue) -> None:
+    assert redacted(value) == kept
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["eyJ", "-----BEGIN RSA PRIVATE KEY-----", "password=", "://", "--a-a-a-", "bearer ", "sk-", "a"],
+)
+def test_blanking_takes_linear_time(piece: str) -> None:
+    """It would take hours if it did not."""
+    assert redacted(piece * (2_000_000 // len(piece)))
+
+
+async def test_values_are_recorded_when_the_operator_wants_them(tmp_path: Path) -> None:
+    audit = opened(tmp_path, values=True)
+    await call(recorded(tmp_path, audit), "write_file", {"path": "a", "content": "TOKEN=hunter2 ok"})
+    audit.close()
+    assert lines(tmp_path)[0]["arguments"] == {"path": "a", "content": "TOKEN=[redacted] ok"}
+
+
+# --- the chain -------------------------------------------------------------------------------------------
+
+
+def only_file(folder: Path) -> Path:
+    (file,) = (folder / "state/audit").glob("*.jsonl")
+    return file
+
+
+Damage = Callable[[list[bytes]], Iterable[bytes]]
+
+DAMAGES: dict[str, tuple[Damage, str]] = {
+    "changed byte": (lambda ls: [*ls[:2], ls[2].replace(b'"c"', b'"x"'), *ls[3:]], "line 4: it or the"),
+    "changed first": (lambda ls: [ls[0].replace(b'"a"', b'"x"'), *ls[1:]], "line 2: it or the line before"),
+    "changed last": (lambda ls: [*ls[:4], ls[4].replace(b'"e"', b'"x"')], "line 5, the last one"),
+    "removed": (lambda ls: [*ls[:2], *ls[3:]], "line 3: 1 line is missing before it"),
+    "removed first": (lambda ls: ls[1:], "line 1: the lines before it are missing"),
+    "cut tail": (lambda ls: ls[:3], "the last 2 lines are of the log cut off"),
+    "all cut": (lambda _: [], "the last 5 lines are of the log cut off"),
+    "swapped": (lambda ls: [ls[0], ls[2], ls[1], *ls[3:]], "line 2: 1 line is missing before it"),
+    "doubled": (lambda ls: [*ls[:2], ls[1], *ls[2:]], "line 3: line 2 of the log comes after line 2"),
+    "inserted": (lambda ls: [*ls[:2], b'{"n":3,"prev":"00"}\n', *ls[2:]], "line 3: it or the line before"),
+    "appended": (lambda ls: [*ls, b'{"n":6,"prev":"00"}\n'], "after the last one that a server finished"),
+    "garbage": (lambda ls: [*ls[:2], b"garbage\n", *ls[2:]], "line 3 is no line of this log"),
+    "cut in a line": (lambda ls: [*ls[:4], ls[4][:20]], "line 5 is not finished"),
+    "begun anew": (lambda ls: [*ls[:2], ls[0], *ls[2:]], "line 3: the log begins anew"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("damage", "says"), DAMAGES.values(), ids=DAMAGES)
+def test_a_change_of_the_log_shows(damage: Damage, says: str, tmp_path: Path) -> None:
+    audit = opened(tmp_path)
+    note(audit, *"abcde")
+    audit.close()
+    assert checked(tmp_path) == VerificationReport(lines=5, files=1)
+    file = only_file(tmp_path)
+    file.write_bytes(b"".join(damage(file.read_bytes().splitlines(keepends=True))))
+    assert any(says in problem for problem in checked(tmp_path).problems), checked(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("ruin", "says"),
+    [
+        pytest.param(lambda head: head.unlink(), "head is missing or damaged", id="removed"),
+        pytest.param(lambda head: head.write_bytes(b"{}"), "head is missing or damaged", id="damaged"),
+    ],
+)
+def test_a_lost_head_shows_and_the_next_server_goes_on(
+    ruin: Callable[[Path], None], says: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    audit = opened(tmp_path)
+    note(audit, "a", "b")
+    audit.close()
+    ruin(tmp_path / "state/audit/head")
+    assert any(says in problem for problem in checked(tmp_path).problems)
+    audit = opened(tmp_path)
+    note(audit, "c")
+    audit.close()
+    assert "head of the audit log was lost" in caplog.text
+    assert [line["name"] for line in lines(tmp_path)] == ["a", "b", "c"]
+    assert any("begins anew" in problem for problem in checked(tmp_path).problems)
+
+
+def test_cutting_the_log_between_two_servers_shows(tmp_path: Path) -> None:
+    for name in "ab":
+        audit = opened(tmp_path)
+        note(audit, name)
+        audit.close()
+    file = only_file(tmp_path)
+    file.write_bytes(file.read_bytes().splitlines(keepends=True)[0])
+    audit = opened(tmp_path)
+    note(audit, "c")
+    audit.close()
+    assert checked(tmp_path).problems == ["000001.jsonl line 2: 1 line is missing before it"]
+
+
+def test_a_log_that_is_removed_under_a_running_server_shows(tmp_path: Path) -> None:
+    audit = opened(tmp_path)
+    note(audit, "a")
+    only_file(tmp_path).unlink()
+    note(audit, "b")
+    audit.close()
+    assert [line["name"] for line in lines(tmp_path)] == ["b"]
+    assert checked(tmp_path).problems == ["000001.jsonl line 1: the lines before it are missing"]
+
+
+@pytest.mark.parametrize("torn", [b'{"n":3,"time', b'{"n":3,"prev":"00"}\n', b"\0\0\n\0"])
+def test_a_server_killed_while_it_wrote_is_named_and_breaks_nothing(torn: bytes, tmp_path: Path) -> None:
+    audit = opened(tmp_path)
+    note(audit, "a", "b")
+    audit.close()
+    with only_file(tmp_path).open("ab") as file:
+        file.write(torn)
+    audit = opened(tmp_path)
+    note(audit, "c", "d")
+    audit.close()
+    found = checked(tmp_path)
+    assert found.problems == []
+    assert len(found.notes) == 1
+    assert "left by a server that was killed" in found.notes[0]
+
+
+def test_a_server_killed_while_it_wrote_its_last_line_is_named(tmp_path: Path) -> None:
+    audit = opened(tmp_path)
+    note(audit, "a")
+    audit.close()
+    with only_file(tmp_path).open("ab") as file:
+        file.write(b'{"n":2,"ti')
+    found = checked(tmp_path)
+    assert found.problems == []
+    assert found.notes == ["000001.jsonl ends with a piece of a line: a server was killed"]
+
+
+def test_files_are_rotated_in_one_chain_and_the_oldest_removed(tmp_path: Path) -> None:
+    keeping = Retention(file_bytes=1_000, files=3)
+    for _ in range(4):
+        audit = opened(tmp_path, keeping=keeping)
+        note(audit, *"abcde")
+        audit.close()
+    names = sorted(file.name for file in (tmp_path / "state/audit").glob("*.jsonl"))
+    assert len(names) == 3
+    assert names[0] != "000001.jsonl"
+    found = checked(tmp_path, kept=3)
+    assert found.problems == []
+    assert found.notes == [f"files before {names[0]} were removed: the log keeps 3"]
+    (tmp_path / "state/audit" / names[1]).unlink()
+    problems = checked(tmp_path, kept=3).problems
+    assert f"{names[1]} is missing" in problems
+    assert any("missing before it" in problem for problem in problems)
+
+
+@pytest.mark.measured
+def test_several_servers_share_one_chain(tmp_path: Path) -> None:
+    script = (
+        "from mcp_toolserver.stores.audit_log import AuditLog, Retention\n"
+        "from mcp_toolserver.stores.audit_entry import AuditContext\n"
+        "from mcp_toolserver.pipeline.call_record import CallRecord\n"
+        "context = AuditContext(mode='x', layers={})\n"
+        "audit = AuditLog.open(sys.argv[1], context, Retention(file_bytes=50_000))\n"
+        "async def main():\n"
+        "    for number in range(100):\n"
+        "        call = CallRecord(name=sys.argv[2], session='', arguments={})\n"
+        "        assert await audit.begin(call) is None and await audit.end(call) is None\n"
+        "import anyio\n"
+        "anyio.run(main)\n"
+        "audit.close()\n"
+    )
+    running = [subprocess.Popen(python(script, str(tmp_path / "state"), name)) for name in "abc"]
+    assert [process.wait(60) for process in running] == [0, 0, 0]
+    found = checked(tmp_path, kept=8)
+    assert found.problems == []
+    kept = lines(tmp_path)
+    assert kept[-1]["n"] == 300
+    assert len({line["server"] for line in kept}) > 1
+
+
+def test_a_head_is_of_constant_length_and_read_back() -> None:
+    head = ChainHead(file=10**6, size=10**9, lines=10**12, hash="f" * 64)
+    assert len(head.encode()) == len(ChainHead().encode()) == 256
+    assert ChainHead.decode(head.encode()) == head
+
+
+# --- when it cannot be written ---------------------------------------------------------------------------
+
+FULL = """
+import anyio, json, resource
+from pathlib import Path
+from dataclasses import replace
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.stores.audit_log import AuditLog
+from mcp_toolserver.stores.audit_entry import AuditContext
+from tests.support.workbench import Person, dispatcher, machine
+folder = Path(sys.argv[1])
+host = machine(folder)
+audit = AuditLog.open(str(folder / "state"), AuditContext(mode="x", layers={}))
+at = replace(dispatcher(host, ceiling=Permission.WORKSPACE_WRITE), recorder=audit)
+def limit(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+async def write(name):
+    result = await at.call("write_file", {"path": name, "content": "x"}, Person())
+    return result.error, result.text
+async def main():
+    recorded = [await write("a")]
+    limit(len((folder / "state/audit/000001.jsonl").read_bytes()) + 100)
+    recorded += [await write("b"), await write("c"), await write("d")]
+    read = await at.call("read_file", {"path": "a"}, Person())
+    recorded += [(read.error, read.text)]
+    limit(resource.RLIM_INFINITY)
+    recorded += [await write("e")]
+    audit.close()
+    print(json.dumps(recorded))
+anyio.run(main)
+"""
+
+
+@pytest.mark.measured
+def test_when_a_line_does_not_fit_the_answer_is_withheld_and_nothing_runs_until_it_does(
+    tmp_path: Path,
+) -> None:
+    done = subprocess.run(
+        python(FULL, str(tmp_path)), capture_output=True, encoding="utf-8", timeout=60, check=True
+    )
+    report = json.loads(done.stdout)
+    assert [error for error, _ in report] == [None, *["unavailable"] * 4, None]
+    assert "result is withheld" in report[1][1]
+    assert "calls are not run unrecorded" in report[2][1]
+    assert sorted(path.name for path in (tmp_path / "root").iterdir()) == ["a", "b", "e"]
+    assert done.stderr.count("the audit log cannot be written") == 1
+    kept = lines(tmp_path)
+    assert [(line["name"], line.get("unrecorded")) for line in kept] == [
+        ("write_file", None),
+        ("write_file", 3),
+        ("write_file", None),
+    ]
+    assert checked(tmp_path).problems == []
+    assert checked(tmp_path).notes == []
+
+
+TINY = """
+import anyio, json
+from pathlib import Path
+from dataclasses import replace
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.stores.audit_log import AuditLog
+from mcp_toolserver.stores.audit_entry import AuditContext
+from tests.support.workbench import Person, dispatcher, machine
+folder = Path(sys.argv[1])
+audit = AuditLog.open(str(folder / "state"), AuditContext(mode="x", layers={}))
+at = replace(dispatcher(machine(folder), ceiling=Permission.WORKSPACE_WRITE), recorder=audit)
+result = anyio.run(at.call, "write_file", {"path": "a", "content": "x"}, Person())
+audit.close()
+print(json.dumps([result.error, result.text]))
+"""
+
+
+@pytest.mark.measured
+@pytest.mark.parametrize(
+    ("size", "error"),
+    [pytest.param(4 << 20, None, id="room"), pytest.param(1 << 19, "unavailable", id="full")],
+)
+def test_nothing_runs_on_a_disk_that_is_full(size: int, error: str | None, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    bwrap = next(path for path in candidates(os.environ.get("PATH", ""), ()) if Path(path).exists())
+    sandbox = [bwrap, "--dev-bind", "/", "/", "--size", str(size), "--tmpfs", str(tmp_path / "state")]
+    command = [*sandbox, *python(TINY, str(tmp_path))]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=True)
+    report = json.loads(done.stdout)
+    assert report[0] == error
+    assert ("the disk is full" in report[1]) is (error is not None)
+    assert (tmp_path / "root/a").exists() is (error is None)
+
+
+async def test_a_log_that_another_process_holds_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    audit = opened(tmp_path)
+    at = recorded(tmp_path, audit)
+    other = os.open(tmp_path / "state/audit/head", os.O_RDWR)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    assert (await call(at, "read_file", {"path": "a"})).error == "unavailable"
+    os.close(other)
+    assert (await call(at, "read_file", {"path": "a"})).error == "not_found"
+    audit.close()
+    assert [line["outcome"] for line in lines(tmp_path)] == ["not_found", "not_found"]
+
+
+@contextmanager
+def locked(folder: Path) -> Generator[None]:
+    """The log, held by somebody else."""
+    other = os.open(folder / "state/audit/head", os.O_RDWR)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(other)
+
+
+@pytest.fixture
+def long_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is waited for as long as the test takes on a busy machine."""
+    monkeypatch.setattr(audit_log, "LOCK_TIMEOUT_SECONDS", PATIENCE)
+
+
+@pytest.mark.usefixtures("long_lock")
+async def test_calls_that_end_while_the_log_is_locked_are_written_once_and_in_order(tmp_path: Path) -> None:
+    async def done(_: Args, __: Runtime) -> Output:
+        return Output("done")
+
+    audit = opened(tmp_path)
+    at = recorded(tmp_path, audit, tool(done))
+    results: list[Result] = []
+
+    async def probe(name: str) -> None:
+        results.append(await call(at, "probe", {}, Person(name=name)))
+
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            with locked(tmp_path):
+                for name in "abc":
+                    tasks.start_soon(probe, name)
+                    await anyio.wait_all_tasks_blocked()
+                assert (results, lines(tmp_path)) == ([], [])
+    audit.close()
+    assert [result.error for result in results] == [None] * 3
+    assert [line["session"] for line in lines(tmp_path)] == ["a", "b", "c"]
+    assert checked(tmp_path).problems == []
+
+
+@pytest.mark.usefixtures("long_lock")
+async def test_a_call_that_is_cancelled_while_the_log_is_locked_is_written_once(tmp_path: Path) -> None:
+    async def forever(_: Args, __: Runtime) -> Output:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    audit = opened(tmp_path)
+    at = recorded(tmp_path, audit, tool(forever))
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(at.call, "probe", {}, Person())
+            await anyio.wait_all_tasks_blocked()
+            with locked(tmp_path):
+                tasks.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await anyio.wait_all_tasks_blocked()
+                assert lines(tmp_path) == []
+    assert [line["outcome"] for line in lines(tmp_path)] == ["cancelled"]
+    audit.close()
+    assert [line["outcome"] for line in lines(tmp_path)] == ["cancelled"]
+
+
+@pytest.mark.usefixtures("long_lock")
+async def test_no_call_starts_while_the_line_of_another_is_not_written(tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    async def run(_: Args, rt: Runtime) -> Output:
+        ran.append("ran")
+        return Output("")
+
+    audit = opened(tmp_path)
+    at = recorded(tmp_path, audit, tool(run))
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            with locked(tmp_path):
+                tasks.start_soon(at.call, "probe", {}, Person())
+                await anyio.wait_all_tasks_blocked()
+                waiting = anyio.CancelScope()
+
+                async def leave() -> None:
+                    with waiting:
+                        await at.call("probe", {}, Person())
+
+                tasks.start_soon(leave)
+                tasks.start_soon(at.call, "probe", {}, Person())
+                await anyio.wait_all_tasks_blocked()
+                assert ran == ["ran"]
+                waiting.cancel()
+    audit.close()
+    # The one that was cancelled before it began did not run and has no line.
+    assert ran == ["ran", "ran"]
+    assert [line["outcome"] for line in lines(tmp_path)] == ["output", "output"]
+
+
+@pytest.mark.usefixtures("long_lock")
+async def test_a_log_that_is_closed_while_a_call_waits_for_its_lock_has_its_line(tmp_path: Path) -> None:
+    audit = opened(tmp_path)
+    at = recorded(tmp_path, audit)
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            with locked(tmp_path):
+                tasks.start_soon(call, at, "read_file", {"path": "a"})
+                await anyio.wait_all_tasks_blocked()
+            audit.close()
+    assert [line["outcome"] for line in lines(tmp_path)] == ["not_found"]
+
+
+async def test_a_log_that_is_closed_while_another_process_keeps_it_locked_withholds_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp_toolserver.stores.file_lock.LOCK_TIMEOUT_SECONDS", 0.01)
+    audit = opened(tmp_path)
+    at = recorded(tmp_path, audit)
+    results: list[Result] = []
+
+    async def read() -> None:
+        results.append(await call(at, "read_file", {"path": "a"}))
+
+    with anyio.fail_after(PATIENCE), locked(tmp_path):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read)
+            await anyio.wait_all_tasks_blocked()
+            audit.close()
+    assert [result.error for result in results] == ["unavailable"]
+    assert lines(tmp_path) == []
+
+
+async def test_a_server_answers_others_while_another_process_keeps_its_log_locked(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    setup = Setup(root=tmp_path / "root", home=tmp_path)
+    ended: list[str] = []
+
+    async with connected(setup) as client:
+
+        async def read() -> None:
+            ended.append(text(await client.call_tool("read_file", {"path": "a"})))
+
+        with anyio.fail_after(30):
+            await read()
+            async with anyio.create_task_group() as tasks:
+                with locked(tmp_path):
+                    tasks.start_soon(read)
+                    await anyio.wait_all_tasks_blocked()
+                    await client.send_ping()
+                    assert len(ended) == 1
+    assert "withheld" not in ended[1]
+    assert [line["outcome"] for line in lines(tmp_path)] == ["not_found", "not_found"]
+
+
+def test_a_log_that_cannot_be_opened_stops_the_start(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state/audit").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SettingsError, match="choose another --state-dir"):
+        opened(tmp_path)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    (tmp_path / "state/audit").unlink()
+    (tmp_path / "state/audit/head").mkdir(parents=True)
+    with pytest.raises(SettingsError, match="choose another --state-dir"):
+        opened(tmp_path)
+    (tmp_path / "state/audit/head").rmdir()
+    (tmp_path / "state/audit/000002.jsonl").symlink_to(tmp_path / "elsewhere" / "a")
+    (tmp_path / "state/audit/000001.jsonl").mkdir()
+    opened(tmp_path).close()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_folder_that_others_may_read_is_closed_to_them(tmp_path: Path) -> None:
+    (tmp_path / "state/audit").mkdir(parents=True, mode=0o755)
+    opened(tmp_path).close()
+    assert stat.S_IMODE((tmp_path / "state/audit").stat().st_mode) == 0o700
+
+
+# --- the command -----------------------------------------------------------------------------------------
+
+
+def test_log_prints_a_row_for_each_call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    audit = opened(tmp_path)
+    call_ = CallRecord(name="x", session="evil\x1b[2J\u202e\n", arguments={})
+    at_once(audit.begin(call_))
+    at_once(audit.end(call_))
+    audit.close()
+    with only_file(tmp_path).open("ab") as file:
+        file.write(b"\x1b[2J\n")
+    assert log(str(tmp_path / "state"), follow=False, verify=False, as_json=False) == 0
+    head, row, bad = capsys.readouterr().out.splitlines()
+    assert head.split() == ["time", "tool", "verdict", "outcome", "ms", "bytes", "user", "session", "rule"]
+    assert "unknown_tool" in row
+    assert "evil\\u{1b}[2J\\u{202e}\\n" in row
+    assert bad == "(no line of the log: '\\\\u{1b}[2J')"
+
+
+def test_log_prints_the_lines_themselves_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    audit = opened(tmp_path, keeping=Retention(file_bytes=1))
+    note(audit, "a", "ü\u202e")
+    audit.close()
+    assert log(str(tmp_path / "state"), follow=False, verify=False, as_json=True) == 0
+    printed = capsys.readouterr().out
+    assert printed.isascii()
+    assert [json.loads(line)["name"] for line in printed.splitlines()] == ["a", "ü\u202e"]
+
+
+def test_log_says_so_when_there_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert log(str(tmp_path / "state"), follow=False, verify=False, as_json=False) == 0
+    assert "Nothing is recorded" in capsys.readouterr().err
+    assert log(str(tmp_path / "state"), follow=False, verify=True, as_json=False) == 0
+    said = capsys.readouterr().out
+    assert "Nothing is recorded" in said
+    assert "chain" not in said
+
+
+def test_verify_exits_with_1_and_says_what_is_wrong_and_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit = opened(tmp_path)
+    note(audit, "a", "b", "c")
+    audit.close()
+    state = str(tmp_path / "state")
+    assert log(state, follow=False, verify=True, as_json=False) == 0
+    assert capsys.readouterr().out == "3 lines in 1 files: the chain is whole.\n"
+    file = only_file(tmp_path)
+    with file.open("ab") as out:
+        out.write(b"{")
+    assert log(state, follow=False, verify=True, as_json=False) == 0
+    assert "note: 000001.jsonl ends with a piece of a line" in capsys.readouterr().out
+    file.write_bytes(file.read_bytes().replace(b'"b"', b'"x"').removesuffix(b"{"))
+    assert log(state, follow=False, verify=True, as_json=False) == 1
+    assert "WRONG: 000001.jsonl line 3: it or the line before it was changed" in capsys.readouterr().out
+    assert log(state, follow=False, verify=True, as_json=True) == 1
+    assert json.loads(capsys.readouterr().out)["ok"] is False
+
+
+def test_a_log_that_cannot_be_read_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "state/audit/000001.jsonl").mkdir(parents=True)
+    assert log(str(tmp_path / "state"), follow=False, verify=False, as_json=False) == 1
+    assert "cannot be read" in capsys.readouterr().err
+
+
+SHOW = (
+    "from mcp_toolserver.commands.log import log\n"
+    "sys.exit(log(sys.argv[1], follow=sys.argv[2] == 'follow', verify=False, as_json=True))\n"
+)
+
+
+@pytest.mark.measured
+async def test_follow_prints_what_comes_over_files_until_it_is_interrupted(tmp_path: Path) -> None:
+    out = tmp_path / "printed"
+    with out.open("wb") as printed:
+        showing = subprocess.Popen(python(SHOW, str(tmp_path / "state"), "follow"), stdout=printed)
+
+    def names() -> list[str]:
+        whole = out.read_bytes()[: out.read_bytes().rfind(b"\n") + 1]
+        return [json.loads(line)["name"] for line in whole.splitlines()]
+
+    try:
+        audit = opened(tmp_path, keeping=Retention(file_bytes=600))
+        note(audit, "a", "b")
+        await until(lambda: names() == ["a", "b"])
+        note(audit, "c", "d", "e")
+        await until(lambda: names() == ["a", "b", "c", "d", "e"])
+        audit.close()
+        showing.send_signal(signal.SIGINT)
+        assert showing.wait(PATIENCE) == 0
+    finally:
+        showing.kill()
+        showing.wait()
+
+
+@pytest.mark.measured
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    audit = opened(tmp_path)
+    note(audit, *(["x" * 100] * 500))
+    audit.close()
+    reading, writing = os.pipe()
+    showing = subprocess.Popen(
+        python(SHOW, str(tmp_path / "state"), "once"), stdout=writing, stderr=subprocess.PIPE
+    )
+    os.close(writing)
+    os.read(reading, 10)
+    os.close(reading)
+    _, errors = showing.communicate(timeout=PATIENCE)
+    assert showing.returncode == 0
+    assert b"BrokenPipe" not in errors

@@ -1,0 +1,149 @@
+"""The official programs that the server is tested with, installed once into a cache folder.
+
+They come from npm and PyPI in the exact versions named here and in two files `package.json`. Nothing is put
+into the source tree. `docs/contributing.md` says how to choose the folder, and how to do without.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import platformdirs
+
+from tests import ROOT
+
+PACKAGES = ROOT / "tests" / "conformance" / "package.json"
+CLIENT_PACKAGES = ROOT / "tests" / "client_programs" / "package.json"
+OLD_CLIENT = "mcp==1.30.0"
+"""The last line of the Python SDK that knows only the handshake."""
+
+BUNDLE_TOOL = "@anthropic-ai/mcpb@2.1.2"
+"""Validates and unpacks bundles, and fills in what their users configure."""
+
+REGISTRY_SCHEMAS = "skillsaw==0.22.0"
+"""Contains the schemas of `server.json`, as the MCP registry publishes them."""
+
+CACHE = "TOOLSERVER_TESTS_CACHE"
+WITHOUT = "TOOLSERVER_TESTS_WITHOUT_OFFICIAL"
+"""Set to 1, the tests that need these programs are left out."""
+
+_READY = "ready"
+_SECONDS = 600
+"""For an installation, on a slow line."""
+
+
+def is_wanted() -> bool:
+    """Whether this run tests with the official programs: where npm is, unless somebody says otherwise."""
+    return os.environ.get(WITHOUT) != "1" and shutil.which("npm") is not None
+
+
+def node(package: str, script: str) -> list[str]:
+    """The command that runs a script of a package, on the Node that is pinned with it."""
+    folder = node_modules()
+    return [str(folder / "node" / "bin" / "node"), str(folder / package / script)]
+
+
+def node_modules() -> Path:
+    """The folder of the packages."""
+    return _packages("node", PACKAGES)
+
+
+def client_programs() -> Path:
+    """The folder of the MCP clients' commands."""
+    return _packages("clients", CLIENT_PACKAGES) / ".bin"
+
+
+def old_python() -> Path:
+    """A Python with the client of the handshake era alone."""
+    return _installed("python", OLD_CLIENT, _install_python) / "bin" / "python"
+
+
+def bundle_tool() -> Path:
+    """The folder of the package that validates bundles."""
+    return _installed("bundles", BUNDLE_TOOL, _install_bundle_tool) / "node_modules/@anthropic-ai/mcpb"
+
+
+def registry_schema(version: str) -> Path:
+    """The file of the schema of `server.json` with this date."""
+    folder = _installed("registry", REGISTRY_SCHEMAS, _install_registry_schemas)
+    return folder / "skillsaw/schemas/mcp_registry" / f"v{version.replace('-', '_')}" / "server.schema.json"
+
+
+def cache_folder() -> Path:
+    """The folder of everything that tests install once."""
+    return Path(os.environ.get(CACHE) or platformdirs.user_cache_path("mcp-toolserver-tests"))
+
+
+def _packages(kind: str, file: Path) -> Path:
+    return _installed(kind, file.read_text(encoding="utf-8"), partial(_install_node, file)) / "node_modules"
+
+
+def _installed(kind: str, wanted: str, install: Callable[[Path], None]) -> Path:
+    """The folder in which `wanted` is installed; several processes may ask at once."""
+    cache = cache_folder()
+    cache.mkdir(parents=True, exist_ok=True)
+    folder = cache / f"{kind}-{hashlib.sha256(wanted.encode()).hexdigest()[:16]}"
+    with _alone(cache / f"{kind}.lock"):
+        if not (folder / _READY).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            install(folder)
+            (folder / _READY).touch()
+    return folder
+
+
+@contextmanager
+def _alone(lock: Path) -> Generator[None]:
+    import fcntl  # every run of the tests imports this module, also where there is no fcntl
+
+    with lock.open("w", encoding="utf-8") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def _install_node(file: Path, folder: Path) -> None:
+    shutil.copy(file, folder)
+    # The packages ask for the Node that comes with them, not for the one that npm runs on.
+    _npm_install("--engine-strict=false", folder)
+
+
+def _install_bundle_tool(folder: Path) -> None:
+    _npm_install(BUNDLE_TOOL, folder)
+
+
+def _npm_install(argument: str, folder: Path) -> None:
+    npm = shutil.which("npm")
+    assert npm is not None, "npm was there when the tests began"
+    _run([npm, "install", "--no-audit", "--no-fund", "--no-package-lock", argument], folder)
+
+
+def _install_registry_schemas(folder: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    _run([*pip, "--target", ".", REGISTRY_SCHEMAS], folder)
+
+
+def _install_python(folder: Path) -> None:
+    venv.create(folder, with_pip=True, symlinks=True)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _run([*pip, OLD_CLIENT], folder)
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        timeout=_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"{' '.join(command)} failed in {folder}:\n{done.stdout}"

@@ -1,0 +1,230 @@
+"""The task board over real connections, in both eras; and every kind of background job by its id."""
+
+import json
+import re
+import signal
+import sqlite3
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
+from mcp_types import CallToolResult
+
+from mcp_toolserver.app.serve import mcp_server
+from mcp_toolserver.capabilities.call_scope import LOCAL
+from mcp_toolserver.capabilities.tasks import NewTask
+from mcp_toolserver.stores.board import DIED, LEFT, StoredBoard
+from mcp_toolserver.stores.liveness import BOARD, any_dead
+from mcp_toolserver.stores.tasks import StoredTasks, TaskRecord
+from tests.protocol.resource_clients import commanding, completed, listed, place, read, refusal, until
+from tests.protocol.test_matrix import Ear, listening
+from tests.support.following import following, said
+from tests.support.live import ERAS, Setup, connected, text
+from tests.support.processes import Daemons
+from tests.tasks.killed_boards import Server
+
+TASKS = "toolserver://tasks"
+ID = re.compile(r"task_[0-9a-f]{8}")
+
+
+def name_of(result: CallToolResult) -> str:
+    assert not result.is_error, text(result)
+    return ID.findall(text(result))[0]
+
+
+async def ended(client: Client, task: str) -> str:
+    """What TaskOutput says at the end of a task."""
+    with anyio.fail_after(60):
+        while True:
+            found = text(await client.call_tool("TaskOutput", {"task_id": task}))
+            if not re.search(r"\[(running|pending)", found):
+                return found
+
+
+@pytest.mark.measured
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_tools_of_the_board_over_stdio(tmp_path: Path, era: str) -> None:
+    async with connected(Setup.below(tmp_path, "workspace-write"), "stdio", era) as client:
+        offered = {tool.name for tool in (await client.list_tools()).tools}
+        assert offered >= {"TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "TaskOutput", "TaskStop"}
+        assert "RunTaskPacket" not in offered
+        note = name_of(await client.call_tool("TaskCreate", {"subject": "decide"}))
+        run = name_of(await client.call_tool("TaskCreate", {"command": "echo ran", "blocked_by": [note]}))
+        await client.call_tool("TaskUpdate", {"task_id": note, "status": "completed"})
+        assert await ended(client, run) == "ran\n[completed; next offset 4]"
+        found = await client.call_tool("TaskGet", {"task_id": run})
+        assert found.structured_content is not None
+        assert found.structured_content["task"]["status"] == "completed"
+        stopped = await client.call_tool("TaskStop", {"task_id": run})
+        assert (stopped.is_error, text(stopped)) == (
+            True,
+            f"task {run} is already in terminal state: completed",
+        )
+        assert text(await client.call_tool("TaskList", {})) == (
+            f"{note} [completed] decide\n{run} [completed] echo ran (runs a command)"
+        )
+        packet = await client.call_tool("RunTaskPacket", {"objective": "x"})
+        assert packet.is_error
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_tasks_are_resources_whose_changes_are_told(tmp_path: Path, era: str) -> None:
+    ear = Ear()
+    async with commanding(tmp_path) as made, made.client(era, message_handler=ear.message) as client:
+        assert await read(client, TASKS) == "[]"
+        assert f"{TASKS}/{{id}}" in {
+            one.uri_template for one in (await client.list_resource_templates()).resource_templates
+        }
+        async with listening(client, ear, (TASKS,)):
+            task = name_of(await client.call_tool("TaskCreate", {"command": "sleep 100", "subject": "a"}))
+            await ear.until(ResourceUpdated(TASKS))
+        uri = f"{TASKS}/{task}"
+        assert {TASKS, uri} <= set(await listed(client))
+        assert await completed(client, f"{TASKS}/{{id}}", "task_", "id") == [task]
+        async with listening(client, ear, (uri,)):
+            await client.call_tool("TaskStop", {"task_id": task})
+            await ear.until(ResourceUpdated(uri))
+            await client.call_tool("TaskUpdate", {"task_id": task, "status": "deleted"})
+            await ear.until(ResourcesListChanged())
+        assert [one for one in await listed(client) if one.startswith(uri)] == []
+        assert "not found" in str(await refusal(client, uri))
+        assert (await refusal(client, f"{TASKS}x")).error.data == {"uri": f"{TASKS}x"}
+
+
+async def test_a_task_as_a_resource_is_the_whole_task(tmp_path: Path) -> None:
+    async with commanding(tmp_path) as made, made.client() as client, made.client() as other:
+        task = name_of(await client.call_tool("TaskCreate", {"subject": "a", "description": "b"}))
+        found = json.loads(await read(client, f"{TASKS}/{task}"))
+        assert (found["subject"], found["description"]) == ("a", "b")
+        assert [one["task_id"] for one in json.loads(await read(client, TASKS))] == [task]
+        assert await read(other, TASKS) == "[]"
+        assert (await refusal(other, f"{TASKS}/{task}")).error.code == -32002
+
+
+async def test_without_the_tools_there_are_no_such_resources(tmp_path: Path) -> None:
+    async with place(tmp_path, toolsets=("search",)) as made, made.client() as client:
+        assert [uri for uri in await listed(client) if uri.startswith(TASKS)] == []
+        for uri in (TASKS, f"{TASKS}/task_00000000"):
+            await refusal(client, uri)
+
+
+async def test_the_tasks_of_a_client_that_left_are_cancelled_with_all_they_started(tmp_path: Path) -> None:
+    daemons = Daemons()
+    async with commanding(tmp_path) as made:
+        async with made.client() as client:
+            running = name_of(await client.call_tool("TaskCreate", {"command": f"{daemons.script}sleep 100"}))
+            waiting = name_of(
+                await client.call_tool("TaskCreate", {"command": "touch never", "blocked_by": [running]})
+            )
+            await until(lambda: len(daemons.alive()) == 4)
+            (owner,) = made.handlers.client_ids.connections
+        await until(lambda: daemons.alive() == [])
+        board = StoredBoard(made.app.shared.database)
+        with anyio.fail_after(20):
+            for task in (running, waiting):
+                while (found := await board.get(owner, task)).detail.summary.status != "cancelled":
+                    await anyio.sleep(0.01)
+                assert found.detail.summary.reason == LEFT
+    assert not (tmp_path / "root/never").exists()
+
+
+async def test_the_next_server_runs_what_waited_and_reports_what_ran(tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path, "workspace-write")
+    first = Server(setup, None)
+    first.begin()
+
+    def created(**arguments: object) -> str:
+        return first.call("TaskCreate", **arguments)["structuredContent"]["task"]["task_id"]
+
+    running = created(command="echo once >> log; sleep 100")
+    note = created(subject="wait")
+    later = created(command="echo later >> log", blocked_by=[note])
+    log = setup.root / "log"
+    await until(log.exists)
+    first.process.send_signal(signal.SIGKILL)
+    first.end()
+    async with connected(setup) as client:
+        assert await ended(client, running) == f"[failed: {DIED.removesuffix('.')}; next offset 0]"
+        await client.call_tool("TaskUpdate", {"task_id": note, "status": "completed"})
+        assert await ended(client, later) == "[completed; next offset 0]"
+    assert log.read_text(encoding="utf-8").split() == ["once", "later"]
+
+
+async def test_another_server_sees_a_running_task_but_cannot_stop_it(tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path, "workspace-write")
+    async with connected(setup) as one, connected(setup) as other:
+        task = name_of(await one.call_tool("TaskCreate", {"command": "echo a; sleep 100"}))
+        note = name_of(await other.call_tool("TaskCreate", {"subject": "x"}))
+        after = name_of(await one.call_tool("TaskCreate", {"command": "echo b", "blocked_by": [note]}))
+        shown = ""
+        with anyio.fail_after(20):
+            while "running" not in shown:
+                shown = text(await other.call_tool("TaskOutput", {"task_id": task, "until": "now"}))
+        assert shown == "[running in another server of the workspace; next offset 0]"
+        refused = await other.call_tool("TaskStop", {"task_id": task})
+        assert "runs in another server" in text(refused)
+        await other.call_tool("TaskUpdate", {"task_id": note, "status": "completed"})
+        assert await ended(other, after) == "b\n[completed; next offset 2]"
+        assert not (await one.call_tool("TaskStop", {"task_id": task})).is_error
+
+
+async def test_an_mcp_task_is_a_background_job_as_well(tmp_path: Path) -> None:
+    async with commanding(tmp_path) as made, following(mcp_server(made.app)) as client:
+        endless = await client.begun("bash", command="sleep 100")
+        brief = await client.begun("bash", command="until [ -e go ]; do sleep 0.02; done; echo done")
+        shown = said(await client.call("TaskOutput", task_id=endless, until="now"))
+        assert re.fullmatch(r"\[working(: .*)?; next offset 0\]", shown)
+        made.write("go", "")
+        await client.ended(brief)
+        assert said(await client.call("TaskOutput", task_id=brief)) == "done\n[completed; next offset 5]"
+        assert "terminal state: completed" in said(await client.call("TaskStop", task_id=brief))
+        stopped = said(await client.call("TaskStop", task_id=endless))
+        assert stopped.startswith(f"{endless}: cancelled")
+        unknown = said(await client.call("TaskOutput", task_id=f"task_{'0' * 32}"))
+        assert unknown.startswith("task not found: task_000")
+
+
+async def test_an_mcp_task_of_another_server_cannot_be_stopped_here(tmp_path: Path) -> None:
+    async with commanding(tmp_path) as made, following(mcp_server(made.app)) as client:
+        known = await client.begun("bash", command="sleep 100")
+        (found,) = await made.app.shared.database.run(_principals)
+        record = TaskRecord(id=f"task_{'a' * 32}", principal=found)
+        other = StoredTasks(made.app.shared.database)
+        await other.keep(record)
+        shown = said(await client.call("TaskStop", task_id=record.id))
+        assert "runs in another server" in shown
+        shown = said(await client.call("TaskOutput", task_id=record.id, wait_ms=100))
+        assert shown == "[working; next offset 0]"
+        await other.aclose()
+        await client.call("TaskStop", task_id=known)
+
+
+def _principals(database: sqlite3.Connection) -> list[str]:
+    return [row[0] for row in database.execute("SELECT DISTINCT principal FROM tasks")]
+
+
+async def test_damaged_rights_let_no_task_run(tmp_path: Path) -> None:
+    async with commanding(tmp_path) as made:
+        board = StoredBoard(made.app.shared.database)
+        task = NewTask(subject="a", command="touch never")
+        await board.create(LOCAL, "task_damaged", task, "{}")
+        await board.aclose()
+        assert any_dead(made.app.shared.database.path + BOARD)
+        made.app.providers.resume("tasks.provider")
+        with anyio.fail_after(20):
+            while (await board.get(LOCAL, "task_damaged")).detail.summary.status != "failed":
+                await anyio.sleep(0.01)
+        found = await board.get(LOCAL, "task_damaged")
+        assert "stored rights are damaged" in found.detail.summary.reason
+    assert not (tmp_path / "root/never").exists()
+
+
+@pytest.mark.parametrize("handle", ["x", "cron_1", f"task_{'0' * 32}"])
+async def test_an_id_of_no_background_job_is_not_found(tmp_path: Path, handle: str) -> None:
+    async with commanding(tmp_path) as made, made.client() as client:
+        for tool in ("TaskOutput", "TaskStop"):
+            refused = await client.call_tool(tool, {"task_id": handle})
+            assert refused.is_error
+            assert "No background job" in text(refused) or "task not found" in text(refused)

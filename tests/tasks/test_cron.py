@@ -1,0 +1,223 @@
+"""What CronCreate, CronList and CronDelete answer."""
+
+import re
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_toolserver.app.compose import Application
+from mcp_toolserver.capabilities.cron import Job, Schedule, ScheduledRun
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.errors import InvalidInput
+from mcp_toolserver.runtime.clock import machine_zone
+from mcp_toolserver.stores.cron import StoredSchedules
+from mcp_toolserver.text.schedules import detailed, listed
+from tests.protocol.resource_clients import place
+from tests.tasks.schedules import application, call, create
+
+HANDLE = re.compile(r"cron_[0-9a-f]{32}")
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncGenerator[Application]:
+    async with application(tmp_path) as made:
+        yield made
+
+
+@pytest.mark.parametrize("mode", list(Permission), ids=lambda mode: mode.flag)
+async def test_a_schedule_is_created_listed_and_deleted_in_every_mode(
+    tmp_path: Path, mode: Permission
+) -> None:
+    async with application(tmp_path, mode) as app:
+        await check_life(app)
+
+
+async def check_life(app: Application) -> None:
+    arguments = {"schedule": "@daily", "command": "make test", "description": "tests"}
+    created = await call(app, "CronCreate", time_zone="Asia/Kathmandu", **arguments)
+    assert created.data is not None, created.text
+    handle = created.data["cron_id"]
+    assert HANDLE.fullmatch(str(handle))
+    following = datetime.fromisoformat(str(created.data["next_run_at"]))
+    assert (following.hour, following.minute, following.utcoffset()) == (0, 0, timedelta(minutes=345))
+    assert timedelta() < following - datetime.now(UTC) <= timedelta(days=1)
+    shown = await call(app, "CronList")
+    assert shown.data is not None
+    assert shown.data["count"] == 1
+    assert f"{handle}: tests\n  0 0 * * * in Asia/Kathmandu, next " in shown.text
+    deleted = await call(app, "CronDelete", cron_id=handle)
+    assert deleted.text == f"{handle} (0 0 * * *) is deleted."
+    assert (await call(app, "CronDelete", cron_id=handle)).error == "not_found"
+    assert (await call(app, "CronList", cron_id=handle)).error == "not_found"
+    assert (await call(app, "CronList")).text == "There are no schedules."
+
+
+async def test_the_arguments_of_other_servers_are_understood(app: Application) -> None:
+    created = await call(
+        app, "CronCreate", name="nightly", schedule="0 3 * * *", command="true", time_zone="UTC"
+    )
+    assert created.data is not None, created.text
+    assert "nightly" in (await call(app, "CronList")).text
+    assert (await call(app, "CronDelete", id=created.data["cron_id"])).error is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        pytest.param({"schedule": "@daily"}, "either a prompt or a command", id="no job"),
+        pytest.param({"schedule": "@daily", "command": " "}, "either a prompt or a command", id="blank"),
+        pytest.param(
+            {"schedule": "@daily", "command": "a", "prompt": "b"}, "either a prompt or a command", id="both"
+        ),
+        pytest.param({"schedule": "daily", "command": "a"}, "five fields", id="words"),
+        pytest.param({"schedule": "0 0 31 2 *", "command": "a"}, "day-of-month", id="never"),
+        pytest.param(
+            {"schedule": "@daily", "command": "a", "time_zone": "Europe/Pariss"}, "Europe/Paris", id="zone"
+        ),
+    ],
+)
+async def test_what_cannot_run_is_refused(tmp_path: Path, arguments: dict[str, str], says: str) -> None:
+    async with place(tmp_path) as here:
+        result = await call(here.app, "CronCreate", **arguments)
+    assert result.error == "invalid_input"
+    assert says in result.text
+
+
+async def test_a_prompt_needs_a_model(app: Application) -> None:
+    result = await call(app, "CronCreate", schedule="@daily", prompt="Look after the tests.", time_zone="UTC")
+    assert result.error == "unavailable"
+    assert "Give a command" in result.text
+
+
+async def test_the_zone_is_that_of_the_machine(app: Application) -> None:
+    created = await call(app, "CronCreate", schedule="@daily", command="true")
+    assert created.data is not None, created.text
+    following = datetime.fromisoformat(str(created.data["next_run_at"]))
+    assert following.utcoffset() == following.astimezone().utcoffset()
+    await call(app, "CronDelete", cron_id=created.data["cron_id"])
+
+
+ASKS = """
+import sys
+from mcp_toolserver.errors import InvalidInput
+from mcp_toolserver.runtime.clock import machine_zone
+try:
+    print(machine_zone(sys.argv[1]))
+except InvalidInput as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("link", "variable", "says"),
+    [
+        pytest.param("/usr/share/zoneinfo/Europe/Berlin", "Europe/Berlin", "Europe/Berlin", id="named"),
+        pytest.param("/usr/share/zoneinfo/Etc/UTC", "Europe/Berlin", "Give one", id="overridden"),
+        pytest.param("/somewhere", "UTC", "Give one", id="another link"),
+        pytest.param("", "UTC", "UTC", id="no link"),
+    ],
+)
+def test_the_zone_of_the_machine_has_a_name_or_must_be_given(
+    tmp_path: Path, link: str, variable: str, says: str
+) -> None:
+    if link:
+        (tmp_path / "localtime").symlink_to(link)
+    command = [sys.executable, "-c", ASKS, str(tmp_path / "localtime")]
+    said = subprocess.run(command, env={"TZ": variable}, capture_output=True, text=True, encoding="utf-8")
+    assert says in said.stdout, said.stderr
+
+
+def test_a_file_in_place_of_the_link_names_no_zone(tmp_path: Path) -> None:
+    (tmp_path / "localtime").write_bytes(b"TZif")
+    with pytest.raises(InvalidInput, match="Give one"):
+        machine_zone(str(tmp_path / "localtime"))
+
+
+async def test_missed_times_are_reported_also_before_a_server_looks(tmp_path: Path) -> None:
+    async with application(tmp_path) as app:
+        handle = await create(app, command="true")
+        caught_up = await create(app, command="true", catch_up=True)
+        await app.shared.database.run(
+            lambda opened: opened.execute("UPDATE cron_schedules SET next = next - 10 * 3600") and None
+        )
+        stored = {one.handle: one for one in await StoredSchedules(app.shared.database).all()}
+        shown = await call(app, "CronList")
+        assert shown.data is not None
+        crons: Any = shown.data["crons"]
+        missed = {one["cron_id"]: one["missed"] for one in crons}
+        # At the first minute of an hour, the last time is still to be run.
+        assert missed[handle] in (9, 10)
+        assert missed[caught_up] == 9
+        assert {one.missed for one in stored.values()} == {0}
+        assert "no server ran, or earlier runs had not ended" in shown.text
+
+
+async def test_a_schedule_whose_zone_is_gone_is_listed_and_deleted(app: Application) -> None:
+    handle = await create(app, command="true")
+    await app.shared.database.run(
+        lambda opened: opened.execute("UPDATE cron_schedules SET zone = 'Atlantis/Port', next = 0") and None
+    )
+    assert "in Atlantis/Port, next 1970-01-01T00:00+00:00" in (await call(app, "CronList")).text
+    assert (await call(app, "CronDelete", cron_id=handle)).error is None
+
+
+# --- the text --------------------------------------------------------------------------------------------
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+
+
+def scheduled(*runs: ScheduledRun, following: datetime | None = NOON) -> Schedule:
+    return Schedule(
+        handle="cron_1",
+        fields="0 12 * * *",
+        zone="UTC",
+        job=Job(kind="prompt", text="Look at the tests.\nThen repair them."),
+        description="",
+        catch_up=True,
+        created=NOON,
+        next=following,
+        missed=2,
+        last_missed=NOON,
+        run_count=len(runs),
+        runs=runs,
+    )
+
+
+RUNS = (
+    ScheduledRun(due=NOON, started=NOON, ended=None, outcome="running", output=""),
+    ScheduledRun(due=NOON, started=NOON, ended=None, outcome="interrupted", output=""),
+    ScheduledRun(
+        due=NOON, started=NOON, ended=NOON + timedelta(seconds=7), outcome="failed", output="one\ntwo\n"
+    ),
+    ScheduledRun(due=NOON, started=NOON, ended=NOON, outcome="succeeded", output="x" * 200),
+)
+
+
+def test_the_last_three_runs_are_listed_with_their_first_line() -> None:
+    assert listed(scheduled(*RUNS)) == (
+        "cron_1\n"
+        "  0 12 * * * in UTC, next 2026-06-01T12:00+00:00, catches up\n"
+        "  prompt: Look at the tests. …\n"
+        "  missed 2, the last 2026-06-01T12:00+00:00: no server ran, or earlier runs had not ended\n"
+        "  runs: 4; the last ones:\n"
+        "    2026-06-01T12:00+00:00 running since 2026-06-01T12:00+00:00\n"
+        "    2026-06-01T12:00+00:00 interrupted, because its server ended; it is not repeated\n"
+        "    2026-06-01T12:00+00:00 failed after 7 s: one …"
+    )
+
+
+def test_a_single_schedule_is_shown_with_the_output_of_every_run() -> None:
+    shown = detailed(scheduled(*RUNS, following=None))
+    assert "never again" in shown
+    assert "Then repair them." in shown
+    assert "failed after 7 s\none\ntwo\n" in shown
+    assert shown.endswith(f"succeeded after 0 s\n{'x' * 200}")
+
+
+def test_a_long_line_is_cut() -> None:
+    assert listed(scheduled(RUNS[3])).endswith("x" * 160 + " …")

@@ -1,0 +1,260 @@
+"""The jobs of schedules: what they may do, and what is stored of them."""
+
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from mcp_toolserver.app.compose import Application, application_of
+from mcp_toolserver.app.schedules import Jobs
+from mcp_toolserver.capabilities.call_scope import LOCAL
+from mcp_toolserver.capabilities.cron import Job
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.errors import TimedOut, Unavailable
+from mcp_toolserver.pipeline import stored_rights
+from mcp_toolserver.pipeline.rights import Rights
+from mcp_toolserver.policy.narrowing import Narrowing
+from mcp_toolserver.protocol.http.grants import GrantFile, ServerLimits
+from mcp_toolserver.runtime.cron.jobs import run_job
+from mcp_toolserver.stores.cron import Outcome, StoredRun, StoredSchedules
+from mcp_toolserver.tool_spec import Args, Output, Runtime
+from tests.support.named import Names, file_of_tokens
+from tests.support.workbench import dispatcher, machine, tool
+from tests.tasks.schedules import application, call, create, run_next, schedule
+
+READ_ONLY, WORKSPACE_WRITE = Permission.READ_ONLY, Permission.WORKSPACE_WRITE
+
+WRITES = "echo written > file"
+
+
+async def last_run(app: Application) -> StoredRun:
+    (schedule,) = await StoredSchedules(app.shared.database).all()
+    return schedule.runs[0]
+
+
+async def test_a_command_runs_and_its_output_is_stored(tmp_path: Path) -> None:
+    async with application(tmp_path) as app:
+        handle = await create(app, command=f"{WRITES}; cat file; echo 'and more' >&2")
+        await run_next(app)
+        run = await last_run(app)
+        assert (run.outcome, run.output) == ("succeeded", "written\nand more\n")
+        assert (tmp_path / "root/file").read_text(encoding="utf-8") == "written\n"
+        shown = await call(app, "CronList", cron_id=handle)
+        assert "written\nand more" in shown.text
+        assert shown.data is not None
+        assert '"last_outcome": "succeeded"' in json.dumps(shown.data)
+
+
+async def test_the_audit_log_names_the_schedule_of_a_call(tmp_path: Path) -> None:
+    async with application(tmp_path) as app:
+        handle = await create(app, command="true")
+        await run_next(app)
+    (log,) = (tmp_path / "state/audit").glob("*.jsonl")
+    entries = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    (entry,) = (one for one in entries if one.get("tool") == "bash" and one["outcome"] == "output")
+    assert entry["session"] == f"schedule {handle[:12]}"
+    assert handle not in log.read_text(encoding="utf-8")
+
+
+async def test_a_command_with_another_exit_status_has_failed(tmp_path: Path) -> None:
+    async with application(tmp_path) as app:
+        await create(app, command="echo no; exit 3")
+        await run_next(app)
+        run = await last_run(app)
+        assert (run.outcome, run.output) == ("failed", "no\n[exit status 3]")
+
+
+async def test_the_middle_of_long_output_is_left_out(tmp_path: Path) -> None:
+    async with application(tmp_path) as app:
+        await create(app, command="echo begin; seq 100000; echo end")
+        await run_next(app)
+        run = await last_run(app)
+        assert run.output.startswith("begin\n1\n2\n")
+        assert run.output.rstrip().endswith("100000\nend")
+        assert "read_file" not in run.output
+
+
+@pytest.mark.parametrize(
+    ("created", "fires"),
+    [
+        pytest.param(WORKSPACE_WRITE, READ_ONLY, id="the mode is lower now"),
+        pytest.param(READ_ONLY, WORKSPACE_WRITE, id="the mode was lower when it was created"),
+    ],
+)
+async def test_a_job_has_the_lower_of_the_two_modes(
+    tmp_path: Path, created: Permission, fires: Permission
+) -> None:
+    async with application(tmp_path, created) as app:
+        await create(app, command=WRITES)
+    async with application(tmp_path, fires) as app:
+        await run_next(app)
+        assert (await last_run(app)).outcome == "failed"
+    assert list((tmp_path / "root").iterdir()) == []
+
+
+async def test_a_job_keeps_what_was_taken_from_the_call_that_created_it(tmp_path: Path) -> None:
+    async with application(tmp_path) as app:
+        rule = Narrowing(source="plan mode", ceiling=READ_ONLY)
+        app.dispatcher.narrowings.put(LOCAL, "plan", rule)
+        await create(app, command=WRITES)
+        app.dispatcher.narrowings.remove(LOCAL, "plan")
+        await run_next(app)
+        assert (await last_run(app)).outcome == "failed"
+        assert list((tmp_path / "root").iterdir()) == []
+
+
+async def test_a_confined_job_does_not_run_where_nothing_can_confine_it(tmp_path: Path) -> None:
+    async with application(tmp_path, READ_ONLY) as app:
+        await create(app, command=WRITES)
+    async with application(tmp_path, Permission.DANGER_FULL_ACCESS) as app:
+        await run_next(app)
+        run = await last_run(app)
+        assert run.outcome == "failed"
+        assert "bash" in run.output
+    assert list((tmp_path / "root").iterdir()) == []
+
+
+@pytest.mark.parametrize("rule", ["deny", "ask"])
+async def test_a_rule_of_today_refuses_a_job_of_yesterday(tmp_path: Path, rule: str) -> None:
+    async with application(tmp_path) as app:
+        await create(app, command=WRITES)
+    async with application(tmp_path, WORKSPACE_WRITE, **{rule: ("bash(echo *)",)}) as app:
+        await run_next(app)
+        assert (await last_run(app)).outcome == "failed"
+    assert list((tmp_path / "root").iterdir()) == []
+
+
+async def test_a_toolset_without_bash_runs_no_command(tmp_path: Path) -> None:
+    async with application(tmp_path) as app:
+        await create(app, command=WRITES)
+    async with application(tmp_path, exclude_tools=("bash",)) as app:
+        await run_next(app)
+        run = await last_run(app)
+        assert run.outcome == "failed"
+        assert "the tool bash, which is not available here" in run.output
+        result = await call(app, "CronCreate", schedule="@daily", time_zone="UTC", command="true")
+        assert result.error == "unavailable"
+
+
+async def test_damaged_rights_run_nothing(tmp_path: Path) -> None:
+    async with application(tmp_path) as app:
+        await create(app, command=WRITES)
+        await app.shared.database.run(
+            lambda opened: opened.execute("UPDATE cron_schedules SET rights = '{}'") and None
+        )
+        await run_next(app)
+        run = await last_run(app)
+        assert run.outcome == "failed"
+        assert "rights are damaged" in run.output
+    assert list((tmp_path / "root").iterdir()) == []
+
+
+# --- prompts ---------------------------------------------------------------------------------------------
+
+
+class Agent(Args):
+    description: str
+    prompt: str
+
+
+@pytest.mark.parametrize("succeeds", [True, False])
+async def test_a_prompt_runs_as_an_agent_for_which_nobody_is_asked(tmp_path: Path, succeeds: bool) -> None:
+    async def run(args: Agent, _: Runtime) -> Output:
+        if not succeeds:
+            raise TimedOut("It took too long.")
+        return Output(f"did: {args.prompt}")
+
+    server = dispatcher(machine(tmp_path), tool(run, Agent, name="Agent"))
+    one = replace(
+        schedule(first=0), job=Job(kind="prompt", text="Look."), rights=stored_rights.to_json(Rights())
+    )
+    ended: list[str] = []
+    outcome = await run_job(server, one, ended.append)
+    said = "did: Look." if succeeds else "It took too long."
+    assert outcome == Outcome(succeeded=succeeds, output=said)
+    # What it left belongs to an owner of its own, who is forgotten.
+    assert len(ended) == 1
+    assert one.handle in ended[0]
+
+
+# --- named tokens ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Office:
+    """A server with the named token of Ann, who has the folder `a`."""
+
+    app: Application
+    names: Names
+    grants: GrantFile
+    root: Path
+
+    @property
+    def own(self) -> Application:
+        """Ann's part of the server."""
+        return application_of(self.app, self.grants.grants()["ann"])
+
+
+@pytest.fixture
+async def office(tmp_path: Path) -> AsyncGenerator[Office]:
+    root, home = tmp_path / "root", tmp_path / "home"
+    for folder in (home, root, root / "a", root / "b"):
+        folder.mkdir()
+    (root / "b/secret").write_text("of Ben", encoding="utf-8")
+    names = file_of_tokens(home, {"ann": {"roots": [str(root / "a")]}})
+    async with application(tmp_path) as app:
+        limits = ServerLimits(ceiling=WORKSPACE_WRITE, roots=app.roots)
+        yield Office(app=app, names=names, grants=GrantFile.opened(str(names.file), limits), root=root)
+
+
+async def test_the_schedule_of_a_name_runs_within_its_roots(office: Office) -> None:
+    await create(office.own, command=f"{WRITES}; cat {office.root}/b/secret")
+    await run_next(office.app, office.grants)
+    assert "of Ben" not in (await last_run(office.app)).output
+    assert (office.root / "a/file").exists()
+
+
+async def test_the_schedule_of_a_name_has_at_most_its_mode_of_today(office: Office) -> None:
+    await create(office.own, command=WRITES)
+    office.names.change("ann", **{"permission-mode": "read-only"})
+    await run_next(office.app, office.grants)
+    assert (await last_run(office.app)).outcome == "failed"
+    assert not (office.root / "a/file").exists()
+
+
+async def test_the_schedules_of_a_revoked_name_do_not_run(office: Office) -> None:
+    await create(office.own, command=WRITES)
+    office.names.change("ann")
+    await run_next(office.app, office.grants)
+    (schedule,) = await StoredSchedules(office.app.shared.database).all()
+    assert schedule.run_count == 0
+    with pytest.raises(Unavailable, match="revoked"):
+        await Jobs(app=office.app, grants=office.grants).run(schedule)
+
+
+async def test_a_token_that_lasts_longer_does_not_stop_a_run(office: Office) -> None:
+    jobs = Jobs(app=office.app, grants=office.grants)
+    before = jobs.owners()
+    office.names.change("ann", expires="2999-01-01T00:00:00+00:00")
+    assert office.grants.grants()["ann"].expires is not None
+    assert jobs.owners() == before
+    office.names.change("ann", **{"permission-mode": "read-only"})
+    assert jobs.owners() != before
+
+
+async def test_a_server_without_its_tokens_does_not_run_the_schedules_of_a_name(office: Office) -> None:
+    await create(office.own, command=WRITES)
+    await run_next(office.app)
+    (schedule,) = await StoredSchedules(office.app.shared.database).all()
+    assert schedule.run_count == 0
+
+
+async def test_schedules_are_those_of_a_name_or_of_the_user(office: Office) -> None:
+    own = office.own
+    handle = await create(own, command="true")
+    assert handle not in (await call(office.app, "CronList")).text
+    assert (await call(office.app, "CronDelete", cron_id=handle)).error == "not_found"
+    assert handle in (await call(own, "CronList")).text
+    assert (await call(own, "CronDelete", cron_id=handle)).error is None

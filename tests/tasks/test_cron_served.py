@@ -1,0 +1,151 @@
+"""Schedules of real servers: over every protocol era, and with the commands `cron run` and `cron list`."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client
+
+from mcp_toolserver.stores.cron import StoredRun, StoredSchedule, StoredSchedules
+from mcp_toolserver.stores.database import Database
+from tests.support.live import ERAS, Setup, connected, text
+
+pytestmark = pytest.mark.measured
+
+SECONDS = 20.0
+
+
+def stored(setup: Setup) -> Database:
+    return Database(str(setup.home / "state"), [str(setup.root)])
+
+
+async def only(setup: Setup) -> StoredSchedule:
+    database = stored(setup)
+    (found,) = await StoredSchedules(database).all()
+    database.close()
+    return found
+
+
+async def set_back(setup: Setup) -> None:
+    """Let an hour be missed."""
+    database = stored(setup)
+    await database.run(lambda opened: opened.execute("UPDATE cron_schedules SET next = next - 3600") and None)
+    database.close()
+
+
+async def ended(setup: Setup) -> StoredRun:
+    """The first run, once it has ended."""
+    with anyio.fail_after(SECONDS):
+        while not (runs := (await only(setup)).runs) or runs[0].outcome == "running":
+            await anyio.sleep(0.1)
+    return runs[0]
+
+
+async def create(client: Client, command: str) -> str:
+    arguments = {"schedule": "@hourly", "command": command, "time_zone": "UTC", "catch_up": True}
+    result = await client.call_tool("CronCreate", arguments)
+    assert result.structured_content is not None, text(result)
+    return str(result.structured_content["cron_id"])
+
+
+def cron(setup: Setup, *words: str) -> Sequence[str]:
+    """The command line of `cron`."""
+    program = setup.command.index("mcp_toolserver") + 1
+    return [*setup.command[:program], "cron", *words, *setup.command[program:]]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_missed_job_is_made_up_for_by_the_next_server(tmp_path: Path, era: str) -> None:
+    setup = Setup.below(tmp_path, "workspace-write")
+    async with connected(setup, era=era) as client:
+        handle = await create(client, "echo written | tee file")
+        assert handle in text(await client.call_tool("CronList", {}))
+    await set_back(setup)
+    async with connected(setup, era=era) as client:
+        run = await ended(setup)
+        assert (run.outcome, run.output) == ("succeeded", "written\n")
+        shown = await client.call_tool("CronList", {"cron_id": handle})
+        assert "succeeded" in text(shown)
+        deleted = await client.call_tool("CronDelete", {"cron_id": handle})
+        assert text(deleted) == f"{handle} (0 * * * *) is deleted."
+    assert (setup.root / "file").read_text(encoding="utf-8") == "written\n"
+
+
+async def test_deleting_a_schedule_stops_its_run(tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path, "workspace-write")
+    async with connected(setup) as client:
+        handle = await create(client, "touch begun; while :; do date +%N > alive; sleep 0.05; done")
+    await set_back(setup)
+    async with connected(setup) as client:
+        with anyio.fail_after(SECONDS):
+            while not (setup.root / "begun").exists():
+                await anyio.sleep(0.05)
+            result = await client.call_tool("CronDelete", {"cron_id": handle})
+            assert "its run is being stopped" in text(result)
+            before, now = None, ""
+            while before != now:
+                before = now
+                await anyio.sleep(0.5)
+                now = (setup.root / "alive").read_text(encoding="utf-8")
+
+
+async def test_a_server_without_schedules_creates_no_database(tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path, "workspace-write")
+    async with connected(setup) as client:
+        # The server has looked at its schedules after two seconds.
+        await client.call_tool("Sleep", {"duration_ms": 2_000})
+        assert "There are no schedules" in text(await client.call_tool("CronList", {}))
+    assert not list((setup.home / "state").rglob("*.sqlite3*"))
+
+
+async def test_schedules_run_and_are_listed_without_a_client(tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path, "workspace-write")
+    listing = cron(setup, "list")
+    assert await said(setup, listing) == "There are no schedules.\n"
+    async with connected(setup) as client:
+        handle = await create(client, "echo written > file; echo done")
+    await set_back(setup)
+    server = subprocess.Popen(
+        cron(setup, "run"), env=setup.environment, stderr=subprocess.PIPE, text=True, encoding="utf-8"
+    )
+    try:
+        assert (await ended(setup)).outcome == "succeeded"
+        server.send_signal(signal.SIGINT)
+        _, log = server.communicate(timeout=SECONDS)
+    finally:
+        server.kill()
+    assert server.returncode == 128 + signal.SIGINT
+    assert log.splitlines() == [
+        f"mcp-toolserver cron: runs the schedules of {setup.root}; Ctrl-C ends it",
+        f"mcp-toolserver cron: {handle} starts",
+        f"mcp-toolserver cron: {handle} succeeded",
+    ]
+    assert (setup.root / "file").exists()
+    shown = await said(setup, listing)
+    assert handle in shown
+    assert "succeeded after" in shown
+    assert shown.endswith("  owner: local\n\n")
+    (schedule,) = json.loads(await said(setup, [*listing, "--json"]))
+    assert (schedule["handle"], schedule["owner"]) == (handle, "local")
+    assert schedule["runs"][0]["output"] == "done\n"
+
+
+async def test_schedules_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path, "workspace-write")
+    async with connected(setup) as client:
+        await create(client, "true")
+    Path(stored(setup).path).write_bytes(b"no database")
+    result = await anyio.run_process(cron(setup, "list"), env=setup.environment, check=False)
+    assert result.returncode == 1
+    assert b"is damaged" in result.stderr
+
+
+async def said(setup: Setup, command: Sequence[str]) -> str:
+    assert command[0] == sys.executable
+    with anyio.fail_after(SECONDS):
+        return (await anyio.run_process(command, env=setup.environment)).stdout.decode()

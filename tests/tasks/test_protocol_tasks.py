@@ -1,0 +1,710 @@
+"""Calls that outlive their request: what the client learns of them, and what becomes of the work."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import mcp_types as mcp
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+
+from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.capabilities.user import Question
+from mcp_toolserver.pipeline.call_record import CallRecord
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.registry import Entry
+from mcp_toolserver.protocol.build_server import build
+from mcp_toolserver.protocol.client_timeouts import seconds_to_answer
+from mcp_toolserver.protocol.elicitation import elicit
+from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.http.server import HttpOptions, bind, serve_http
+from mcp_toolserver.protocol.mcp_server import ToolServer
+from mcp_toolserver.protocol.tasks.feature import EXTENSION, TaskFeature
+from mcp_toolserver.protocol.tasks.task import CANCELLED, Task, Wire
+from mcp_toolserver.protocol.tasks.tasks import TaskLimits, Tasks
+from mcp_toolserver.runtime.processes.commands import CommandLimits
+from mcp_toolserver.stores.database import Database
+from mcp_toolserver.stores.tasks import SHUT_DOWN, StoredTasks, TaskRetention
+from mcp_toolserver.tools.search.call_tool import TOOL as CALL_TOOL
+from tests.conformance.task_tools import TaskTools
+from tests.support import processes
+from tests.support.following import PATIENCE, Follower, bare, following, options, said
+from tests.support.live import TOKEN, connected_to
+from tests.support.workbench import Args, Output, Runtime, dispatcher, machine, required, tool
+
+AT_ONCE = TaskLimits(grace=0.01)
+YES = {"action": "accept", "content": {"decision": "allow"}}
+
+
+@dataclass
+class Work:
+    """What a long tool does, and what has become of it."""
+
+    begun: int = 0
+    cancelled: int = 0
+    words: Sequence[str] = ()
+    go_on: anyio.Event = field(default_factory=anyio.Event)
+    answer: Output = field(default_factory=lambda: Output("done"))
+
+    async def run(self, _: Args, rt: Runtime) -> Output:
+        self.begun += 1
+        for word in self.words:
+            await rt.report(word)
+        try:
+            await self.go_on.wait()
+        except BaseException:
+            self.cancelled += 1
+            raise
+        return self.answer
+
+
+@dataclass
+class Lines:
+    """What is written down of calls."""
+
+    outcomes: list[str] = field(default_factory=list[str])
+
+    async def begin(self, _: CallRecord) -> str | None:
+        return None
+
+    async def end(self, call: CallRecord) -> str | None:
+        self.outcomes.append(f"{call.tool}: {call.outcome}")
+        return None
+
+
+@dataclass
+class Stand:
+    """A server with tasks."""
+
+    server: ToolServer
+    store: StoredTasks
+    handlers: Handlers
+    lines: Lines
+    notified: list[Wire]
+
+
+def stand(
+    folder: Path,
+    *tools: Entry,
+    limits: TaskLimits = AT_ONCE,
+    bounds: TaskRetention | None = None,
+    ask: Sequence[str] = (),
+    served: Dispatcher | None = None,
+    principal: str = "me",
+    only_client: str = "",
+) -> Stand:
+    """A server of `tools`, which keeps its tasks in `folder/kept`."""
+    lines, notified = Lines(), list[Wire]()
+    target = replace(served or dispatcher(machine(folder), *tools, ask=ask), recorder=lines)
+    handlers = Handlers(dispatcher=target, ask_seconds=5, only_client=only_client)
+    store = StoredTasks(Database(str(folder / "kept"), ["root"]), bounds)
+    tasks = Tasks(handlers, store, principal=principal, limits=limits)
+    tasks.changed = notified.append
+    return Stand(
+        build(handlers, "hello", [TaskFeature(lambda: tasks), TaskTools()]), store, handlers, lines, notified
+    )
+
+
+def long(work: Work, **more: Any) -> Entry:
+    return tool(work.run, may_be_long=True, **more)
+
+
+def changed_to(notified: Sequence[Wire]) -> list[object]:
+    """The announced statuses, each once."""
+    found = [one["status"] for one in notified]
+    return [status for number, status in enumerate(found) if found[number - 1 : number] != [status]]
+
+
+# --- how a call becomes a task ---------------------------------------------------------------------------
+
+
+async def test_a_call_that_ends_soon_is_answered_as_any_other(tmp_path: Path) -> None:
+    work = Work()
+    work.go_on.set()
+    made = stand(tmp_path, long(work), limits=TaskLimits())
+    async with following(made.server) as client:
+        answer = await client.call("probe")
+    assert (answer["resultType"], said(answer)) == ("complete", "done")
+    assert not (tmp_path / "kept").exists()
+    assert made.notified == []
+    assert made.lines.outcomes == ["probe: output"]
+
+
+async def test_a_call_that_takes_longer_is_followed_by_its_handle(tmp_path: Path) -> None:
+    work = Work(words=["looking", "half way"])
+    made = stand(tmp_path, long(work))
+    async with following(made.server) as client:
+        handle = await client.call("probe")
+        assert handle["status"] == "working"
+        assert handle["pollIntervalMs"] > 0
+        assert handle["ttlMs"] >= 3_600_000
+        assert re.fullmatch(r"task_[0-9a-f]{32}", handle["taskId"])
+        for moment in ("createdAt", "lastUpdatedAt"):
+            assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", handle[moment])
+        state = await client.get(handle["taskId"])
+        assert (state["status"], state["statusMessage"]) == ("working", "half way")
+        assert not state.keys() & {"result", "error", "inputRequests"}
+        work.go_on.set()
+        state = await client.ended(handle["taskId"])
+        again = await client.get(handle["taskId"])
+    assert (state["status"], said(state["result"])) == ("completed", "done")
+    assert "io.modelcontextprotocol/related-task" not in state["result"]["_meta"]
+    assert bare(again) == bare(state)
+    assert (work.begun, made.lines.outcomes) == (1, ["probe: output"])
+    assert changed_to(made.notified) == ["completed"]
+
+
+async def test_a_tool_that_is_never_long_is_no_task(tmp_path: Path) -> None:
+    async def run(_: Args, __: Runtime) -> Output:
+        await anyio.sleep(0.05)
+        return Output("late")
+
+    async with following(stand(tmp_path, tool(run)).server) as client:
+        assert said(await client.call("probe")) == "late"
+
+
+async def test_a_call_of_another_tool_is_as_long_as_that(tmp_path: Path) -> None:
+    work = Work()
+    made = stand(tmp_path, long(work), Entry(CALL_TOOL, toolset="search"))
+    async with following(made.server) as client:
+        task = await client.begun("CallTool", name="probe", arguments={})
+        work.go_on.set()
+        assert said((await client.ended(task))["result"]) == "done"
+        assert (await client.call("CallTool", name="nothing", arguments={}))["isError"]
+    assert made.lines.outcomes == ["probe: output", "CallTool: not_found"]
+
+
+async def test_an_unknown_tool_is_an_error_of_the_protocol(tmp_path: Path) -> None:
+    async with following(stand(tmp_path, long(Work())).server) as client:
+        with pytest.raises(MCPError) as failure:
+            await client.call("nothing")
+    assert failure.value.code == mcp.INVALID_PARAMS
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_client_that_does_not_know_tasks_waits_for_the_answer(tmp_path: Path, mode: str) -> None:
+    work, heard = Work(words=["looking"]), list[str | None]()
+    made = stand(tmp_path, long(work))
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(message)
+        work.go_on.set()
+
+    async with Client(made.server, mode=mode, read_timeout_seconds=10) as client:
+        answer = await client.call_tool("probe", {}, progress_callback=progress)
+        with pytest.raises(MCPError) as failure:
+            await Follower(client).ask("tasks/get", "task_" + "0" * 32)
+    assert answer.content[0] == mcp.TextContent(type="text", text="done")
+    assert heard == ["looking"]
+    assert not (tmp_path / "kept").exists()
+    if mode == "legacy":
+        assert failure.value.code == mcp.METHOD_NOT_FOUND
+    else:
+        assert failure.value.code == mcp.MISSING_REQUIRED_CLIENT_CAPABILITY
+        assert failure.value.data == {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+
+
+async def test_a_tool_that_must_be_a_task_is_refused_to_others(tmp_path: Path) -> None:
+    async with Client(stand(tmp_path, long(Work())).server, mode="auto", read_timeout_seconds=10) as client:
+        with pytest.raises(MCPError) as failure:
+            await client.call_tool("failing_job", {})
+    assert failure.value.code == mcp.MISSING_REQUIRED_CLIENT_CAPABILITY
+
+
+async def test_the_server_says_that_it_knows_tasks(tmp_path: Path) -> None:
+    async with following(stand(tmp_path, long(Work())).server) as client:
+        assert (client.client.server_capabilities.extensions or {})[EXTENSION] == {}
+
+
+# --- its end ---------------------------------------------------------------------------------------------
+
+
+async def test_cancelling_a_task_ends_its_work(tmp_path: Path) -> None:
+    work = Work()
+    made = stand(tmp_path, long(work))
+    async with following(made.server) as client:
+        task = await client.begun("probe")
+        await client.cancel(task)
+        state = await client.ended(task)
+        await client.cancel(task)
+        assert bare(await client.get(task)) == bare(state)
+    assert (state["status"], state["statusMessage"]) == ("cancelled", CANCELLED)
+    assert not state.keys() & {"result", "error"}
+    assert work.cancelled == 1
+    assert made.lines.outcomes == ["probe: cancelled"]
+
+
+async def test_a_client_that_leaves_before_it_has_the_handle_ends_the_work(tmp_path: Path) -> None:
+    work = Work()
+    made = stand(tmp_path, long(work), limits=TaskLimits())
+    async with following(made.server) as client, anyio.create_task_group() as group:
+        group.start_soon(client.call, "probe")
+        await processes.until(lambda: work.begun == 1)
+        group.cancel_scope.cancel()
+    assert made.lines.outcomes == ["probe: cancelled"]
+    assert not (tmp_path / "kept").exists()
+
+
+async def test_what_runs_when_the_server_ends_was_cancelled(tmp_path: Path) -> None:
+    work = Work()
+    made = stand(tmp_path, long(work))
+    async with following(made.server) as client:
+        task = await client.begun("probe")
+    assert work.cancelled == 1
+    await made.store.aclose()
+    async with following(stand(tmp_path, long(work)).server) as client:
+        state = await client.get(task)
+        await client.cancel(task)
+    assert (state["status"], state["statusMessage"]) == ("cancelled", SHUT_DOWN)
+    assert made.lines.outcomes == ["probe: cancelled"]
+
+
+async def test_another_server_of_the_workspace_knows_the_task_and_leaves_it_alone(tmp_path: Path) -> None:
+    work = Work()
+    made, other = stand(tmp_path, long(work)), stand(tmp_path, long(Work()))
+    async with following(made.server) as client, following(other.server) as stranger:
+        task = await client.begun("probe")
+        assert (await stranger.get(task))["status"] == "working"
+        with pytest.raises(MCPError) as failure:
+            await stranger.cancel(task)
+        assert failure.value.code == mcp.INVALID_PARAMS
+        work.go_on.set()
+        await client.ended(task)
+        await stranger.update(task, {"approval-1": YES})
+        assert said((await stranger.get(task))["result"]) == "done"
+
+
+async def test_an_answer_that_comes_after_the_end_is_passed_over(tmp_path: Path) -> None:
+    async with following(stand(tmp_path, long(Work())).server) as client:
+        task = await client.begun("failing_job")
+        state = await client.ended(task)
+        await client.update(task, {"approval-1": YES})
+        assert bare(await client.get(task)) == bare(state)
+
+
+async def test_a_failure_of_the_call_is_a_result(tmp_path: Path) -> None:
+    async with following(stand(tmp_path, long(Work())).server) as client:
+        state = await client.ended(await client.begun("failing_job"))
+    assert (state["status"], state["result"]["isError"]) == ("completed", True)
+
+
+async def test_an_error_of_the_protocol_is_reported_as_such(tmp_path: Path) -> None:
+    made = stand(tmp_path, long(Work()))
+    async with following(made.server) as client:
+        task = await client.begun("protocol_error_job")
+        state = await client.ended(task)
+        again = await client.get(task)
+    assert (state["status"], state["error"]["code"]) == ("failed", mcp.INTERNAL_ERROR)
+    assert "result" not in state
+    assert bare(again) == bare(state)
+
+
+class Broken:
+    """A feature whose tool has a bug."""
+
+    def __init__(self, work: Callable[[Task], Awaitable[Wire]], grace: float) -> None:
+        self._work = work
+        self._grace = grace
+
+    def join(self, server: ToolServer) -> None:
+        async def call(context: Any, _: mcp.CallToolRequestParams) -> Wire:
+            feature: TaskFeature = context.lifespan_context[EXTENSION]
+            return await feature.tasks().carry(context, self._work, grace=self._grace)
+
+        server.add_request_handler("tools/call", mcp.CallToolRequestParams, call)
+
+
+@pytest.mark.parametrize("grace", [0.0, 5.0], ids=["as a task", "in its request"])
+async def test_a_bug_ends_one_task_and_tells_nobody_how(tmp_path: Path, grace: float) -> None:
+    go_on = anyio.Event()
+
+    async def work(_: Task) -> Wire:
+        await go_on.wait()
+        raise ValueError("a secret")
+
+    made = stand(tmp_path, long(Work()))
+    Broken(work, grace).join(made.server)
+    async with following(made.server) as client:
+        if grace:
+            go_on.set()
+            with pytest.raises(MCPError) as failure:
+                await client.call("probe")
+            error = {"code": failure.value.code, "message": failure.value.message}
+        else:
+            task = await client.begun("probe")
+            go_on.set()
+            error = (await client.ended(task))["error"]
+    assert error["code"] == mcp.INTERNAL_ERROR
+    assert "secret" not in error["message"]
+
+
+async def test_an_end_while_the_handle_is_being_written_is_the_answer(tmp_path: Path) -> None:
+    class Slow(StoredTasks):
+        async def keep(self, record: Any) -> None:
+            work.go_on.set()
+            await tasks._live[record.id].ended.wait()
+            await super().keep(record)
+
+    work = Work()
+    made = stand(tmp_path, long(work))
+    slow = Slow(Database(str(tmp_path / "kept"), ["root"]))
+    tasks = Tasks(made.handlers, slow, principal="me", limits=AT_ONCE)
+    TaskFeature(lambda: tasks).join(made.server)
+    async with following(made.server) as client:
+        assert said(await client.call("probe")) == "done"
+
+
+# --- questions -------------------------------------------------------------------------------------------
+
+
+async def nobody(*_: Any) -> mcp.ElicitResult:
+    raise AssertionError("a task is not asked about in its request")
+
+
+async def test_a_task_waits_for_its_answer_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    work = Work()
+    work.go_on.set()
+    made = stand(tmp_path, long(work), ask=["probe"], limits=TaskLimits())
+    async with following(made.server, elicitation_callback=nobody) as client:
+        task = await client.begun("probe")
+        asked = await client.asking(task)
+        assert list(asked) == ["approval-1"]
+        assert asked["approval-1"]["method"] == "elicitation/create"
+        assert "Allow probe" in asked["approval-1"]["params"]["message"]
+        assert await client.asking(task) == asked
+        await client.update(task, {"unknown": {"ignored": True}})
+        assert await client.asking(task) == asked
+        assert work.begun == 0
+        await client.update(task, {"approval-1": YES, "unknown": YES})
+        state = await client.ended(task)
+    assert said(state["result"]) == "done"
+    assert (work.begun, made.lines.outcomes) == (1, ["probe: output"])
+    assert changed_to(made.notified) == ["working", "completed"]
+
+
+async def test_a_no_is_an_answer(tmp_path: Path) -> None:
+    work = Work()
+    async with following(
+        stand(tmp_path, long(work), ask=["probe"]).server, elicitation_callback=nobody
+    ) as client:
+        task = await client.begun("probe")
+        await client.update(task, {"approval-1": {"action": "decline"}})
+        state = await client.ended(task)
+    assert state["result"]["isError"]
+    assert work.begun == 0
+
+
+async def test_each_question_has_a_key_of_its_own_and_is_reported(tmp_path: Path) -> None:
+    async def run(_: Args, rt: Runtime) -> Output:
+        answers = [await rt.ask([Question(text=text)]) for text in ("Which?", "Really?")]
+        return Output(str([*map(str, answers)]))
+
+    entry = tool(run, may_be_long=True, needs=[Capability.ASK])
+    host = machine(tmp_path, required(Capability.ASK))
+    made = stand(tmp_path, served=dispatcher(host, entry))
+    async with following(made.server, elicitation_callback=nobody) as client:
+        task = await client.begun("probe")
+        for key, word in (("answers-1", "that one"), ("answers-2", "yes")):
+            state = await client.until(task, lambda state, key=key: key in state.get("inputRequests", {}))
+            properties = state["inputRequests"][key]["params"]["requestedSchema"]["properties"]
+            await client.update(task, {key: {"action": "accept", "content": dict.fromkeys(properties, word)}})
+        state = await client.ended(task)
+    assert "that one" in said(state["result"])
+    assert "yes" in said(state["result"])
+    assert changed_to(made.notified) == ["working", "input_required", "working", "completed"]
+
+
+async def test_questions_can_be_answered_one_by_one(tmp_path: Path) -> None:
+    async with following(stand(tmp_path, long(Work())).server, elicitation_callback=nobody) as client:
+        task = await client.begun("multi_input")
+        asked = await client.until(task, lambda state: len(state.get("inputRequests", {})) == 2)
+        first, second = asked["inputRequests"]
+        await client.update(task, {first: {"action": "accept", "content": {"name": "one"}}})
+        assert list(await client.asking(task)) == [second]
+        await client.update(task, {second: {"action": "accept", "content": {"name": "two"}}})
+        assert "two" in said((await client.ended(task))["result"])
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [{"approval-1": {"action": "perhaps"}}, {"approval-1": None}, [], None],
+    ids=["no action", "nothing", "a list", "none at all"],
+)
+async def test_what_is_no_answer_is_refused_and_asked_on(tmp_path: Path, answers: object) -> None:
+    made = stand(tmp_path, long(Work()), ask=["probe"])
+    async with following(made.server, elicitation_callback=nobody) as client:
+        task = await client.begun("probe")
+        with pytest.raises(MCPError) as failure:
+            await client.ask("tasks/update", task, inputResponses=answers)
+        assert failure.value.code == mcp.INVALID_PARAMS
+        assert list(await client.asking(task)) == ["approval-1"]
+
+
+async def test_a_question_that_nobody_answers_is_a_no(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elicit, "STATE_SECONDS", 0.2)
+    work = Work()
+    made = stand(tmp_path, long(work), ask=["probe"])
+    async with following(made.server, elicitation_callback=nobody) as client:
+        state = await client.ended(await client.begun("probe"))
+    assert state["result"]["isError"]
+    assert work.begun == 0
+
+
+async def test_a_task_that_asks_can_be_cancelled(tmp_path: Path) -> None:
+    made = stand(tmp_path, long(Work()), ask=["probe"])
+    async with following(made.server, elicitation_callback=nobody) as client:
+        task = await client.begun("probe")
+        await client.asking(task)
+        await client.cancel(task)
+        state = await client.ended(task)
+    assert state["status"] == "cancelled"
+    assert "inputRequests" not in state
+    assert made.lines.outcomes == ["probe: cancelled"]
+
+
+async def test_a_client_that_cannot_ask_is_not_asked(tmp_path: Path) -> None:
+    async with following(stand(tmp_path, long(Work()), ask=["probe"]).server) as client:
+        assert (await client.call("probe"))["isError"]
+
+
+async def test_questions_before_a_task_come_with_the_request(tmp_path: Path) -> None:
+    async with following(stand(tmp_path, long(Work())).server, elicitation_callback=nobody) as client:
+        first = await client.call("test_tool_with_task")
+        assert first["resultType"] == "input_required"
+        answer = mcp.ElicitResult(action="accept", content={"name": "Ada"})
+        second = await client.client.session.call_tool(
+            "test_tool_with_task", {}, input_responses={"user_name": answer}, allow_claimed=True
+        )
+        state = await client.ended(second.model_dump()["taskId"])
+    assert said(state["result"]) == "Hello, Ada!"
+
+
+# --- bounds ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+@pytest.mark.parametrize(
+    "task", ["task_" + "0" * 32, "made up", "", 7, None], ids=["unknown", "shape", "empty", "number", "none"]
+)
+async def test_an_id_that_was_never_given_is_refused(tmp_path: Path, method: str, task: object) -> None:
+    async with following(stand(tmp_path, long(Work())).server) as client:
+        request = mcp.Request[dict[str, Any], str](
+            method=method, params={"taskId": task, "inputResponses": {}}
+        )
+        with pytest.raises(MCPError) as failure:
+            await client.client.session.send_request(request, mcp.EmptyResult)
+    assert failure.value.code == mcp.INVALID_PARAMS
+
+
+async def test_another_principal_does_not_learn_of_a_task(tmp_path: Path) -> None:
+    work = Work()
+    work.go_on.set()
+    mine = stand(tmp_path, long(work))
+    async with following(mine.server) as client:
+        done = await client.begun("failing_job")
+        await client.ended(done)
+        async with following(stand(tmp_path, long(work), principal="another").server) as other:
+            with pytest.raises(MCPError) as failure:
+                await other.get(done)
+    assert failure.value.code == mcp.INVALID_PARAMS
+
+
+@pytest.mark.parametrize("method", ["tasks/list", "tasks/result"])
+async def test_methods_of_earlier_drafts_are_not_there(tmp_path: Path, method: str) -> None:
+    async with following(stand(tmp_path, long(Work())).server) as client:
+        with pytest.raises(MCPError) as failure:
+            await client.ask(method, "task_" + "0" * 32)
+    assert failure.value.code == mcp.METHOD_NOT_FOUND
+
+
+async def test_only_so_many_tasks_run_at_once(tmp_path: Path) -> None:
+    work = Work()
+    made = stand(tmp_path, long(work), limits=TaskLimits(grace=0.01, running=2))
+    async with following(made.server) as client:
+        first, second = await client.begun("probe"), await client.begun("probe")
+        refused = await client.call("probe")
+        assert refused["isError"]
+        assert "2 calls run as tasks already" in said(refused)
+        await client.cancel(first)
+        await client.ended(first)
+        third = await client.begun("probe")
+        work.go_on.set()
+        assert {(await client.ended(task))["status"] for task in (second, third)} == {"completed"}
+    assert work.begun == 3
+
+
+async def test_a_call_that_cannot_become_a_task_stays_in_its_request(tmp_path: Path) -> None:
+    work, heard = Work(words=["looking"]), list[str | None]()
+    made = stand(tmp_path, long(work), bounds=TaskRetention(tasks=0))
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(message)
+        with anyio.move_on_after(0.2):
+            await anyio.Event().wait()
+        work.go_on.set()
+
+    async with Client(made.server, **options()) as client:
+        answer = await client.call_tool("probe", {}, progress_callback=progress)
+    assert answer.content[0] == mcp.TextContent(type="text", text="done")
+    assert heard == ["looking"]
+    assert made.notified == []
+
+
+async def test_a_store_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+    made = stand(tmp_path, long(Work()))
+    (tmp_path / "kept").write_text("no folder", encoding="utf-8")
+    async with following(made.server) as client:
+        with pytest.raises(MCPError) as failure:
+            await client.get("task_" + "0" * 32)
+    assert failure.value.code == mcp.INTERNAL_ERROR
+    assert "cannot be read" in failure.value.message
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["small", "large"])
+async def test_a_result_without_room_is_remembered_if_it_is_small(tmp_path: Path, kept: bool) -> None:
+    work = Work()
+    limits = replace(AT_ONCE, unkept_bytes=10_000 if kept else 10)
+    made = stand(tmp_path, long(work), bounds=TaskRetention(outcome_bytes=10), limits=limits)
+    async with following(made.server) as client:
+        task = await client.begun("probe")
+        work.go_on.set()
+        state = await client.ended(task)
+        state = await client.until(task, lambda state: kept or state["result"]["isError"])
+    assert (said(state["result"]) == "done") == kept
+    assert state["status"] == "completed"
+
+
+async def test_only_so_many_results_without_room_are_remembered(tmp_path: Path) -> None:
+    works = [Work(), Work()]
+    tools = [long(work, name=name) for work, name in zip(works, ("first", "second"), strict=True)]
+    limits = replace(AT_ONCE, unkept=1)
+    made = stand(
+        tmp_path, *tools, bounds=TaskRetention(outcome_bytes=10), limits=limits, only_client="the only client"
+    )
+
+    async def written(task: str) -> str:
+        record = await made.store.find(task, "me, the only client")
+        assert record is not None
+        return record.status
+
+    async with following(made.server) as client:
+        first, second = await client.begun("first"), await client.begun("second")
+        works[0].go_on.set()
+        # Its row says so once its result is in memory; until then the second could overtake it.
+        with anyio.fail_after(PATIENCE):
+            while await written(first) != "failed":
+                await anyio.sleep(0.01)
+        assert said((await client.get(first))["result"]) == "done"
+        works[1].go_on.set()
+        state = await client.until(first, lambda state: state["status"] == "failed")
+        assert said((await client.ended(second))["result"]) == "done"
+    assert state["error"]["message"] == state["statusMessage"]
+
+
+@asynccontextmanager
+async def over_http(server: ToolServer) -> AsyncGenerator[str]:
+    """The server over HTTP; gives its address."""
+    chosen = HttpOptions(token=TOKEN)
+    up = asyncio.get_running_loop().create_future()
+    sockets = bind(chosen.host, 0)
+    task = asyncio.create_task(serve_http(server, chosen, sockets, sse=False, started=up.set_result))
+    try:
+        yield await asyncio.wait_for(up, PATIENCE)
+    finally:
+        task.cancel()
+        await asyncio.wait((task,), timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("name", ["task_of_another", "=?base64?!?=", None], ids=["other", "broken", "none"])
+async def test_a_header_that_names_another_task_is_refused(tmp_path: Path, name: str | None) -> None:
+    work = Work()
+    headers = {
+        "authorization": f"Bearer {TOKEN}",
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": "2026-07-28",
+        "mcp-method": "tasks/get",
+        **({"mcp-name": name} if name else {}),
+    }
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {"extensions": {EXTENSION: {}}},
+    }
+    async with (
+        over_http(stand(tmp_path, long(work)).server) as url,
+        connected_to(url, "http", **options()) as connection,
+        httpx.AsyncClient(headers=headers, trust_env=False) as http,
+    ):
+        client = Follower(connection)
+        task = await client.begun("probe")
+        body = {"method": "tasks/get", "params": {"taskId": task, "_meta": meta}}
+        answer = await http.post(url, json={"jsonrpc": "2.0", "id": 1, **body})
+        work.go_on.set()
+        assert said((await client.ended(task))["result"]) == "done"
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, mcp.HEADER_MISMATCH)
+
+
+# --- commands --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("client", "is_answered"),
+    [
+        pytest.param("someone 1.0", False, id="unknown"),
+        pytest.param("claude-code 2.1.153", False, id="too-old"),
+        pytest.param("claude-code 2.1.154", True, id="known-version"),
+        pytest.param("gemini-cli-mcp-client 0.0.1", True, id="known"),
+        pytest.param("gemini-cli-mcp-client-toolserver 1", True, id="known-with-the-name-of-the-server"),
+    ],
+)
+async def test_a_command_is_handed_over_when_its_client_would_give_up(
+    client: str, is_answered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp_toolserver.runtime.processes.commands._SECONDS_TO_ANSWER", 0.2)
+    name, version = client.split()
+    named = mcp.Implementation(name=name, version=version)
+    async with processes.served(tmp_path) as served:
+        made = stand(tmp_path, served=served)
+        for era in ("legacy", "auto"):
+            async with Client(made.server, mode=era, client_info=named, read_timeout_seconds=10) as talk:
+                answer = await talk.call_tool("bash", {"command": "sleep 1.5; echo at the end"})
+                assert ("bg_" not in str(answer.content)) is is_answered, era
+
+
+async def test_the_operator_decides_when_a_command_is_handed_over(tmp_path: Path) -> None:
+    named = mcp.Implementation(name="goose", version="1.0")
+    async with processes.served(tmp_path, CommandLimits(foreground_seconds=0.1)) as served:
+        made = stand(tmp_path, served=served)
+        async with Client(made.server, mode="legacy", client_info=named, read_timeout_seconds=10) as client:
+            answer = await client.call_tool("bash", {"command": "sleep 100"})
+    assert "bg_" in str(answer.content)
+
+
+@pytest.mark.parametrize("version", ["", "x", "2.1", "2.x.1", "9" * 5000, "2.1.²"])
+def test_a_version_that_cannot_be_compared_is_an_unknown_client(version: str) -> None:
+    assert seconds_to_answer(mcp.Implementation(name="claude-code", version=version)) is None
+    assert seconds_to_answer(None) is None
+
+
+async def test_a_command_that_is_a_task_is_not_handed_over(tmp_path: Path) -> None:
+    async with processes.served(tmp_path, CommandLimits(foreground_seconds=0.1)) as served:
+        made = stand(tmp_path, served=served)
+        async with following(made.server) as client:
+            task = await client.begun("bash", command="sleep 0.5; echo at the end")
+            state = await client.ended(task)
+            assert "at the end" in said(state["result"])
+            behind = await client.call("bash", command="sleep 100", run_in_background=True)
+            if behind["resultType"] == "task":
+                behind = (await client.ended(behind["taskId"]))["result"]
+        async with Client(made.server, mode="auto", read_timeout_seconds=10) as client:
+            handed = await client.call_tool("bash", {"command": "sleep 100"})
+    assert "bg_" in str(handed.content)
+    assert "bg_" in said(behind)

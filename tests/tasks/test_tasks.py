@@ -1,0 +1,219 @@
+import re
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from mcp_toolserver.capabilities.call_scope import SavedOutput
+from mcp_toolserver.capabilities.processes import JobState
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.processes.commands import CommandLimits
+from mcp_toolserver.runtime.processes.output_capture import CaptureLimits
+from mcp_toolserver.text.shell.command_output import ending, printed
+from tests.support.processes import Daemons, call, served, until
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncGenerator[Dispatcher]:
+    async with served(tmp_path) as made:
+        yield made
+
+
+async def started(server: Dispatcher, command: str) -> str:
+    """The id of a background command."""
+    result = await call(server, "bash", command=command, run_in_background=True)
+    return re.findall(r"bg_[0-9a-f]{6}", result.text)[0]
+
+
+async def finished(server: Dispatcher, task: str) -> None:
+    """Returns when the command has ended."""
+    offset = "0"
+    while True:
+        text = (await call(server, "TaskOutput", task_id=task, offset=int(offset), wait_ms=5000)).text
+        if "[running" not in text:
+            return
+        offset = re.findall(r"next offset (\d+)", text)[0]
+
+
+async def test_output_is_read_on_from_the_next_offset(server: Dispatcher, tmp_path: Path) -> None:
+    task = await started(server, "echo one; until [ -e go ]; do sleep 0.01; done; echo two; exit 3")
+    first = await call(server, "TaskOutput", task_id=task, until="output", wait_ms=10_000)
+    assert re.fullmatch(r"one\n\[running for \d+\.\d s; next offset 4\]", first.text)
+    (tmp_path / "root" / "go").touch()
+    await finished(server, task)
+    assert (
+        await call(server, "TaskOutput", task_id=task, offset=4)
+    ).text == "two\n[exit status 3; next offset 8]"
+
+
+async def test_one_call_waits_for_the_end(server: Dispatcher) -> None:
+    task = await started(server, "for i in {1..10}; do echo $i; sleep 0.05; done")
+    said = await call(server, "TaskOutput", task_id=task)
+    assert said.text.endswith("10\n[exit status 0; next offset 21]")
+
+
+@pytest.mark.parametrize(
+    "waiting", [{"until": "now"}, {"block": False}, {"block": "false"}, {"wait_ms": 0}, {"timeout": 0}]
+)
+async def test_one_that_does_not_wait_is_answered_while_the_command_runs(
+    server: Dispatcher, waiting: dict[str, Any]
+) -> None:
+    task = await started(server, "sleep 100")
+    assert "[running" in (await call(server, "TaskOutput", task_id=task, **waiting)).text
+
+
+async def test_waiting_ends_in_time_for_the_client(tmp_path: Path) -> None:
+    async with served(tmp_path, CommandLimits(foreground_seconds=0.1)) as server:
+        task = await started(server, "sleep 100")
+        for until in ("end", "output"):
+            said = await call(server, "TaskOutput", task_id=task, until=until, wait_ms=600_000)
+            assert said.text.startswith("[running")
+
+
+async def test_hints_come_whatever_the_exit_status_also_in_the_background(server: Dispatcher) -> None:
+    hint = "[no-such-program is not on the PATH of commands here"
+    script = "no-such-program 2>&1 | cat"
+    foreground = await call(server, "bash", command=script)
+    task = await started(server, f"{script}; echo ended")
+    await finished(server, task)
+    background = await call(server, "TaskOutput", task_id=task)
+    after = await call(server, "TaskOutput", task_id=task, offset=background.text.index("ended"))
+    assert foreground.text.count(hint) == background.text.count(hint) == 1
+    assert hint not in after.text
+
+
+async def test_a_long_output_comes_in_pages(server: Dispatcher) -> None:
+    task = await started(server, "for i in {1..20000}; do echo $i; done")
+    await finished(server, task)
+    text, offset, cut = "", 0, True
+    while cut:
+        page = await call(server, "TaskOutput", task_id=task, offset=offset)
+        body, _, last = page.text.rpartition("[")
+        text, cut = text + (body if not page.truncated else body.removesuffix("\n")), page.truncated
+        offset = int(re.findall(r"next offset (\d+)", last)[0])
+        assert ("bytes follow" in last) is cut
+    assert offset == len("".join(f"{i}\n" for i in range(1, 20001)))
+
+
+async def test_a_gap_in_what_was_kept_is_named(tmp_path: Path) -> None:
+    limits = CommandLimits(capture=CaptureLimits(head=10, tail=10, file=100))
+    async with served(tmp_path, limits) as server:
+        task = await started(server, "head -c 300 /dev/zero | tr '\\0' x")
+        await finished(server, task)
+        result = await call(server, "TaskOutput", task_id=task, offset=100)
+    assert (
+        result.text
+        == f"[190 bytes from offset 100 were not kept]\n{'x' * 10}\n[exit status 0; next offset 300]"
+    )
+
+
+async def test_binary_output_fits_in_an_answer(server: Dispatcher) -> None:
+    for byte in ("\\0", "\\377"):
+        task = await started(server, f"head -c 100000 /dev/zero | tr '\\0' '{byte}'")
+        await finished(server, task)
+        result = await call(server, "TaskOutput", task_id=task)
+        assert result.text.endswith("next offset 4833; 95167 bytes follow]")
+        assert len(result.text) < 30_000
+
+
+async def test_stopping_kills_all_that_was_started(server: Dispatcher) -> None:
+    daemons = Daemons()
+    task = await started(server, f"{daemons.script}sleep 100")
+    await until(lambda: len(daemons.alive()) == 4)
+    result = await call(server, "TaskStop", task_id=task)
+    assert result.error is None
+    assert re.fullmatch(rf"{task}: stopped after \d+\.\d s; 6 bytes of output\.", result.text)
+    assert daemons.alive() == []
+    assert (await call(server, "TaskOutput", task_id=task)).text.startswith("ready\n[stopped after ")
+
+
+async def test_stopping_what_has_ended_says_how_it_ended(server: Dispatcher) -> None:
+    task = await started(server, "echo bye; exit 3")
+    await finished(server, task)
+    stopped = await call(server, "TaskStop", task_id=task)
+    assert (stopped.error, stopped.text) == (None, f"{task}: exit status 3; 4 bytes of output.")
+    assert (await call(server, "TaskOutput", task_id=task)).text.startswith("bye\n[exit status 3")
+
+
+@pytest.mark.parametrize("name", ["TaskOutput", "TaskStop"])
+async def test_an_unknown_id_finds_nothing(server: Dispatcher, name: str) -> None:
+    await started(server, "sleep 100")
+    assert (await call(server, name, task_id="bg_" + "0" * 32)).error == "not_found"
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [
+        ("TaskOutput", "task_id"),
+        ("TaskOutput", "id"),
+        ("TaskOutput", "handle"),
+        ("BashOutput", "bash_id"),
+        ("TaskStop", "task_id"),
+        ("TaskStop", "shell_id"),
+        ("KillShell", "shell_id"),
+        ("KillBash", "shell_id"),
+    ],
+)
+async def test_other_names_mean_the_same(server: Dispatcher, name: str, argument: str) -> None:
+    task = await started(server, "sleep 100")
+    arguments: dict[str, Any] = {argument: task}
+    if name != "TaskStop" and not name.startswith("Kill"):
+        arguments["wait_ms"] = 0
+    assert (await call(server, name, **arguments)).error is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param({}, id="no id"),
+        pytest.param({"task_id": "x", "offset": -1}, id="offset"),
+        pytest.param({"task_id": "x", "wait_ms": 600_001}, id="wait"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused(server: Dispatcher, arguments: dict[str, Any]) -> None:
+    assert (await call(server, "TaskOutput", **arguments)).error == "invalid_input"
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("running", "running for 1.5 s"),
+        ("exited", "exit status 3"),
+        ("timed out", "killed after 1.5 s: timeout"),
+        ("stopped", "stopped after 1.5 s"),
+        ("unverified", "killed after 1.5 s: its supervisor could not verify protected names"),
+        ("lost", "killed after 1.5 s: its supervisor ended without a report"),
+    ],
+)
+def test_every_end_has_its_words(
+    reason: Literal["running", "exited", "timed out", "stopped", "unverified", "lost"], words: str
+) -> None:
+    assert ending(replace(STATE, reason=reason)) == words
+
+
+def test_what_could_not_be_kept_is_named_as_lost() -> None:
+    assert printed(STATE) == "a\n[8 bytes left out; they could not be saved]\nz"
+    full = replace(STATE, unsaved="the disk is full")
+    assert printed(full) == "a\n[8 bytes left out; they could not be saved, because the disk is full]\nz"
+    part = printed(replace(full, saved_output=SavedOutput(handle="h", path="/h", size=4)))
+    assert 'first 4 bytes of it: read_file, path "/h"; the rest could not be saved, because the disk' in part
+    assert 'all of it: read_file, path "/h"]' in printed(
+        replace(STATE, saved_output=SavedOutput(handle="h", path="/h", size=10))
+    )
+
+
+STATE = JobState(
+    handle="",
+    text="a",
+    omitted=8,
+    tail="z",
+    start=0,
+    next_offset=10,
+    total=10,
+    running=False,
+    exit_status=3,
+    reason="exited",
+    seconds=1.5,
+)

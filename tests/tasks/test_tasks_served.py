@@ -1,0 +1,168 @@
+"""Tasks of real servers: over each transport, for clients that come back, and for those of the older era."""
+
+import json
+import os
+import re
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+
+from mcp_toolserver.stores.tasks import DIED, SHUT_DOWN
+from tests.support.following import PATIENCE, Follower, options, said
+from tests.support.live import Setup, connected, connected_to, serving, text
+from tests.support.processes import Daemons, arguments, processes, until
+
+LONG = "echo begun; sleep 1.5; echo at the end"
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    (tmp_path / "root").mkdir()
+    return Setup(root=tmp_path / "root", home=tmp_path, mode="danger-full-access")
+
+
+def audited(setup: Setup) -> list[tuple[str, str]]:
+    """Tool and outcome of every call, in order of their ends."""
+    lines = [
+        json.loads(line)
+        for file in sorted((setup.home / "state/audit").glob("*.jsonl"))
+        for line in file.read_text(encoding="utf-8").splitlines()
+    ]
+    return [(line["tool"], line["outcome"]) for line in lines]
+
+
+def servers(setup: Setup) -> list[int]:
+    """The processes of a server of this test."""
+    return [pid for pid in processes() if str(setup.home / "state") in arguments(pid)]
+
+
+def sleeping(mark: str) -> Sequence[int]:
+    return [pid for pid in processes() if arguments(pid) == ["sleep", mark]]
+
+
+@pytest.mark.measured
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_a_long_command_is_followed_and_can_be_ended(setup: Setup, transport: str) -> None:
+    mark = Daemons().mark
+    async with connected(setup, transport, **options()) as connection:
+        client = Follower(connection)
+        done, endless = (
+            await client.begun("bash", command=LONG),
+            await client.begun("bash", command=f"sleep {mark}"),
+        )
+        assert "begun" not in str(await client.get(endless))
+        state = await client.ended(done)
+        assert "begun\nat the end" in said(state["result"])
+        assert sleeping(mark)
+        await client.cancel(endless)
+        assert (await client.ended(endless))["status"] == "cancelled"
+        assert not sleeping(mark)
+        quick = await client.call("bash", command="echo at once")
+        assert said(quick).startswith("at once")
+        state = await client.until(
+            await client.begun("bash", command="sleep 30", description="a nap"),
+            lambda state: state.get("statusMessage"),
+        )
+        assert "a nap: running for" in state["statusMessage"]
+    assert audited(setup) == [
+        ("bash", "output"),
+        ("bash", "cancelled"),
+        ("bash", "output"),
+        ("bash", "cancelled"),
+    ]
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_a_question_within_a_task_is_answered(setup: Setup, transport: str) -> None:
+    config = setup.home / "config.toml"
+    config.write_text('[rules]\nask = ["bash"]\n', encoding="utf-8")
+    asking = Setup(root=setup.root, home=setup.home, mode=setup.mode, flags=("--config", str(config)))
+
+    async def nobody(*_: Any) -> Any:
+        raise AssertionError("it is asked as part of the task")
+
+    async with connected(asking, transport, **options(elicitation_callback=nobody)) as connection:
+        client = Follower(connection)
+        task = await client.begun("bash", command="echo allowed")
+        (key,) = await client.asking(task)
+        await client.update(task, {key: {"action": "accept", "content": {"decision": "allow"}}})
+        assert said((await client.ended(task))["result"]).startswith("allowed")
+
+
+async def test_the_next_server_on_stdio_knows_what_came_of_tasks(setup: Setup) -> None:
+    mark = Daemons().mark
+    async with connected(setup, **options()) as connection:
+        client = Follower(connection)
+        done, endless = (
+            await client.begun("bash", command=LONG),
+            await client.begun("bash", command=f"sleep {mark}"),
+        )
+        await client.ended(done)
+    assert not sleeping(mark)
+    async with connected(setup, **options()) as connection:
+        client = Follower(connection)
+        assert "begun\nat the end" in said((await client.get(done))["result"])
+        state = await client.get(endless)
+        assert (state["status"], state["statusMessage"]) == ("cancelled", SHUT_DOWN)
+
+
+async def test_the_next_server_finds_the_tasks_of_one_that_was_killed(setup: Setup) -> None:
+    with serving(setup, "http") as url:
+        async with connected_to(url, "http", **options()) as connection:
+            task = await Follower(connection).begun("bash", command="sleep 100")
+            for pid in servers(setup):
+                # The others end with the first.
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            await until(lambda: not servers(setup))
+    with serving(setup, "http") as url:
+        async with connected_to(url, "http", **options()) as connection:
+            state = await Follower(connection).get(task)
+    assert (state["status"], state["statusMessage"]) == ("failed", DIED)
+    assert state["error"]["message"] == DIED
+
+
+async def test_another_connection_over_http_follows_a_task(setup: Setup) -> None:
+    with serving(setup, "http") as url:
+        async with connected_to(url, "http", **options()) as connection:
+            command = "echo begun; until [ -e go ]; do sleep 0.05; done; echo at the end"
+            task = await Follower(connection).begun("bash", command=command)
+        async with connected_to(url, "http", **options()) as connection:
+            client = Follower(connection)
+            assert (await client.get(task))["status"] == "working"
+            (setup.root / "go").touch()
+            assert "begun\nat the end" in said((await client.ended(task))["result"])
+
+
+async def test_in_the_older_era_a_background_command_is_followed_by_its_own_connection(setup: Setup) -> None:
+    config = setup.home / "config.toml"
+    config.write_text("foreground-seconds = 0.5\n", encoding="utf-8")
+    soon = Setup(root=setup.root, home=setup.home, mode=setup.mode, flags=("--config", str(config)))
+    with serving(soon, "http") as url:
+        async with connected_to(url, "http", **options(mode="legacy")) as connection:
+            handle = handed_over(text(await connection.call_tool("bash", {"command": LONG})))
+            async with connected_to(url, "http", mode="legacy") as other:
+                assert (await other.call_tool("TaskOutput", {"task_id": handle})).is_error
+            assert "begun\nat the end" in await whole(connection, handle)
+
+
+def handed_over(state: str) -> str:
+    """The handle of the background command that a call has become."""
+    found = re.search(r"bg_[0-9a-f]+", state)
+    assert found is not None, state
+    return found[0]
+
+
+async def whole(client: Client, handle: str) -> str:
+    """What a background command prints, once it has ended."""
+    with anyio.fail_after(PATIENCE):
+        while True:
+            state = text(await client.call_tool("TaskOutput", {"task_id": handle, "wait_ms": 2000}))
+            if "exit status" in state:
+                return state
