@@ -1,18 +1,22 @@
 """What every test may use."""
 
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
+from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 from hypothesis import settings
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.macos import linux_guarantees
 from tests.support import process_layer
-from tests.support.covering import collect, count, measuring
 from tests.support.extent import IN_FULL
 from tests.support.official import WITHOUT, is_wanted
 
-collect_ignore = [] if is_wanted() else ["clients", "conformance", "packaging"]
+if TYPE_CHECKING:
+    from tests.support.live import SharedServers
+
+collect_ignore = [] if is_wanted() else ["client_programs", "clients", "conformance", "packaging"]
 
 # How long an example takes says more of the machine than of the code. The gate tries the same examples each
 # time, so that it fails for the change that it checks; the long step tries new ones.
@@ -32,10 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Select the process layer; leave the process unmeasured that only hands out tests."""
     process_layer.select(str(config.getoption("process_layer")))
-    if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
-        count(False)
     if config.getoption("caseless"):
         from tests.macos import caseless_volume
 
@@ -51,20 +52,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
     for item in items:
-        if item.config.getoption("caseless"):
+        if config.getoption("caseless"):
             from tests.macos import caseless_volume
 
             caseless_volume.expect(item)
         if item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    count(item.get_closest_marker("uncounted") is None)
-    # Around the fixtures too: many of them start what the test needs.
-    with measuring(item.get_closest_marker("measured") is not None):
-        return (yield)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -81,14 +74,25 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 terminalreporter.write_line(str(value).partition("\n")[2])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def servers() -> Generator[object]:
-    """A server for each user and mode, shared by the tests of a file."""
+    """A server for each user and mode, shared by the tests of a worker."""
     # It takes what only POSIX has, and every run of the tests imports this module.
     from tests.support.confinement import servers_when_needed
 
     with servers_when_needed() as server:
         yield server
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator["SharedServers"]:
+    """Servers and clients for the tests of a worker that change neither. Such a test is marked
+    `asyncio(loop_scope="session")` and works in a folder of its own in a server's root."""
+    from tests.support.live import SharedServers
+
+    servers = SharedServers(tmp_path_factory.mktemp("shared"))
+    yield servers
+    await servers.aclose()
 
 
 @pytest.fixture
@@ -97,25 +101,19 @@ def update(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def git_broker(tmp_path_factory: pytest.TempPathFactory) -> Generator[Broker]:
-    """A broker that starts git, for the tests of one file."""
+    """A broker that starts git."""
     from tests.git.repositories import git_broker
 
     with git_broker(tmp_path_factory.mktemp("home")) as started:
         yield started
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def search_broker() -> Generator[Broker]:
-    """A broker that starts ripgrep, for the tests of one file."""
+    """A broker that starts ripgrep."""
     from tests.search.searching import search_broker
 
     with search_broker() as started:
         yield started
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _coverage_of_servers(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
-    yield
-    collect(tmp_path_factory.getbasetemp())

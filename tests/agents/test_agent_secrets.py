@@ -12,8 +12,6 @@ from tests.client_programs.scripted_model import Answer, Messages
 from tests.support.live import ERAS, connected, text
 from tests.web.web import Reply, Site, site
 
-pytestmark = pytest.mark.measured
-
 KEY = "sk-canary-5f3a9c"
 HOST = "127.91.82.73"
 """An address of loopback that nothing else uses."""

@@ -17,8 +17,6 @@ from benchmarks.client import Client, Unanswered
 from tests.support.confinement import visible_folder
 from tests.support.workshop import INTERPRETER
 
-pytestmark = pytest.mark.uncounted
-
 WITHOUT_NETWORK = (database.TASK, long_job.TASK, refactoring.TASK, understanding.TASK)
 JOB_SECONDS = 1
 ROOTS = [f"--root={path}" for path in INTERPRETER]

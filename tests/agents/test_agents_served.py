@@ -18,8 +18,6 @@ from tests.support.live import ERAS, TRANSPORTS, Setup, connected, connected_to,
 from tests.support.processes import arguments, processes
 from tests.tasks.test_cron_served import ended, set_back
 
-pytestmark = pytest.mark.measured
-
 TASK = {"description": "a test", "prompt": "go"}
 
 

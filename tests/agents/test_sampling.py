@@ -31,8 +31,6 @@ from tests.protocol.resource_clients import place
 from tests.support.live import ERAS, TRANSPORTS, Setup, connected, text
 from tests.support.workbench import Person
 
-pytestmark = pytest.mark.measured
-
 TOOLS = mcp.SamplingCapability(tools=mcp.SamplingToolsCapability())
 
 Params = mcp.CreateMessageRequestParams

@@ -5,21 +5,20 @@ import os
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import anyio
 import mcp_types as mcp
 import pytest
-import pytest_asyncio
 from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.tool_spec import Kind
 from tests.agents.test_run_task_packet import PACKET
 from tests.support.confinement import git
-from tests.support.live import ERAS, MODES, TRANSPORTS, Kept, Setup, connected, text
+from tests.support.live import ERAS, MODES, TRANSPORTS, Setup, SharedServers, connected, text
 
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
@@ -146,8 +145,7 @@ WITHOUT_DESKTOP = ("--exclude-tools", ",".join(sorted(DESKTOP)))
 
 
 pytestmark = [
-    pytest.mark.uncounted,
-    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.asyncio(loop_scope="session"),
     # Every server here is started once, if one process of the test runner has all these tests.
     pytest.mark.xdist_group("test_server"),
 ]
@@ -200,13 +198,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return fresh
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def kept() -> AsyncGenerator[Kept]:
-    made = Kept()
-    yield made
-    await made.aclose()
-
-
 def in_mode(setup: Setup, mode: str, *flags: str) -> Setup:
     return Setup(root=setup.root, home=setup.home, mode=mode, flags=flags)
 
@@ -241,9 +232,7 @@ def why_not(name: str, mode: str) -> tuple[str, ...]:
 
 
 BY_MODE = [
-    pytest.param(
-        "read-only", id="read-only", marks=[pytest.mark.xdist_group("read-only"), pytest.mark.measured]
-    ),
+    pytest.param("read-only", id="read-only", marks=[pytest.mark.xdist_group("read-only")]),
     *(pytest.param(mode, id=mode, marks=pytest.mark.xdist_group(mode)) for mode in MODES[1:]),
 ]
 """Modes share no server, so they can run in parallel. Coverage is taken of one of them."""
@@ -268,11 +257,11 @@ OF_EACH_KIND = (
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_every_tool_is_listed_and_called_as_the_mode_says(
-    transport: str, era: str, mode: str, place: Place, kept: Kept
+    transport: str, era: str, mode: str, place: Place, shared: SharedServers
 ) -> None:
     setup = place(mode)
     before = tree(setup.root)
-    client = await kept.client(setup, transport, era)
+    client = await shared.client(setup, transport, era)
     listed = (await client.list_tools()).tools
     assert [tool.name for tool in listed] == sorted(LISTED[mode])
     calls = CALLS if (transport, era) in IN_FULL else {name: CALLS[name] for name in OF_EACH_KIND}
@@ -294,10 +283,9 @@ async def test_every_tool_is_listed_and_called_as_the_mode_says(
     assert (setup.root / "made-by-shell").exists() == (mode != "read-only")
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_eras_are_both_spoken(era: str, place: Place, kept: Kept) -> None:
-    client = await kept.client(place(), era=era)
+async def test_the_eras_are_both_spoken(era: str, place: Place, shared: SharedServers) -> None:
+    client = await shared.client(place(), era=era)
     assert client.protocol_version == ("2025-11-25" if era == "legacy" else "2026-07-28")
     assert client.server_info is not None
     assert client.server_info.name == "mcp-toolserver"
@@ -307,19 +295,19 @@ async def test_the_eras_are_both_spoken(era: str, place: Place, kept: Kept) -> N
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 @pytest.mark.parametrize("era", ERAS)
 async def test_an_unknown_tool_is_a_protocol_error(
-    era: str, transport: str, place: Place, kept: Kept
+    era: str, transport: str, place: Place, shared: SharedServers
 ) -> None:
-    client = await kept.client(place(), transport, era)
+    client = await shared.client(place(), transport, era)
     with pytest.raises(MCPError) as failure:
         await client.call_tool("nope", {})
     assert failure.value.error.code == mcp.INVALID_PARAMS
     assert (await client.call_tool("Read", {"file_path": "src/a.py"})).is_error is False
 
 
-async def test_the_tool_list_is_the_same_for_every_client(place: Place, kept: Kept) -> None:
+async def test_the_tool_list_is_the_same_for_every_client(place: Place, shared: SharedServers) -> None:
     lists: dict[str, list[mcp.Tool]] = {}
     for transport, era in (("stdio", "legacy"), ("http", "legacy"), ("sse", "auto"), ("http", "auto")):
-        client = await kept.client(place(), transport, era)
+        client = await shared.client(place(), transport, era)
         tools = (await client.list_tools()).tools
         again = (await client.list_tools()).tools
         assert [tool.model_dump_json() for tool in tools] == [tool.model_dump_json() for tool in again]
@@ -328,8 +316,8 @@ async def test_the_tool_list_is_the_same_for_every_client(place: Place, kept: Ke
     assert lists["legacy"] == lists["auto"]
 
 
-async def test_every_hint_is_explicit_and_the_level_is_reported(place: Place, kept: Kept) -> None:
-    client = await kept.client(place("danger-full-access"))
+async def test_every_hint_is_explicit_and_the_level_is_reported(place: Place, shared: SharedServers) -> None:
+    client = await shared.client(place("danger-full-access"))
     for tool in (await client.list_tools()).tools:
         hints = tool.annotations
         assert hints is not None
@@ -345,35 +333,37 @@ async def test_every_hint_is_explicit_and_the_level_is_reported(place: Place, ke
         assert tool.meta["mcp-toolserver/tool"]["kind"] in get_args(Kind)
 
 
-async def test_the_instructions_state_the_mode_and_the_roots_and_stay_short(place: Place, kept: Kept) -> None:
+async def test_the_instructions_state_the_mode_and_the_roots_and_stay_short(
+    place: Place, shared: SharedServers
+) -> None:
     setup = place()
-    client = await kept.client(setup)
+    client = await shared.client(setup)
     assert client.instructions is not None
     assert "read-only" in client.instructions
     assert str(setup.root) in client.instructions
     assert len(client.instructions) <= 1500
 
 
-async def test_an_image_is_sent_as_one(place: Place, kept: Kept) -> None:
+async def test_an_image_is_sent_as_one(place: Place, shared: SharedServers) -> None:
     setup = place()
     (setup.root / "dot.png").write_bytes(PNG)
-    client = await kept.client(setup)
+    client = await shared.client(setup)
     content = (await client.call_tool("read_file", {"path": "dot.png"})).content
     images = [block for block in content if isinstance(block, mcp.ImageContent)]
     assert [image.mime_type for image in images] == ["image/png"]
 
 
-async def test_null_and_missing_arguments_are_an_empty_object(place: Place, kept: Kept) -> None:
-    client = await kept.client(place())
+async def test_null_and_missing_arguments_are_an_empty_object(place: Place, shared: SharedServers) -> None:
+    client = await shared.client(place())
     result = await client.call_tool("read_file")
     assert "path: Field required" in text(result)
 
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_result_that_was_cut_is_readable_as_a_file_and_as_a_resource(
-    era: str, place: Place, kept: Kept
+    era: str, place: Place, shared: SharedServers
 ) -> None:
-    client = await kept.client(place("danger-full-access"), era=era)
+    client = await shared.client(place("danger-full-access"), era=era)
     result = await client.call_tool("bash", {"command": "seq 100000"})
     links = [block for block in result.content if isinstance(block, mcp.ResourceLink)]
     assert result.meta is not None
@@ -391,9 +381,9 @@ async def test_a_result_that_was_cut_is_readable_as_a_file_and_as_a_resource(
 )
 @pytest.mark.parametrize("era", ERAS)
 async def test_an_unknown_resource_is_a_protocol_error_with_its_uri(
-    era: str, uri: str, place: Place, kept: Kept
+    era: str, uri: str, place: Place, shared: SharedServers
 ) -> None:
-    client = await kept.client(place(), era=era)
+    client = await shared.client(place(), era=era)
     assert [
         template.uri_template for template in (await client.list_resource_templates()).resource_templates
     ] == [
@@ -409,8 +399,8 @@ async def test_an_unknown_resource_is_a_protocol_error_with_its_uri(
     assert failure.value.error.data == {"uri": uri}
 
 
-async def test_a_cursor_nobody_was_given_is_refused(place: Place, kept: Kept) -> None:
-    client = await kept.client(place())
+async def test_a_cursor_nobody_was_given_is_refused(place: Place, shared: SharedServers) -> None:
+    client = await shared.client(place())
     for ask in (client.list_tools, client.list_resources, client.list_resource_templates):
         with pytest.raises(MCPError, match="cursor"):
             await ask(cursor="x")
@@ -475,11 +465,11 @@ WRITE: dict[str, Any] = {"path": "asked.txt", "content": "x"}
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_yes_from_the_human_lets_one_call_run(
-    transport: str, era: str, place: Place, kept: Kept, humans: Humans
+    transport: str, era: str, place: Place, shared: SharedServers, humans: Humans
 ) -> None:
     setup, human = place("workspace-write", ASK_WRITES), humans[transport, era]
     human.will_say(ALLOW, ALLOW)
-    client = await kept.client(setup, transport, era, elicitation_callback=human)
+    client = await shared.client(setup, transport, era, elicitation_callback=human)
     assert not (await client.call_tool("write_file", WRITE)).is_error
     assert not (await client.call_tool("write_file", WRITE)).is_error
     assert len(human.asked) == 2
@@ -502,11 +492,11 @@ async def test_a_yes_from_the_human_lets_one_call_run(
 )
 @pytest.mark.parametrize("era", ERAS)
 async def test_anything_but_a_clear_yes_is_no(
-    era: str, answer: mcp.ElicitResult, place: Place, kept: Kept, humans: Humans
+    era: str, answer: mcp.ElicitResult, place: Place, shared: SharedServers, humans: Humans
 ) -> None:
     setup, human = place("workspace-write", ASK_WRITES), humans["stdio", era]
     human.will_say(answer)
-    client = await kept.client(setup, era=era, elicitation_callback=human)
+    client = await shared.client(setup, era=era, elicitation_callback=human)
     result = await client.call_tool("write_file", WRITE)
     assert result.is_error
     assert "approval" in text(result)
@@ -521,7 +511,6 @@ async def test_a_client_that_cannot_ask_means_no(era: str, setup: Setup) -> None
     assert not (setup.root / "asked.txt").exists()
 
 
-@pytest.mark.measured
 async def test_a_human_who_does_not_answer_in_time_means_no(setup: Setup) -> None:
     async def silent(*_: Any) -> mcp.ElicitResult:
         await anyio.sleep_forever()
@@ -533,7 +522,6 @@ async def test_a_human_who_does_not_answer_in_time_means_no(setup: Setup) -> Non
             assert (await client.call_tool("write_file", WRITE)).is_error
 
 
-@pytest.mark.measured
 async def test_hidden_files_are_hidden_from_every_file_tool(setup: Setup) -> None:
     (setup.root / "secrets").mkdir()
     (setup.root / "secrets/key.py").write_text("hello = 'key'\n", encoding="utf-8")
@@ -550,12 +538,12 @@ async def test_hidden_files_are_hidden_from_every_file_tool(setup: Setup) -> Non
     assert (setup.root / "secrets/key.py").read_text(encoding="utf-8") == "hello = 'key'\n"
 
 
-async def test_a_link_to_a_folder_above_the_root_is_not_followed(place: Place, kept: Kept) -> None:
+async def test_a_link_to_a_folder_above_the_root_is_not_followed(place: Place, shared: SharedServers) -> None:
     """LINK20: what lies above is neither listed nor searched, by whatever spelling."""
     setup = place()
     (setup.root.parent / "above.py").write_text("hello\n", encoding="utf-8")
     (setup.root / "up").symlink_to("..")
-    client = await kept.client(setup)
+    client = await shared.client(setup)
     for name, arguments in (
         ("glob_search", {"pattern": "**/*.py", "hidden": True, "include_ignored": True}),
         ("grep_search", {"pattern": "hello", "include_ignored": True}),
@@ -611,8 +599,8 @@ async def test_a_folder_of_the_client_that_comes_into_being_is_worked_in(setup: 
 # --- long calls ------------------------------------------------------------------------------------------
 
 
-async def test_a_background_command_is_followed_and_stopped(place: Place, kept: Kept) -> None:
-    client = await kept.client(place("danger-full-access"))
+async def test_a_background_command_is_followed_and_stopped(place: Place, shared: SharedServers) -> None:
+    client = await shared.client(place("danger-full-access"))
     started = await client.call_tool("Bash", {"command": "echo one; sleep 60", "run_in_background": True})
     handle = re.findall(r"bg_\w+", text(started))[0]
     output = await client.call_tool("TaskOutput", {"task_id": handle, "wait_ms": 5000})

@@ -21,8 +21,6 @@ from tests.support.extent import rounds
 from tests.support.families import Family, eventually, lines, mentioning, outcomes
 from tests.support.live import TOKEN, Setup, connected, connected_to
 
-pytestmark = pytest.mark.uncounted
-
 ENVELOPE = {
     "_meta": {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -283,7 +281,6 @@ async def test_a_server_at_a_terminal_ends_though_a_thread_waits_for_input(
     assert outcomes(setup.home) == [("bash", "cancelled")]
 
 
-@pytest.mark.measured
 async def test_a_file_is_read_to_its_end(setup: Setup) -> None:
     said = (json.dumps({"jsonrpc": "2.0", **message}) for message in HELLO)
     source, target = setup.home / "requests", setup.home / "answers"
@@ -362,7 +359,7 @@ async def test_an_interrupt_during_an_import_is_not_lost(module: str, setup: Set
     assert outcomes(setup.home) == []
 
 
-@pytest.mark.long
+@pytest.mark.rounds
 def test_a_signal_at_any_moment_of_the_start_ends_the_server_and_leaves_nothing_behind() -> None:
     count = rounds(16, 2_000)
     ended = list(endings(starts(count, seed=19), at_once=2))

@@ -18,7 +18,6 @@ from mcp_toolserver.commands.setup import verify
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.protocol.stdio import start_error
 from tests import ROOT
-from tests.support.covering import covered
 from tests.support.process_layer import server_command
 
 REASON = "the root is gone"
@@ -161,7 +160,7 @@ def test_a_client_that_does_not_read_is_left_after_some_time(wire: Wire) -> None
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("MCP_TOOLSERVER_")}
-    return {**covered(environ, home / ".local/state/mcp-toolserver"), "HOME": str(home), **more}
+    return {**environ, "HOME": str(home), **more}
 
 
 def started(*arguments: str, home: Path, stdin: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -177,7 +176,6 @@ def started(*arguments: str, home: Path, stdin: str, **environ: str) -> subproce
     )
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize(
     ("arguments", "environ"),
     [
@@ -203,7 +201,6 @@ def test_the_client_gets_the_message_of_standard_error(
     assert ended.stderr == f"mcp-toolserver: {answer['error']['message']}\n"
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize(
     ("arguments", "environ"),
     [
@@ -223,7 +220,6 @@ def test_what_does_not_serve_over_stdio_answers_nobody(
     assert ended.stderr.startswith("mcp-toolserver: ")
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize("redirection", ["<&-", "</dev/null", "</dev/null >&-"])
 def test_a_script_without_a_client_gets_the_status(redirection: str, tmp_path: Path) -> None:
     ended = subprocess.run(

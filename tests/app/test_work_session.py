@@ -5,15 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests import ROOT
 from tests.support.processes import PATIENCE
 
 PAGE = ROOT / "docs" / "agents.md"
 START, END = "<!-- output of examples/work_session.py -->\n```text\n", "```\n"
-
-pytestmark = pytest.mark.measured
 
 
 def tidied(text: str) -> str:

@@ -23,7 +23,6 @@ from tests.setup.client_setup import OBSERVED, setup_line
 from tests.support import official
 
 pytestmark = [
-    pytest.mark.uncounted,
     pytest.mark.skipif(
         not official.is_wanted(),
         reason=f"the clients come from npm, which is absent, or {official.WITHOUT} is set",

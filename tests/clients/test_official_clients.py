@@ -26,8 +26,6 @@ CLIENTS: Mapping[str, tuple[str, str]] = {
 }
 """By client how it is to begin, and the version that it must come to."""
 
-pytestmark = pytest.mark.uncounted
-
 
 def driver(client: str) -> list[str]:
     """The command that starts the driver of a client."""

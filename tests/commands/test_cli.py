@@ -19,12 +19,9 @@ from mcp_toolserver.invocation import load
 from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.settings import OPTIONS, TABLES
 from tests import ROOT
-from tests.support.covering import covered
 from tests.support.live import Setup, connected, text
 from tests.support.process_layer import server_command
 from tests.support.workbench import dispatcher, machine
-
-pytestmark = pytest.mark.uncounted
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -107,7 +104,6 @@ def test_a_wrong_start_ends_with_status_2_and_says_what_is_right(
 # --- tools -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.measured
 def test_tools_lists_what_the_mode_offers(tmp_path: Path) -> None:
     printed = run("tools", "--format", "json", "--permission-mode", "read-only", home=tmp_path)
     shown = {tool["name"] for tool in json.loads(printed.stdout)}
@@ -115,7 +111,6 @@ def test_tools_lists_what_the_mode_offers(tmp_path: Path) -> None:
     assert "write_file" not in shown
 
 
-@pytest.mark.measured
 def test_tools_is_a_table_for_people(tmp_path: Path) -> None:
     printed = run("tools", home=tmp_path)
     assert (printed.returncode, printed.stderr) == (0, "")
@@ -213,7 +208,6 @@ def test_call_ends_with_2_on_a_call_that_is_none(
     assert says in ended.stderr
 
 
-@pytest.mark.measured
 def test_call_runs_a_command_and_leaves_nothing_behind(workspace: Path, tmp_path: Path) -> None:
     arguments = ["call", "shell", '{"command": "seq 200000"}', "--permission-mode", "danger-full-access"]
     printed = run(*arguments, "--root", str(workspace), "--state-dir", str(tmp_path / "state"), home=tmp_path)
@@ -273,7 +267,6 @@ OF_OTHER_PROGRAMS = {"--scope"}
 # --- demo, and the files that users copy ---------------------------------------------------------
 
 
-@pytest.mark.measured
 def test_the_demo_shows_a_refused_write_on_an_unchanged_folder(workspace: Path, tmp_path: Path) -> None:
     """And it imports nothing of the folder, in which it is started."""
     trap = workspace / "mcp_toolserver"
@@ -376,7 +369,6 @@ def call(number: int, name: str, **arguments: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
 
 
-@pytest.mark.measured
 def test_standard_output_carries_json_rpc_and_nothing_else(workspace: Path, tmp_path: Path) -> None:
     lines = [
         HELLO,
@@ -393,7 +385,6 @@ def test_standard_output_carries_json_rpc_and_nothing_else(workspace: Path, tmp_
     assert 1 in {answer.get("id") for answer in answers}
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize(
     ("first", "last", "says"),
     [
@@ -419,7 +410,7 @@ def test_of_one_argument_sent_twice_rules_and_tool_see_the_same(
         text=True,
         encoding="utf-8",
         cwd=ROOT,
-        env={**covered(os.environ, tmp_path / STATE), "HOME": str(tmp_path)},
+        env={**os.environ, "HOME": str(tmp_path)},
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -442,13 +433,12 @@ def on_terminal(*arguments: str, home: Path) -> tuple[subprocess.Popen[bytes], i
         stdout=inner,
         stderr=subprocess.PIPE,
         cwd=ROOT,
-        env={**covered(os.environ, home / STATE), "HOME": str(home)},
+        env={**os.environ, "HOME": str(home)},
     )
     os.close(inner)
     return process, outer
 
 
-@pytest.mark.measured
 def test_a_server_on_a_terminal_says_that_it_waits_for_a_client_and_how_to_add_it(
     workspace: Path, tmp_path: Path
 ) -> None:
@@ -466,7 +456,6 @@ def test_a_server_on_a_terminal_says_that_it_waits_for_a_client_and_how_to_add_i
         assert process.communicate(timeout=20)[1] == b""
 
 
-@pytest.mark.measured
 def test_the_list_of_clients_ends_on_a_terminal_with_how_to_add_one(tmp_path: Path) -> None:
     process, outer = on_terminal("setup", "--list", home=tmp_path)
     shown = b""
@@ -480,7 +469,6 @@ def test_the_list_of_clients_ends_on_a_terminal_with_how_to_add_one(tmp_path: Pa
     assert last == "To add this server: mcp-toolserver setup CLIENT (its flags: setup --help)"
 
 
-@pytest.mark.measured
 def test_without_arguments_a_terminal_gets_the_next_steps(tmp_path: Path) -> None:
     process, outer = on_terminal(home=tmp_path)
     said = process.communicate(timeout=60)[1].decode()

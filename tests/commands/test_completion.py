@@ -101,7 +101,6 @@ def test_fish_completes_commands_flags_and_values(scripts: Path, tmp_path: Path)
     assert [line.split("\t")[0] for line in found.stdout.splitlines()] == list(CASES)
 
 
-@pytest.mark.measured
 def test_the_program_prints_the_script(scripts: Path, tmp_path: Path) -> None:
     printed = subprocess.run(
         [sys.executable, "-m", "mcp_toolserver", "completion", "fish"],

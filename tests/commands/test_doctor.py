@@ -83,7 +83,6 @@ def test_a_git_that_lies_in_a_root_is_not_the_servers(base: Path) -> None:
 # --- this machine ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize("mode", CONFINED)
 def test_this_machine_has_full_enforcement_and_shows_its_proof(mode: str, base: Path) -> None:
     """And the doctor leaves nothing behind."""
@@ -108,7 +107,6 @@ def test_this_machine_has_full_enforcement_and_shows_its_proof(mode: str, base: 
     assert [path.name for path in (base / "state").iterdir() if path.name.startswith("selftest")] == []
 
 
-@pytest.mark.measured
 def test_people_read_the_same(base: Path) -> None:
     printed = doctor(base, environ={"COLUMNS": "200"})
     assert printed.returncode == 0
@@ -161,7 +159,6 @@ def test_the_variables_of_the_sandbox_are_listed_where_there_is_one(base: Path, 
     assert ({"TMPDIR", "GOCACHE"} <= set(listed)) is (mode == READ_ONLY)
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE, FULL])
 def test_what_commands_find_is_asked_of_a_command(base: Path, mode: str) -> None:
     # A command in a confined mode sees another /tmp than the doctor.
@@ -197,7 +194,6 @@ def test_a_token_that_others_can_read_is_found(base: Path) -> None:
     assert findings(printed)["private files"]["remedy"] == f"chmod 600 {token}"
 
 
-@pytest.mark.measured
 def test_a_link_with_a_protected_name_is_found(base: Path) -> None:
     (base / "work/.envrc").symlink_to("elsewhere")
     printed = doctor(base, "--json", "--permission-mode", WORKSPACE_WRITE)
@@ -206,7 +202,6 @@ def test_a_link_with_a_protected_name_is_found(base: Path) -> None:
     assert doctor(base, "--permission-mode", READ_ONLY).returncode == 0
 
 
-@pytest.mark.measured
 def test_what_the_doctor_prints_is_never_taken_for_markup(base: Path) -> None:
     (base / "work/[red]").mkdir()
     printed = doctor(base, "--root", str(base / "work/[red]"), environ={"COLUMNS": "300"})

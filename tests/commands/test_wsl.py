@@ -21,8 +21,6 @@ from pydantic import FileUrl
 from mcp_toolserver.commands.setup.clients import CLIENTS
 from tests.support.live import Setup, text
 
-pytestmark = pytest.mark.measured
-
 CMD = """#!/usr/bin/python3
 import sys
 assert sys.argv[1:] == ["/d", "/u", "/c", "echo %USERPROFILE%&echo %APPDATA%"], sys.argv

@@ -51,8 +51,6 @@ UNLISTED = {"sep-2640-skillmd-metadata-name", "sep-2640-skillmd-metadata-descrip
 AT_ONCE = 3
 """Half of a scenario of tasks is waiting."""
 
-pytestmark = pytest.mark.uncounted
-
 
 @dataclass(frozen=True, kw_only=True)
 class Run:

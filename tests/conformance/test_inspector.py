@@ -17,8 +17,6 @@ INSPECTOR = ("@modelcontextprotocol/inspector", "clients/cli/build/index.js")
 
 ALL = [sys.executable, "-m", "tests.conformance.every_tool"]
 
-pytestmark = pytest.mark.uncounted
-
 
 async def inspected(setup: Setup, command: Sequence[str]) -> tuple[int | None, set[str], str]:
     """The exit status, the tools listed and what was said of them."""

@@ -17,8 +17,6 @@ from tests.conformance.test_conformance import SCENARIOS, Run, suite
 from tests.support import live
 from tests.support.live import TOKEN, Setup
 
-pytestmark = pytest.mark.uncounted
-
 PASSING = {
     "2025-11-25": {
         "dns-rebinding-protection",

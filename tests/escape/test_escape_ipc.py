@@ -30,8 +30,6 @@ from tests.support.confinement import (
     scene,
 )
 
-pytestmark = pytest.mark.uncounted
-
 MODES = (READ_ONLY, WORKSPACE_WRITE)
 BOTH = frozenset(MODES)
 ROOT = os.geteuid() == 0

@@ -29,8 +29,6 @@ from tests.support.live import Setup, connected, text
 from tests.support.processes import Daemons
 from tests.support.snapshot import differences, snapshot
 
-pytestmark = pytest.mark.uncounted
-
 
 @pytest.fixture
 def at() -> Generator[Scene]:

@@ -27,8 +27,6 @@ from tests.escape.test_escape_paths import (
     swapping,
 )
 
-pytestmark = pytest.mark.uncounted
-
 
 @pytest.fixture(params=ENGINES)
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
@@ -176,7 +174,7 @@ async def test_a_link_to_a_folder_above_is_not_followed(scene: Scene, _id: str) 
 # --- races -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.rounds
 @pytest.mark.parametrize("_id", [pytest.param("", id="RACE01-list")])
 async def test_a_folder_swapped_with_a_link_is_never_listed_outside(scene: Scene, _id: str) -> None:
     (scene.evil / "evil-name").write_bytes(b"")
@@ -196,7 +194,7 @@ async def test_a_folder_swapped_with_a_link_is_never_listed_outside(scene: Scene
     assert "folder" not in seen
 
 
-@pytest.mark.long
+@pytest.mark.rounds
 @pytest.mark.parametrize("_id", [pytest.param("", id="RACE01-together")])
 async def test_a_folder_swapped_with_a_link_never_has_files_changed_outside(scene: Scene, _id: str) -> None:
     workspace = scene.workspace()

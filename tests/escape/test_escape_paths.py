@@ -25,8 +25,6 @@ from mcp_toolserver.runtime.files.path_resolver import Openat2, PathResolver, Wa
 from mcp_toolserver.runtime.files.workspace import Workspace
 from tests.support import extent
 
-pytestmark = pytest.mark.uncounted
-
 ENGINES: dict[str, Callable[[], PathResolver]] = {
     "openat2": Openat2,
     "walk": lambda: Walk(proc=True),
@@ -467,7 +465,7 @@ def rounds(scene: Scene, seen: set[str], *both: str) -> Iterator[int]:
     raise AssertionError(f"the race only ever ended in {seen}")
 
 
-@pytest.mark.long
+@pytest.mark.rounds
 @pytest.mark.parametrize("_id", [pytest.param("", id="RACE01")])
 def test_a_folder_swapped_with_a_link_never_shows_a_file_outside(scene: Scene, _id: str) -> None:
     workspace = scene.workspace()
@@ -504,7 +502,7 @@ def _naive_result(ws: Path) -> bytes:
         return b""
 
 
-@pytest.mark.long
+@pytest.mark.rounds
 @pytest.mark.parametrize("_id", [pytest.param("", id="RACE01-write")])
 async def test_a_folder_swapped_with_a_link_never_gets_a_file_written_outside(scene: Scene, _id: str) -> None:
     workspace = scene.workspace()
@@ -522,7 +520,7 @@ async def test_a_folder_swapped_with_a_link_never_gets_a_file_written_outside(sc
     assert scene.outside() == before
 
 
-@pytest.mark.long
+@pytest.mark.rounds
 @pytest.mark.parametrize("_id", [pytest.param("", id="RACE01-hidden")])
 def test_a_swapped_link_never_reveals_what_a_rule_hides(scene: Scene, _id: str) -> None:
     (scene.ws / "secret").mkdir()

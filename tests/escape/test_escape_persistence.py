@@ -36,8 +36,6 @@ from tests.support.confinement import (
 from tests.support.processes import Daemons
 from tests.support.snapshot import Snapshot, differences, snapshot
 
-pytestmark = pytest.mark.uncounted
-
 MODES = (READ_ONLY, WORKSPACE_WRITE)
 PROTECTED = (".git", ".mcp.json", ".vscode", "hostile/.git")
 """In every scene."""

@@ -14,8 +14,6 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.search.searching import ask, searcher
 
-pytestmark = pytest.mark.uncounted
-
 SECRET = "only outside the workspace"
 
 

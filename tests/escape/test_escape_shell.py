@@ -26,8 +26,6 @@ from tests.support.confinement import (
 )
 from tests.support.snapshot import differences, snapshot
 
-pytestmark = pytest.mark.uncounted
-
 
 @dataclass(frozen=True, kw_only=True)
 class Case:

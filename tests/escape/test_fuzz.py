@@ -10,8 +10,6 @@ from benchmarks.hostile_commands import command, entering
 from benchmarks.hostile_paths import path
 from tests.support.confinement import FULL, READ_ONLY, USERS, WORKSPACE_WRITE, serving
 
-pytestmark = pytest.mark.uncounted
-
 SEED = 2026
 
 

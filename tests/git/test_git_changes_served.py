@@ -32,8 +32,6 @@ from tests.support.processes import call
 from tests.support.snapshot import snapshot
 from tests.support.workshop import names, workshop
 
-pytestmark = pytest.mark.uncounted
-
 AUTHOR = ("--git-author", "U <u@example.org>")
 CHANGING = ("git_branch", "git_commit", "git_restore")
 

@@ -31,8 +31,6 @@ from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
 from tests.git.hostile_git import GIT, Lair, asking
 from tests.support.snapshot import snapshot
 
-pytestmark = pytest.mark.uncounted
-
 FIRST = ("HEAD",)
 
 

@@ -23,8 +23,6 @@ from tests.support.confinement import (
     serving,
 )
 
-pytestmark = pytest.mark.uncounted
-
 ASKED = (
     ("git_status", {}),
     ("git_diff", {}),

@@ -35,8 +35,6 @@ from tests.support.snapshot import snapshot
 from tests.support.workbench import Person
 from tests.support.workshop import names, workshop
 
-pytestmark = pytest.mark.uncounted
-
 PATIENCE = 20.0
 
 

@@ -8,8 +8,6 @@ import pytest
 from tests.support.http_server import ACCEPT, INITIALIZE
 from tests.support.live import TOKEN, Setup, serving
 
-pytestmark = pytest.mark.uncounted
-
 NAMES = ("tools.lan", "proxy.example.org", "localhost:9000")
 
 

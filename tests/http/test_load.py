@@ -2,12 +2,9 @@
 
 from pathlib import Path
 
-import pytest
-
 from benchmarks.load import GROWTH, Load, measured, rows
 
 
-@pytest.mark.uncounted
 def test_many_clients_of_both_eras_get_every_answer(tmp_path: Path) -> None:
     load = Load(clients=24, seconds=3.0, tree_files=200)
     figures = measured(load, tmp_path)

@@ -23,8 +23,6 @@ from tests.support.live import Setup, connected_to, text
 from tests.support.named import Names, file_of_tokens
 from tests.support.processes import Daemons
 
-pytestmark = pytest.mark.measured
-
 SERVED = "toolserver://config"
 
 

@@ -325,7 +325,7 @@ SUITES = (
 )
 
 
-@pytest.mark.long
+@pytest.mark.rounds
 def test_the_suites_on_paths_and_rules_pass_on_the_volume() -> None:
     suites = SUITES if IN_FULL else SHORT
     few = [] if IN_FULL else ["-k", "openat2 and (spelling or planted) or rule"]

@@ -61,8 +61,6 @@ from tests.support.processes import (
     until,
 )
 
-pytestmark = pytest.mark.measured
-
 ENDED = {"status": 0, "reason": "exited"}
 
 

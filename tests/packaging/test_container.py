@@ -73,7 +73,6 @@ def _remedy(*before: str) -> str:
     return found["commands"]["remedy"]
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize(
     ("features", "flags"),
     [
@@ -146,7 +145,6 @@ def test_covered_parts_of_proc_are_seen(mounts: str, covered: bool) -> None:
     assert covers_proc(mounts) is covered
 
 
-@pytest.mark.measured
 def test_the_doctor_says_what_it_needs_in_a_container_that_cannot_be_written() -> None:
     mounts = "for f in /tmp /var/tmp; do mount -t tmpfs -o ro tmpfs $f; done; mount -o remount,bind,ro /"
     script = f'{mounts}; exec "$@"'

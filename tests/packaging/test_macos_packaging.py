@@ -139,7 +139,6 @@ def test_agent_and_systemd_unit_stop_the_server_after_the_same_time(agent: dict[
     assert "Restart=on-failure\n" in unit
 
 
-@pytest.mark.uncounted
 def test_the_command_of_the_agent_serves_those_who_have_the_token(
     agent: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -21,7 +21,7 @@ from tests import ROOT
 from tests.packaging.fresh_home import FreshHome, fresh_home
 from tests.support.live import text
 
-pytestmark = [pytest.mark.uncounted, pytest.mark.xdist_group("test_package")]
+pytestmark = pytest.mark.xdist_group("test_package")
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,6 @@ import pytest
 
 from benchmarks.agent.first_calls import recorded, replay, tasks
 
-pytestmark = pytest.mark.uncounted
-
 EXPECTED: Mapping[str, float] = {"claude-code": 0.93, "listed": 0.96, "other-servers": 0.78}
 """By style the share of calls that do what was asked."""
 

@@ -3,11 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support.live import Setup, connected, text
-
-pytestmark = pytest.mark.measured
 
 CODE = b"one\ntwo\n"
 EDITED = "Edited a.js: 1 replacement"

@@ -348,7 +348,6 @@ async def lines_of(setup: Setup) -> list[str]:
     return said.decode().splitlines()
 
 
-@pytest.mark.measured
 async def test_a_server_on_stdio_logs_json_and_no_value(tmp_path: Path) -> None:
     setup = started(tmp_path, "--log-level", "info", "--log-format", "json")
     said = await lines_of(setup)
@@ -494,7 +493,6 @@ def test_without_the_package_the_log_says_what_is_missing(
     assert "mcp-toolserver[otel]" in caplog.text
 
 
-@pytest.mark.measured
 async def test_a_server_exports_as_the_variables_say_and_sends_the_rest_at_its_end(tmp_path: Path) -> None:
     setup = started(
         tmp_path,

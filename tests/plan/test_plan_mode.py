@@ -15,8 +15,6 @@ from mcp_toolserver.pipeline.narrowings import Narrowings
 from mcp_toolserver.runtime.plan.plan_modes import KEPT_SECONDS, MAX_CHARACTERS, OwnerPlans, PlanModes
 from tests.support.live import ERAS, Setup, connected, connected_to, serving, text
 
-pytestmark = pytest.mark.measured
-
 PLAN = "1. Change `a.py`.\n2. Run the tests."
 
 

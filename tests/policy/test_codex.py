@@ -1,12 +1,10 @@
 """A client that says how it is sandboxed itself gets no more than that, nor more than the server gives."""
 
 import os
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from mcp import Client
 from mcp_types import CallToolResult
 
@@ -18,11 +16,11 @@ from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.runtime.host_services import HostServices
 from mcp_toolserver.text.path_syntax import lies_in
 from tests.support.families import lines
-from tests.support.live import ERAS, Kept, Setup, text
+from tests.support.live import ERAS, Setup, SharedServers, text
 from tests.support.workbench import Person, dispatcher, machine, required
 
 pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.asyncio(loop_scope="session"),
     # One server for each mode.
     pytest.mark.xdist_group("test_codex"),
 ]
@@ -264,13 +262,6 @@ async def test_what_the_sandbox_cannot_enforce_is_not_offered(tmp_path: Path) ->
 # --- through a client ------------------------------------------------------------------------------------
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def kept() -> AsyncGenerator[Kept]:
-    made = Kept()
-    yield made
-    await made.aclose()
-
-
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Setup]:
     made: dict[str, Setup] = {}
@@ -336,13 +327,13 @@ async def test_the_stricter_of_server_and_client_counts(
     denied: str | None,
     era: str,
     places: dict[str, Setup],
-    kept: Kept,
+    shared: SharedServers,
 ) -> None:
     setup = places[mode]
     for path in setup.root.rglob("*.txt"):
         path.unlink()
     (setup.root / "from-bash").unlink(missing_ok=True)
-    client = await kept.client(setup, era=era)
+    client = await shared.client(setup, era=era)
     result: CallToolResult = await client.call_tool(*call, meta={KEY: state(setup.root)})
     listed = text(result)
     if denied is None:
@@ -358,24 +349,28 @@ async def test_the_stricter_of_server_and_client_counts(
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_next_call_is_as_free_as_the_server(era: str, places: dict[str, Setup], kept: Kept) -> None:
-    client = await kept.client(places["workspace-write"], era=era)
+async def test_the_next_call_is_as_free_as_the_server(
+    era: str, places: dict[str, Setup], shared: SharedServers
+) -> None:
+    client = await shared.client(places["workspace-write"], era=era)
     assert (await client.call_tool(*WRITE, meta={KEY: policy("read-only")})).is_error
     assert not (await client.call_tool(*WRITE)).is_error
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_clients_learn_that_it_is_heeded(era: str, places: dict[str, Setup], kept: Kept) -> None:
-    client = await kept.client(places["read-only"], era=era)
+async def test_clients_learn_that_it_is_heeded(
+    era: str, places: dict[str, Setup], shared: SharedServers
+) -> None:
+    client = await shared.client(places["read-only"], era=era)
     assert client.server_capabilities is not None
     assert client.server_capabilities.experimental == {KEY: {}}
 
 
 async def test_a_server_that_is_to_ignore_it_asks_for_none_and_still_applies_one(
-    tmp_path: Path, kept: Kept
+    tmp_path: Path, shared: SharedServers
 ) -> None:
     setup = Setup.below(tmp_path, "workspace-write", "--client-sandbox", "ignore")
-    client = await kept.client(setup)
+    client = await shared.client(setup)
     assert client.server_capabilities is not None
     assert not client.server_capabilities.experimental
     assert (await client.call_tool(*WRITE, meta={KEY: policy("read-only")})).is_error

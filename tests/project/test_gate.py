@@ -1,16 +1,10 @@
 """What the tests rely on to be quick."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.__main__ import without_programs
-from tests.support.covering import VARIABLE
-
-MEASURED = "import sys; print('coverage' in sys.modules)"
 
 
 @pytest.mark.xdist_group("together")
@@ -18,22 +12,6 @@ def test_groups_are_kept_together(request: pytest.FixtureRequest) -> None:
     """They share servers. An xdist that does not know this version of pytest tears them apart."""
     if request.config.getoption("loadgroup", False):
         assert request.node.nodeid.endswith("@test_gate_together")
-
-
-def started() -> str:
-    return subprocess.run(
-        [sys.executable, "-c", MEASURED], capture_output=True, text=True, encoding="utf-8", check=True
-    ).stdout
-
-
-def test_what_a_test_starts_is_not_measured() -> None:
-    assert VARIABLE not in os.environ
-    assert started() == "False\n"
-
-
-@pytest.mark.measured
-def test_what_a_marked_test_starts_is_measured() -> None:
-    assert started() == f"{'coverage' in sys.modules and VARIABLE in os.environ}\n"
 
 
 def test_the_fast_step_runs_what_starts_no_programs() -> None:

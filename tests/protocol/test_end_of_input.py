@@ -16,8 +16,6 @@ from tests.support.families import Family, eventually, lines, mentioning, outcom
 from tests.support.http_server import INITIALIZE
 from tests.support.live import ERAS, Setup
 
-pytestmark = pytest.mark.uncounted
-
 READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 ENVELOPE = {
     "_meta": {
@@ -156,7 +154,6 @@ async def test_a_read_that_takes_too_long_is_cancelled(setup: Setup) -> None:
     assert outcomes(setup.home) == [("Sleep", "cancelled")]
 
 
-@pytest.mark.measured
 async def test_nothing_is_waited_for_that_nobody_reads(setup: Setup) -> None:
     with piped(setup, "legacy") as server:
         assert server.process.stdout is not None

@@ -12,8 +12,6 @@ from mcp_toolserver.text.shell.sandbox_facts import sandbox_facts
 from tests.support.confinement import READ_ONLY, USERS, WORKSPACE_WRITE, scene, serving
 from tests.support.live import MODES, Setup, connected
 
-pytestmark = pytest.mark.measured
-
 WRITE = Permission.WORKSPACE_WRITE
 SHARED = HostFacts(starts_programs=True, command_sandbox="bubblewrap", shares_loopback=True, shares_tmp=True)
 NOWHERE = "write nothing outside $TMPDIR"

@@ -108,7 +108,6 @@ def spoken(setup: Setup, messages: list[dict[str, Any]]) -> bytes:
     return b"".join(sorted(answers))
 
 
-@pytest.mark.uncounted
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 def test_two_servers_say_the_same_byte_by_byte(era: str, tmp_path: Path) -> None:
     for name in ("root", "home"):

@@ -9,8 +9,6 @@ import pytest
 
 from tests.support.live import ERAS, Setup, connected, text
 
-pytestmark = pytest.mark.uncounted
-
 NOT_ON_STDIO = ("mcp.client", "mcp.server.mcpserver", "mcp.server.sse")
 ENGINES = tuple(
     f"mcp_toolserver.text.{name}"
@@ -89,17 +87,14 @@ async def test_a_server_on_stdio_imports_neither_a_client_nor_the_engines_of_unu
     assert not [name for name in loaded if name.startswith((*NOT_ON_STDIO, *ENGINES))]
 
 
-@pytest.mark.measured
 def test_what_was_left_out_comes_when_it_is_asked_for() -> None:
     run(LATER)
 
 
-@pytest.mark.measured
 def test_an_sdk_that_is_there_already_stays() -> None:
     run(ALREADY_THERE)
 
 
-@pytest.mark.measured
 def test_a_client_that_opens_in_neither_way_is_answered_too(setup: Setup) -> None:
     with subprocess.Popen(
         setup.command, env=setup.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"

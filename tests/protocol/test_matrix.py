@@ -13,17 +13,15 @@ from typing import Any
 import anyio
 import mcp_types as mcp
 import pytest
-import pytest_asyncio
 from mcp import Client
 from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
 
 from tests.protocol.resource_clients import background, listed, read
-from tests.support.live import ERAS, TRANSPORTS, Kept, Setup, text
+from tests.support.live import ERAS, TRANSPORTS, Setup, SharedServers, text
 from tests.support.processes import arguments, processes, until
 
 pytestmark = [
-    pytest.mark.uncounted,
-    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.asyncio(loop_scope="session"),
     # Every server here is started once, if one process of the test runner has all these tests.
     pytest.mark.xdist_group("test_matrix"),
 ]
@@ -173,13 +171,6 @@ PROMISES: Mapping[str, Callable[[Client, User], Awaitable[None]]] = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def kept() -> AsyncGenerator[Kept]:
-    made = Kept()
-    yield made
-    await made.aclose()
-
-
 @pytest.fixture(scope="module")
 def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
     return Setup.below(tmp_path_factory.mktemp("matrix"), "danger-full-access")
@@ -199,11 +190,11 @@ async def test_the_promise_is_kept(
     era: str,
     promise: str,
     setup: Setup,
-    kept: Kept,
+    shared: SharedServers,
     users: Mapping[tuple[str, str], User],
 ) -> None:
     user = users[transport, era]
-    client = await kept.client(
+    client = await shared.client(
         setup, transport, era, elicitation_callback=user, message_handler=user.ear.message
     )
     assert (client.protocol_version == "2026-07-28") == (era == "auto")
@@ -212,10 +203,10 @@ async def test_the_promise_is_kept(
 
 @pytest.mark.parametrize("transport", ["http", "stdio"])
 async def test_a_stream_acknowledges_only_what_can_be_announced_and_read(
-    transport: str, setup: Setup, kept: Kept, users: Mapping[tuple[str, str], User]
+    transport: str, setup: Setup, shared: SharedServers, users: Mapping[tuple[str, str], User]
 ) -> None:
     user = users[transport, "auto"]
-    client = await kept.client(
+    client = await shared.client(
         setup, transport, "auto", elicitation_callback=user, message_handler=user.ear.message
     )
     asked = [

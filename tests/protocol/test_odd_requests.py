@@ -14,8 +14,6 @@ from tests.support import live
 from tests.support.http_server import ACCEPT, INITIALIZE, call, modern, sse_session
 from tests.support.live import TOKEN, Setup
 
-pytestmark = pytest.mark.uncounted
-
 READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 IDS = {"float": 1.5, "whole-float": 1.0, "null": None, "boolean": True, "object": {"a": 1}, "list": [1]}
 ODD = [pytest.param(value, id=name) for name, value in IDS.items()]
@@ -75,7 +73,6 @@ def test_after_a_handshake_a_stateless_request_is_refused_by_its_id(setup: Setup
     assert by_id[8]["result"]["tools"]
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize("files", [False, True], ids=["pipes", "files"])
 @pytest.mark.parametrize("era", live.ERAS)
 def test_an_id_of_the_wrong_type_is_refused_on_stdio(era: str, files: bool, setup: Setup) -> None:

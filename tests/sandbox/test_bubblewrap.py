@@ -19,8 +19,6 @@ from mcp_toolserver.runtime.sandbox.layers.bubblewrap import WHEEL, candidates
 from tests.sandbox.sandboxed import PYTHON, READ_ONLY, WRITING, Ground, Starter, git, ground, starter
 from tests.support.confinement import USERS
 
-pytestmark = pytest.mark.uncounted
-
 MODES = (READ_ONLY, WRITING)
 
 

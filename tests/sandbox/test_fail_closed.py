@@ -29,8 +29,6 @@ from tests.support.confinement import (
 from tests.support.process_layer import server_command
 from tests.support.without import around
 
-pytestmark = pytest.mark.uncounted
-
 UNCONFINED_SERVER = "--allow-unconfined-server"
 SECURITY = "toolserver://security"
 

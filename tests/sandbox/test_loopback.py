@@ -34,9 +34,6 @@ from tests.support.confinement import (
 from tests.support.families import eventually
 from tests.support.without import around
 
-pytestmark = pytest.mark.uncounted
-
-
 PORT = 8765
 """The same in every session: each has its own."""
 
@@ -176,7 +173,6 @@ def network_in(said: str) -> str:
 NETWORK = "readlink /proc/self/ns/net"
 
 
-@pytest.mark.measured
 async def test_a_language_server_is_in_the_network_of_its_session() -> None:
     with scene(USERS[0]) as made:
         programs = stranger(put(made.base / "run/a", "").parent, HOVER_NETWORK, "gopls")

@@ -20,8 +20,6 @@ from mcp_toolserver.runtime.sandbox.layers.process_locks import (
 from tests.sandbox import attempts
 from tests.sandbox.locked import USERS, outcomes, python
 
-pytestmark = pytest.mark.uncounted
-
 REFUSED = ("EACCES", "EPERM", "EXDEV")
 
 LOCKS: Mapping[str, dict[str, Any]] = {

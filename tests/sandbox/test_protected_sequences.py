@@ -6,12 +6,10 @@ from benchmarks.protected_names import is_protected_name, planted
 from tests.support.confinement import BY_USER
 from tests.support.extent import rounds
 
-pytestmark = pytest.mark.uncounted
-
 SEED = 2026
 
 
-@pytest.mark.long
+@pytest.mark.rounds
 @pytest.mark.parametrize("user", BY_USER)
 def test_no_sequence_plants_or_changes_a_protected_name(user: str) -> None:
     """Slow: every sequence runs several commands, and the whole workspace is compared after each sequence."""

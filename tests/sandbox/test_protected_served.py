@@ -26,8 +26,6 @@ from tests.support.confinement import (
 )
 from tests.support.processes import arguments, processes, state, status
 
-pytestmark = pytest.mark.uncounted
-
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest, servers: Callable[[str, str], Server]) -> Generator[Server]:

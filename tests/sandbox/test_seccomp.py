@@ -30,8 +30,6 @@ from mcp_toolserver.runtime.sandbox.layers.syscall_table import (
 from tests.sandbox import attempts
 from tests.sandbox.locked import USERS, outcomes, python
 
-pytestmark = pytest.mark.uncounted
-
 ALLOWED, KILLED = "allowed", "killed"
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 I386 = 0x40000003

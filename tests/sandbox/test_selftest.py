@@ -19,8 +19,6 @@ from tests.support.confinement import (
 )
 from tests.support.without import around
 
-pytestmark = pytest.mark.measured
-
 READ_ONLY, WORKSPACE_WRITE, FULL = "read-only", "workspace-write", "danger-full-access"
 
 OUTSIDE = "nothing outside of the root is changed"

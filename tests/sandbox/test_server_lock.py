@@ -18,8 +18,6 @@ from tests import ROOT
 from tests.support.confinement import READ_ONLY, USERS, WORKSPACE_WRITE, Scene, as_user, put, scene
 from tests.support.snapshot import differences
 
-pytestmark = pytest.mark.uncounted
-
 CHILD = """
 import ctypes, json, os, socket, subprocess, sys
 sys.path.insert(0, sys.argv[1])

@@ -149,7 +149,6 @@ def test_its_size_is_bounded(servers: Callable[[str, str], Server], user: str, m
 # --- it is private, and it goes --------------------------------------------------------------------------
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize("era", live.ERAS)
 @by_user
 async def test_another_session_does_not_see_it(user: str, era: str) -> None:
@@ -266,7 +265,6 @@ def broker() -> Generator[tuple[Broker, str]]:
             started.close()
 
 
-@pytest.mark.measured
 def test_only_a_session_without_a_connection_ends_when_it_is_idle(broker: tuple[Broker, str]) -> None:
     at, root = broker
     clock = [0.0]
@@ -299,7 +297,6 @@ def test_only_a_session_without_a_connection_ends_when_it_is_idle(broker: tuple[
     assert [run(owner, "cat /tmp/kept 2>&1") for owner in owners[:2]] == ["kept\n"] * 2
 
 
-@pytest.mark.measured
 def test_an_idle_session_with_a_command_running_does_not_end(broker: tuple[Broker, str]) -> None:
     at, root = broker
     clock = [0.0]

@@ -26,8 +26,6 @@ from tests.search.searching import (
     programs,
 )
 
-pytestmark = pytest.mark.uncounted
-
 
 @pytest.fixture
 def grounds(tmp_path: Path, search_broker: Broker) -> Grounds:

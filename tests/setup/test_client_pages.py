@@ -11,8 +11,6 @@ from mcp_toolserver.commands.setup.clients import CLIENTS, Client
 from tests.client_programs.programs import PROGRAMS
 from tests.setup.client_setup import DOCUMENTED, OBSERVED, PAGES, PROGRAM, PROJECT, page, setup, setup_line
 
-pytestmark = pytest.mark.uncounted
-
 
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=list(CLIENTS))
 def test_the_page_of_a_client_shows_what_setup_prints(client: Client, tmp_path: Path, update: bool) -> None:

@@ -40,8 +40,6 @@ from tests.support.processes import (
     until,
 )
 
-pytestmark = pytest.mark.uncounted
-
 
 @pytest.fixture(autouse=True, params=["linux", "posix"])
 def layer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -79,7 +77,6 @@ def test_a_start_is_confirmed_before_the_end() -> None:
         assert command.next() == ENDED
 
 
-@pytest.mark.measured
 def test_a_shell_that_cannot_be_started_is_no_exit_status() -> None:
     with broker(shell=("/nonexistent/bash", "-c")) as at:
         last, output = outcome(at, "true")
@@ -207,7 +204,6 @@ def test_a_command_is_refused_where_nothing_holds_it_whoever_asks(
     assert (tmp_path / "mark").exists()
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize(
     ("argv", "allowed"),
     [
@@ -317,7 +313,6 @@ def test_a_broker_without_descriptors_says_so_and_goes_on_when_there_are_some(
 
 
 @LINUX
-@pytest.mark.measured
 def test_a_broker_is_not_forked_where_other_threads_run() -> None:
     script = """
 import threading
@@ -423,7 +418,6 @@ async def test_daemons_are_gone_when_the_broker_is_closed() -> None:
         assert daemons.alive() == []
 
 
-@pytest.mark.measured
 async def test_daemons_die_with_a_broker_that_is_killed() -> None:
     daemons = Daemons()
     with broker() as at, asked(at, f"{daemons.script}sleep 100") as command:
@@ -459,7 +453,6 @@ async def test_a_supervisor_waits_before_there_is_a_request() -> None:
 
 
 @LINUX
-@pytest.mark.measured
 @pytest.mark.parametrize("place", [pytest.param(0, id="the supervisor"), pytest.param(1, id="its fork")])
 async def test_a_broker_gets_over_the_loss_of_what_waits(place: int) -> None:
     with broker() as at:
@@ -571,7 +564,6 @@ print("done", flush=True)
 
 
 @LINUX
-@pytest.mark.measured
 async def test_a_tree_is_swept_where_the_kernel_scopes_no_signals() -> None:
     daemons = Daemons()
     done = await asyncio.to_thread(

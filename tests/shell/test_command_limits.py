@@ -128,7 +128,6 @@ def orphans(count: int, mark: str) -> str:
 
 
 @BOTH
-@pytest.mark.measured
 @pytest.mark.parametrize("wrap", [bare, sandboxed])
 @pytest.mark.parametrize("make", [pytest.param(storm, id="PROCRES05"), pytest.param(orphans, id="orphans")])
 async def test_a_command_with_too_many_processes_is_killed_whole_and_others_go_on(

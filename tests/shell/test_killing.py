@@ -15,8 +15,6 @@ import pytest
 from tests.support.families import eventually, outcomes
 from tests.support.live import TOKEN, Setup, connected, serving
 
-pytestmark = pytest.mark.uncounted
-
 FAMILY = "setsid sh -c 'echo $$ > daemon; exec sleep 300' & (setsid sleep 300 & echo $! > grandchild) & wait"
 """A child that leaves its process group and session, and a grandchild that does."""
 

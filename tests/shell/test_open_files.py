@@ -13,8 +13,6 @@ from mcp import Client
 from tests.support.live import MODES, Setup, connected, text
 from tests.support.processes import arguments, few_files, few_files_of_broker, processes, status
 
-pytestmark = pytest.mark.uncounted
-
 TOO_MANY = re.compile("too many files are open", re.IGNORECASE)
 
 

@@ -454,7 +454,6 @@ async def test_an_error_while_reading_is_itself(programs: Programs, cwd: int) ->
             raise NotFound("mine")
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize(
     "argv",
     [

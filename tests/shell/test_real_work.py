@@ -19,9 +19,6 @@ from tests.support.confinement import (
     by_user,
 )
 
-pytestmark = pytest.mark.uncounted
-
-
 PYTHON = shlex.quote(sys.executable)
 """That of the tests: it has the packages that a project would have."""
 

@@ -7,8 +7,6 @@ import pytest
 from tests.skills.skilled import RELEASE, skill
 from tests.support.live import ERAS, TRANSPORTS, Setup, connected, text
 
-pytestmark = pytest.mark.measured
-
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("era", ERAS)

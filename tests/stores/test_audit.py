@@ -462,7 +462,6 @@ def test_files_are_rotated_in_one_chain_and_the_oldest_removed(tmp_path: Path) -
     assert any("missing before it" in problem for problem in problems)
 
 
-@pytest.mark.measured
 def test_several_servers_share_one_chain(tmp_path: Path) -> None:
     script = (
         "from mcp_toolserver.stores.audit_log import AuditLog, Retention\n"
@@ -526,7 +525,6 @@ anyio.run(main)
 """
 
 
-@pytest.mark.measured
 def test_when_a_line_does_not_fit_the_answer_is_withheld_and_nothing_runs_until_it_does(
     tmp_path: Path,
 ) -> None:
@@ -566,7 +564,6 @@ print(json.dumps([result.error, result.text]))
 """
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize(
     ("size", "error"),
     [pytest.param(4 << 20, None, id="room"), pytest.param(1 << 19, "unavailable", id="full")],
@@ -841,7 +838,6 @@ SHOW = (
 )
 
 
-@pytest.mark.measured
 async def test_follow_prints_what_comes_over_files_until_it_is_interrupted(tmp_path: Path) -> None:
     out = tmp_path / "printed"
     with out.open("wb") as printed:
@@ -865,7 +861,6 @@ async def test_follow_prints_what_comes_over_files_until_it_is_interrupted(tmp_p
         showing.wait()
 
 
-@pytest.mark.measured
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     audit = opened(tmp_path)
     note(audit, *(["x" * 100] * 500))

@@ -188,7 +188,6 @@ print(json.dumps([[result.error for result in results], lines]))
 """
 
 
-@pytest.mark.measured
 def test_calls_go_on_and_are_recorded_when_something_else_fills_the_disk(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     bwrap = next(path for path in candidates(os.environ.get("PATH", ""), ()) if Path(path).exists())

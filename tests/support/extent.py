@@ -10,5 +10,5 @@ IN_FULL = VARIABLE in os.environ
 
 
 def rounds(short: int, full: int) -> int:
-    """`full` in the long step, else `short`. The test is marked `long`, by which that step finds it."""
+    """`full` in the long step, else `short`. The test is marked `rounds`, by which that step finds it."""
     return full if IN_FULL else short

@@ -18,7 +18,6 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, TextContent
 
-from tests.support.covering import covered
 from tests.support.process_layer import server_command
 
 TOKEN = "a-token-that-only-this-test-knows"  # one server's own, on loopback
@@ -57,8 +56,7 @@ class Setup:
 
     @property
     def environment(self) -> dict[str, str]:
-        environ = covered(os.environ, self.home / "state")
-        return {**environ, "HOME": str(self.home), **self.environ}
+        return {**os.environ, "HOME": str(self.home), **self.environ}
 
 
 def text(result: CallToolResult) -> str:
@@ -135,24 +133,41 @@ async def connected_to(
             yield client
 
 
-class Kept:
-    """Servers and clients that stay over several tests: one start where many tests change nothing of it.
+class SharedServers:
+    """Servers and clients that stay over many tests, one for each setup, transport and era.
 
-    The tests run in one event loop. What a context opens it must close in the same task, so each client has a
-    task of its own.
+    What a context opens it must close in the same task, so each client has a task of its own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._servers = ExitStack()
+        self._setups: dict[tuple[str, ...], Setup] = {}
         self._urls: dict[tuple[str, ...], str] = {}
         self._clients: dict[tuple[str, ...], asyncio.Future[Client]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._end = asyncio.Event()
 
+    def setup(self, mode: str = "read-only", *flags: str) -> Setup:
+        """The setup of this mode and these flags, with a root and a home that its tests share."""
+        if (mode, *flags) not in self._setups:
+            place = self._folder / str(len(self._setups))
+            place.mkdir()
+            self._setups[mode, *flags] = Setup.below(place, mode, *flags)
+        return self._setups[mode, *flags]
+
+    def url(self, setup: Setup, transport: str = "http") -> str:
+        """The address of this server, for clients of the test's own."""
+        key = (*setup.command, transport)
+        if key not in self._urls:
+            self._urls[key] = self._servers.enter_context(serving(setup, transport))
+        return self._urls[key]
+
     async def client(
         self, setup: Setup, transport: str = "stdio", era: str = "legacy", **options: Any
     ) -> Client:
-        """The client of this server; `options` count when it is asked for first."""
+        """The client of this server. `options` count when it is asked for first: a test with options of its
+        own has a setup of its own."""
         key = (*setup.command, transport, era)
         if key not in self._clients:
             self._clients[key] = asyncio.get_running_loop().create_future()
@@ -165,10 +180,7 @@ class Kept:
     ) -> AbstractAsyncContextManager[Client]:
         if transport == "stdio":
             return connected(setup, era=era, **options)
-        key = (*setup.command, transport)
-        if key not in self._urls:
-            self._urls[key] = self._servers.enter_context(serving(setup, transport))
-        return connected_to(self._urls[key], transport, mode=era, **options)
+        return connected_to(self.url(setup, transport), transport, mode=era, **options)
 
     async def _hold(
         self, connection: AbstractAsyncContextManager[Client], made: asyncio.Future[Client]

@@ -5,10 +5,8 @@ import pytest
 from tests.support.extent import rounds
 from tests.tasks.killed_boards import scenes
 
-pytestmark = pytest.mark.uncounted
 
-
-@pytest.mark.long
+@pytest.mark.rounds
 def test_killed_servers_lose_nothing_and_run_nothing_twice() -> None:
     for scene in scenes(rounds(4, 200), seed=11):
         assert scene.wrong == []

@@ -43,7 +43,6 @@ async def ended(client: Client, task: str) -> str:
                 return found
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_tools_of_the_board_over_stdio(tmp_path: Path, era: str) -> None:
     async with connected(Setup.below(tmp_path, "workspace-write"), "stdio", era) as client:

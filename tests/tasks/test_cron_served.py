@@ -15,8 +15,6 @@ from mcp_toolserver.stores.cron import StoredRun, StoredSchedule, StoredSchedule
 from mcp_toolserver.stores.database import Database
 from tests.support.live import ERAS, Setup, connected, text
 
-pytestmark = pytest.mark.measured
-
 SECONDS = 20.0
 
 

@@ -46,7 +46,6 @@ def sleeping(mark: str) -> Sequence[int]:
     return [pid for pid in processes() if arguments(pid) == ["sleep", mark]]
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_a_long_command_is_followed_and_can_be_ended(setup: Setup, transport: str) -> None:
     mark = Daemons().mark

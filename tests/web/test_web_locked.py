@@ -7,8 +7,6 @@ import pytest
 from tests.support.confinement import FULL, READ_ONLY, WORKSPACE_WRITE
 from tests.web.world import inside
 
-pytestmark = pytest.mark.uncounted
-
 CALLS = {
     "plain": ("WebFetch", {"url": "http://wiki.example/"}),
     "sealed": ("WebFetch", {"url": "https://wiki.example/"}),
