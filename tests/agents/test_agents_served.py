@@ -3,20 +3,24 @@
 import os
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.agents.agents import HANDLE, Call, Says, model_api
+from tests.agents.agents import HANDLE, Call, Model, Says, model_api
 from tests.agents.test_agent_rights import WRITES
 from tests.agents.test_run_task_packet import PACKET
 from tests.support.calling import held
 from tests.support.confinement import git
-from tests.support.live import ERAS, TRANSPORTS, Setup, connected, connected_to, serving, text
+from tests.support.live import ERAS, Setup, connected, connected_to, serving, text
 from tests.support.processes import arguments, processes
 from tests.tasks.test_cron_served import ended, set_back
+
+# The tests share a server.
+pytestmark = pytest.mark.xdist_group("test_agents_served")
 
 TASK = {"description": "a test", "prompt": "go"}
 
@@ -32,47 +36,61 @@ def setup(folder: Path, url: str, mode: str) -> Setup:
     return Setup(root=made.root, home=made.home, mode=mode, flags=("--config", str(config)))
 
 
+@dataclass
+class Writing:
+    """A server in workspace-write over HTTP, which the tests of this file share, and its model."""
+
+    url: str
+    setup: Setup
+    model: Model
+
+    @property
+    def root(self) -> Path:
+        return self.setup.root
+
+    def plays(self, scripts: Mapping[str, Sequence[Says]]) -> None:
+        """The next test: the file is as it was, and the model follows these scripts."""
+        self.model.scripts = scripts
+        self.model.requests.clear()
+        (self.root / "b.txt").unlink(missing_ok=True)
+        (self.root / "a.txt").write_bytes(b"old\n")
+
+
+@pytest.fixture(scope="module")
+def writing(tmp_path_factory: pytest.TempPathFactory) -> Generator[Writing]:
+    with model_api({}) as model:
+        at = setup(tmp_path_factory.mktemp("served"), model.url, "workspace-write")
+        with serving(at, "http") as url:
+            yield Writing(url, at, model)
+
+
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_a_reading_agent_changes_nothing_on_any_transport(
-    era: str, transport: str, tmp_path: Path
-) -> None:
-    scripts: Mapping[str, Sequence[Says]] = {"go": [Says(calls=WRITES), Says("I could not.")]}
-    with model_api(scripts) as model:
-        at = setup(tmp_path, model.url, "workspace-write")
-        before = held(at.root)
-        async with connected(at, transport, era) as client:
-            result = await client.call_tool("Agent", {**TASK, "subagent_type": "Explore"})
-            assert text(result).startswith("I could not.")
-        assert all("the agent type Explore allows" in reply for reply in model.requests[-1].results)
-        assert held(at.root) == before
+async def test_a_reading_agent_changes_nothing_and_another_writes(era: str, writing: Writing) -> None:
+    writing.plays({"go": [Says(calls=WRITES), Says("I could not.")]})
+    before = held(writing.root)
+    async with connected_to(writing.url, "http", mode=era) as client:
+        result = await client.call_tool("Agent", {**TASK, "subagent_type": "Explore"})
+        assert text(result).startswith("I could not.")
+        assert all("the agent type Explore allows" in reply for reply in writing.model.requests[-1].results)
+        assert held(writing.root) == before
+        await client.call_tool("Agent", TASK)
+        assert held(writing.root) == {**before, "a.txt": b"changed\n", "b.txt": b"new"}
 
 
-@pytest.mark.parametrize("mode", ["read-only", "workspace-write"])
-async def test_an_agent_writes_where_its_server_may(mode: str, tmp_path: Path) -> None:
-    with model_api({"go": [Says(calls=WRITES), Says("Done.")]}) as model:
-        at = setup(tmp_path, model.url, mode)
-        before = held(at.root)
-        async with connected(at) as client:
-            assert text(await client.call_tool("Agent", TASK)).startswith("Done.")
-        assert (held(at.root) == before) == (mode == "read-only")
+async def test_the_prompt_of_a_task_runs_as_an_agent(writing: Writing) -> None:
+    writing.plays({"the task": [Says(calls=WRITES), Says("The task is done.")]})
+    async with connected_to(writing.url, "http", mode="legacy") as client:
+        made = await client.call_tool("TaskCreate", {"prompt": "the task"})
+        assert made.structured_content is not None, text(made)
+        name = made.structured_content["task"]["task_id"]
+        assert "The task is done." in text(await client.call_tool("TaskOutput", {"task_id": name}))
+        assert (writing.root / "a.txt").read_bytes() != b"old\n"
 
 
-async def test_the_prompts_of_tasks_and_schedules_run_as_agents(tmp_path: Path) -> None:
-    scripts: Mapping[str, Sequence[Says]] = {
-        "the task": [Says(calls=WRITES), Says("The task is done.")],
-        "the schedule": [Says(calls=[Call(tool="ls")]), Says("The schedule is done.")],
-    }
-    with model_api(scripts) as model:
+async def test_the_prompt_of_a_schedule_runs_as_an_agent(tmp_path: Path) -> None:
+    with model_api({"the schedule": [Says(calls=[Call(tool="ls")]), Says("The schedule is done.")]}) as model:
         at = setup(tmp_path, model.url, "workspace-write")
         async with connected(at) as client:
-            made = await client.call_tool("TaskCreate", {"prompt": "the task"})
-            assert made.structured_content is not None, text(made)
-            said = await client.call_tool(
-                "TaskOutput", {"task_id": made.structured_content["task"]["task_id"]}
-            )
-            assert "The task is done." in text(said)
-            assert (at.root / "a.txt").read_bytes() != b"old\n"
             arguments = {
                 "schedule": "@hourly",
                 "prompt": "the schedule",
@@ -87,45 +105,23 @@ async def test_the_prompts_of_tasks_and_schedules_run_as_agents(tmp_path: Path) 
         assert run.output.startswith("The schedule is done.")
 
 
-@pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_a_task_packet_runs_as_an_agent_on_any_transport(
-    era: str, transport: str, tmp_path: Path
-) -> None:
-    packet = {**PACKET, "scope_path": "a.txt"}
-    with model_api({"Objective": [Says(calls=WRITES), Says("Changed as asked.")]}) as model:
-        at = setup(tmp_path, model.url, "danger-full-access")
-        async with connected(at, transport, era) as client:
-            made = await client.call_tool("RunTaskPacket", packet)
-            assert made.structured_content is not None, text(made)
-            name = made.structured_content["task"]["task_id"]
-            assert "Changed as asked." in text(await client.call_tool("TaskOutput", {"task_id": name}))
-        prompt = model.requests[0].prompt
-        assert [line for line in prompt.splitlines() if line.startswith("- ")] == [
-            f"- {wanted}" for wanted in PACKET["acceptance_tests"]
-        ]
-        assert (at.root / "a.txt").read_bytes() != b"old\n"
-
-
-async def test_the_commands_of_an_isolated_agent_see_its_worktree_only(tmp_path: Path) -> None:
-    scripts: dict[str, Sequence[Says]] = {}
-    with model_api(scripts) as model:
-        at = setup(tmp_path, model.url, "workspace-write")
-        git(at.root, "init", "--quiet", "--initial-branch=main")
-        git(at.root, "add", "a.txt")
-        git(at.root, "commit", "--quiet", "--message=first")
-        (at.root / "elsewhere.txt").write_text("of the user\n", encoding="utf-8")
-        outside = f"cat {at.root}/elsewhere.txt; ls -a {at.root}; echo x > {at.root}/planted"
-        command = f"cat a.txt; {outside}; echo y > mine"
-        scripts["go"] = [Says(calls=[Call(tool="bash", arguments={"command": command})]), Says("Done.")]
-        async with connected(at) as client:
-            done = await client.call_tool("Agent", {**TASK, "isolation": "worktree"})
-            assert text(done).startswith("Done."), text(done)
-        result = model.requests[-1].results[0]
-        assert result.startswith("old\n")
-        assert "of the user" not in result
-        assert not (at.root / "planted").exists()
-        assert len(list(at.root.glob(".worktrees/*/mine"))) == 1
+async def test_the_commands_of_an_isolated_agent_see_its_worktree_only(writing: Writing) -> None:
+    root = writing.root
+    outside = f"cat {root}/elsewhere.txt; ls -a {root}; echo x > {root}/planted"
+    command = f"cat a.txt; {outside}; echo y > mine"
+    writing.plays({"go": [Says(calls=[Call(tool="bash", arguments={"command": command})]), Says("Done.")]})
+    git(root, "init", "--quiet", "--initial-branch=main")
+    git(root, "add", "a.txt")
+    git(root, "commit", "--quiet", "--message=first")
+    (root / "elsewhere.txt").write_text("of the user\n", encoding="utf-8")
+    async with connected_to(writing.url, "http", mode="auto") as client:
+        done = await client.call_tool("Agent", {**TASK, "isolation": "worktree"})
+        assert text(done).startswith("Done."), text(done)
+    result = writing.model.requests[-1].results[0]
+    assert result.startswith("old\n")
+    assert "of the user" not in result
+    assert not (root / "planted").exists()
+    assert len(list(root.glob(".worktrees/*/mine"))) == 1
 
 
 def kill(at: Setup) -> None:
@@ -137,25 +133,31 @@ def kill(at: Setup) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-async def test_after_a_kill_the_next_server_says_which_agents_ended_with_it(tmp_path: Path) -> None:
-    never = threading.Event()
-    script = [
-        Says("So far.", [Call(tool="ls")]),
-        Says("Too late.", after=never),
-    ]
-    try:
-        with model_api({"go": script}) as model:
-            at = setup(tmp_path, model.url, "danger-full-access")
-            with serving(at, "http") as url:
-                async with connected_to(url, "http", mode="auto") as client:
-                    started = text(await client.call_tool("Agent", {**TASK, "run_in_background": True}))
-                    handle = HANDLE.findall(started)[0]
-                    await model.has_been_asked(2, "go")
-                    kill(at)
-            with serving(at, "http") as url:
-                async with connected_to(url, "http", mode="auto") as client:
-                    said = text(await client.call_tool("TaskOutput", {"task_id": handle}))
-            assert said.startswith("So far.\n")
-            assert "ended with the server that ran it; 1 turn" in said
-    finally:
-        never.set()
+async def test_a_task_packet_runs_as_an_agent_and_after_a_kill_the_next_server_says_what_ended(
+    tmp_path: Path, gate: threading.Event
+) -> None:
+    """One server for both, because each imports the library of its model."""
+    scripts = {
+        "Objective": [Says(calls=WRITES), Says("Changed as asked.")],
+        "go": [Says("So far.", [Call(tool="ls")]), Says("Too late.", after=gate)],
+    }
+    with model_api(scripts) as model:
+        at = setup(tmp_path, model.url, "danger-full-access")
+        with serving(at, "http") as url:
+            async with connected_to(url, "http", mode="auto") as client:
+                made = await client.call_tool("RunTaskPacket", {**PACKET, "scope_path": "a.txt"})
+                assert made.structured_content is not None, text(made)
+                name = made.structured_content["task"]["task_id"]
+                assert "Changed as asked." in text(await client.call_tool("TaskOutput", {"task_id": name}))
+                wanted = [line for line in model.requests[0].prompt.splitlines() if line.startswith("- ")]
+                assert wanted == [f"- {test}" for test in PACKET["acceptance_tests"]]
+                assert (at.root / "a.txt").read_bytes() != b"old\n"
+                started = text(await client.call_tool("Agent", {**TASK, "run_in_background": True}))
+                handle = HANDLE.findall(started)[0]
+                await model.has_been_asked(2, "go")
+                kill(at)
+        with serving(at, "http") as url:
+            async with connected_to(url, "http", mode="auto") as client:
+                said = text(await client.call_tool("TaskOutput", {"task_id": handle}))
+        assert said.startswith("So far.\n")
+        assert "ended with the server that ran it; 1 turn" in said

@@ -86,15 +86,19 @@ def schema_of(provider: ProviderName) -> dict[str, Any]:
     return schema
 
 
-@pytest.mark.parametrize(
-    ("provider", "name"),
-    [("anthropic", "claude-sonnet-5-5"), ("anthropic", "x"), ("openai", "gpt-5"), ("openai", "x")],
-)
-async def test_requests_are_those_that_the_official_package_describes(
-    provider: ProviderName, name: str
-) -> None:
-    script = [Call(tool="look", arguments={"at": "a"}), Call(tool="look", arguments={"at": "b"})]
+NAMES: Mapping[ProviderName, str] = {"anthropic": "claude-sonnet-5-5", "openai": "gpt-5"}
+
+
+@both
+async def test_requests_are_those_that_the_official_package_describes(provider: ProviderName) -> None:
     schema = schema_of(provider)
+    for name in (NAMES[provider], "x"):
+        await check_requests(provider, name, schema)
+
+
+async def check_requests(provider: ProviderName, name: str, schema: dict[str, Any]) -> None:
+    """Check those of three turns with the model of this name."""
+    script = [Call(tool="look", arguments={"at": "a"}), Call(tool="look", arguments={"at": "b"})]
     with scripted_model(script) as played:
         async with model(provider, played.url, model=name, models={"Explore": "small"}) as asked:
             first = await asked.turn(FIRST)
@@ -186,83 +190,74 @@ async def test_a_redirect_is_not_followed(provider: ProviderName) -> None:
     assert elsewhere.asked == []
 
 
-def fails(status: int, at: Site) -> str:
-    """An error that repeats what must not be shown."""
-    message = f"key {KEY} at {at.url} failed with {status}"
-    return json.dumps({"type": "error", "error": {"type": "an_error", "message": message, "code": None}})
+async def failed(provider: ProviderName, route: Callable[[Reply], None], **given: Any) -> tuple[str, Site]:
+    """The error of a turn that is answered so, which shows neither key nor address."""
+    with served(provider, route) as at:
+        async with model(provider, at.url, **given) as asked:
+            with pytest.raises(ToolError) as caught:
+                await asked.turn(FIRST)
+    assert caught.value.kind == "unavailable"
+    shows_nothing(caught.value, at)
+    return str(caught.value), at
+
+
+STATUSES = (
+    (400, 1, "check provider, model and base-url"),
+    (401, 1, "check the key"),
+    (403, 1, "the key may not use this model"),
+    (404, 1, "it does not have this model"),
+    (413, 1, "too long"),
+    (418, 1, "check provider"),
+    (429, 3, "too many requests"),
+    (500, 3, "Try again later"),
+    (529, 3, "Try again later"),
+)
+MEANINGS = (
+    (
+        400,
+        "context_length_exceeded",
+        "invalid_request_error",
+        "prompt is too long",
+        "longer than the model can",
+    ),
+    (402, "insufficient_quota", "billing_error", "no credit", "no credit left"),
+)
 
 
 @both
-@pytest.mark.parametrize(
-    ("status", "times", "says"),
-    [
-        (400, 1, "check provider, model and base-url"),
-        (401, 1, "check the key"),
-        (403, 1, "the key may not use this model"),
-        (404, 1, "it does not have this model"),
-        (413, 1, "too long"),
-        (418, 1, "check provider"),
-        (429, 3, "too many requests"),
-        (500, 3, "Try again later"),
-        (529, 3, "Try again later"),
-    ],
-)
 async def test_an_error_says_what_to_do_and_nothing_else(
-    provider: ProviderName, status: int, times: int, says: str
+    provider: ProviderName, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(reply: Reply) -> None:
-        headers = {"retry-after-ms": "1"}
-        reply.say(fails(status, at), status=status, kind="application/json", headers=headers)
+    """The client libraries log nothing of it either."""
+    caplog.set_level(logging.DEBUG)
+    for status, times, says in STATUSES:
 
-    with served(provider, fail) as at:
-        async with model(provider, at.url) as asked:
-            with pytest.raises(Unavailable) as caught:
-                await asked.turn(FIRST)
-    assert says in str(caught.value)
-    assert f"answered {status}" in str(caught.value)
-    assert len(at.asked) == times
-    shows_nothing(caught.value, at)
+        def fail(reply: Reply, status: int = status) -> None:
+            # It repeats what must not be shown.
+            message = f"key {KEY} at port {reply.site.port} failed with {status}"
+            body = {"type": "error", "error": {"type": "an_error", "message": message, "code": None}}
+            headers = {"retry-after-ms": "1"}
+            reply.say(json.dumps(body), status=status, kind="application/json", headers=headers)
 
+        said, at = await failed(provider, fail)
+        assert (says in said, f"answered {status}" in said) == (True, True), said
+        assert len(at.asked) == times
+        assert KEY not in caplog.text
+        assert str(at.port) not in caplog.text
+    for status, code, kind, message, says in MEANINGS:
+        error = json.dumps({"type": "error", "error": {"type": kind, "message": message, "code": code}})
 
-@both
-@pytest.mark.parametrize(
-    ("status", "reported", "says"),
-    [
-        pytest.param(
-            400,
-            {
-                "type": "invalid_request_error",
-                "message": "prompt is too long",
-                "code": "context_length_exceeded",
-            },
-            "longer than the model can read",
-            id="too long",
-        ),
-        pytest.param(
-            402,
-            {"type": "billing_error", "message": "no credit", "code": "insufficient_quota"},
-            "no credit left",
-            id="no credit",
-        ),
-    ],
-)
-async def test_what_an_error_means_is_known(
-    provider: ProviderName, status: int, reported: dict[str, str], says: str
-) -> None:
-    body = json.dumps({"type": "error", "error": reported})
-    with served(provider, lambda reply: reply.say(body, status=status, kind="application/json")) as at:
-        async with model(provider, at.url) as asked:
-            with pytest.raises(Unavailable, match=says) as caught:
-                await asked.turn(FIRST)
-    shows_nothing(caught.value, at)
+        def mean(reply: Reply, status: int = status, error: str = error) -> None:
+            reply.say(error, status=status, kind="application/json")
+
+        said, _ = await failed(provider, mean)
+        assert says in said
 
 
 async def test_an_answer_that_a_filter_stopped_is_an_error() -> None:
     events = json.loads(json.dumps(stream("openai")).replace('"stop"', '"content_filter"'))
-    with served("openai", lambda reply: sent(reply, events)) as at:
-        async with model("openai", at.url) as asked:
-            with pytest.raises(Unavailable, match="content filter"):
-                await asked.turn(FIRST)
+    said, _ = await failed("openai", lambda reply: sent(reply, events))
+    assert "content filter" in said
 
 
 def shows_nothing(error: BaseException, at: Site) -> None:
@@ -310,14 +305,9 @@ BROKEN: Mapping[str, Callable[[ProviderName], Callable[[Reply], None]]] = {
 
 
 @both
-@pytest.mark.parametrize("kind", BROKEN)
-async def test_an_answer_that_is_none_is_an_error(provider: ProviderName, kind: str) -> None:
-    with served(provider, BROKEN[kind](provider)) as at:
-        async with model(provider, at.url) as asked:
-            with pytest.raises(ToolError) as caught:
-                await asked.turn(FIRST)
-    assert caught.value.kind == "unavailable"
-    shows_nothing(caught.value, at)
+async def test_an_answer_that_is_none_is_an_error(provider: ProviderName) -> None:
+    for broken in BROKEN.values():
+        await failed(provider, broken(provider))
 
 
 @both
@@ -329,38 +319,27 @@ async def test_an_answer_without_end_is_cut_off(
     def pour(reply: Reply) -> None:
         reply.pour(repeat(b": comment " + b"x" * 4096 + b"\n"), kind="text/event-stream")
 
-    with served(provider, pour) as at:
-        async with model(provider, at.url) as asked:
-            with pytest.raises(Unavailable, match="more than") as caught:
-                await asked.turn(FIRST)
-    shows_nothing(caught.value, at)
+    said, _ = await failed(provider, pour)
+    assert "more than" in said
 
 
 @both
 async def test_a_turn_has_limited_time(provider: ProviderName) -> None:
     def slow(reply: Reply) -> None:
         def parts() -> Iterator[bytes]:
-            while not at.closing.wait(0.01):
+            while not reply.site.closing.wait(0.01):
                 yield b": still here\n\n"
 
         reply.pour(parts(), kind="text/event-stream")
 
-    with served(provider, slow) as at:
-        async with model(provider, at.url, seconds=0.5) as asked:
-            # The import does not count.
-            await asked._made()
-            with pytest.raises(TimedOut):
-                await asked.turn(FIRST)
-        at.closing.set()
-
-
-@both
-async def test_silence_ends_as_a_timeout(provider: ProviderName) -> None:
-    with served(provider, lambda _: at.closing.wait() and None) as at:
-        async with model(provider, at.url, seconds=0.5) as asked:
-            with pytest.raises(TimedOut):
-                await asked.turn(FIRST)
-        at.closing.set()
+    for route in (slow, lambda reply: reply.site.closing.wait() and None):
+        with served(provider, route) as at:
+            async with model(provider, at.url, seconds=0.5) as asked:
+                # The import does not count.
+                await asked._made()
+                with pytest.raises(TimedOut):
+                    await asked.turn(FIRST)
+            at.closing.set()
 
 
 @both
@@ -423,16 +402,3 @@ async def test_the_cost_is_known_from_prices(provider: ProviderName) -> None:
             assert 0 < cost < 0.001
         async with model(provider, played.url) as asked:
             assert (await asked.turn(FIRST)).cost is None
-
-
-@both
-async def test_the_client_libraries_log_nothing(
-    provider: ProviderName, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    with served(provider, lambda reply: reply.say(fails(500, at), status=500)) as at:
-        async with model(provider, at.url) as asked:
-            with pytest.raises(Unavailable):
-                await asked.turn(FIRST)
-    assert KEY not in caplog.text
-    assert str(at.port) not in caplog.text
