@@ -83,13 +83,9 @@ def test_a_glob_matches() -> None:
 
 
 def test_a_class_cannot_match_a_slash() -> None:
-    for pattern, matching in (
-        ("x[!]/]y", "x[!]/]y"),
-        ("x[..]y", "x.y"),
-        ("x[.-0]y", "x.y"),
-        ("x[!a]y", "xby"),
-    ):
-        assert matcher(pattern)(matching), pattern
+    matching = {"x[!]/]y": "x[!]/]y", "x[..]y": "x.y", "x[.-0]y": "x.y", "x[!a]y": "xby"}
+    for pattern, text in matching.items():
+        assert matcher(pattern)(text), pattern
         assert not matcher(pattern)("x/y"), pattern
 
 
@@ -188,20 +184,6 @@ def component(pattern: str, text: str) -> bool:
     if pattern[0] == "*":
         return any(component(pattern[1:], text[skipped:]) for skipped in range(len(text) + 1))
     return bool(text) and pattern[0] in ("?", text[0]) and component(pattern[1:], text[1:])
-
-
-STARRY = st.lists(
-    st.one_of(
-        st.just("**"), st.text(alphabet="ab*?", min_size=1, max_size=6).filter(lambda t: "**" not in t)
-    ),
-    min_size=2,
-    max_size=6,
-)
-
-
-@given(STARRY, st.lists(st.text(alphabet="ab", min_size=1, max_size=6), min_size=1, max_size=6))
-def test_globs_agree_with_their_definition(pattern: list[str], path: list[str]) -> None:
-    assert matcher("/".join(pattern))("/".join(path)) is by_definition(pattern, path)
 
 
 def test_globs_agree_with_their_definition_on_every_short_text() -> None:
