@@ -180,10 +180,6 @@ ANSWERS: dict[str, Case] = {
         *("prepareCallHierarchy", "py/uses.py", {"line": 7, "character": 5}),
         [labelled(DOUBLED_PY, "function doubled")],
     ),
-    "function in C++": (
-        *("prepareCallHierarchy", "c/shapes.cc", {"query": "doubled"}),
-        [labelled(DOUBLED_CC, "function doubled")],
-    ),
     "callers in Python": (
         *("incomingCalls", "py/shapes.py", {"query": "doubled"}),
         [
@@ -192,23 +188,9 @@ ANSWERS: dict[str, Case] = {
             'py/uses.py:7:5: [function main] doubled("no number")',
         ],
     ),
-    "callers in C++": (
-        *("incomingCalls", "c/shapes.cc", {"query": "doubled"}),
-        [
-            f"c/shapes.cc:3:41: [method area] {AREA_CC}",
-            f"c/uses.cc:3:36: [function total] {TOTAL_CC}",
-        ],
-    ),
     "callees in Python": (
         *("outgoingCalls", "py/shapes.py", {"line": 12, "query": "area"}),
         [labelled(DOUBLED_PY, "function doubled")],
-    ),
-    "callees in C++": (
-        *("outgoingCalls", "c/uses.cc", {"query": "total"}),
-        [
-            labelled(DOUBLED_CC, "function doubled"),
-            "c/shapes.h:3:18: [method area] virtual double area() const = 0;",
-        ],
     ),
 }
 

@@ -701,14 +701,11 @@ def say(data): os.write(out, data)
 
 FORGED = {
     "no JSON": r"b'no word\n'",
-    "no object": r"b'[1]\n'",
     "no status": r"b'{\"done\": -1, \"tag\": 1}\n'",
-    "no base64": r"b'{\"output\": \"%\"}\n'",
-    "an unknown word": r"b'{\"unknown\": 1}\n'",
-    "no text": r"b'\xff\xfe\n'",
     "deeper than a parser goes": r"b'[' * 100000 + b'\n'",
     "an endless line": r"b'x' * (30 << 20)",
 }
+"""`test_driver_protocol.py` has the others."""
 
 
 async def test_what_is_no_word_of_the_driver_ends_the_session(server: Dispatcher) -> None:

@@ -443,8 +443,6 @@ def test_hidden_paths_are_found_by_patterns_of_every_kind(tmp_path: Path) -> Non
 
 # --- the client's roots ----------------------------------------------------------------------------------
 
-Calls = Callable[..., Awaitable[str]]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Place(live.Setup):
@@ -601,25 +599,22 @@ async def test_a_language_server_sees_the_roots_of_its_client_and_nothing_hidden
 
 
 async def test_a_session_does_not_outlast_the_roots_it_was_started_with() -> None:
-    with scene(USERS[0]) as place:
-        await _with_roots_that_change(place)
+    reading = {"language": "shell", "code": "cat ../theirs/f"}
+    with scene(USERS[0]) as made:
+        works = [made.root / "mine", made.root / "theirs"]
 
+        async def roots(_: Any) -> mcp.ListRootsResult:
+            return mcp.ListRootsResult(roots=[mcp.Root(uri=FileUrl(folder.as_uri())) for folder in works])
 
-async def _with_roots_that_change(place: Scene) -> None:
-    works = [place.root / "mine", place.root / "theirs"]
-
-    async def roots(_: Any) -> mcp.ListRootsResult:
-        return mcp.ListRootsResult(roots=[mcp.Root(uri=FileUrl(folder.as_uri())) for folder in works])
-
-    async with live.connected(at(place, READ_ONLY), list_roots_callback=roots) as client:
-        said = await call_text(client, "REPL", language="shell", code="cat ../theirs/f", session="new")
-        assert WORD in said
-        handle = re.findall(r"repl_[0-9a-f]{6}", said)[0]
-        works.pop()
-        await client.session.send_roots_list_changed()
-        said = await call_text(client, "REPL", language="shell", code="cat ../theirs/f", session=handle)
-        assert WORD not in said
-        assert "Start another" in said
+        async with live.connected(at(made, READ_ONLY), list_roots_callback=roots) as client:
+            said = await call_text(client, "REPL", **reading, session="new")
+            assert WORD in said
+            handle = re.findall(r"repl_[0-9a-f]{6}", said)[0]
+            works.pop()
+            await client.session.send_roots_list_changed()
+            said = await call_text(client, "REPL", **reading, session=handle)
+            assert WORD not in said
+            assert "Start another" in said
 
 
 async def test_a_root_that_holds_the_system_cannot_be_narrowed_and_the_error_says_so() -> None:

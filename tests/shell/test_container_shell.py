@@ -183,9 +183,18 @@ async def test_without_a_container_nothing_runs(tmp_path: Path, mode: str) -> No
     async with standing(tmp_path, containers=mode) as stand:
         (tmp_path / "bin/broken").touch()
         result = await stand.run("touch mark")
-    assert result.error == "unavailable"
-    assert "docker failed with exit status 125: Cannot connect to the daemon." in result.text
-    assert f"docker pull {IMAGE}" in result.text
+        assert result.error == "unavailable"
+        assert "docker failed with exit status 125: Cannot connect to the daemon." in result.text
+        assert f"docker pull {IMAGE}" in result.text
+        if mode == "containerOnly":
+            offered = names(stand.server) & {"bash", "REPL", "PowerShell", "container_shell"}
+            assert offered == {"container_shell"}
+            on_host = [
+                await call(stand.server, "bash", command="touch mark"),
+                await call(stand.server, "REPL", code="touch mark", language="shell"),
+            ]
+            assert [result.error for result in on_host] == ["unavailable"] * 2
+            assert all("use container_shell" in result.text for result in on_host)
     assert not (tmp_path / "root/mark").exists()
 
 
@@ -200,19 +209,6 @@ async def test_failover_runs_on_the_host_and_says_so(tmp_path: Path) -> None:
     assert inside.text == "in\n"
     assert outside.text.startswith("out\n[exit status 3]\n[Sandbox unavailable - ran in the local shell")
     assert "Cannot connect to the daemon." in outside.text
-
-
-async def test_container_only_leaves_nothing_that_runs_on_the_host(tmp_path: Path) -> None:
-    async with standing(tmp_path, containers="containerOnly") as stand:
-        assert names(stand.server) & {"bash", "REPL", "PowerShell", "container_shell"} == {"container_shell"}
-        results = [
-            await call(stand.server, "bash", command="touch mark"),
-            await call(stand.server, "REPL", code="touch mark", language="shell"),
-        ]
-    for result in results:
-        assert result.error == "unavailable"
-        assert "use container_shell" in result.text
-    assert not (tmp_path / "root/mark").exists()
 
 
 async def test_an_engine_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
@@ -271,20 +267,16 @@ async def test_below_full_access_it_is_neither_offered_nor_run(tmp_path: Path, m
     assert stand.argvs == []
 
 
-@pytest.mark.parametrize(
-    ("settings", "reaches"),
-    [
-        pytest.param({}, False, id="no network"),
-        pytest.param({"network": "commands"}, True, id="a network"),
-        pytest.param({"containers": "failover"}, True, id="perhaps on the host"),
-    ],
-)
-async def test_its_hints_say_what_it_reaches(tmp_path: Path, settings: dict[str, Any], reaches: bool) -> None:
-    async with standing(tmp_path, **settings) as stand:
-        listed = next(tool for tool in translate.tools(stand.server) if tool.name == "container_shell")
-    assert listed.annotations is not None
-    assert listed.annotations.open_world_hint is reaches
-    assert listed.annotations.read_only_hint is False
+async def test_its_hints_say_what_it_reaches(tmp_path: Path) -> None:
+    """With failover, it may run on the host."""
+    reaching = {"network": {"network": "commands"}, "host": {"containers": "failover"}}
+    for name, settings in {"nothing": {}, **reaching}.items():
+        (tmp_path / name).mkdir()
+        async with standing(tmp_path / name, **settings) as stand:
+            listed = next(tool for tool in translate.tools(stand.server) if tool.name == "container_shell")
+        assert listed.annotations is not None
+        assert listed.annotations.open_world_hint is (name in reaching)
+        assert listed.annotations.read_only_hint is False
 
 
 def test_only_the_known_modes_are_taken(tmp_path: Path) -> None:

@@ -148,20 +148,6 @@ def test_the_tests_of_a_node_package_run(servers: Callable[[str, str], Server]) 
     assert said.splitlines()[-1] == "status 0", said
 
 
-def test_the_tests_of_a_go_module_run(servers: Callable[[str, str], Server]) -> None:
-    server = servers(USERS[0], READ_ONLY)
-    needs(server, "go version")
-    test = """
-        package x
-
-        import "testing"
-
-        func TestOne(t *testing.T) {}
-    """
-    said = work(server, "go", {"go.mod": "module x\n\ngo 1.18", "a_test.go": test}, "go test ./... 2>&1")
-    assert re.search(r"^ok\s+x\s", said, re.MULTILINE), said
-
-
 def test_the_tests_of_a_rust_crate_run(servers: Callable[[str, str], Server]) -> None:
     server = servers(USERS[0], READ_ONLY)
     # A toolchain in the home folder of the user who runs the tests, if there is one.
@@ -171,16 +157,6 @@ def test_the_tests_of_a_rust_crate_run(servers: Callable[[str, str], Server]) ->
     test = "#[test]\nfn one() {\n    assert_eq!(1 + 1, 2);\n}"
     said = work(server, "rust", {"Cargo.toml": manifest, "lib.rs": test}, f"{cargo} test 2>&1")
     assert "test result: ok. 1 passed" in said, said
-
-
-def test_redis_serves_later_commands(servers: Callable[[str, str], Server]) -> None:
-    server = servers(USERS[0], READ_ONLY)
-    needs(server, "redis-server --version")
-    job = server.start("exec redis-server --port 8124 --dir $TMPDIR")
-    asked = "for _ in $(seq 100); do redis-cli -p 8124 ping >$TMPDIR/said 2>&1 && break; sleep 0.1; done"
-    said = server.bash(f"{asked}; redis-cli -p 8124 set key value; redis-cli -p 8124 get key")
-    assert said.split() == ["OK", "value"]
-    server.call("TaskStop", task_id=job)
 
 
 POSTGRES = """
