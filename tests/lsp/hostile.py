@@ -1,17 +1,13 @@
-"""Language servers that do as a test says, on a project of its own, at a broker that a file shares."""
+"""Language servers that do as a test says, on a project of their own."""
 
 import textwrap
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from mcp_toolserver.runtime.lsp.pool import PoolLimits
 from mcp_toolserver.runtime.lsp.session import SessionLimits
-from mcp_toolserver.runtime.processes.broker_client import Broker
-from tests.lsp.languages import LspTool, Place, language_broker, lsp_tool
+from tests.lsp.languages import LspTool, Place, lsp_tool
 from tests.lsp.stranger import stranger
 
 QUICK = SessionLimits(
@@ -46,17 +42,6 @@ def on(before: str = "", **statements: str) -> str:
 
 
 _METHODS = {"initialized": "initialized", "symbol": "workspace/symbol"}
-
-
-@pytest.fixture(scope="module")
-def starting() -> Generator[Broker]:
-    with language_broker() as started:
-        yield started
-
-
-@pytest.fixture
-def place(tmp_path: Path, starting: Broker) -> Place:
-    return Place(tmp_path, starting)
 
 
 _OF_POOL = {"idle", "running", "failures", "failure_window"}

@@ -1,14 +1,14 @@
 """What a search says of code when there is no language server, and that it says that it is one."""
 
 import sys
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from tests.lsp.languages import LspTool, language_broker, lsp_tool
+from tests.lsp.languages import LspTool, lsp_tool
 from tests.support.workbench import Person
 
 PYTHON = '''\
@@ -50,12 +50,6 @@ FILES = {
     "hidden.py": "def doubled(): ...\n",
 }
 DOUBLED = ["a.py:6:5: def doubled(x):"]
-
-
-@pytest.fixture(scope="module")
-def starting() -> Generator[Broker]:
-    with language_broker() as started:
-        yield started
 
 
 @pytest.fixture

@@ -10,10 +10,8 @@ from unittest.mock import ANY
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.lsp import hostile
-from tests.lsp.hostile import PRESCRIBED, QUICK, place, prescribe, starting
+from tests.lsp.hostile import PRESCRIBED, QUICK, prescribe
 from tests.lsp.languages import LspTool, Place, lsp_tool
-
-__all__ = ["place", "starting"]
 
 FILES = {"a.py": "a = 1\n", "b.py": "é𝒳 = a\n", "sub/c.py": "c = 3\n", "hidden.py": "a = 2\n"}
 

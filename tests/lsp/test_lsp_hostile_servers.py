@@ -12,19 +12,16 @@ import pytest
 
 from mcp_toolserver.runtime.lsp.session import SessionLimits
 from tests.lsp import hostile
-from tests.lsp.hostile import PRESCRIBED, QUICK, on, place, prescribe, starting
+from tests.lsp.hostile import PRESCRIBED, QUICK, on, prescribe
 from tests.lsp.languages import LspTool, Place, lsp_tool
 from tests.lsp.stranger import stranger
 from tests.support.processes import Daemons, until
-
-__all__ = ["place", "starting"]
 
 HERE = """
 def behave(method, number, params, message):
     if number is not None and method:
         send(id=number, result=[place(root + "/a.py")])
 """
-FOUND = 'send(id=number, result=[place(root + "/a.py")])'
 
 talking_to: Callable[..., AbstractAsyncContextManager[LspTool]] = partial(
     hostile.talking_to, files={"a.py": "def a(): ...\n"}
