@@ -20,7 +20,6 @@ from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.text.file_names import NameComparison, VolumePath, path_tests
 from tests import ROOT
 from tests.macos import caseless_volume
-from tests.support.extent import IN_FULL
 from tests.support.live import Setup, connected, text
 
 pytestmark = [
@@ -304,9 +303,6 @@ def test_an_allow_rule_compares_no_more_than_the_volume_certainly_does() -> None
     assert not allows("SRC/A.TXT")
 
 
-SHORT = ("tests/escape/test_escape_paths.py", "tests/policy/test_rules_served.py")
-"""What the gate runs on the volume."""
-
 TOOLS = (
     *(("files", tool) for tool in ("read_file", "write_file", "edit_file", "apply_patch", "ls", "mkdir")),
     *(("search", tool) for tool in ("glob_search", "grep_search")),
@@ -325,12 +321,10 @@ SUITES = (
 )
 
 
-@pytest.mark.rounds
+@pytest.mark.long
 def test_the_suites_on_paths_and_rules_pass_on_the_volume() -> None:
-    suites = SUITES if IN_FULL else SHORT
-    few = [] if IN_FULL else ["-k", "openat2 and (spelling or planted) or rule"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--caseless", "-q", "-p", "no:cacheprovider", *few, *suites],
+        [sys.executable, "-m", "pytest", "--caseless", "-q", "-p", "no:cacheprovider", *SUITES],
         cwd=ROOT,
         check=False,
         capture_output=True,
