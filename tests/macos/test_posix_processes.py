@@ -194,16 +194,6 @@ def test_a_frame_cut_by_the_end_is_none_and_its_descriptors_are_closed(
     assert descriptors() <= before
 
 
-def test_a_frame_with_fewer_descriptors_than_it_says_is_incomplete(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
-    ours, theirs = pair
-    ours.send(frames._LAYOUT.pack(REQUEST, b"", 6))
-    received = receive_frame(theirs)
-    assert received is not None
-    assert not received.is_complete
-
-
 class Refusing(socket.socket):
     """A socket whose first reads fail as on macOS when no more files can be opened."""
 
@@ -231,38 +221,6 @@ def test_a_receiver_without_room_loses_descriptors_and_no_bytes(
             source.failures, source.code = failures, code
             with pytest.raises(OSError, match="no"):
                 receive_frame(source)
-
-
-def fill(to: socket.socket) -> None:
-    while True:
-        send_frame(to, Frame(kind=REQUEST), ())
-
-
-def test_a_full_socket_takes_no_frame(pair: tuple[socket.socket, socket.socket]) -> None:
-    with pytest.raises(BlockingIOError):
-        fill(pair[0])
-
-
-class Partial(socket.socket):
-    """A socket that takes two bytes at a time."""
-
-    def sendmsg(self, buffers: list[bytes], *more: object) -> int:  # type: ignore[override]
-        return super().sendmsg([buffers[0][:2]], *more)  # type: ignore[arg-type]
-
-    def send(self, data: bytes, flags: int = 0) -> int:  # type: ignore[override]
-        return super().send(data[:2], flags)
-
-
-def test_a_frame_that_is_taken_in_part_is_sent_to_its_end(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
-    ours, theirs = pair
-    with Partial(fileno=os.dup(ours.fileno())) as to:
-        send_frame(to, Frame(kind=REQUEST, session=b"abc"), (0,))
-    received = receive_frame(theirs)
-    assert received is not None
-    assert received.is_complete
-    os.close(received.descriptors[0])
 
 
 # --- the list of processes ---------------------------------------------------------------------------------
@@ -325,16 +283,6 @@ def test_a_list_that_cannot_be_had_is_an_error(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(Unlisted, match=words):
             list_processes((str(place),))
     assert descriptors() <= before
-
-
-def test_a_ps_that_leaves_us_out_later_is_an_error(tmp_path: Path) -> None:
-    place = tmp_path / "ps"
-    place.write_text(f'#!/bin/sh\n[ -e {tmp_path}/no ] || exec /bin/ps "$@"\n', encoding="ascii")
-    place.chmod(0o755)
-    assert os.getpid() in list_processes((str(place),))
-    (tmp_path / "no").touch()
-    with pytest.raises(Unlisted, match="does not list"):
-        list_processes((str(place),))
 
 
 # --- who belongs to a command ------------------------------------------------------------------------------
@@ -418,11 +366,6 @@ def test_the_dead_that_we_are_about_to_wait_for_do_not_count() -> None:
     rows = listed(one(CHILD, ME, dead=True), one(DAEMON, CHILD, dead=True))
     usage = used_by({pid: rows[pid] for pid in (CHILD, DAEMON)})
     assert (usage.processes, usage.memory, usage.cpu_seconds) == (1, 2, 2.0)
-
-
-def test_a_process_that_is_gone_has_no_session() -> None:
-    assert family_module.session_of(1 << 23) == -1
-    assert family_module.session_of(ME) == os.getsid(0)
 
 
 # --- killing -----------------------------------------------------------------------------------------------
