@@ -305,7 +305,7 @@ def test_a_simulated_mac_without_a_sandbox_gets_a_report(tmp_path: Path) -> None
     """Whatever fails there; nothing here was executed on a Mac."""
     (tmp_path / "root").mkdir()
     file = tmp_path / "report.json"
-    simulation = (str(ROOT / "tests/darwin/server.py"), json.dumps({"sandbox_exec": "/no/sandbox-exec"}))
+    simulation = (str(ROOT / "tests/support/stripped.py"), "darwin")
     done = subprocess.run(
         [
             *(sys.executable, *simulation, "doctor", "--report", str(file)),
