@@ -19,8 +19,9 @@ from typing import Any
 from mcp_toolserver.stores.board import BoardLimits
 from tests.support.live import Setup
 
-LATEST = 4.0
-"""Seconds after the start of a server at which the last kills come; a start takes a second under load."""
+LATEST = 2.0
+"""Seconds after which the last kills come: of the first answer of a server, or, every second time, of its
+start, which takes a second under load."""
 
 KILLS_OF_ONE = 10
 """Kills on the same state folder."""
@@ -37,9 +38,9 @@ class Gone(Exception):
 
 
 class Server:
-    """A server over stdio that is killed after `seconds`, if that is not None."""
+    """A server over stdio."""
 
-    def __init__(self, setup: Setup, seconds: float | None) -> None:
+    def __init__(self, setup: Setup) -> None:
         self.process = subprocess.Popen(
             setup.command,
             env=setup.environment,
@@ -47,10 +48,13 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        self._timer = None if seconds is None else threading.Timer(seconds, self.process.kill)
-        if self._timer is not None:
-            self._timer.start()
+        self._timer: threading.Timer | None = None
         self._number = 0
+
+    def kill_after(self, seconds: float) -> None:
+        """Let it be killed."""
+        self._timer = threading.Timer(seconds, self.process.kill)
+        self._timer.start()
 
     def begin(self) -> None:
         """Connect. Raises: Gone."""
@@ -108,11 +112,15 @@ class Scene:
         self.setup = Setup.below(self.base, "workspace-write")
         self.log = self.setup.root / "log"
 
-    def kill(self, seconds: float) -> None:
-        """Run a server until it is killed after `seconds`."""
-        server = Server(self.setup, seconds)
+    def kill(self, seconds: float, *, at_work: bool) -> None:
+        """Run a server until it is killed, `seconds` after its start, or after it has answered."""
+        server = Server(self.setup)
+        if not at_work:
+            server.kill_after(seconds)
         try:
             server.begin()
+            if at_work:
+                server.kill_after(seconds)
             self.check(server)
             while True:
                 self.act(server)
@@ -182,7 +190,7 @@ class Scene:
 
     def finish(self) -> None:
         """Let the last server run what can run, and compare with what the commands did."""
-        server = Server(self.setup, None)
+        server = Server(self.setup)
         try:
             server.begin()
             self.check(server)
@@ -240,7 +248,7 @@ def scenes(kills: int, seed: int) -> Iterator[Scene]:
     for start in range(0, kills, KILLS_OF_ONE):
         with tempfile.TemporaryDirectory(prefix="boards-", ignore_cleanup_errors=True) as base:
             scene = Scene(base=Path(base), chosen=chosen)
-            for _ in range(min(KILLS_OF_ONE, kills - start)):
-                scene.kill(chosen.uniform(0, LATEST))
+            for number in range(min(KILLS_OF_ONE, kills - start)):
+                scene.kill(chosen.uniform(0, LATEST), at_work=number % 2 == 0)
             scene.finish()
             yield scene
