@@ -148,6 +148,7 @@ async def test_observers_get_every_call_that_ran_and_no_other(tmp_path: Path) ->
         observed = CompositeRecorder(recorder=recorder, observers=(records.append,))
         result = await echoing(tmp_path, recorder=observed).call("echo", {}, Person())
         assert (result.text, len(result.call_id)) == (answer, 16)
+        assert result.error == (None if recorder is None else "unavailable")
         assert [call.outcome for call in records] == ran
 
 

@@ -199,7 +199,7 @@ def test_calls_go_on_and_are_recorded_when_something_else_fills_the_disk(tmp_pat
     assert (errors, number) == ([None] * 100, 100)
 
 
-def test_nothing_runs_on_a_disk_that_was_full_before_the_start(tmp_path: Path) -> None:
+def test_nothing_runs_on_a_disk_that_has_no_room_for_the_log(tmp_path: Path) -> None:
     errors, number, answer = called_on_a_full_disk(tmp_path, 1 << 19)
     assert (errors, number) == (["unavailable"] * 100, 0)
     assert "the disk is full" in answer

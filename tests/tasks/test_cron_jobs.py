@@ -109,13 +109,13 @@ async def test_rules_and_tools_of_today_refuse_a_job_of_yesterday(tmp_path: Path
         ("ask", ("bash(echo *)",)),
         ("exclude_tools", ("bash",)),
     )
-    for setting, value in today:
+    for number, (setting, value) in enumerate(today, 1):
         async with application(tmp_path, WORKSPACE_WRITE, **{setting: value}) as app:
             await run_next(app)
-            run = await last_run(app)
-            assert run.outcome == "failed", setting
+            (after,) = await StoredSchedules(app.shared.database).all()
+            assert (after.run_count, after.runs[0].outcome) == (number, "failed"), setting
             if setting == "exclude_tools":
-                assert "the tool bash, which is not available here" in run.output
+                assert "the tool bash, which is not available here" in after.runs[0].output
                 result = await call(app, "CronCreate", schedule="@daily", time_zone="UTC", command="true")
                 assert result.error == "unavailable"
     assert list((tmp_path / "root").iterdir()) == []
