@@ -1,4 +1,4 @@
-"""Hostile repositories below the root of a real server in its sandbox, and calls of the tools that change them."""
+"""Hostile repositories below the root of a real server in its sandbox, and calls of tools that change them."""
 
 import os
 import re
@@ -28,9 +28,15 @@ PROGRAMS = (
 )
 
 SETTINGS = {
-    **{"commit.gpgSign": "true", "tag.gpgSign": "true", "filter.odd.required": "true", "gc.auto": "1"},
-    **{"commit.template": "more.inc", "rerere.enabled": "true", "maintenance.auto": "true"},
-    **{"hook.x.event": "pre-commit", "include.path": "../more.inc"},
+    "commit.gpgSign": "true",
+    "tag.gpgSign": "true",
+    "filter.odd.required": "true",
+    "gc.auto": "1",
+    "commit.template": "more.inc",
+    "rerere.enabled": "true",
+    "maintenance.auto": "true",
+    "hook.x.event": "pre-commit",
+    "include.path": "../more.inc",
 }
 
 ASKED = (
