@@ -1,4 +1,4 @@
-"""Hostile repositories below the root of a real server in its sandbox, and calls of tools that change them."""
+"""Hostile repositories below the root of a real server in its sandbox, and calls of tools that change it."""
 
 import os
 import re
