@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
-from tests.web.web import OTHER, PUBLIC, Internet, Reply, bench, inside, page, site, to
+from tests.web.web import OTHER, PUBLIC, Internet, Reply, bench, inside, page, reaching, site, to
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 both_tools = pytest.mark.parametrize("tool", ["curl", "RemoteTrigger"])
@@ -20,8 +20,7 @@ def echo(reply: Reply) -> None:
 @both_tools
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_request_is_sent_as_it_was_made(tool: str, method: str, tmp_path: Path) -> None:
-    with site({"/hook": echo}) as outside:
-        made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
+    with reaching(tmp_path, {"/hook": echo}) as (made, outside):
         given: dict[str, Any] = {} if method in ("GET", "HEAD") else {"body": "wörds"}
         text = await made.text(
             tool, url="http://good.example/hook?x=1", method=method, headers={"X-Key": "k"}, **given
@@ -35,8 +34,7 @@ async def test_a_request_is_sent_as_it_was_made(tool: str, method: str, tmp_path
 
 
 async def test_curl_shows_headers_and_the_raw_body(tmp_path: Path) -> None:
-    with site({"/": echo}) as outside:
-        made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
+    with reaching(tmp_path, {"/": echo}) as (made, _):
         content = inside(await made.text("curl", url="http://good.example/"))
         hook = await made.text("RemoteTrigger", url="http://good.example/", method="HEAD")
     head, _, body = content.partition("\n\n")
@@ -47,8 +45,10 @@ async def test_curl_shows_headers_and_the_raw_body(tmp_path: Path) -> None:
 
 @both_tools
 async def test_an_error_status_is_an_answer(tool: str, tmp_path: Path) -> None:
-    with site({"/": lambda reply: reply.say("not today", status=503, kind="text/plain")}) as outside:
-        made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
+    with reaching(tmp_path, {"/": page("not today", status=503, kind="text/plain")}) as (
+        made,
+        _,
+    ):
         text = await made.text(tool, url="http://good.example/")
     assert "503 Service Unavailable (no success)" in text
     assert "not today" in inside(text)
@@ -57,8 +57,10 @@ async def test_an_error_status_is_an_answer(tool: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("tool", "most"), [("curl", 57_000), ("RemoteTrigger", 8_192)])
 async def test_a_long_body_is_cut_between_characters(tool: str, most: int, tmp_path: Path) -> None:
     body = "a" + "ä" * most
-    with site({"/": lambda reply: reply.say(body, kind="text/plain; charset=utf-8")}) as outside:
-        made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
+    with reaching(tmp_path, {"/": page(body, kind="text/plain; charset=utf-8")}) as (
+        made,
+        _,
+    ):
         result = await made.call(tool, url="http://good.example/")
     assert result.truncated
     assert f"only the first {most} bytes" in result.text
@@ -68,8 +70,7 @@ async def test_a_long_body_is_cut_between_characters(tool: str, most: int, tmp_p
 
 
 async def test_a_body_that_is_not_text_is_only_measured(tmp_path: Path) -> None:
-    with site({"/": lambda reply: reply.say(bytes(range(256)), kind="image/png")}) as outside:
-        made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
+    with reaching(tmp_path, {"/": page(bytes(range(256)), kind="image/png")}) as (made, _):
         assert "(256 bytes that are not text)" in await made.text("RemoteTrigger", url="http://good.example/")
 
 
@@ -92,8 +93,7 @@ async def test_sending_takes_full_access_and_is_guarded_like_fetching(tool: str,
 async def test_a_header_that_would_be_more_than_one_is_refused(
     tool: str, header: dict[str, str], tmp_path: Path
 ) -> None:
-    with site({"/": page("fine")}) as outside:
-        made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
+    with reaching(tmp_path, {"/": page("fine")}) as (made, outside):
         assert (await made.call(tool, url="http://good.example/", headers=header)).error == "invalid_input"
     assert outside.asked == []
 
@@ -113,8 +113,7 @@ async def test_a_header_that_would_be_more_than_one_is_refused(
 async def test_a_redirect_on_the_same_site_goes_on(
     status: int, method: str, body: bytes, tmp_path: Path
 ) -> None:
-    with site({"/": to("/end", status), "/end": echo}) as outside:
-        made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
+    with reaching(tmp_path, {"/": to("/end", status), "/end": echo}) as (made, outside):
         await made.text(
             "curl", url="http://good.example/", method="POST", body="words", headers={"x-key": "k"}
         )

@@ -8,18 +8,17 @@ import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
 from tests.support.live import Setup, connected, text
-from tests.web.web import Internet, bench, gzip_bomb, page, site, to
+from tests.web.web import gzip_bomb, page, reaching, site, to
 
 CONTENT = bytes(range(256)) * 400
 
 
 async def test_a_download_is_the_file_byte_for_byte(tmp_path: Path) -> None:
-    with site(
-        {"/a.bin": to("/b.bin"), "/b.bin": lambda reply: reply.say(CONTENT, kind="image/png")}
-    ) as outside:
-        made = bench(
-            tmp_path, internet=Internet.of(outside, "good.example"), ceiling=Permission.WORKSPACE_WRITE
-        )
+    with reaching(
+        tmp_path,
+        {"/a.bin": to("/b.bin"), "/b.bin": page(CONTENT, kind="image/png")},
+        ceiling=Permission.WORKSPACE_WRITE,
+    ) as (made, _):
         result = await made.call("download", url="http://good.example/a.bin", path="new/folder/a.bin")
         again = await made.text("download", url="http://good.example/a.bin", path="new/folder/a.bin")
     assert (tmp_path / "root/new/folder/a.bin").read_bytes() == CONTENT
@@ -35,8 +34,7 @@ async def test_a_download_is_the_file_byte_for_byte(tmp_path: Path) -> None:
 async def test_a_download_stays_in_the_workspace(path: str, tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     (tmp_path / "root/link").symlink_to(tmp_path)
-    with site({"/": page("fine")}) as outside:
-        made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
+    with reaching(tmp_path, {"/": page("fine")}) as (made, _):
         assert (await made.call("download", url="http://good.example/", path=path)).error == "denied"
     assert not (tmp_path / "outside").exists()
 
@@ -77,8 +75,7 @@ async def test_a_path_that_cannot_be_written_costs_no_request_to_the_site(
 
 
 async def test_in_read_only_nothing_is_downloaded(tmp_path: Path) -> None:
-    with site({"/": page("fine")}) as outside:
-        made = bench(tmp_path, internet=Internet.of(outside, "good.example"), ceiling=Permission.READ_ONLY)
+    with reaching(tmp_path, {"/": page("fine")}, ceiling=Permission.READ_ONLY) as (made, outside):
         assert (await made.call("download", url="http://good.example/", path="a")).error == "denied"
     assert outside.asked == []
     assert os.listdir(tmp_path / "root") == []
@@ -87,8 +84,7 @@ async def test_in_read_only_nothing_is_downloaded(tmp_path: Path) -> None:
 async def test_a_download_that_fails_or_is_too_large_writes_nothing(tmp_path: Path) -> None:
     packed = {"content-encoding": "gzip"}
     bomb = gzip_bomb(52 * 1024 * 1024 + 1)
-    with site({"/": lambda reply: reply.say(bomb, headers=packed)}) as outside:
-        made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
+    with reaching(tmp_path, {"/": page(bomb, headers=packed)}) as (made, _):
         large = await made.call("download", url="http://good.example/", path="a")
         missing = await made.call("download", url="http://good.example/missing", path="a")
     assert (large.error, missing.error) == ("invalid_input", "unavailable")
@@ -107,14 +103,15 @@ async def test_a_download_that_fails_or_is_too_large_writes_nothing(tmp_path: Pa
     ],
 )
 async def test_rules_see_the_address_and_the_path(rule: str, error: str | None, tmp_path: Path) -> None:
-    with site({"/": page("fine")}) as outside:
-        made = bench(tmp_path, internet=Internet.of(outside, "good.example"), deny=[rule])
+    with reaching(tmp_path, {"/": page("fine")}, deny=[rule]) as (made, _):
         result = await made.call("download", url="http://good.example/", path="docs/./a.html")
     assert result.error == error
 
 
 async def test_a_file_that_a_site_does_not_want_to_be_read_is_not_downloaded(tmp_path: Path) -> None:
-    with site({"/": page("fine"), "/robots.txt": page("User-agent: *\nDisallow: /")}) as outside:
-        made = bench(tmp_path, internet=Internet.of(outside, "good.example"))
+    with reaching(tmp_path, {"/": page("fine"), "/robots.txt": page("User-agent: *\nDisallow: /")}) as (
+        made,
+        outside,
+    ):
         assert (await made.call("download", url="http://good.example/", path="a")).error == "denied"
     assert outside.pages == []

@@ -10,7 +10,7 @@ import pytest
 from mcp_toolserver.runtime.web.options import Provider
 from mcp_toolserver.text.web.urls import parse_url
 from tests.support.workbench import Person
-from tests.web.web import PUBLIC, Bench, Internet, Reply, Site, bench, inside, site, to
+from tests.web.web import PUBLIC, Bench, Internet, Reply, Site, bench, inside, page, site, to
 
 ITEMS = [
     ("First & best", "https://www.example.org/one", "About the first."),
@@ -202,14 +202,14 @@ async def test_a_result_that_leads_out_of_the_web_is_left_out(tmp_path: Path) ->
         {"title": "x", "url": url, "content": "y"} for url in ("javascript:alert(1)", "file:///etc/passwd")
     ]
     body = json.dumps({"query": "words", "results": results})
-    with site({"/search": lambda reply: reply.say(body, kind="application/json")}) as service:
+    with site({"/search": page(body, kind="application/json")}) as service:
         text = await searching(tmp_path, service, "searxng").text("WebSearch", query="words")
     assert text.startswith("Nothing was found")
 
 
 async def test_a_page_that_says_that_nothing_was_found_is_no_error(tmp_path: Path) -> None:
     nothing = '<div id="links"><div class="result"><div class="no-results">No results.</div></div></div>'
-    with site({"/html/": lambda reply: reply.say(nothing)}) as service:
+    with site({"/html/": page(nothing)}) as service:
         text = await searching(tmp_path, service, "duckduckgo").text("WebSearch", query="words")
     assert text.startswith("Nothing was found")
 
@@ -228,7 +228,7 @@ async def test_a_page_that_says_that_nothing_was_found_is_no_error(tmp_path: Pat
 async def test_an_engine_that_does_not_answer_with_results_is_an_error(
     engine: str, status: int, body: str, tmp_path: Path
 ) -> None:
-    with site({PATHS[engine]: lambda reply: reply.say(body, status=status)}) as service:
+    with site({PATHS[engine]: page(body, status=status)}) as service:
         result = await searching(tmp_path, service, engine).call("WebSearch", query="words")
     assert result.error == "unavailable"
     assert engine in result.text
@@ -272,7 +272,7 @@ async def test_a_session_keeps_to_one_engine_and_sessions_differ(tmp_path: Path)
 
 
 async def test_an_engine_on_this_machine_is_open_to_searches_alone(tmp_path: Path) -> None:
-    with site({"/search": searxng, "/": lambda reply: reply.say("inside")}) as service:
+    with site({"/search": searxng, "/": page("inside")}) as service:
         made = searching(tmp_path, service, "searxng")
         await made.text("WebSearch", query="words")
         result = await made.call("WebFetch", url=service.url)
