@@ -1,5 +1,5 @@
-"""EnterWorktree and ExitWorktree of a real server in its sandbox, where files of a repository lead elsewhere, and
-while commands run. What a hostile repository would run is in test_git_served.py."""
+"""EnterWorktree and ExitWorktree of a real server in its sandbox, where files of a repository lead elsewhere,
+and while commands run. What a hostile repository would run is in test_git_served.py."""
 
 import os
 import shutil
