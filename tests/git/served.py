@@ -1,4 +1,4 @@
-"""Hostile repositories below the root of a real server in its sandbox, and calls of tools that change it."""
+"""Hostile repositories below the root of a real server in its sandbox, and calls of git tools there."""
 
 import os
 import re
@@ -27,17 +27,11 @@ PROGRAMS = (
     "uploadpack.packObjectsHook",
 )
 
-SETTINGS = {
-    "commit.gpgSign": "true",
-    "tag.gpgSign": "true",
-    "filter.odd.required": "true",
-    "gc.auto": "1",
-    "commit.template": "more.inc",
-    "rerere.enabled": "true",
-    "maintenance.auto": "true",
-    "hook.x.event": "pre-commit",
-    "include.path": "../more.inc",
-}
+SETTINGS = (
+    *("commit.gpgSign true", "tag.gpgSign true", "filter.odd.required true", "gc.auto 1"),
+    *("commit.template more.inc", "rerere.enabled true", "maintenance.auto true"),
+    *("hook.x.event pre-commit", "include.path ../more.inc"),
+)
 
 ASKED = (
     *(("git_status", {}), ("git_diff", {}), ("git_diff", {"commit": "HEAD~1"}), ("git_log", {})),
@@ -116,8 +110,8 @@ def planted(folder: Path) -> None:
         put(folder / "more-hooks" / name, f"#!/bin/sh\nexec {program}\n").chmod(0o755)
     for name in PROGRAMS:
         git(folder, "config", name, f"!{program}" if name.startswith("alias.") else program)
-    for name, value in SETTINGS.items():
-        git(folder, "config", name, value)
+    for setting in SETTINGS:
+        git(folder, "config", *setting.split(" "))
     put(folder / ".git/info/attributes", "*.odd filter=odd diff=odd merge=odd\n")
     put(folder / "new.txt", "new\n")
     os.utime(folder / "tracked", (1, 1))
