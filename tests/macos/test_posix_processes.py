@@ -32,8 +32,8 @@ from mcp_toolserver.runtime.sandbox.posix.program import NOT_SET_UP
 from mcp_toolserver.runtime.sandbox.posix.watch import Watch
 from mcp_toolserver.stores.saved_outputs import OutputStore
 from tests.macos.assumed_sandbox import confined_broker, wanted
-from tests.shell.test_killing import FAMILY, lines, pids, started
-from tests.support.families import eventually
+from tests.shell.test_killing import lines
+from tests.support.families import Family, eventually
 from tests.support.live import Setup
 from tests.support.open_files import descriptors
 from tests.support.processes import (
@@ -46,7 +46,6 @@ from tests.support.processes import (
     few_files,
     outcome,
     python,
-    state,
     until,
 )
 
@@ -93,7 +92,7 @@ main()
 
 
 async def test_a_server_that_is_killed_takes_every_process_along(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path, FULL)
+    family, setup = Family(), Setup.below(tmp_path, FULL)
     arguments = setup.command[setup.command.index("mcp_toolserver") + 1 :]
     server = subprocess.Popen(
         [*python(SERVER), *arguments],
@@ -104,13 +103,11 @@ async def test_a_server_that_is_killed_takes_every_process_along(tmp_path: Path)
     )
     try:
         assert server.stdin is not None
-        server.stdin.write(lines(FAMILY))
+        server.stdin.write(lines(family.command))
         server.stdin.flush()
-        await started(setup.root)
+        await eventually(lambda: family.runs)
         server.send_signal(signal.SIGKILL)
-        family = pids(setup.root)
-        assert len(family) == 2
-        await eventually(lambda: not any(state(pid) not in ("", "Z") for pid in family))
+        await eventually(lambda: family.is_gone)
     finally:
         server.kill()
         server.communicate(timeout=PATIENCE)
