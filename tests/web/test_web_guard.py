@@ -3,7 +3,7 @@
 import ipaddress
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from tests.web.web import (
     Bench,
     Internet,
     Reply,
+    Route,
     bench,
     gzip_bomb,
     page,
@@ -307,7 +308,7 @@ async def test_a_body_without_end_is_cut(tmp_path: Path) -> None:
 
 
 async def test_an_answer_that_comes_too_slowly_is_left(tmp_path: Path) -> None:
-    slow: dict[str, Callable[[Reply], object]] = {
+    slow: dict[str, Route] = {
         "/body": lambda reply: reply.pour(_slowly(reply)),
         "/headers": lambda reply: reply.site.closing.wait(30),
         "/packed": lambda reply: reply.pour(_slowly(reply), encoding="gzip"),

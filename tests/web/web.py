@@ -105,7 +105,7 @@ class Reply(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = answer  # noqa: N815  the names are http.server's
 
 
-Route = Callable[[Reply], None]
+Route = Callable[[Reply], object]
 
 
 @dataclass
@@ -296,8 +296,8 @@ def two_sites(
 ) -> Generator[tuple[Bench, Site, Site]]:
     """All the tools, and two sites: good.example and other.example."""
     with site(first) as one, site(second) as other:
-        names = {"good.example": lambda: [PUBLIC], "other.example": lambda: [OTHER]}
-        internet = Internet(names=names, sites={PUBLIC: one, OTHER: other})
+        internet = Internet.of(one, "good.example")
+        internet.names["other.example"], internet.sites[OTHER] = lambda: [OTHER], other
         yield bench(folder, internet=internet, **options), one, other
 
 
