@@ -33,7 +33,8 @@ from mcp_toolserver.runtime.sandbox.posix.watch import Watch
 from mcp_toolserver.stores.saved_outputs import OutputStore
 from tests.macos.assumed_sandbox import confined_broker, wanted
 from tests.shell.test_killing import lines
-from tests.support.families import Family, eventually
+from tests.support import families
+from tests.support.families import eventually
 from tests.support.live import Setup
 from tests.support.open_files import descriptors
 from tests.support.processes import (
@@ -92,7 +93,7 @@ main()
 
 
 async def test_a_server_that_is_killed_takes_every_process_along(tmp_path: Path) -> None:
-    family, setup = Family(), Setup.below(tmp_path, FULL)
+    family, setup = families.Family(), Setup.below(tmp_path, FULL)
     arguments = setup.command[setup.command.index("mcp_toolserver") + 1 :]
     server = subprocess.Popen(
         [*python(SERVER), *arguments],

@@ -21,6 +21,7 @@ from tests.web.web import (
     Bench,
     Internet,
     Reply,
+    Route,
     bench,
     gzip_bomb,
     page,

@@ -296,11 +296,8 @@ def two_sites(
 ) -> Generator[tuple[Bench, Site, Site]]:
     """All the tools, and two sites: good.example and other.example."""
     with site(first) as one, site(second) as other:
-        names: dict[str, Callable[[], Sequence[str]]] = {
-            "good.example": lambda: [PUBLIC],
-            "other.example": lambda: [OTHER],
-        }
-        internet = Internet(names=names, sites={PUBLIC: one, OTHER: other})
+        internet = Internet.of(one, "good.example")
+        internet.names["other.example"], internet.sites[OTHER] = lambda: [OTHER], other
         yield bench(folder, internet=internet, **options), one, other
 
 
