@@ -110,8 +110,6 @@ _CONFINED = Guarantee(
         ),
     ),
 )
-"""On the simulated Darwin, where a stand-in holds the profile, `test_darwin_server.py` runs git in both."""
-
 LINUX_ONLY = (_SANDBOX, _CONFINED)
 
 
