@@ -91,18 +91,15 @@ async def test_an_empty_file_and_an_offset_past_the_end_are_reported(root: Path)
     assert (await call(root, "f", offset=5)).text == "[nothing at offset 5: the file has 1 lines]"
 
 
-@pytest.mark.parametrize(
-    ("content", "note"),
-    [
-        pytest.param(b"a\r\n", "[CRLF line endings]", id="crlf"),
-        pytest.param(b"a\r\na\n", "[mixed line endings]", id="mixed"),
-        pytest.param(b"caf\xe9\n", "[windows-1252]", id="latin"),
-        pytest.param("a\r\n".encode("utf-8-sig"), "[utf-8 with BOM, CRLF line endings]", id="both"),
-    ],
-)
-async def test_an_unusual_encoding_or_line_ending_is_reported(root: Path, content: bytes, note: str) -> None:
-    (root / "f").write_bytes(content)
-    assert (await call(root, "f")).text.split("\n")[-1] == note
+async def test_an_unusual_encoding_or_line_ending_is_reported(root: Path) -> None:
+    for content, note in (
+        (b"a\r\n", "[CRLF line endings]"),
+        (b"a\r\na\n", "[mixed line endings]"),
+        (b"caf\xe9\n", "[windows-1252]"),
+        ("a\r\n".encode("utf-8-sig"), "[utf-8 with BOM, CRLF line endings]"),
+    ):
+        (root / "f").write_bytes(content)
+        assert (await call(root, "f")).text.split("\n")[-1] == note
 
 
 async def test_a_big_file_is_read_in_slices_only(root: Path) -> None:
@@ -117,21 +114,18 @@ async def test_a_big_file_is_read_in_slices_only(root: Path) -> None:
     assert (await call(root, "big", offset=3, limit=1)).text.startswith("4\thead\n[lines 4-4 of 20001;")
 
 
-@pytest.mark.parametrize(
-    ("content", "mime_type"),
-    [
-        pytest.param(PNG, "image/png", id="png"),
-        pytest.param(b"\xff\xd8\xff\xe0" + b"\0" * 20, "image/jpeg", id="jpeg"),
-        pytest.param(b"GIF89a" + b"\0" * 20, "image/gif", id="gif"),
-        pytest.param(b"GIF87a" + b"\0" * 20, "image/gif", id="gif-87"),
-        pytest.param(b"RIFF\x10\0\0\0WEBPVP8 " + b"\0" * 20, "image/webp", id="webp"),
-    ],
-)
-async def test_images_are_shown_by_content_not_by_name(root: Path, content: bytes, mime_type: str) -> None:
-    (root / "f.txt").write_bytes(content)
-    output = await call(root, "f.txt")
-    assert [(image.data, image.mime_type) for image in output.images] == [(content, mime_type)]
-    assert output.text == f"f.txt: {mime_type}, {len(content)} bytes"
+async def test_images_are_shown_by_content_not_by_name(root: Path) -> None:
+    for content, mime_type in (
+        (PNG, "image/png"),
+        (b"\xff\xd8\xff\xe0" + b"\0" * 20, "image/jpeg"),
+        (b"GIF89a" + b"\0" * 20, "image/gif"),
+        (b"GIF87a" + b"\0" * 20, "image/gif"),
+        (b"RIFF\x10\0\0\0WEBPVP8 " + b"\0" * 20, "image/webp"),
+    ):
+        (root / "f.txt").write_bytes(content)
+        output = await call(root, "f.txt")
+        assert [(image.data, image.mime_type) for image in output.images] == [(content, mime_type)]
+        assert output.text == f"f.txt: {mime_type}, {len(content)} bytes"
 
 
 async def test_an_image_too_big_to_be_shown_is_refused(root: Path) -> None:
@@ -160,25 +154,17 @@ async def test_what_is_no_file_is_refused(root: Path) -> None:
     await refusal(root, "gone", kind="not_found")
 
 
-@pytest.mark.parametrize(("offset", "first"), [(0, "1\ta"), (1, "1\ta"), (2, "2\tb")])
-async def test_other_names_count_lines_from_one(root: Path, offset: int, first: str) -> None:
+async def test_other_names_count_lines_from_one_and_take_file_path(root: Path) -> None:
     (root / "f").write_bytes(b"a\nb\nc\n")
-    for name in ("Read", "read"):
-        assert (await call(root, "f", name, offset=offset, limit=1)).text.split("\n")[0] == first
-    own = await call(root, "f", offset=offset, limit=1)
-    assert own.text.startswith(f"{offset + 1}\t")
-
-
-async def test_other_names_do_not_turn_a_negative_offset_into_a_valid_one(root: Path) -> None:
-    (root / "f").touch()
+    for offset, first in ((0, "1\ta"), (1, "1\ta"), (2, "2\tb")):
+        for name in ("Read", "read"):
+            assert (await call(root, "f", name, offset=offset, limit=1)).text.split("\n")[0] == first
+        own = await call(root, "f", offset=offset, limit=1)
+        assert own.text.startswith(f"{offset + 1}\t")
     await refusal(root, "f", tool="Read", offset=-1, kind="invalid_input")
-
-
-@pytest.mark.parametrize("tool", ["read_file", "Read", "read"])
-async def test_other_names_take_file_path(root: Path, tool: str) -> None:
-    (root / "f").write_bytes(b"x")
     server = dispatcher(machine(root.parent), Entry(TOOL, toolset="files"))
-    assert (await server.call(tool, {"file_path": "f"}, Person())).text == "1\tx"
+    for tool in ("read_file", "Read", "read"):
+        assert (await server.call(tool, {"file_path": "f"}, Person())).text == "1\ta\n2\tb\n3\tc"
 
 
 async def test_a_name_that_no_file_can_have_is_refused(root: Path) -> None:

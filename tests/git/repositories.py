@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,6 +61,16 @@ class GitTools:
         result = await self.ask(tool, **arguments)
         assert result.error is None, result.text
         return result.text
+
+    async def refuses(self, tool: str, kinds: Mapping[str, Iterable[Any]], **usual: JsonValue) -> None:
+        """Each of these arguments, added to the usual ones, fails as it must: `kinds` names the errors."""
+        wrong = [
+            (arguments, found.error, found.text)
+            for kind, table in kinds.items()
+            for arguments in table
+            if (found := await self.ask(tool, **{**usual, **arguments})).error != kind
+        ]
+        assert wrong == []
 
     async def data(self, tool: str, **arguments: JsonValue) -> dict[str, Any]:
         """The structured result of one call, which must succeed; it fits the schema and is plain JSON."""

@@ -34,8 +34,6 @@ from tests.git.hostile_git import GIT, Asked, Lair, asker, asking, user_environm
 from tests.support.processes import FULL, broker
 from tests.support.snapshot import snapshot
 
-FIRST = ("HEAD",)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
@@ -86,8 +84,28 @@ def refuses(check: Callable[[Any], object], given: Any) -> bool:
 # --- programs that a repository names --------------------------------------------------------------------
 
 
-def fsmonitor(lair: Lair) -> None:
-    lair.config("core.fsmonitor {evil}", "core.fsmonitorHookVersion 1")
+Plant = Callable[[Lair], None]
+
+ATTRIBUTES = ".gitattributes"
+FILTERED = {ATTRIBUTES: "*.txt filter=odd\n"}
+SHOWN = {ATTRIBUTES: "*.txt diff=odd\n"}
+
+
+def planting(*settings: str, **files: str) -> Plant:
+    """Puts settings into the configuration, where {evil} is the program, and files into the work tree."""
+
+    def plant(lair: Lair) -> None:
+        for name, content in files.items():
+            lair.write(name, content.replace("{evil}", str(lair.evil)))
+        lair.config(*settings)
+        stale(lair)
+
+    return plant
+
+
+def stale(lair: Lair) -> None:
+    """Make git think that a file may have changed."""
+    os.utime(lair.repository / "deep/inner.txt", (1, 1))
 
 
 def hooks(lair: Lair) -> None:
@@ -96,73 +114,18 @@ def hooks(lair: Lair) -> None:
 
 
 def hooks_path(lair: Lair) -> None:
-    lair.write("my-hooks/post-index-change", f"#!/bin/sh\nexec {lair.evil}\n")
+    planting("core.hooksPath my-hooks", **{"my-hooks/post-index-change": "#!/bin/sh\nexec {evil}\n"})(lair)
     (lair.repository / "my-hooks/post-index-change").chmod(0o755)
-    lair.config("core.hooksPath my-hooks")
-    stale(lair)
 
 
-def stale(lair: Lair) -> None:
-    """Make git think that a file may have changed."""
-    os.utime(lair.repository / "deep/inner.txt", (1, 1))
-
-
-def external_diff(lair: Lair) -> None:
-    lair.config("diff.external {evil}")
-
-
-def diff_driver(lair: Lair) -> None:
-    lair.write(".gitattributes", "*.txt diff=odd\n")
-    lair.config("diff.odd.command {evil}")
-
-
-def textconv(lair: Lair) -> None:
-    lair.write(".gitattributes", "*.txt diff=odd\n")
-    lair.config("diff.odd.textconv {evil}", "diff.odd.cachetextconv true")
-
-
-def clean_filter(lair: Lair) -> None:
-    lair.write(".gitattributes", "*.txt filter=odd\n")
-    lair.config("filter.odd.clean {evil}", "filter.odd.smudge {evil}", "filter.odd.required true")
-    stale(lair)
-
-
-def filter_process(lair: Lair) -> None:
-    lair.write(".git/info/attributes", "*.txt filter=odd\n")
-    lair.config("filter.odd.process {evil}")
-    stale(lair)
-
-
-def oddly_named_filter(lair: Lair) -> None:
-    lair.write(".gitattributes", "*.txt filter=a=b.c\n")
-    lair.config("filter.a=b.c.clean {evil}")
-    stale(lair)
+external_diff = planting("diff.external {evil}")
+textconv = planting("diff.odd.textconv {evil}", "diff.odd.cachetextconv true", **SHOWN)
 
 
 def user_filter(lair: Lair) -> None:
     """The program is the user's, but the repository decides what it is fed."""
-    lair.write(".gitattributes", "*.txt filter=odd\n")
+    planting(**FILTERED)(lair)
     lair.git("config", "--global", "filter.odd.clean", str(lair.evil))
-    stale(lair)
-
-
-def worktree_config(lair: Lair) -> None:
-    lair.write(".gitattributes", "*.txt filter=odd\n")
-    lair.config("extensions.worktreeConfig true")
-    lair.write(".git/config.worktree", f'[filter "odd"]\nclean = {lair.evil}\n')
-    stale(lair)
-
-
-def included(lair: Lair) -> None:
-    lair.write(".gitattributes", "*.txt filter=odd\n")
-    lair.write("settings.inc", f'[core]\nfsmonitor = {lair.evil}\n[filter "odd"]\nclean = {lair.evil}\n')
-    lair.config("include.path ../settings.inc")
-    stale(lair)
-
-
-def conditionally_included(lair: Lair) -> None:
-    lair.write("settings.inc", f"[core]\nfsmonitor = {lair.evil}\n")
-    lair.config("includeIf.onbranch:main.path ../settings.inc")
 
 
 def signed_commit(lair: Lair) -> None:
@@ -200,34 +163,64 @@ def promised(lair: Lair) -> None:
     )
 
 
-Plant = Callable[[Lair], None]
+MONITOR = "[core]\nfsmonitor = {evil}\n"
+FILTER = '[filter "odd"]\nclean = {evil}\n'
 
-READS = (
-    *((fsmonitor, "status", (), ()), (fsmonitor, "diff", (), ()), (fsmonitor, "ls-files", ("--others",), ())),
-    *((hooks, "status", (), ()), (hooks, "diff", (), ()), (hooks_path, "status", (), ())),
-    *((external_diff, "diff", (), ()), (diff_driver, "diff", (), ()), (textconv, "diff", (), ())),
-    *((textconv, "show", (), FIRST), (textconv, "log", ("--patch",), FIRST), (textconv, "blame", (), ())),
-    # GIT03: filters, by whatever name and from wherever they are configured.
-    *((clean_filter, "status", (), ()), (clean_filter, "diff", (), ()), (filter_process, "diff", (), ())),
-    *((oddly_named_filter, "diff", (), ()), (user_filter, "diff", (), ()), (worktree_config, "diff", (), ())),
-    (clean_filter, "cat-file", ("--filters",), ("HEAD:file.txt",)),
-    *((included, "diff", (), ()), (conditionally_included, "status", (), ())),
-    *((signed_commit, "log", (), FIRST), (signed_commit, "show", ("--format=%G?",), FIRST)),
-    # GIT14.
-    *((submodule, "status", (), ()), (submodule, "diff", (), ())),
-)
+READS: dict[str, tuple[Plant, tuple[str, ...]]] = {
+    "fsmonitor": (
+        planting("core.fsmonitor {evil}", "core.fsmonitorHookVersion 1"),
+        ("status", "diff", "ls-files --others"),
+    ),
+    "hooks": (hooks, ("status", "diff")),
+    "hooks path": (hooks_path, ("status",)),
+    "external diff": (external_diff, ("diff",)),
+    "diff driver": (planting("diff.odd.command {evil}", **SHOWN), ("diff",)),
+    "textconv": (textconv, ("diff", "show HEAD", "log --patch HEAD", "blame")),
+    "GIT03": (
+        planting(
+            "filter.odd.clean {evil}", "filter.odd.smudge {evil}", "filter.odd.required true", **FILTERED
+        ),
+        ("status", "diff", "cat-file --filters HEAD:file.txt"),
+    ),
+    "GIT03-process": (
+        planting("filter.odd.process {evil}", **{".git/info/attributes": FILTERED[ATTRIBUTES]}),
+        ("diff",),
+    ),
+    "GIT03-odd-name": (
+        planting("filter.a=b.c.clean {evil}", **{ATTRIBUTES: "*.txt filter=a=b.c\n"}),
+        ("diff",),
+    ),
+    "GIT03-of-the-user": (user_filter, ("diff",)),
+    "work tree's configuration": (
+        planting("extensions.worktreeConfig true", **FILTERED, **{".git/config.worktree": FILTER}),
+        ("diff",),
+    ),
+    "included": (
+        planting("include.path ../settings.inc", **FILTERED, **{"settings.inc": MONITOR + FILTER}),
+        ("diff",),
+    ),
+    "included on a condition": (
+        planting("includeIf.onbranch:main.path ../settings.inc", **{"settings.inc": MONITOR}),
+        ("status",),
+    ),
+    "signature": (signed_commit, ("log HEAD", "show --format=%G? HEAD")),
+    "GIT14": (submodule, ("status", "diff")),
+}
 
 
 async def test_a_program_that_a_repository_names_is_not_run(
     ground: Ground, subtests: pytest.Subtests
 ) -> None:
-    for plant, subcommand, options, revisions in READS:
-        with subtests.test(f"{plant.__name__} {subcommand}"):
+    for name, command in ((name, command) for name, (_, commands) in READS.items() for command in commands):
+        with subtests.test(f"{name}: {command}"):
             lair, ask = ground.lair()
-            plant(lair)
+            READS[name][0](lair)
             lair.ran()
-            paths = ("file.txt",) if subcommand in ("blame", "check-attr") else ()
-            lair.naive(subcommand, *options, *revisions, *paths)
+            subcommand, *words = command.split(" ")
+            options = [word for word in words if word.startswith("-")]
+            revisions = [word for word in words if word not in options]
+            paths = ("file.txt",) if subcommand == "blame" else ()
+            lair.naive(subcommand, *words, *paths)
             assert lair.ran(), "the attack is not one"
             stale(lair)
             answer = await ask(subcommand, *options, revisions=revisions, paths=paths)
@@ -282,41 +275,37 @@ def borrowed_objects(lair: Lair) -> None:
     lair.config("core.alternateRefsCommand {evil}")
 
 
-def configured(*settings: str) -> Plant:
-    return lambda lair: lair.config(*settings)
-
-
 TRAILER = "interpret-trailers --trailer odd=x file.txt"
 
 CHANGES = {
-    "GIT08-commit": (configured("core.editor {evil}"), "commit --allow-empty"),
-    "GIT08-rebase": (configured("sequence.editor {evil}"), "rebase -i --root --autostash"),
+    "GIT08-commit": (planting("core.editor {evil}"), "commit --allow-empty"),
+    "GIT08-rebase": (planting("sequence.editor {evil}"), "rebase -i --root --autostash"),
     "GIT10-ext-transport": (
-        configured("remote.origin.url ext::{evil}", "protocol.ext.allow always"),
+        planting("remote.origin.url ext::{evil}", "protocol.ext.allow always"),
         "fetch",
     ),
     "GIT11-ssh-command": (
-        configured("remote.origin.url ssh://example.invalid/x", "core.sshCommand {evil}"),
+        planting("remote.origin.url ssh://example.invalid/x", "core.sshCommand {evil}"),
         "fetch",
     ),
     "GIT11-upload-pack": (
-        configured("remote.origin.url .", "remote.origin.uploadpack {evil}"),
+        planting("remote.origin.url .", "remote.origin.uploadpack {evil}"),
         "fetch origin",
     ),
-    "GIT13-alias": (configured("alias.st !{evil}"), "st"),
+    "GIT13-alias": (planting("alias.st !{evil}"), "st"),
     "GIT14-update": (attached_submodule, "submodule update"),
     "GIT19-alternate-refs": (borrowed_objects, "rev-list --alternate-refs"),
-    "GIT21-trailer": (configured("trailer.odd.command {evil}", "trailer.odd.key Odd"), TRAILER),
-    "GIT21-trailer-cmd": (configured("trailer.odd.cmd {evil}", "trailer.odd.key Odd"), TRAILER),
+    "GIT21-trailer": (planting("trailer.odd.command {evil}", "trailer.odd.key Odd"), TRAILER),
+    "GIT21-trailer-cmd": (planting("trailer.odd.cmd {evil}", "trailer.odd.key Odd"), TRAILER),
     "merge-driver": (ready_to_merge, "merge -q main"),
-    "credential-helper": (configured("credential.helper !{evil}"), "credential fill"),
+    "credential-helper": (planting("credential.helper !{evil}"), "credential fill"),
     "credential-helper-of-one-host": (
-        configured("credential.https://example.invalid.helper !{evil}"),
+        planting("credential.https://example.invalid.helper !{evil}"),
         "credential fill",
     ),
-    "gpg-program": (configured("gpg.program {evil}"), "tag -s -m m signed"),
+    "gpg-program": (planting("gpg.program {evil}"), "tag -s -m m signed"),
     "gpg-ssh-program": (
-        configured("gpg.ssh.program {evil}", "gpg.format ssh", "user.signingKey k"),
+        planting("gpg.ssh.program {evil}", "gpg.format ssh", "user.signingKey k"),
         "tag -s -m m signed",
     ),
 }
@@ -420,13 +409,6 @@ async def test_a_repository_of_somebody_else_is_not_read(lair: Lair, ask: Asked)
     async with asking(lair, program=str(somebody)) as other:
         with pytest.raises(NotFound):
             await other("status")
-
-
-async def test_where_there_is_no_repository_the_error_says_so(lair: Lair, ask: Asked) -> None:
-    empty = lair.folder / "empty"
-    empty.mkdir()
-    with pytest.raises(NotFound):
-        await ask("status", cwd=empty)
 
 
 # --- what the server was started with, and what git says ---------------------------------------------------

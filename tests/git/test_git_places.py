@@ -32,7 +32,6 @@ TOOLS = (
     ("git_blame", {"path": "file.txt"}),
     ("repo_overview", {}),
 )
-every_tool = pytest.mark.parametrize(("tool", "arguments"), TOOLS, ids=[name for name, _ in TOOLS])
 
 
 @pytest.fixture
@@ -43,29 +42,25 @@ def lair(tmp_path: Path) -> Lair:
 # --- what lies outside the roots -------------------------------------------------------------------------
 
 
-@every_tool
-async def test_a_repository_that_begins_above_the_root_is_refused(
-    lair: Lair, git_broker: Broker, tool: str, arguments: dict[str, str]
-) -> None:
+async def test_a_repository_that_begins_above_the_root_is_refused(lair: Lair, git_broker: Broker) -> None:
     lair.write("deep/file.txt", "x\n")
     lair.commit()
-    assert (await git_tools(lair, git_broker).ask(tool, **arguments)).error is None
-    result = await git_tools(lair, git_broker, roots=[lair.repository / "deep"]).ask(tool, **arguments)
-    assert result.error == "denied"
-    assert f"--root {lair.repository}" in result.text
+    for tool, arguments in TOOLS:
+        assert (await git_tools(lair, git_broker).ask(tool, **arguments)).error is None
+        result = await git_tools(lair, git_broker, roots=[lair.repository / "deep"]).ask(tool, **arguments)
+        assert result.error == "denied", tool
+        assert f"--root {lair.repository}" in result.text
 
 
-@every_tool
-async def test_a_repository_kept_outside_is_refused(
-    lair: Lair, git_broker: Broker, tool: str, arguments: dict[str, str]
-) -> None:
+async def test_a_repository_kept_outside_is_refused(lair: Lair, git_broker: Broker) -> None:
     linked = lair.folder / "linked"
     lair.git("worktree", "add", "-q", str(linked))
-    result = await git_tools(lair, git_broker, roots=[linked]).ask(tool, **arguments)
-    assert result.error == "denied"
-    assert str(lair.repository) in result.text
     both = git_tools(lair, git_broker, roots=[linked, lair.repository])
-    assert (await both.ask(tool, **arguments)).error is None
+    for tool, arguments in TOOLS:
+        result = await git_tools(lair, git_broker, roots=[linked]).ask(tool, **arguments)
+        assert result.error == "denied", tool
+        assert str(lair.repository) in result.text
+        assert (await both.ask(tool, **arguments)).error is None
 
 
 async def test_a_git_folder_that_is_a_link_out_of_the_root_is_refused(lair: Lair, git_broker: Broker) -> None:
@@ -269,35 +264,31 @@ def nearer_repository(lair: Lair) -> None:
     lair.git("config", "filter.odd.clean", str(lair.evil), cwd=lair.repository / "deep")
 
 
-@pytest.mark.parametrize(
-    "plant",
-    [
-        pytest.param(filter_in("repository/.git/config"), id="configuration"),
-        pytest.param(filter_in("repository/.git/config.worktree"), id="of the work tree"),
-        pytest.param(filter_in("home/.gitconfig"), id="of the user"),
-        pytest.param(filter_in("home/.config/git/config"), id="of the user, elsewhere"),
-        pytest.param(nearer_repository, id="nearer repository"),
-    ],
+PLANTS = (
+    *(filter_in("repository/.git/config"), filter_in("repository/.git/config.worktree")),
+    *(filter_in("home/.gitconfig"), filter_in("home/.config/git/config"), nearer_repository),
 )
-async def test_a_program_planted_after_the_first_question_is_not_run(
-    lair: Lair, plant: Callable[[Lair], None]
-) -> None:
-    lair.write("deep/inner.txt", "inner\n")
-    lair.write(".gitattributes", "*.txt filter=odd\n")
-    lair.config("extensions.worktreeConfig true")
-    (lair.folder / "home/.config/git").mkdir(parents=True)
-    deep = lair.repository / "deep"
-    async with remembering(lair) as at:
-        await at.runs(deep)
-        assert await at.runs(deep) == ["status"]
-        plant(lair)
-        for ran in (True, False):
-            lair.write("deep/inner.txt", "INNER\n" if ran else "Inner\n")
-            if ran:
-                lair.naive("status", cwd=deep)
-                assert lair.ran(), "the attack is not one"
-        assert await at.runs(deep) == ALL
-    assert not lair.ran()
+
+
+async def test_a_program_planted_after_the_first_question_is_not_run(tmp_path: Path) -> None:
+    for number, plant in enumerate(PLANTS):
+        (tmp_path / str(number)).mkdir()
+        lair = Lair(tmp_path / str(number))
+        lair.write("deep/inner.txt", "inner\n")
+        lair.write(".gitattributes", "*.txt filter=odd\n")
+        lair.config("extensions.worktreeConfig true")
+        (lair.folder / "home/.config/git").mkdir(parents=True)
+        deep = lair.repository / "deep"
+        async with remembering(lair) as at:
+            await at.runs(deep)
+            assert await at.runs(deep) == ["status"]
+            plant(lair)
+            lair.write("deep/inner.txt", "INNER\n")
+            lair.naive("status", cwd=deep)
+            assert lair.ran(), f"the attack is not one: {number}"
+            lair.write("deep/inner.txt", "Inner\n")
+            assert await at.runs(deep) == ALL
+        assert not lair.ran()
 
 
 async def test_a_folder_for_configuration_planted_later_is_seen(lair: Lair) -> None:

@@ -16,7 +16,7 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.tools.files.notebook_edit import TOOL
-from tests.notebook.notebooks import PIXEL, cells, made, old, plain, written
+from tests.notebook.notebooks import cells, made, old, plain, written
 from tests.support.calling import HANDLE
 from tests.support.workbench import Person, dispatcher, machine
 
@@ -103,31 +103,24 @@ async def test_a_source_may_be_empty(server: Dispatcher, root: Path) -> None:
     assert json.loads(after)["cells"][2]["source"] == []
 
 
-@pytest.mark.parametrize(
-    ("place", "number"),
-    [
-        pytest.param({}, 3, id="at the end"),
-        pytest.param({"cell_id": "a"}, 1, id="after a cell"),
-        pytest.param({"cell_id": "c"}, 3, id="after the last"),
-        pytest.param({"cell_number": 0}, 0, id="first"),
-        pytest.param({"cell_number": 2}, 2, id="at a number"),
-        pytest.param({"cell_number": 3}, 3, id="at the number after the last"),
-    ],
+PLACES: tuple[tuple[dict[str, Any], int], ...] = (
+    *(({}, 3), ({"cell_id": "a"}, 1), ({"cell_id": "c"}, 3)),
+    *(({"cell_number": 0}, 0), ({"cell_number": 2}, 2), ({"cell_number": 3}, 3)),
 )
+
+
 @pytest.mark.parametrize("kind", ["code", "markdown", "raw"])
-async def test_a_cell_is_inserted(
-    server: Dispatcher, root: Path, place: dict[str, Any], number: int, kind: str
-) -> None:
-    arguments = {"edit_mode": "insert", "new_source": "x\ny", "cell_type": kind, **place}
-    after = await edited(server, root, written(made()), **arguments)
-    found = json.loads(after)
-    new = found["cells"].pop(number)
-    assert found == plain(made())
-    assert new["cell_type"] == kind
-    assert new["source"] == ["x\n", "y"]
-    assert new["id"] not in ("a", "b", "c")
-    found["cells"].insert(number, new)
-    assert after == written(found)
+async def test_a_cell_is_inserted(server: Dispatcher, root: Path, kind: str) -> None:
+    for place, number in PLACES:
+        arguments = {"edit_mode": "insert", "new_source": "x\ny", "cell_type": kind, **place}
+        after = await edited(server, root, written(made()), **arguments)
+        found = json.loads(after)
+        new = found["cells"].pop(number)
+        assert found == plain(made())
+        assert (new["cell_type"], new["source"]) == (kind, ["x\n", "y"])
+        assert new["id"] not in ("a", "b", "c")
+        found["cells"].insert(number, new)
+        assert after == written(found)
 
 
 async def test_a_new_cell_is_code_unless_said_otherwise(server: Dispatcher, root: Path) -> None:
@@ -147,14 +140,13 @@ async def test_twenty_new_cells_have_twenty_ids(server: Dispatcher, root: Path) 
     assert len({cell["id"] for cell in found}) == 23
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
-@pytest.mark.parametrize("by", ["id", "number"])
-async def test_a_cell_is_deleted(server: Dispatcher, root: Path, number: int, by: str) -> None:
-    place = {"cell_id": "abc"[number]} if by == "id" else {"cell_number": number}
-    after = await edited(server, root, written(made()), edit_mode="delete", **place)
-    expected = made()
-    del expected["cells"][number]
-    assert after == written(expected)
+async def test_a_cell_is_deleted(server: Dispatcher, root: Path) -> None:
+    for number, id_ in enumerate("abc"):
+        expected = made()
+        del expected["cells"][number]
+        for place in ({"cell_id": id_}, {"cell_number": number}):
+            after = await edited(server, root, written(made()), edit_mode="delete", **place)
+            assert after == written(expected)
 
 
 async def test_the_source_of_a_deleted_cell_is_shown(server: Dispatcher, root: Path) -> None:
@@ -172,15 +164,13 @@ async def test_the_only_cell_is_deleted_and_another_put_in_its_place(server: Dis
     assert after == before.replace(b'"c"', json.dumps(json.loads(after)["cells"][0]["id"]).encode())
 
 
-@pytest.mark.parametrize("kind", ["markdown", "raw"])
-async def test_code_that_becomes_text_loses_what_only_code_has(
-    server: Dispatcher, root: Path, kind: str
-) -> None:
-    arguments = {"cell_id": "a", "new_source": "text", "cell_type": kind}
-    after = await edited(server, root, written(made()), **arguments)
-    expected = plain(made())
-    expected["cells"][0] = {"cell_type": kind, "id": "a", "metadata": {}, "source": ["text"]}
-    assert after == written(expected)
+async def test_code_that_becomes_text_loses_what_only_code_has(server: Dispatcher, root: Path) -> None:
+    for kind in ("markdown", "raw"):
+        arguments = {"cell_id": "a", "new_source": "text", "cell_type": kind}
+        after = await edited(server, root, written(made()), **arguments)
+        expected = plain(made())
+        expected["cells"][0] = {"cell_type": kind, "id": "a", "metadata": {}, "source": ["text"]}
+        assert after == written(expected)
 
 
 async def test_text_that_becomes_code_loses_its_attachments_and_says_so(
@@ -205,28 +195,23 @@ async def test_text_that_becomes_code_loses_its_attachments_and_says_so(
 # --- the rest of the file --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param({"indent": "\t"}, id="tabs"),
-        pytest.param({"indent": 4}, id="four spaces"),
-        pytest.param({"separators": (",", ":")}, id="compact"),
-        pytest.param({}, id="one line"),
-        pytest.param({"indent": 2, "ensure_ascii": False}, id="two spaces, letters"),
-    ],
+LAYOUTS: tuple[dict[str, Any], ...] = (
+    *({"indent": "\t"}, {"indent": 4}, {"separators": (",", ":")}, {}),
+    {"indent": 2, "ensure_ascii": False},
 )
-@pytest.mark.parametrize("mode", ["replace", "insert", "delete", "convert"])
-async def test_what_is_edited_looks_like_the_rest(
-    server: Dispatcher, root: Path, options: dict[str, Any], mode: str
-) -> None:
-    before = json.dumps(plain(made()), **options).encode()
-    arguments: dict[str, Any] = {"cell_number": 1, "edit_mode": mode, "new_source": "é\n\n"}
-    if mode == "delete":
-        del arguments["new_source"]
-    if mode == "convert":
-        arguments |= {"edit_mode": "replace", "cell_type": "code"}
-    after = (await edited(server, root, before, **arguments)).decode()
-    assert after == json.dumps(json.loads(after), **options)
+SOURCE = {"cell_number": 1, "new_source": "é\n\n"}
+EDITS: tuple[dict[str, Any], ...] = (
+    *({**SOURCE, "edit_mode": "replace"}, {**SOURCE, "edit_mode": "replace", "cell_type": "code"}),
+    *({**SOURCE, "edit_mode": "insert"}, {"cell_number": 1, "edit_mode": "delete"}),
+)
+
+
+async def test_what_is_edited_looks_like_the_rest(server: Dispatcher, root: Path) -> None:
+    for options in LAYOUTS:
+        before = json.dumps(plain(made()), **options).encode()
+        for arguments in EDITS:
+            after = (await edited(server, root, before, **arguments)).decode()
+            assert after == json.dumps(json.loads(after), **options)
 
 
 async def test_a_source_that_is_one_text_stays_one_text(server: Dispatcher, root: Path) -> None:
@@ -275,16 +260,14 @@ async def test_a_backslash_before_a_letter_u_is_no_escape(server: Dispatcher, ro
 # --- encodings -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("codec", ["utf-8-sig", "utf-16"])
-async def test_an_encoding_stays(server: Dispatcher, root: Path, codec: str) -> None:
+async def test_an_encoding_stays(server: Dispatcher, root: Path) -> None:
     """NB13"""
-    text = written(made()).decode()
-    (root / "n.ipynb").write_bytes(text.encode(codec))
-    result = await edit(server, cell_id="b", new_source="ß 漢")
-    assert result.error is None
     expected = plain(made())
     expected["cells"][1]["source"] = ["ß 漢"]
-    assert (root / "n.ipynb").read_bytes() == written(expected).decode().encode(codec)
+    for codec in ("utf-8-sig", "utf-16"):
+        (root / "n.ipynb").write_bytes(written(made()).decode().encode(codec))
+        assert (await edit(server, cell_id="b", new_source="ß 漢")).error is None
+        assert (root / "n.ipynb").read_bytes() == written(expected).decode().encode(codec)
 
 
 async def test_a_notebook_that_is_not_in_unicode_is_refused(server: Dispatcher, root: Path) -> None:
@@ -296,57 +279,47 @@ async def test_a_notebook_that_is_not_in_unicode_is_refused(server: Dispatcher, 
 # --- what is refused -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("minor", [0, 1, 2, 3, 4])
-async def test_older_minor_versions_have_numbers_and_no_ids(
-    server: Dispatcher, root: Path, minor: int
-) -> None:
-    notebook = made(*cells()[2:], cells()[0], minor=minor)
-    before = written(notebook)
-    after = await edited(server, root, before, cell_number=1, new_source="1")
-    assert json.loads(after)["cells"][1]["outputs"] == []
-    after = await edited(server, root, before, edit_mode="insert", new_source="1")
-    assert "id" not in json.loads(after)["cells"][2]
-    text = await refusal(server, root, before, kind="not_found", cell_id="a", new_source="1")
-    assert "cell_number" in text
+async def test_older_minor_versions_have_numbers_and_no_ids(server: Dispatcher, root: Path) -> None:
+    for minor in range(5):
+        before = written(made(*cells()[2:], cells()[0], minor=minor))
+        after = await edited(server, root, before, cell_number=1, new_source="1")
+        assert json.loads(after)["cells"][1]["outputs"] == []
+        after = await edited(server, root, before, edit_mode="insert", new_source="1")
+        assert "id" not in json.loads(after)["cells"][2]
+        text = await refusal(server, root, before, kind="not_found", cell_id="a", new_source="1")
+        assert "cell_number" in text
 
 
-@pytest.mark.parametrize(
-    ("before", "word"),
-    [
-        pytest.param(old(), "nbformat 3", id="nbformat 3"),
-        pytest.param(json.dumps({**plain(made()), "nbformat_minor": 6}).encode(), "4.6", id="the future"),
-        pytest.param(json.dumps({**plain(made()), "nbformat": True}).encode(), "nbformat", id="no number"),
-        pytest.param(b'{"worksheets": []}', "nbformat", id="no version"),
-        pytest.param(b"[]", "JSON", id="a list"),
-        pytest.param(b"", "JSON", id="an empty file"),
-        pytest.param(written(made())[:-10], "JSON", id="cut off"),
-        pytest.param(written(made()).replace(b'"cells": [', b'"cells": ['[:-1]), "JSON", id="no bracket"),
-        pytest.param(written(made()) + b"{}", "follows", id="more after it"),
-        pytest.param(b'{"a": 1 "b": 2}', "JSON", id="no comma"),
-        pytest.param(b'{"a" 1}', "JSON", id="no colon"),
-        pytest.param(b"{1: 1}", "JSON", id="no name"),
-        pytest.param(b'{"nbformat": ' + b"1" * 5000 + b"}", "JSON", id="an endless number"),
-        pytest.param(b"\0\1\2", "binary", id="binary"),
-        pytest.param(
-            json.dumps({**plain(made()), "cells": {}}).encode(), "wrong type", id="cells that are no list"
-        ),
-        pytest.param(
-            written(made()).replace(b'   "metadata": {},\n', b"", 1), "cells[0] lacks", id="without metadata"
-        ),
-        pytest.param(written(made()).replace(b'"raw",', b'"huh",', 1), "cells[2]", id="an unknown type"),
-        pytest.param(
-            written(made()).replace(b'"nbformat_minor": 5', b'"nbformat_minor": 4'),
-            "field that it must not have",
-            id="ids too early",
-        ),
-    ],
-)
-async def test_what_is_no_valid_notebook_is_refused(
-    server: Dispatcher, root: Path, before: bytes, word: str
-) -> None:
-    text = await refusal(server, root, before, kind="invalid_input", cell_number=0, new_source="1")
-    assert text.startswith("'n.ipynb' ")
-    assert word in text
+WHOLE = written(made())
+
+
+def with_field(name: str, value: object) -> bytes:
+    return json.dumps({**plain(made()), name: value}).encode()
+
+
+INVALID = {
+    "nbformat 3": (old(),),
+    "4.6": (with_field("nbformat_minor", 6),),
+    "nbformat": (with_field("nbformat", True), b'{"worksheets": []}'),
+    "JSON": (
+        *(b"[]", b"", WHOLE[:-10], WHOLE.replace(b'"cells": [', b'"cells": '), b'{"a": 1 "b": 2}'),
+        *(b'{"a" 1}', b"{1: 1}", b'{"nbformat": ' + b"1" * 5000 + b"}"),
+    ),
+    "follows": (WHOLE + b"{}",),
+    "binary": (b"\0\1\2",),
+    "wrong type": (with_field("cells", {}),),
+    "cells[0] lacks": (WHOLE.replace(b'   "metadata": {},\n', b"", 1),),
+    "cells[2]": (WHOLE.replace(b'"raw",', b'"huh",', 1),),
+    "field that it must not have": (WHOLE.replace(b'"nbformat_minor": 5', b'"nbformat_minor": 4'),),
+}
+
+
+async def test_what_is_no_valid_notebook_is_refused(server: Dispatcher, root: Path) -> None:
+    for word, contents in INVALID.items():
+        for before in contents:
+            text = await refusal(server, root, before, kind="invalid_input", cell_number=0, new_source="1")
+            assert text.startswith("'n.ipynb' ")
+            assert word in text
 
 
 def deep() -> bytes:
@@ -354,53 +327,31 @@ def deep() -> bytes:
     return notebook.replace(b'"HERE"', b"[" * 100_000 + b"]" * 100_000)
 
 
-def twice() -> bytes:
-    return written(made()).replace(b'"id": "b"', b'"id": "a"')
-
-
-@pytest.mark.parametrize(
-    ("before", "arguments", "kind"),
-    [
-        pytest.param(
-            written(made()) + b" " * 10 * 1024 * 1024, {"cell_number": 0}, "invalid_input", id="NB02"
-        ),
-        pytest.param(deep(), {"cell_number": 0}, "invalid_input", id="NB03"),
-        pytest.param(twice(), {"cell_id": "a"}, "invalid_input", id="NB04-duplicate"),
-        pytest.param(written(made()), {"cell_number": -1}, "invalid_input", id="NB04-negative"),
-        pytest.param(written(made()), {"cell_number": 2**63}, "invalid_input", id="NB04-huge"),
-        pytest.param(written(made()), {"cell_number": 3}, "not_found", id="NB04-past-the-end"),
-        pytest.param(written(made()), {"cell_id": "z"}, "not_found", id="NB04-unknown"),
-    ],
+HOSTILE: tuple[tuple[bytes, dict[str, Any], str], ...] = (
+    # NB02, NB03 and NB04.
+    (WHOLE + b" " * 10 * 1024 * 1024, {"cell_number": 0}, "invalid_input"),
+    (deep(), {"cell_number": 0}, "invalid_input"),
+    (WHOLE.replace(b'"id": "b"', b'"id": "a"'), {"cell_id": "a"}, "invalid_input"),
+    (WHOLE, {"cell_number": -1}, "invalid_input"),
+    (WHOLE, {"cell_number": 2**63}, "invalid_input"),
+    (WHOLE, {"cell_number": 3}, "not_found"),
+    (WHOLE, {"cell_id": "z"}, "not_found"),
+    (WHOLE, {"edit_mode": "insert", "cell_number": 4}, "not_found"),
 )
-async def test_hostile_notebooks_and_numbers_change_nothing(
-    server: Dispatcher, root: Path, before: bytes, arguments: dict[str, Any], kind: str
-) -> None:
-    await refusal(server, root, before, kind=kind, new_source="1", **arguments)
-    assert (await edited(server, root, written(made()), cell_id="a", new_source="1")) != before
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param({"new_source": "1"}, id="no cell to replace"),
-        pytest.param({"edit_mode": "delete"}, id="no cell to delete"),
-        pytest.param({"cell_id": "a"}, id="nothing to replace it by"),
-        pytest.param({"edit_mode": "insert"}, id="nothing to insert"),
-        pytest.param({"cell_id": "a", "cell_number": 1, "new_source": "1"}, id="two names"),
-        pytest.param({"edit_mode": "delete", "cell_id": "a", "new_source": "1"}, id="a source to delete"),
-        pytest.param({"edit_mode": "delete", "cell_id": "a", "cell_type": "raw"}, id="a type to delete"),
-        pytest.param({"edit_mode": "move", "cell_id": "a", "new_source": "1"}, id="an unknown mode"),
-    ],
+ONE, OTHER_SOURCE = {"cell_id": "a"}, {"new_source": "1"}
+SENSELESS: tuple[dict[str, Any], ...] = (
+    *(OTHER_SOURCE, {"edit_mode": "delete"}, ONE, {"edit_mode": "insert"}),
+    *({**ONE, "cell_number": 1, **OTHER_SOURCE}, {"edit_mode": "delete", **ONE, **OTHER_SOURCE}),
+    *({"edit_mode": "delete", **ONE, "cell_type": "raw"}, {"edit_mode": "move", **ONE, **OTHER_SOURCE}),
 )
-async def test_a_call_that_makes_no_sense_is_refused(
-    server: Dispatcher, root: Path, arguments: dict[str, Any]
-) -> None:
-    await refusal(server, root, written(made()), kind="invalid_input", **arguments)
 
 
-async def test_inserting_past_the_end_is_refused(server: Dispatcher, root: Path) -> None:
-    arguments = {"edit_mode": "insert", "cell_number": 4, "new_source": "1"}
-    await refusal(server, root, written(made()), kind="not_found", **arguments)
+async def test_hostile_notebooks_and_senseless_calls_change_nothing(server: Dispatcher, root: Path) -> None:
+    for before, arguments, kind in HOSTILE:
+        await refusal(server, root, before, kind=kind, **OTHER_SOURCE, **arguments)
+    for arguments in SENSELESS:
+        await refusal(server, root, WHOLE, kind="invalid_input", **arguments)
+    assert (await edited(server, root, WHOLE, **ONE, **OTHER_SOURCE)) != WHOLE
 
 
 async def test_an_edit_that_would_make_the_notebook_invalid_is_refused(
@@ -441,8 +392,3 @@ async def test_the_names_that_other_systems_use_are_understood(server: Dispatche
         arguments = {path: "n.ipynb", "command": "insert", "source": "1", "cell_number": 0}
         assert (await server.call("NotebookEdit", arguments, Person())).error is None
     assert len(json.loads((root / "n.ipynb").read_bytes())["cells"]) == 5
-
-
-async def test_a_server_that_only_reads_refuses(root: Path) -> None:
-    server = dispatcher(machine(root.parent), Entry(TOOL, toolset="files"), ceiling=Permission.READ_ONLY)
-    await refusal(server, root, written(made()), kind="denied", cell_id="a", new_source=PIXEL)
