@@ -9,43 +9,17 @@ from hypothesis import strategies as st
 
 from mcp_toolserver.text.edit.line_diff import changes
 from mcp_toolserver.text.edit.unified_diff import unified
+from mcp_toolserver.text.patch.apply import apply_hunks
+from mcp_toolserver.text.patch.parse import parse
 
 LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "d\r\n", "x y\x0c\n"]), max_size=40)
-ENDS = st.sampled_from(["", "end", "end\r"])
 
 
 def patched(before: str, diff: str) -> str:
     """Apply a unified diff strictly: every line of context and every removed line must be where it says."""
-    old = re.findall(r"[^\n]*\n|[^\n]+", before)
-    diff_lines = re.findall(r"[^\n]*\n|[^\n]+", diff)[2:]
-    result: list[str] = []
-    place = 0
-    for index, line in enumerate(diff_lines):
-        unfinished = diff_lines[index + 1 : index + 2] == ["\\ No newline at end of file\n"]
-        body = line[1:-1] if unfinished else line[1:]
-        if header := re.fullmatch(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@\n", line):
-            start = int(header[1]) - (header[2] != "0")
-            result += old[place:start]
-            place = start
-            assert len(result) == int(header[3]) - (header[4] != "0")
-        elif line[0] == "+":
-            result.append(body)
-        elif line[0] in " -":
-            assert old[place] == body
-            place += 1
-            result += [body] * (line[0] == " ")
-        else:
-            assert line == "\\ No newline at end of file\n"
-    return "".join(result + old[place:])
-
-
-@given(LINES, ENDS, LINES, ENDS)
-def test_a_diff_turns_the_old_text_into_the_new(
-    old: list[str], old_end: str, new: list[str], new_end: str
-) -> None:
-    before, after = "".join(old) + old_end, "".join(new) + new_end
-
-    assert patched(before, unified(before, after, "file")) == after
+    made = apply_hunks(before, parse(diff).sections[0].hunks)
+    assert (made.notes, made.loose) == ((), False)
+    return made.content
 
 
 @given(st.text(alphabet="ab\n", max_size=60), st.text(alphabet="ab\n", max_size=60), st.integers(0, 400))

@@ -49,7 +49,12 @@ class GitTools:
     """The git tools, the folder they work in, and its repository."""
 
     lair: Lair
+    started: Broker
     at: Dispatcher
+
+    def like(self, **options: Any) -> "GitTools":
+        """Tools of another server on the same repository; see `git_tools`."""
+        return git_tools(self.lair, self.started, **options)
 
     async def ask(self, tool: str, **arguments: JsonValue) -> Result:
         """One call."""
@@ -114,7 +119,7 @@ def git_tools(
     }
     host = replace(with_services(machine(lair.folder), needs, provide), workspace=workspace)
     made = dispatcher(host, *GIT_TOOLS, **changing)
-    return GitTools(lair=lair, at=replace(made, raw=raw))
+    return GitTools(lair=lair, started=started, at=replace(made, raw=raw))
 
 
 def without_ids(text: str) -> str:

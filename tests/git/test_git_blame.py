@@ -71,7 +71,7 @@ async def test_a_wrong_argument_is_explained(at: GitTools) -> None:
     await at.refuses("git_blame", REFUSED, path="file.txt")
 
 
-async def test_a_hidden_file_is_not_shown(at: GitTools, git_broker: Broker) -> None:
-    hiding = git_tools(at.lair, git_broker, hides=["file.txt"])
+async def test_a_hidden_file_is_not_shown(at: GitTools) -> None:
+    hiding = at.like(hides=["file.txt"])
     assert (await hiding.ask("git_blame", path="file.txt")).error == "denied"
     assert (await hiding.ask("git_blame", path="deep/inner.txt")).error is None

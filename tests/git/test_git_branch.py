@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from mcp_toolserver.runtime.git import switch as git_switch
-from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.git.hostile_git import Lair
-from tests.git.repositories import GitTools, git_tools, without_ids
+from tests.git.repositories import GitTools, without_ids
 
 EXAMPLE: dict[str, Any] = {"name": "fix/rounding", "create": True}
 
@@ -27,11 +26,6 @@ def lair(tmp_path: Path) -> Lair:
     made.commit()
     made.git("checkout", "-q", "main")
     return made
-
-
-@pytest.fixture
-def at(lair: Lair, git_broker: Broker) -> GitTools:
-    return git_tools(lair, git_broker)
 
 
 def state(lair: Lair) -> tuple[str, ...]:
@@ -235,9 +229,10 @@ async def test_bad_arguments_are_refused(at: GitTools) -> None:
     assert state(at.lair) == before
 
 
-async def test_before_the_first_commit_there_are_no_branches(lair: Lair, git_broker: Broker) -> None:
+async def test_before_the_first_commit_there_are_no_branches(at: GitTools) -> None:
+    lair = at.lair
     lair.git("init", "-q", "empty", cwd=lair.folder)
-    at = git_tools(lair, git_broker, roots=[lair.folder / "empty"])
+    at = at.like(roots=[lair.folder / "empty"])
     assert await at.text("git_branch") == "[0 branches]"
     result = await at.ask("git_branch", name="x", create=True)
     assert result.error == "invalid_input"
@@ -257,23 +252,24 @@ async def test_a_sparse_checkout_is_not_switched(at: GitTools) -> None:
 # --- what is not written ---------------------------------------------------------------------------------
 
 
-async def test_a_protected_name_stays_as_it_is(lair: Lair, git_broker: Broker) -> None:
+async def test_a_protected_name_stays_as_it_is(at: GitTools) -> None:
+    lair = at.lair
     lair.git("checkout", "-q", "side")
     lair.write(".vscode/tasks.json", "{}\n")
     lair.commit()
     lair.git("checkout", "-q", "main")
-    at = git_tools(lair, git_broker, protects=lambda path: "is" if ".vscode" in path else None)
+    at = at.like(protects=lambda path: "is" if ".vscode" in path else None)
     assert "'.vscode/tasks.json', which is protected" in await refused(at, "denied")
 
 
-async def test_rules_hold_for_each_file(lair: Lair, git_broker: Broker) -> None:
-    at = git_tools(lair, git_broker, hides=["new/**"])
+async def test_rules_hold_for_each_file(at: GitTools) -> None:
+    at = at.like(hides=["new/**"])
     text = await refused(at, "denied")
     assert "hides" in text
     assert "new" not in text
-    at = git_tools(lair, git_broker, deny=["capability:fs_write(inner.txt)"])
+    at = at.like(deny=["capability:fs_write(inner.txt)"])
     await refused(at, "denied")
-    at = git_tools(lair, git_broker, ask=["git_branch(inner.txt)"])
+    at = at.like(ask=["git_branch(inner.txt)"])
     await refused(at, "denied")
 
 

@@ -2,22 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
-from mcp_toolserver.runtime.processes.broker_client import Broker
-from tests.git.hostile_git import Lair
-from tests.git.repositories import GitTools, git_tools
-
-
-@pytest.fixture
-def lair(tmp_path: Path) -> Lair:
-    """`file.txt` has a second line that is not staged."""
-    return Lair(tmp_path)
-
-
-@pytest.fixture
-def at(lair: Lair, git_broker: Broker) -> GitTools:
-    return git_tools(lair, git_broker)
+from tests.git.repositories import GitTools
 
 
 def changed(text: str) -> list[str]:
@@ -70,8 +55,9 @@ async def test_lines_are_counted_by_file(at: GitTools) -> None:
     assert text.splitlines() == [" file.txt | 1 +", " 1 file changed, 1 insertion(+)"]
 
 
-async def test_names_in_a_repository_below_the_root_are_explained(lair: Lair, git_broker: Broker) -> None:
-    text = await git_tools(lair, git_broker, roots=[lair.folder]).text("git_diff", path="repository")
+async def test_names_in_a_repository_below_the_root_are_explained(at: GitTools) -> None:
+    lair = at.lair
+    text = await at.like(roots=[lair.folder]).text("git_diff", path="repository")
     assert changed(text) == ["+two"]
     assert text.endswith("\n[names are relative to repository]")
 
@@ -118,39 +104,40 @@ async def test_files_by_their_id_are_no_commits(at: GitTools) -> None:
 # --- what is hidden --------------------------------------------------------------------------------------
 
 
-async def test_hidden_files_are_left_out_and_counted(lair: Lair, git_broker: Broker) -> None:
+async def test_hidden_files_are_left_out_and_counted(at: GitTools) -> None:
+    lair = at.lair
     lair.write("secret/key", "hunter2\n")
     lair.git("add", ".")
     for arguments in ({"staged": True}, {"commit": "HEAD"}, {"staged": True, "stat": True}):
-        assert "secret" in await git_tools(lair, git_broker).text("git_diff", **arguments)
-        text = await git_tools(lair, git_broker, hides=["secret/**"]).text("git_diff", **arguments)
+        assert "secret" in await at.text("git_diff", **arguments)
+        text = await at.like(hides=["secret/**"]).text("git_diff", **arguments)
         assert "file.txt" in text
         assert "[1 file left out, hidden by a rule of the operator]" in text
         assert "secret" not in text
         assert "hunter2" not in text
 
 
-async def test_what_is_hidden_is_mentioned_only_where_it_changed(lair: Lair, git_broker: Broker) -> None:
-    text = await git_tools(lair, git_broker, hides=["secret/**"]).text("git_diff")
+async def test_what_is_hidden_is_mentioned_only_where_it_changed(at: GitTools) -> None:
+    text = await at.like(hides=["secret/**"]).text("git_diff")
     assert changed(text) == ["+two"]
     assert "left out" not in text
-    text = await git_tools(lair, git_broker, hides=["file.txt"]).text("git_diff")
+    text = await at.like(hides=["file.txt"]).text("git_diff")
     assert text == "[1 file left out, hidden by a rule of the operator]"
 
 
-async def test_a_hidden_file_that_was_renamed_does_not_lend_its_name(lair: Lair, git_broker: Broker) -> None:
+async def test_a_hidden_file_that_was_renamed_does_not_lend_its_name(at: GitTools) -> None:
+    lair = at.lair
     lair.write("secret.txt", "a line\n" * 20)
     lair.commit()
     lair.git("mv", "secret.txt", "shown.txt")
-    assert "rename from secret.txt" in await git_tools(lair, git_broker).text("git_diff", staged=True)
-    text = await git_tools(lair, git_broker, hides=["secret.txt"]).text("git_diff", staged=True)
+    assert "rename from secret.txt" in await at.text("git_diff", staged=True)
+    text = await at.like(hides=["secret.txt"]).text("git_diff", staged=True)
     assert "+a line" in text
     assert "secret" not in text
 
 
-async def test_what_was_a_file_and_is_a_folder_shows_nothing_hidden_in_it(
-    lair: Lair, git_broker: Broker
-) -> None:
+async def test_what_was_a_file_and_is_a_folder_shows_nothing_hidden_in_it(at: GitTools) -> None:
+    lair = at.lair
     lair.write("place", "a file\n")
     lair.commit()
     lair.git("rm", "-q", "place")
@@ -158,16 +145,17 @@ async def test_what_was_a_file_and_is_a_folder_shows_nothing_hidden_in_it(
     lair.git("add", ".")
     lair.git("commit", "-qm", "folder")
     assert "hunter2" in lair.git("diff", "HEAD~1", "HEAD", "--", "place")
-    text = await git_tools(lair, git_broker, hides=["place/**"]).text("git_diff", commit="HEAD~1..HEAD")
+    text = await at.like(hides=["place/**"]).text("git_diff", commit="HEAD~1..HEAD")
     assert "hunter2" not in text
     assert "key" not in text
 
 
-async def test_too_many_files_with_a_hidden_one_need_a_path(lair: Lair, git_broker: Broker) -> None:
+async def test_too_many_files_with_a_hidden_one_need_a_path(at: GitTools) -> None:
+    lair = at.lair
     lair.write("secret", "x\n")
     for number in range(600):
         lair.write(f"many/{'long' * 30}{number}", "x\n")
     lair.git("add", ".")
-    at = git_tools(lair, git_broker, hides=["secret"])
+    at = at.like(hides=["secret"])
     assert (await at.ask("git_diff", staged=True)).error == "invalid_input"
     assert "600 files changed" in await at.text("git_diff", staged=True, stat=True, path="many")

@@ -63,9 +63,9 @@ async def test_it_can_be_narrowed(at: GitTools) -> None:
     assert await subjects(at, commit="HEAD~2..HEAD~1") == ["second"]
 
 
-async def test_before_the_first_commit_there_is_none(at: GitTools, git_broker: Broker) -> None:
+async def test_before_the_first_commit_there_is_none(at: GitTools) -> None:
     at.lair.git("init", "-q", "empty", cwd=at.lair.folder)
-    empty = git_tools(at.lair, git_broker, roots=[at.lair.folder / "empty"])
+    empty = at.like(roots=[at.lair.folder / "empty"])
     assert await empty.text("git_log") == "[0 commits]"
     assert (await empty.ask("git_log", commit="HEAD")).error == "invalid_input"
 
@@ -78,8 +78,8 @@ async def test_a_wrong_argument_is_explained(at: GitTools) -> None:
     await at.refuses("git_log", {"invalid_input": invalid})
 
 
-async def test_the_history_of_a_hidden_file_is_hidden(at: GitTools, git_broker: Broker) -> None:
-    hiding = git_tools(at.lair, git_broker, hides=["deep/**"])
+async def test_the_history_of_a_hidden_file_is_hidden(at: GitTools) -> None:
+    hiding = at.like(hides=["deep/**"])
     assert (await hiding.ask("git_log", path="deep/inner.txt")).error == "denied"
     assert (await at.ask("git_log", path="deep/inner.txt")).error is None
 

@@ -1,27 +1,14 @@
 """What git_restore writes, and what it refuses."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.git.hostile_git import Lair
-from tests.git.repositories import GitTools, git_tools
+from tests.git.repositories import GitTools
 from tests.support.calling import HANDLE
 
 EXAMPLE: dict[str, Any] = {"paths": ["README.md"]}
-
-
-@pytest.fixture
-def lair(tmp_path: Path) -> Lair:
-    """With one changed file."""
-    return Lair(tmp_path)
-
-
-@pytest.fixture
-def at(lair: Lair, git_broker: Broker) -> GitTools:
-    return git_tools(lair, git_broker)
 
 
 def content(lair: Lair, name: str) -> str:
@@ -135,14 +122,13 @@ async def test_a_name_like_a_pattern_is_a_name(at: GitTools) -> None:
     assert content(lair, "file.txt") == "kept\n"
 
 
-async def test_rules_and_protection_hold_for_what_is_restored(lair: Lair, git_broker: Broker) -> None:
+async def test_rules_and_protection_hold_for_what_is_restored(at: GitTools) -> None:
+    lair = at.lair
     lair.write(".envrc", "one\n")
     lair.write("secret", "one\n")
     lair.commit()
     lair.write(".envrc", "two\n")
-    at = git_tools(
-        lair,
-        git_broker,
+    at = at.like(
         hides=["secret"],
         deny=["capability:fs_write(file.txt)"],
         protects=lambda path: "is protected" if path.endswith(".envrc") else None,

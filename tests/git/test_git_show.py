@@ -65,14 +65,14 @@ async def test_what_is_no_text_is_named(at: GitTools) -> None:
     assert without_ids(await at.text("git_show", path="module")) == "[a submodule, at its commit <id>]"
 
 
-async def test_a_folder_that_is_gone_is_listed_as_it_was(at: GitTools, git_broker: Broker) -> None:
+async def test_a_folder_that_is_gone_is_listed_as_it_was(at: GitTools) -> None:
     lair = at.lair
     lair.write("old/key", "x\n")
     lair.write("old/other", "x\n")
     lair.commit()
     lair.git("rm", "-qr", "old")
     assert await at.text("git_show", path="old") == "old/key\nold/other"
-    hiding = git_tools(lair, git_broker, hides=["old/key"])
+    hiding = at.like(hides=["old/key"])
     assert await hiding.text("git_show", path="old") == (
         "old/other\n[1 file left out, hidden by a rule of the operator]"
     )
@@ -91,9 +91,9 @@ REFUSED = {
 }
 
 
-async def test_a_wrong_argument_is_explained(at: GitTools, git_broker: Broker) -> None:
+async def test_a_wrong_argument_is_explained(at: GitTools) -> None:
     await at.refuses("git_show", REFUSED)
-    hiding = git_tools(at.lair, git_broker, hides=["secret"])
+    hiding = at.like(hides=["secret"])
     assert (await hiding.ask("git_show", commit="nowhere")).error == "invalid_input"
 
 
@@ -112,11 +112,11 @@ async def test_a_tag_stands_for_its_commit(at: GitTools) -> None:
     assert "first" in await at.text("git_show", commit="v1")
 
 
-async def test_hidden_files_are_left_out_and_counted(at: GitTools, git_broker: Broker) -> None:
+async def test_hidden_files_are_left_out_and_counted(at: GitTools) -> None:
     at.lair.write("secret", "hunter2\n")
     at.lair.write("file.txt", "shown\n")
     at.lair.commit()
-    hiding = git_tools(at.lair, git_broker, hides=["secret"])
+    hiding = at.like(hides=["secret"])
     for arguments in ({}, {"stat": True}, {"path": "."}):
         assert "secret" in await at.text("git_show", **arguments)
         text = await hiding.text("git_show", **arguments)
@@ -127,15 +127,15 @@ async def test_hidden_files_are_left_out_and_counted(at: GitTools, git_broker: B
     assert (await hiding.ask("git_show", path="secret")).error == "denied"
 
 
-async def test_of_a_commit_with_nothing_else_the_message_is_left(at: GitTools, git_broker: Broker) -> None:
+async def test_of_a_commit_with_nothing_else_the_message_is_left(at: GitTools) -> None:
     at.lair.write("secret", "hunter2\n")
     at.lair.commit()
-    text = await git_tools(at.lair, git_broker, hides=["secret"]).text("git_show", stat=True)
+    text = await at.like(hides=["secret"]).text("git_show", stat=True)
     assert text.endswith("\n\nmore\n[1 file left out, hidden by a rule of the operator]")
     assert "secret" not in text
 
 
-async def test_a_merge_names_no_hidden_file_either(at: GitTools, git_broker: Broker) -> None:
+async def test_a_merge_names_no_hidden_file_either(at: GitTools) -> None:
     """Its patch shows less than its count, which is taken against the first parent."""
     lair = at.lair
     lair.git("checkout", "-qb", "side")
@@ -146,7 +146,7 @@ async def test_a_merge_names_no_hidden_file_either(at: GitTools, git_broker: Bro
     lair.commit()
     lair.git("merge", "-q", "-m", "merged", "side")
     assert "secret" in await at.text("git_show", stat=True)
-    hiding = git_tools(lair, git_broker, hides=["secret"])
+    hiding = at.like(hides=["secret"])
     for arguments in ({}, {"stat": True}):
         text = await hiding.text("git_show", **arguments)
         assert "merged" in text
