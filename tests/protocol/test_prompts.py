@@ -1,6 +1,6 @@
 """Prompts, and the completion of arguments: what may not be known is not proposed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -72,26 +72,22 @@ def test_changes_are_looked_at_with_the_tool_for_git_or_else_with_the_shell() ->
     assert "ask the user" in review.words({}, lambda _: False)
 
 
+NOT_GIVEN: Mapping[str, tuple[str, dict[str, str], str]] = {
+    "no such prompt": ("nothing", {}, "no such prompt"),
+    "without what it needs": ("explain-code", {}, "path is required"),
+    "with nothing in what it needs": ("plan-change", {"goal": " "}, "goal is required"),
+    "with what it does not take": ("explain-code", {"path": "a", "x": "y"}, "no argument 'x'"),
+    "with too much": ("explain-code", {"path": "a" * 4_001}, "4000 characters"),
+}
+
+
 @eras
-@pytest.mark.parametrize(
-    ("name", "given", "why"),
-    [
-        pytest.param("nothing", {}, "no such prompt", id="no such prompt"),
-        pytest.param("explain-code", {}, "path is required", id="without what it needs"),
-        pytest.param("plan-change", {"goal": " "}, "goal is required", id="with nothing in what it needs"),
-        pytest.param(
-            "explain-code", {"path": "a", "x": "y"}, "no argument 'x'", id="with what it does not take"
-        ),
-        pytest.param("explain-code", {"path": "a" * 4_001}, "4000 characters", id="with too much"),
-    ],
-)
-async def test_a_prompt_that_cannot_be_given_is_a_protocol_error(
-    era: str, name: str, given: dict[str, str], why: str, tmp_path: Path
-) -> None:
+async def test_a_prompt_that_cannot_be_given_is_a_protocol_error(era: str, tmp_path: Path) -> None:
     async with place(tmp_path) as made, made.client(era) as client:
-        with pytest.raises(MCPError, match=why) as refused:
-            await client.get_prompt(name, given)
-        assert refused.value.error.code == mcp.INVALID_PARAMS
+        for name, given, why in NOT_GIVEN.values():
+            with pytest.raises(MCPError, match=why) as refused:
+                await client.get_prompt(name, given)
+            assert refused.value.error.code == mcp.INVALID_PARAMS
 
 
 class Script:
