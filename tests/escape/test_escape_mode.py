@@ -31,6 +31,7 @@ from tests.support.live import Setup, connected, text
 from tests.support.processes import Daemons
 from tests.support.snapshot import differences, snapshot
 
+shares_servers = pytest.mark.xdist_group(USERS[0])
 Servers = Callable[[str, str], Server]
 
 
@@ -56,6 +57,7 @@ def assert_still(server: Server) -> None:
 # --- arguments, names, files, variables ------------------------------------------------------------------
 
 
+@shares_servers
 @pytest.mark.parametrize("mode", CONFINED)
 def test_no_argument_of_a_call_raises_the_mode(servers: Servers, mode: str) -> None:
     extra: list[dict[str, Any]] = [
@@ -86,6 +88,7 @@ def test_no_argument_of_a_call_raises_the_mode(servers: Servers, mode: str) -> N
     assert [path for path in at.state.rglob("*") if path.is_file() and path.stat().st_mode & 0o077] == []
 
 
+@shares_servers
 def test_a_tool_above_the_mode_is_refused_under_each_of_its_names(servers: Servers) -> None:
     server = servers(USERS[0], READ_ONLY)
     before = server.scene.seen()
@@ -187,6 +190,7 @@ def test_without_user_namespaces_read_only_commands_still_change_nothing(user: s
         assert differences(before, at.seen()) == []
 
 
+@shares_servers
 @pytest.mark.parametrize("mode", CONFINED)
 def test_a_background_command_keeps_the_sandbox_it_was_started_in(servers: Servers, mode: str) -> None:
     server = servers(USERS[0], mode)

@@ -1,5 +1,6 @@
-"""A table of cases in one test: every case runs, and the test fails with the names of all that went wrong."""
+"""Tables of cases in one test, of which every case runs and all failures are told, and waiting, bounded."""
 
+import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 
@@ -23,3 +24,11 @@ def collected() -> Generator[Case]:
     yield case
     if wrong:
         pytest.fail("\n".join(wrong))
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    """Wait, bounded, until something is so."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not become so"
+        time.sleep(0.02)
