@@ -6,9 +6,11 @@ import shutil
 import signal
 import subprocess
 from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
@@ -16,14 +18,15 @@ from mcp_toolserver.runtime.desktop.executables import find_desktop
 from mcp_toolserver.runtime.executables import HostExecutables
 from tests.support.workshop import program, workshop
 
-PICTURE = bytes.fromhex(
+_PICTURE = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000020000000308060000009d74661a0000000049454e44ae426082"
 )
 """The beginning of a picture of 2 x 3 pixels, and its end."""
 
 PATH = os.environ["PATH"].split(os.pathsep)
+X = {"DISPLAY": ":0"}
 
-_RECORD = 'printf "%s\\0" "${{0##*/}}" "$@" > {log}\n'
+_RECORD = 'printf "%s\\0" "${0##*/}" "$@" > {folder}/argv\n'
 
 
 def has(*names: str) -> bool:
@@ -73,8 +76,21 @@ async def desktop_server(
         yield server
 
 
+def on_linux(
+    folder: Path, scripts: Mapping[str, str], **more: Any
+) -> AbstractAsyncContextManager[Dispatcher]:
+    """A server on a display of Linux with these stand-ins."""
+    return desktop_server(folder, path=stand_ins(folder, scripts), **{"environ": X, **more})
+
+
+def on_mac(folder: Path, scripts: Mapping[str, str], **more: Any) -> AbstractAsyncContextManager[Dispatcher]:
+    """A server on a Mac with these stand-ins."""
+    return desktop_server(folder, path=stand_ins(folder, scripts), environ={}, platform="darwin", **more)
+
+
 RUNNERS = [name for name in ("node",) if has(name)]
 """What can run a script for osascript here."""
+NEEDS_RUNNER = pytest.mark.skipif(not RUNNERS, reason="nothing here runs JavaScript")
 
 _HERE = Path(__file__).parent
 
@@ -92,9 +108,13 @@ def state_of(folder: Path) -> dict[str, Any]:
 
 
 def stand_ins(folder: Path, scripts: Mapping[str, str]) -> list[str]:
-    """Programs that write down their argument lists and then run `scripts`; returns their folder."""
+    """Programs that write down their argument lists and then run `scripts`; returns their folder.
+
+    In a script `{folder}` is the folder; `{folder}/picture` is a picture.
+    """
+    (folder / "picture").write_bytes(_PICTURE)
     for name, script in scripts.items():
-        program(folder / "bin", name, _RECORD.format(log=folder / "argv") + script)
+        program(folder / "bin", name, (_RECORD + script).replace("{folder}", str(folder)))
     return [str(folder / "bin")]
 
 

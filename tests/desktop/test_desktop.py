@@ -4,6 +4,7 @@ what they were given.
 
 import json
 from collections.abc import Generator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,17 @@ import pytest
 from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, HostFacts, Permission
 from mcp_toolserver.errors import RegistrationError, TimedOut, Unavailable
 from mcp_toolserver.invocation import load
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.desktop import clipboard
 from mcp_toolserver.runtime.desktop.executables import DesktopExecutables, find_desktop
 from mcp_toolserver.runtime.desktop.helper_process import DesktopHelpers
 from mcp_toolserver.text.desktop import commands as argv
 from mcp_toolserver.text.desktop.open_target import open_target
 from mcp_toolserver.text.desktop.osascript import NOTICE, script_command
+from tests.desktop import desktop
 from tests.desktop.desktop import (
-    PICTURE,
-    RUNNERS,
+    NEEDS_RUNNER,
+    X,
     desktop_server,
     display,
     given,
@@ -35,7 +38,6 @@ from tests.support.processes import PATIENCE, broker, call
 from tests.support.workbench import Person
 from tests.support.workshop import granted, names
 
-X = {"DISPLAY": ":0"}
 WAYLAND = {"WAYLAND_DISPLAY": "wayland-0"}
 TOOLS = {"open", "open_app", "notify", "say", "read_clipboard", "write_clipboard", "take_screenshot"}
 HOSTILE = "-x'; touch evil; \" $(touch evil) `touch evil` \\ \U0001f600\nend"
@@ -85,131 +87,96 @@ LINUX = {
     "gtk-launch": "",
     "notify-send": "",
     "spd-say": "",
-    "xclip": 'if [ "$1" = -quiet ]; then cat > {kept}; exec sleep 1000; else cat {kept}; fi',
-    "scrot": "cat {picture}",
+    "xclip": 'if [ "$1" = -quiet ]; then cat > {folder}/kept; exec sleep 1000; else cat {folder}/kept; fi',
+    "scrot": "cat {folder}/picture",
 }
-ALLOWED = '{{"problem": "", "windows": []}}'
+ALLOWED = '{"problem": "", "windows": []}'
 UTF_8 = '[ "$LC_ALL" = en_US.UTF-8 ] || exit 9; '
 MAC = {
-    "open": "env > {kept}",
-    "osascript": f"cat > {{kept}}; echo '{ALLOWED}'",
+    "open": "env > {folder}/kept",
+    "osascript": f"cat > {{folder}}/kept; echo '{ALLOWED}'",
     "say": "",
-    "pbcopy": f"{UTF_8}cat > {{kept}}",
-    "pbpaste": f"{UTF_8}cat {{kept}}",
-    "screencapture": 'cp {picture} "${{@: -1}}"',
+    "pbcopy": f"{UTF_8}cat > {{folder}}/kept",
+    "pbpaste": f"{UTF_8}cat {{folder}}/kept",
+    "screencapture": 'cp {folder}/picture "${@: -1}"',
     "sips": "",
 }
 
 
-def placed(folder: Path, scripts: dict[str, str]) -> list[str]:
-    picture, kept = folder / "picture", folder / "kept"
-    picture.write_bytes(PICTURE)
-    return stand_ins(
-        folder, {name: script.format(kept=kept, picture=picture) for name, script in scripts.items()}
+def on_linux(folder: Path, **scripts: str) -> AbstractAsyncContextManager[Dispatcher]:
+    """A server with what LINUX names, or with these scripts in their place; a `_` is a hyphen."""
+    return desktop.on_linux(
+        folder, LINUX | {name.replace("_", "-"): script for name, script in scripts.items()}
     )
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "expected"),
-    [
-        pytest.param(
-            "open", {"target": "https://A.example/x"}, ["xdg-open", "https://a.example/x"], id="open"
-        ),
-        pytest.param("open", {"target": "mailto:a@b.example"}, ["xdg-open", "mailto:a@b.example"], id="mail"),
-        pytest.param("open_app", {"app": "org.a.B"}, ["gtk-launch", "org.a.B"], id="start"),
-        pytest.param(
-            "open_app",
-            {"app": "b", "target": "https://A.example/x"},
-            ["gtk-launch", "b", "https://a.example/x"],
-            id="start with an address",
-        ),
-        pytest.param("open_app", {"app": "b", "target": ""}, ["gtk-launch", "b"], id="start with nothing"),
-        pytest.param(
-            "notify",
-            {"title": HOSTILE, "message": "-m"},
-            ["notify-send", "--app-name=mcp-toolserver", "--", HOSTILE, "-m"],
-            id="notify",
-        ),
-        pytest.param("say", {"text": HOSTILE}, ["spd-say", "--wait", "--", HOSTILE], id="say"),
-        pytest.param(
-            "say",
-            {"text": "a", "voice": "Anna"},
-            ["spd-say", "--wait", "--synthesis-voice", "Anna", "--", "a"],
-            id="say in a voice",
-        ),
-        pytest.param("take_screenshot", {}, ["scrot", "--silent", "-"], id="screen"),
-        pytest.param(
-            "take_screenshot", {"mode": "window"}, ["scrot", "--silent", "--focused", "-"], id="window"
-        ),
-    ],
+def on_mac(folder: Path, **scripts: str) -> AbstractAsyncContextManager[Dispatcher]:
+    """A server with what MAC names, or with these scripts in their place."""
+    return desktop.on_mac(folder, MAC | scripts)
+
+
+Calls = tuple[tuple[str, dict[str, Any], list[str]], ...]
+"""Tools, their arguments, and the argument lists of the helpers."""
+LINUX_CALLS: Calls = (
+    ("open", {"target": "https://A.example/x"}, ["xdg-open", "https://a.example/x"]),
+    ("open", {"target": "mailto:a@b.example"}, ["xdg-open", "mailto:a@b.example"]),
+    ("open_app", {"app": "org.a.B"}, ["gtk-launch", "org.a.B"]),
+    (
+        "open_app",
+        {"app": "b", "target": "https://A.example/x"},
+        ["gtk-launch", "b", "https://a.example/x"],
+    ),
+    ("open_app", {"app": "b", "target": ""}, ["gtk-launch", "b"]),
+    (
+        "notify",
+        {"title": HOSTILE, "message": "-m"},
+        ["notify-send", "--app-name=mcp-toolserver", "--", HOSTILE, "-m"],
+    ),
+    ("say", {"text": HOSTILE}, ["spd-say", "--wait", "--", HOSTILE]),
+    (
+        "say",
+        {"text": "a", "voice": "Anna"},
+        ["spd-say", "--wait", "--synthesis-voice", "Anna", "--", "a"],
+    ),
+    ("take_screenshot", {}, ["scrot", "--silent", "-"]),
+    ("take_screenshot", {"mode": "window"}, ["scrot", "--silent", "--focused", "-"]),
 )
-async def test_on_linux_a_helper_gets_each_text_as_one_argument(
-    tool: str, arguments: dict[str, Any], expected: list[str], tmp_path: Path
-) -> None:
-    async with desktop_server(tmp_path, path=placed(tmp_path, LINUX), environ=X) as server:
+MAC_CALLS: Calls = (
+    ("open", {"target": "https://a.example/"}, ["open", "https://a.example/"]),
+    ("open_app", {"app": "My App"}, ["open", "-a", "My App"]),
+    (
+        "open_app",
+        {"app": "My App", "target": "mailto:a@b.example"},
+        ["open", "-a", "My App", "mailto:a@b.example"],
+    ),
+    ("say", {"text": "-a", "voice": "Anna"}, ["say", "-v", "Anna", "--", "-a"]),
+    ("say", {"text": HOSTILE}, ["say", "--", HOSTILE]),
+    ("notify", {"title": HOSTILE, "message": "-m"}, list(script_command("osascript", NOTICE)[3:])),
+)
+
+
+@pytest.mark.parametrize(
+    ("place", "calls"), [(on_linux, LINUX_CALLS), (on_mac, MAC_CALLS)], ids=["linux", "macos"]
+)
+async def test_a_helper_gets_each_text_as_one_argument(place: Any, calls: Calls, tmp_path: Path) -> None:
+    async with place(tmp_path) as server:
         assert names(server) >= TOOLS
-        result = await call(server, tool, **arguments)
-    assert result.error is None, result.text
-    assert given(tmp_path) == expected
-    assert not list(tmp_path.rglob("evil"))
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments", "expected"),
-    [
-        pytest.param("open", {"target": "https://a.example/"}, ["open", "https://a.example/"], id="open"),
-        pytest.param("open_app", {"app": "My App"}, ["open", "-a", "My App"], id="start"),
-        pytest.param(
-            "open_app",
-            {"app": "My App", "target": "mailto:a@b.example"},
-            ["open", "-a", "My App", "mailto:a@b.example"],
-            id="start with an address",
-        ),
-        pytest.param("say", {"text": "-a", "voice": "Anna"}, ["say", "-v", "Anna", "--", "-a"], id="say"),
-        pytest.param("say", {"text": HOSTILE}, ["say", "--", HOSTILE], id="say in the usual voice"),
-        pytest.param(
-            "notify",
-            {"title": HOSTILE, "message": "-m"},
-            list(script_command("osascript", NOTICE)[3:]),
-            id="notify",
-        ),
-    ],
-)
-async def test_on_macos_a_helper_gets_each_text_as_one_argument(
-    tool: str, arguments: dict[str, Any], expected: list[str], tmp_path: Path
-) -> None:
-    async with desktop_server(tmp_path, path=placed(tmp_path, MAC), environ={}, platform="darwin") as server:
-        assert names(server) >= TOOLS
-        result = await call(server, tool, **arguments)
-    assert result.error is None, result.text
-    assert given(tmp_path) == expected
-    assert not list(tmp_path.rglob("evil"))
-
-
-@pytest.mark.parametrize(
-    ("platform", "programs", "environ"), [("linux", LINUX, X), ("darwin", MAC, {})], ids=["linux", "macos"]
-)
-async def test_the_clipboard_gets_a_text_as_it_is(
-    platform: str, programs: dict[str, str], environ: dict[str, str], tmp_path: Path
-) -> None:
-    path = placed(tmp_path, programs)
-    async with desktop_server(tmp_path, path=path, environ=environ, platform=platform) as server:
+        for tool, arguments, expected in calls:
+            result = await call(server, tool, **arguments)
+            assert result.error is None, result.text
+            assert given(tmp_path) == expected
+        kept = tmp_path / "kept"
+        if place is on_mac:
+            # A notification is no argument.
+            assert json.loads(kept.read_text(encoding="utf-8")) == {"title": HOSTILE, "message": "-m"}
         assert (await call(server, "write_clipboard", text=HOSTILE)).error is None
-    assert (tmp_path / "kept").read_text(encoding="utf-8") == HOSTILE
+        assert kept.read_text(encoding="utf-8") == HOSTILE
     assert not list(tmp_path.rglob("evil"))
 
 
-async def test_on_macos_a_notification_is_no_argument(tmp_path: Path) -> None:
-    async with desktop_server(tmp_path, path=placed(tmp_path, MAC), environ={}, platform="darwin") as server:
-        assert (await call(server, "notify", title=HOSTILE, message="-m")).error is None
-    asked = json.loads((tmp_path / "kept").read_text(encoding="utf-8"))
-    assert asked == {"title": HOSTILE, "message": "-m"}
-
-
-@pytest.mark.skipif(not RUNNERS, reason="nothing here runs JavaScript")
+@NEEDS_RUNNER
 async def test_the_script_of_macos_shows_the_notification(tmp_path: Path) -> None:
-    path = stand_ins(tmp_path, {"osascript": osascript(tmp_path, "macos_screen.js", {})})
-    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+    async with on_mac(tmp_path, osascript=osascript(tmp_path, "macos_screen.js", {})) as server:
         assert (await call(server, "notify", title=HOSTILE, message="ä")).error is None
     assert state_of(tmp_path)["shown"] == ["ä", {"withTitle": HOSTILE}]
 
@@ -217,7 +184,7 @@ async def test_the_script_of_macos_shows_the_notification(tmp_path: Path) -> Non
 async def test_on_macos_an_app_is_opened_by_the_system_and_gets_no_folder_of_the_command(
     tmp_path: Path,
 ) -> None:
-    async with desktop_server(tmp_path, path=placed(tmp_path, MAC), environ={}, platform="darwin") as server:
+    async with on_mac(tmp_path) as server:
         (tmp_path / "root/-a file").write_text("x", encoding="utf-8")
         for _ in range(40):
             # More than programs that stay.
@@ -232,7 +199,7 @@ async def test_on_macos_an_app_is_opened_by_the_system_and_gets_no_folder_of_the
 
 
 async def test_on_macos_a_text_that_would_be_stored_as_another_type_is_refused(tmp_path: Path) -> None:
-    async with desktop_server(tmp_path, path=placed(tmp_path, MAC), environ={}, platform="darwin") as server:
+    async with on_mac(tmp_path) as server:
         for text in ("{\\rtf1 a}", "%!PS-Adobe-3.0 EPSF-3.0"):
             assert (await call(server, "write_clipboard", text=text)).error == "invalid_input"
         assert not (tmp_path / "kept").exists()
@@ -246,26 +213,21 @@ async def test_on_macos_a_text_that_would_be_stored_as_another_type_is_refused(t
 
 
 async def test_on_macos_an_empty_clipboard_is_said_to_be_so(tmp_path: Path) -> None:
-    path = placed(tmp_path, {**MAC, "pbpaste": ""})
-    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+    async with on_mac(tmp_path, pbpaste="") as server:
         assert (await call(server, "read_clipboard")).error == "not_found"
         result = await call(server, "write_clipboard", text="a")
     assert (result.error, "does not contain the text" in result.text) == ("unavailable", True)
 
 
-async def test_a_clipboard_that_asks_the_user_ends_the_call_with_advice(tmp_path: Path) -> None:
-    path = placed(tmp_path, {**MAC, "pbpaste": "exec sleep 1000"})
+async def test_a_clipboard_that_never_answers_ends_the_call(tmp_path: Path) -> None:
+    script = 'if [ "$1" = -quiet ]; then exec sleep 1000; fi'
+    path = stand_ins(tmp_path, {**MAC, "pbpaste": "exec sleep 1000", "xclip": script})
     with broker() as started:
         helpers = DesktopHelpers(started, find_desktop(path, [], {}, "darwin"), seconds=0.1)
         with pytest.raises(TimedOut, match="answer the dialog on the screen"):
             await clipboard.paste(helpers, f"{path[0]}/pbpaste", 10)
         with pytest.raises(TimedOut, match="answer the dialog on the screen"):
             await clipboard.copy(helpers, f"{path[0]}/pbcopy", "a")
-
-
-async def test_a_clipboard_that_never_holds_the_text_ends_the_call(tmp_path: Path) -> None:
-    path = placed(tmp_path, {**LINUX, "xclip": 'if [ "$1" = -quiet ]; then exec sleep 1000; fi'})
-    with broker() as started:
         helpers = DesktopHelpers(started, DesktopExecutables())
         with pytest.raises(TimedOut, match="xclip took too long"):
             await clipboard.copy(helpers, f"{path[0]}/xclip", "a", seconds=0.5)
@@ -274,51 +236,45 @@ async def test_a_clipboard_that_never_holds_the_text_ends_the_call(tmp_path: Pat
 
 # Messages: https://github.com/renpy/renpy/issues/5556 (say), https://github.com/warpdotdev/warp/issues/4188
 # (open), https://github.com/anthropics/claude-code/issues/95398 (screencapture).
-@pytest.mark.parametrize(
-    ("tool", "arguments", "program", "printed", "error", "words"),
-    [
-        pytest.param(
-            *("say", {"text": "a", "voice": "Alex"}, "say", "Voice `Alex' not found."),
-            *("invalid_input", "Omit `voice`"),
-            id="voice",
-        ),
-        pytest.param(
-            *("open_app", {"app": "No"}, "open", "Unable to find application named 'No'"),
-            *("not_found", "no app with this name"),
-            id="app",
-        ),
-        pytest.param(
-            *("open", {"target": "mailto:a@b.example"}, "open"),
-            "No application knows how to open URL mailto:a@b.example (Error Domain=secret Code=-10814)",
-            *("not_found", "opens this"),
-            id="address",
-        ),
-        pytest.param(
-            *("open", {"target": "https://a.example/"}, "open"),
-            "LSOpenURLsWithRole() failed for the application secret with error -10810.",
-            *("unavailable", "could not start the app"),
-            id="no session",
-        ),
-        pytest.param(
-            *("take_screenshot", {}, "screencapture", "could not create image from display"),
-            *("unavailable", "Screen & System Audio Recording"),
-            id="screen",
-        ),
-        pytest.param("say", {"text": "a"}, "say", "secret", "unavailable", "say failed", id="unknown"),
-    ],
+KNOWN: tuple[tuple[str, dict[str, Any], str, str, str], ...] = (
+    (
+        *("say", {"text": "a", "voice": "Alex"}, "Voice `Alex' not found."),
+        *("invalid_input", "Omit `voice`"),
+    ),
+    (
+        *("open_app", {"app": "No"}, "Unable to find application named 'No'"),
+        *("not_found", "no app with this name"),
+    ),
+    (
+        *("open", {"target": "mailto:a@b.example"}),
+        "No application knows how to open URL mailto:a@b.example (Error Domain=secret Code=-10814)",
+        *("not_found", "opens this"),
+    ),
+    (
+        *("open", {"target": "https://a.example/"}),
+        "LSOpenURLsWithRole() failed for the application secret with error -10810.",
+        *("unavailable", "could not start the app"),
+    ),
+    (
+        *("take_screenshot", {}, "could not create image from display"),
+        *("unavailable", "Screen & System Audio Recording"),
+    ),
+    ("say", {"text": "a"}, "secret", "unavailable", "say failed"),
 )
-async def test_on_macos_a_known_message_becomes_advice(
-    tool: str, arguments: dict[str, Any], program: str, printed: str, error: str, words: str, tmp_path: Path
-) -> None:
-    (tmp_path / "printed").write_text(printed, encoding="utf-8")
-    path = placed(tmp_path, {**MAC, program: f"cat {tmp_path}/printed >&2; exit 1"})
-    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
-        result = await call(server, tool, **arguments)
-    assert (result.error, words in result.text, "secret" in result.text) == (error, True, False), result.text
+
+
+async def test_on_macos_a_known_message_becomes_advice(tmp_path: Path) -> None:
+    says = "cat {folder}/printed >&2; exit 1"
+    async with on_mac(tmp_path, say=says, open=says, screencapture=says) as server:
+        for tool, arguments, printed, error, words in KNOWN:
+            (tmp_path / "printed").write_text(printed, encoding="utf-8")
+            result = await call(server, tool, **arguments)
+            assert (result.error, words in result.text) == (error, True), result.text
+            assert "secret" not in result.text
 
 
 def test_the_platform_is_that_of_the_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    path = placed(tmp_path, MAC)
+    path = stand_ins(tmp_path, MAC)
     monkeypatch.setattr("sys.platform", "darwin")
     assert find_desktop(path, [], {}).programs[Capability.SCREEN].endswith("/screencapture")
     assert find_desktop(path, [], {}, "win32").programs == {}
@@ -328,53 +284,49 @@ def test_the_platform_is_that_of_the_call(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert "no osascript was found" in found.missing["screen"]
 
 
-async def test_a_file_of_the_workspace_is_opened_and_stays_open(tmp_path: Path) -> None:
-    place = placed(tmp_path, {**LINUX, "xdg-open": f"(sleep 1000; touch {tmp_path}/later) &\nexit 0"})
-    async with desktop_server(tmp_path, path=place, environ=X) as server:
-        (tmp_path / "root/-a file").write_text("x", encoding="utf-8")
+async def test_a_file_of_the_workspace_is_opened_and_a_program_is_started_by_no_path(tmp_path: Path) -> None:
+    stays = "(sleep 1000; touch {folder}/later) &\nexit 0"
+    async with on_linux(tmp_path, xdg_open=stays, gtk_launch=stays) as server:
+        file = tmp_path / "root/-a file"
+        file.write_text("x", encoding="utf-8")
         assert (await call(server, "open", target="-a file")).text == "Opened -a file."
-        assert given(tmp_path) == ["xdg-open", str(tmp_path / "root/-a file")]
-        assert (await call(server, "open", target="none")).error == "not_found"
-        assert (await call(server, "open", target="/etc/passwd")).error == "denied"
-        for target in ("javascript:alert(1)", "file:///etc/passwd", "ssh://a.example", ""):
-            assert (await call(server, "open", target=target)).error == "invalid_input"
-
-
-async def test_a_program_is_started_with_a_file_of_the_workspace_and_by_no_path(tmp_path: Path) -> None:
-    place = placed(tmp_path, {**LINUX, "gtk-launch": f"(sleep 1000; touch {tmp_path}/later) &\nexit 0"})
-    async with desktop_server(tmp_path, path=place, environ=X) as server:
-        (tmp_path / "root/-a file").write_text("x", encoding="utf-8")
+        assert given(tmp_path) == ["xdg-open", str(file)]
         started = await call(server, "open_app", app="a.b", target="-a file")
         assert started.text == "Opened -a file with a.b."
-        assert given(tmp_path) == ["gtk-launch", "a.b", str(tmp_path / "root/-a file")]
+        assert given(tmp_path) == ["gtk-launch", "a.b", str(file)]
         (tmp_path / "argv").unlink()
-        assert (await call(server, "open_app", app="a.b", target="none")).error == "not_found"
-        assert (await call(server, "open_app", app="a.b", target="/etc/passwd")).error == "denied"
+        attempts: tuple[tuple[str, dict[str, Any]], ...] = (("open", {}), ("open_app", {"app": "a.b"}))
+        for tool, arguments in attempts:
+            for target, error in (
+                ("none", "not_found"),
+                ("/etc/passwd", "denied"),
+                ("javascript:alert(1)", "invalid_input"),
+                ("file:///etc/passwd", "invalid_input"),
+                ("ssh://a.example", "invalid_input"),
+            ):
+                assert (await call(server, tool, target=target, **arguments)).error == error, target
+        assert (await call(server, "open", target="")).error == "invalid_input"
         for app in ("", "-a", "--help", "/bin/sh", "../x", "a/b", "a\nb", " a"):
             assert (await call(server, "open_app", app=app)).error == "invalid_input", app
-        assert (await call(server, "open_app", app="a", target="file:///etc/passwd")).error == "invalid_input"
     assert not (tmp_path / "argv").exists()
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments"),
-    [
-        pytest.param("write_clipboard", {"text": "a\0b"}, id="copy"),
-        pytest.param("notify", {"title": "a\0b", "message": "c"}, id="title"),
-        pytest.param("notify", {"title": "a", "message": "b\0c"}, id="message"),
-        pytest.param("say", {"text": "a\0b"}, id="say"),
-    ],
-)
-async def test_a_nul_character_is_refused(tool: str, arguments: dict[str, Any], tmp_path: Path) -> None:
-    async with desktop_server(tmp_path, path=placed(tmp_path, LINUX), environ=X) as server:
-        result = await call(server, tool, **arguments)
-    assert (result.error, "NUL" in result.text) == ("invalid_input", True)
+async def test_a_nul_character_is_refused(tmp_path: Path) -> None:
+    attempts: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("write_clipboard", {"text": "a\0b"}),
+        ("notify", {"title": "a\0b", "message": "c"}),
+        ("notify", {"title": "a", "message": "b\0c"}),
+        ("say", {"text": "a\0b"}),
+    )
+    async with on_linux(tmp_path) as server:
+        for tool, arguments in attempts:
+            result = await call(server, tool, **arguments)
+            assert (result.error, "NUL" in result.text) == ("invalid_input", True)
     assert not (tmp_path / "argv").exists()
 
 
 async def test_a_helper_that_fails_is_named(tmp_path: Path) -> None:
-    place = placed(tmp_path, dict.fromkeys(LINUX, "exit 3"))
-    async with desktop_server(tmp_path, path=place, environ=X) as server:
+    async with on_linux(tmp_path, **dict.fromkeys(LINUX, "exit 3")) as server:
         attempts: tuple[tuple[str, dict[str, Any], str], ...] = (
             ("open", {"target": "https://a.example/"}, "xdg-open"),
             ("notify", {"title": "a", "message": "b"}, "notify-send"),
@@ -391,41 +343,31 @@ async def test_a_helper_that_fails_is_named(tmp_path: Path) -> None:
 
 
 async def test_what_is_no_picture_is_not_shown(tmp_path: Path) -> None:
-    async with desktop_server(tmp_path, path=placed(tmp_path, {"scrot": "echo no"}), environ=X) as server:
+    async with on_linux(tmp_path, scrot="echo no") as server:
         assert (await call(server, "take_screenshot")).error == "unavailable"
-    place = placed(tmp_path, {"scrot": "head -c 6000000 /dev/zero"})
-    async with desktop_server(tmp_path, path=place, environ=X) as server:
+        stand_ins(tmp_path, {"scrot": "head -c 6000000 /dev/zero"})
         assert "larger than 5 MiB" in (await call(server, "take_screenshot")).text
-
-
-async def test_a_helper_that_cannot_tell_windows_says_so(tmp_path: Path) -> None:
-    async with desktop_server(tmp_path, path=placed(tmp_path, {"grim": ""}), environ=WAYLAND) as server:
+    async with desktop.on_linux(tmp_path, {"grim": ""}, environ=WAYLAND) as server:
+        # It cannot tell windows.
         result = await call(server, "take_screenshot", mode="window")
     assert (result.error, "grim" in result.text) == ("unavailable", True)
 
 
 async def test_a_cancelled_call_leaves_no_holder(tmp_path: Path) -> None:
-    place = placed(tmp_path, {**LINUX, "xclip": "exec sleep 1000"})
-    async with desktop_server(tmp_path, path=place, environ=X) as server:
-        with anyio.move_on_after(0.5) as scope:
-            await server.call("write_clipboard", {"text": "x" * 99_000}, Person())
-        assert scope.cancelled_caught
-
-
-async def test_a_call_that_is_cancelled_while_its_text_is_not_taken_leaves_no_holder(tmp_path: Path) -> None:
-    hold = f"echo $$ > {tmp_path}/holder; exec sleep 1000"
-    script = f'if [ "$1" = -quiet ]; then {hold}; fi; touch {tmp_path}/pasted'
-    async with desktop_server(
-        tmp_path, path=placed(tmp_path, {**LINUX, "xclip": script}), environ=X
-    ) as server:
-        with anyio.fail_after(PATIENCE):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(server.call, "write_clipboard", {"text": "x"}, Person())
-                while not (tmp_path / "pasted").exists():
-                    await anyio.sleep(0.01)
-                tasks.cancel_scope.cancel()
-        holder = (tmp_path / "holder").read_text(encoding="utf-8").strip()
-        assert not Path(f"/proc/{holder}").exists()
+    """Neither while the text is written nor while it is not taken."""
+    hold = "echo $$ > {folder}/holder; exec sleep 1000"
+    script = f'if [ "$1" = -quiet ]; then {hold}; fi; touch {{folder}}/pasted'
+    holder = tmp_path / "holder"
+    async with on_linux(tmp_path, xclip=script) as server:
+        for text, signs in (("x" * 99_000, [holder]), ("x", [holder, tmp_path / "pasted"])):
+            with anyio.fail_after(PATIENCE):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(server.call, "write_clipboard", {"text": text}, Person())
+                    while not all(sign.exists() and (sign != holder or sign.read_bytes()) for sign in signs):
+                        await anyio.sleep(0.01)
+                    tasks.cancel_scope.cancel()
+            assert not Path(f"/proc/{holder.read_text(encoding='utf-8').strip()}").exists()
+            holder.unlink()
 
 
 async def test_what_takes_too_long_or_is_too_much_is_ended(tmp_path: Path) -> None:
@@ -441,7 +383,7 @@ async def test_what_takes_too_long_or_is_too_much_is_ended(tmp_path: Path) -> No
 
 
 async def test_what_is_private_has_a_switch_of_its_own(tmp_path: Path) -> None:
-    async with desktop_server(tmp_path, path=placed(tmp_path, LINUX), environ=X, private=False) as server:
+    async with desktop.on_linux(tmp_path, LINUX, private=False) as server:
         assert names(server) & TOOLS == TOOLS - {"read_clipboard", "take_screenshot"}
         result = await call(server, "read_clipboard")
     assert (result.error, "--desktop-private" in result.text) == ("unavailable", True)
@@ -450,8 +392,7 @@ async def test_what_is_private_has_a_switch_of_its_own(tmp_path: Path) -> None:
 
 
 async def test_a_confined_mode_reaches_no_desktop(tmp_path: Path) -> None:
-    place = placed(tmp_path, LINUX)
-    async with desktop_server(tmp_path, path=place, environ=X, mode=Permission.WORKSPACE_WRITE) as server:
+    async with desktop.on_linux(tmp_path, LINUX, mode=Permission.WORKSPACE_WRITE) as server:
         assert not names(server) & TOOLS
         result = await call(server, "say", text="a")
     assert (result.error, "danger-full-access" in result.text) == ("denied", True)
@@ -462,20 +403,20 @@ async def test_a_missing_helper_is_named(tmp_path: Path) -> None:
         assert not names(server) & TOOLS
         assert "no xclip was found on the PATH" in (await call(server, "read_clipboard")).text
         assert "no spd-say or espeak-ng or espeak" in (await call(server, "say", text="a")).text
-    async with desktop_server(tmp_path, path=placed(tmp_path, LINUX), environ={}) as server:
+    async with desktop.on_linux(tmp_path, LINUX, environ={}) as server:
         assert names(server) & TOOLS == {"say"}
         assert "neither DISPLAY nor WAYLAND_DISPLAY" in (await call(server, "open", target="x")).text
 
 
 async def test_a_call_can_do_on_the_desktop_what_its_tool_declares(tmp_path: Path) -> None:
-    async with desktop_server(tmp_path, path=placed(tmp_path, LINUX), environ=X) as server:
+    async with on_linux(tmp_path) as server:
         made = granted(server, Capability.DESKTOP_SAY).desktop
         with pytest.raises(RegistrationError, match="clipboard_read"):
             await made.copied(10)
 
 
 def test_the_display_decides_which_program_is_taken(tmp_path: Path) -> None:
-    place = placed(tmp_path, dict.fromkeys(("wl-copy", "wl-paste", "xclip", "grim", "import"), ""))
+    place = stand_ins(tmp_path, dict.fromkeys(("wl-copy", "wl-paste", "xclip", "grim", "import"), ""))
     for environ, copier, camera in (
         (X, "xclip", "import"),
         (WAYLAND, "wl-copy", "grim"),
@@ -493,45 +434,34 @@ def test_the_display_decides_which_program_is_taken(tmp_path: Path) -> None:
 
 
 async def test_the_camera_of_macos_writes_to_a_file_of_its_own_that_does_not_stay(tmp_path: Path) -> None:
-    async with desktop_server(tmp_path, path=placed(tmp_path, MAC), environ={}, platform="darwin") as server:
+    async with on_mac(tmp_path) as server:
         result = await call(server, "take_screenshot")
-    assert result.text.startswith("The screen: 2 x 3 pixels."), result.text
-    *options, file = given(tmp_path)
-    assert options == ["screencapture", "-x", "-t", "png"]
-    assert file.endswith("/picture.png")
-    assert not Path(file).parent.exists()
+        assert result.text.startswith("The screen: 2 x 3 pixels."), result.text
+        *options, file = given(tmp_path)
+        assert options == ["screencapture", "-x", "-t", "png"]
+        assert file.endswith("/picture.png")
+        assert not Path(file).parent.exists()
+        # A large picture is scaled.
+        large = f'{MAC["screencapture"]}; head -c 6000000 /dev/zero >> "${{@: -1}}"'
+        for scale, words in (
+            ('cp {folder}/picture "$3"; echo "$3"', "2 x 3 pixels"),
+            ("exit 1", "larger than 5 MiB"),
+        ):
+            stand_ins(tmp_path, {"screencapture": large, "sips": scale})
+            assert words in (await call(server, "take_screenshot")).text
+            assert given(tmp_path)[:-1] == ["sips", "-Z", "2000"]
 
 
-@pytest.mark.parametrize(
-    ("scale", "words"),
-    [
-        pytest.param('cp {picture} "$3"; echo "$3"', "2 x 3 pixels", id="scaled"),
-        pytest.param("exit 1", "larger than 5 MiB", id="as it is"),
-    ],
-)
-async def test_a_large_picture_of_macos_is_scaled(scale: str, words: str, tmp_path: Path) -> None:
-    large = 'cp {picture} "${{@: -1}}"; head -c 6000000 /dev/zero >> "${{@: -1}}"'
-    path = placed(tmp_path, {**MAC, "screencapture": large, "sips": scale})
-    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
-        result = await call(server, "take_screenshot")
-    assert words in result.text
-    program_name, *options, _ = given(tmp_path)
-    assert (program_name, options) == ("sips", ["-Z", "2000"])
-
-
-@pytest.mark.parametrize(
-    ("program_name", "expected"),
-    [
-        pytest.param("/b/wl-copy", ("/b/wl-paste", "--no-newline", "--type", "text"), id="wayland"),
-        pytest.param("/b/xclip", ("/b/xclip", "-selection", "clipboard", "-out"), id="the same program"),
-        pytest.param("/b/pbcopy", ("/b/pbpaste", "-Prefer", "txt"), id="macos"),
-    ],
-)
-def test_what_was_copied_is_read_by_what_belongs_to_it(program_name: str, expected: argv.Argv) -> None:
-    words = argv.pasting(argv.reader(program_name))
-    assert words[-len(expected) :] == expected
-    assert argv.program(words) == expected[0]
-    assert argv.program(argv.copying(program_name)) == program_name
+def test_what_was_copied_is_read_by_what_belongs_to_it() -> None:
+    for program, expected in (
+        ("/b/wl-copy", ("/b/wl-paste", "--no-newline", "--type", "text")),
+        ("/b/xclip", ("/b/xclip", "-selection", "clipboard", "-out")),
+        ("/b/pbcopy", ("/b/pbpaste", "-Prefer", "txt")),
+    ):
+        words = argv.pasting(argv.reader(program))
+        assert words[-len(expected) :] == expected
+        assert argv.program(words) == expected[0]
+        assert argv.program(argv.copying(program)) == program
 
 
 def test_a_target_is_an_address_or_a_path() -> None:

@@ -3,7 +3,6 @@ anywhere, and only what a call may see is returned.
 """
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,34 +29,18 @@ def fill(folder: Path, *files: str) -> None:
         path.write_text("x", encoding="utf-8")
 
 
+LOCATE = ["--all", "--null", "--ignore-case", "--limit", "1000", "--", "{root}/*", HOSTILE]
+TRACKER = ["search", "--limit", "1000", "--disable-color", "--", HOSTILE]
+
+
 @pytest.mark.parametrize(
     ("program", "platform", "expected"),
     [
-        pytest.param(
-            "plocate",
-            "linux",
-            ["--all", "--null", "--ignore-case", "--limit", "1000", "--", "{root}/*", HOSTILE],
-            id="plocate",
-        ),
-        pytest.param(
-            "locate",
-            "linux",
-            ["--all", "--null", "--ignore-case", "--limit", "1000", "--", "{root}/*", HOSTILE],
-            id="locate",
-        ),
-        pytest.param("mdfind", "darwin", ["-0", "-onlyin", "{root}", f" {HOSTILE}"], id="mdfind"),
-        pytest.param(
-            "localsearch",
-            "linux",
-            ["search", "--limit", "1000", "--disable-color", "--", HOSTILE],
-            id="localsearch",
-        ),
-        pytest.param(
-            "tracker3",
-            "linux",
-            ["search", "--limit", "1000", "--disable-color", "--", HOSTILE],
-            id="tracker3",
-        ),
+        ("plocate", "linux", LOCATE),
+        ("locate", "linux", LOCATE),
+        ("mdfind", "darwin", ["-0", "-onlyin", "{root}", f" {HOSTILE}"]),
+        ("localsearch", "linux", TRACKER),
+        ("tracker3", "linux", TRACKER),
     ],
 )
 async def test_a_query_is_one_word_and_never_an_option(
@@ -68,8 +51,8 @@ async def test_a_query_is_one_word_and_never_an_option(
         result = await call(server, "mdfind", query=HOSTILE)
         assert (result.error, "nothing found" in result.text) == (None, True)
         assert given(tmp_path) == [program, *(word.format(root=tmp_path / "root") for word in expected)]
-        assert (await call(server, "mdfind", query="a\0b")).error == "invalid_input"
-        assert (await call(server, "mdfind", query="")).error == "invalid_input"
+        for query in ("a\0b", ""):
+            assert (await call(server, "mdfind", query=query)).error == "invalid_input"
     assert not list(tmp_path.rglob("evil"))
 
 
@@ -90,6 +73,10 @@ async def test_only_what_lies_in_the_roots_and_is_not_hidden_is_reported(tmp_pat
     async with desktop_server(tmp_path, path=path, environ={}, deny=("read_file(secrets/**)",)) as server:
         result = await call(server, "mdfind", query="txt")
         within = await call(server, "mdfind", query="txt", path="sub")
+        (tmp_path / "argv").unlink()
+        for folder, error in (("none", "not_found"), ("a.txt", "not_found"), ("/etc", "denied")):
+            assert (await call(server, "mdfind", query="x", path=folder)).error == error
+        assert not (tmp_path / "argv").exists()
     assert result.text.splitlines() == [
         *("a.txt", "sub/b.txt", "sub"),
         "[4 left out: hidden, or outside the workspace]",
@@ -106,46 +93,16 @@ async def test_on_macos_what_is_spelt_as_no_path_of_the_workspace_is_counted(tmp
     assert result.text.splitlines() == ["a.txt", "[1 left out: hidden, or outside the workspace]"]
 
 
-async def test_a_folder_that_is_none_or_is_not_to_be_seen_is_refused(tmp_path: Path) -> None:
-    fill(tmp_path, "a.txt", "secrets/c.txt")
-    path = indexed(tmp_path, "plocate", "a.txt")
-    async with desktop_server(tmp_path, path=path, environ={}, deny=("read_file(secrets/**)",)) as server:
-        for folder, error in (("none", "not_found"), ("a.txt", "not_found"), ("/etc", "denied")):
-            assert (await call(server, "mdfind", query="x", path=folder)).error == error
-    assert not (tmp_path / "argv").exists()
-
-
-async def test_no_more_than_a_hundred_are_reported(tmp_path: Path) -> None:
+async def test_no_more_than_a_hundred_are_reported_and_more_is_said_to_be_there(tmp_path: Path) -> None:
     files = [f"f{at:03}" for at in range(101)]
     fill(tmp_path, *files)
     async with desktop_server(tmp_path, path=indexed(tmp_path, "plocate", *files), environ={}) as server:
         result = await call(server, "mdfind", query="f")
-    assert result.text.splitlines()[:100] == files[:100]
-    assert (result.truncated, "[100 shown" in result.text) == (True, True)
-
-
-async def test_an_index_that_names_too_much_is_said_to_have_more(tmp_path: Path) -> None:
-    fill(tmp_path, "a")
-    path = indexed(tmp_path, "plocate", *["a"] * 3, *[f"gone{at}" for at in range(MOST_NAMED)])
-    async with desktop_server(tmp_path, path=path, environ={}) as server:
+        assert result.text.splitlines()[:100] == files[:100]
+        assert (result.truncated, "[100 shown" in result.text) == (True, True)
+        indexed(tmp_path, "plocate", *["f000"] * 3, *[f"gone{at}" for at in range(MOST_NAMED)])
         result = await call(server, "mdfind", query="a")
-    assert (result.truncated, result.text.splitlines()[0]) == (True, "a")
-
-
-@pytest.mark.parametrize(
-    ("script", "error", "words"),
-    [
-        pytest.param("exit 1", None, "nothing found", id="nothing"),
-        pytest.param("echo no database >&2; exit 1", "unavailable", "plocate failed", id="no index"),
-        pytest.param("exit 2", "unavailable", "plocate failed", id="broken"),
-    ],
-)
-async def test_nothing_is_concluded_from_a_failure(
-    script: str, error: str | None, words: str, tmp_path: Path
-) -> None:
-    async with desktop_server(tmp_path, path=stand_ins(tmp_path, {"plocate": script}), environ={}) as server:
-        result = await call(server, "mdfind", query="x")
-    assert (result.error, words in result.text, "database" in result.text) == (error, True, False)
+        assert (result.truncated, result.text.splitlines()[0]) == (True, "f000")
 
 
 MDUTIL = (
@@ -153,46 +110,49 @@ MDUTIL = (
 )
 
 
-@pytest.mark.parametrize(
-    ("folder", "printed", "unindexed"),
-    [
-        pytest.param("/Users/a", MDUTIL, False, id="the data volume"),
-        pytest.param("/Volumes/Off", MDUTIL, True, id="a volume"),
-        pytest.param("/Volumes/Off/a", MDUTIL, True, id="in a volume"),
-        pytest.param("/Volumes/Official", MDUTIL, False, id="a name that begins alike"),
-        pytest.param("/Volumes/Off/On/a", MDUTIL, False, id="a volume in a volume"),
-        pytest.param("/a", "Spotlight server is disabled.\n", True, id="the service"),
-        pytest.param("/a", "", False, id="nothing"),
-    ],
-)
-def test_what_mdutil_reports_is_that_of_the_volume(folder: str, printed: str, unindexed: bool) -> None:
-    assert is_unindexed(printed.encode(), folder) is unindexed
+def test_what_mdutil_reports_is_that_of_the_volume() -> None:
+    for folder, printed, unindexed in (
+        ("/Users/a", MDUTIL, False),
+        ("/Volumes/Off", MDUTIL, True),
+        ("/Volumes/Off/a", MDUTIL, True),
+        ("/Volumes/Official", MDUTIL, False),
+        ("/Volumes/Off/On/a", MDUTIL, False),
+        ("/a", "Spotlight server is disabled.\n", True),
+        ("/a", "", False),
+    ):
+        assert is_unindexed(printed.encode(), folder) is unindexed, folder
 
 
-@pytest.mark.parametrize(
-    ("scripts", "error", "words"),
-    [
-        pytest.param(
-            {"mdutil": "printf '/:\\n\\tIndexing disabled.\\n'"}, "unavailable", "glob_search", id="off"
+LOADS = "echo '[UserQueryParser] Loading keywords' >&2"
+
+
+async def test_nothing_is_concluded_from_a_failure_or_a_volume_without_index(tmp_path: Path) -> None:
+    rows: tuple[tuple[str, dict[str, str], str | None, str], ...] = (
+        ("linux", {"plocate": "exit 1"}, None, "nothing found"),
+        (
+            "linux",
+            {"plocate": "echo secret: no database >&2; exit 1"},
+            *("unavailable", "plocate failed"),
         ),
-        pytest.param({"mdutil": "printf '/:\\n\\tIndexing enabled. \\n'"}, None, "nothing found", id="on"),
-        pytest.param({"mdutil": "exit 1"}, None, "nothing found", id="unknown"),
-        pytest.param({}, None, "nothing found", id="no mdutil"),
-        pytest.param(
+        ("linux", {"plocate": "exit 2"}, "unavailable", "plocate failed"),
+        # There is no mdutil.
+        ("darwin", {}, None, "nothing found"),
+        ("darwin", {"mdutil": "printf '/:\\n\\tIndexing disabled.\\n'"}, "unavailable", "glob_search"),
+        ("darwin", {"mdutil": "printf '/:\\n\\tIndexing enabled. \\n'"}, None, "nothing found"),
+        ("darwin", {"mdutil": "exit 1"}, None, "nothing found"),
+        (
+            "darwin",
             {"mdfind": "echo \"Failed to create query for 'secret'.\"; exit 1"},
             *("invalid_input", "does not understand"),
-            id="query",
         ),
-        pytest.param({"mdfind": "echo secret >&2; exit 1"}, "unavailable", "no index", id="broken"),
-    ],
-)
-async def test_on_macos_no_result_of_a_volume_without_index_is_an_error(
-    scripts: dict[str, str], error: str | None, words: str, tmp_path: Path
-) -> None:
-    path = stand_ins(tmp_path, {"mdfind": "echo '[UserQueryParser] Loading keywords' >&2", **scripts})
-    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
-        result = await call(server, "mdfind", query="x")
-    assert (result.error, words in result.text, "secret" in result.text) == (error, True, False), result.text
+        ("darwin", {"mdfind": "echo secret >&2; exit 1"}, "unavailable", "no index"),
+    )
+    for platform, scripts, error, words in rows:
+        path = stand_ins(tmp_path, {"mdfind": LOADS, **scripts})
+        async with desktop_server(tmp_path, path=path, environ={}, platform=platform) as server:
+            result = await call(server, "mdfind", query="x")
+        assert (result.error, words in result.text) == (error, True), result.text
+        assert "secret" not in result.text
 
 
 async def test_it_is_not_listed_where_there_is_no_index(tmp_path: Path) -> None:
@@ -221,22 +181,15 @@ async def test_what_an_index_of_the_desktop_tells_in_lines_is_read(tmp_path: Pat
     assert result.text.splitlines() == ["a b.txt", "ä.txt"]
 
 
-@pytest.mark.parametrize(
-    ("program", "printed", "expected"),
-    [
-        pytest.param("plocate", b"/a\0/b\0/c", ["/a", "/b"], id="zero"),
-        pytest.param("tracker3", b"file:///a\nfile:///b%zz\nfile:///c", ["/a", "/b%zz"], id="lines"),
-        pytest.param("mdfind", b"/\xff\0/b", ["/\udcff"], id="no text"),
-        pytest.param(
-            "mdfind",
-            b'2026 mdfind[1:2] [UserQueryParser] Loading "en"\nand more\n/a\n/b\0/c\0',
-            ["/a\n/b", "/c"],
-            id="messages",
-        ),
-    ],
-)
-def test_a_name_that_was_cut_off_is_none(program: str, printed: bytes, expected: list[Any]) -> None:
-    assert named(program, printed, whole=False) == expected
+def test_a_name_that_was_cut_off_is_none() -> None:
+    messages = b'2026 mdfind[1:2] [UserQueryParser] Loading "en"\nand more\n/a\n/b\0/c\0'
+    for program, printed, expected in (
+        ("plocate", b"/a\0/b\0/c", ["/a", "/b"]),
+        ("tracker3", b"file:///a\nfile:///b%zz\nfile:///c", ["/a", "/b%zz"]),
+        ("mdfind", b"/\xff\0/b", ["/\udcff"]),
+        ("mdfind", messages, ["/a\n/b", "/c"]),
+    ):
+        assert named(program, printed, whole=False) == expected
 
 
 def test_a_folder_is_never_a_pattern() -> None:

@@ -23,12 +23,14 @@ from mcp_toolserver.text.desktop.window_commands import (
 )
 from mcp_toolserver.text.documents.image import pixels
 from tests.desktop.desktop import (
-    PICTURE,
-    RUNNERS,
+    NEEDS_RUNNER,
+    X,
     desktop_server,
     display,
     given,
     has,
+    on_linux,
+    on_mac,
     only,
     osascript,
     stand_ins,
@@ -40,7 +42,6 @@ from tests.support.workshop import names
 TOOL = "take_window_screenshots"
 NAMERS = ("xprop", "xwininfo")
 CAMERAS = [name for name in ("scrot", "import") if has("Xvfb", "xmessage", *NAMERS, name)]
-X = {"DISPLAY": ":0"}
 HOSTILE = 'a "b"\n  Absolute upper-left X:  9\n  Map State: IsUnMapped'
 
 
@@ -109,25 +110,19 @@ def stats(id_: str = "0x1", title: str = '"w"', **more: object) -> str:
     return STATS.format(id=id_, title=title, **{**usual, **more})
 
 
-def desktop_of(folder: Path, windows: Sequence[str], camera: str, managed: bool = True) -> list[str]:
+SHOWS = "cat {folder}/picture"
+
+
+def screen_of(
+    folder: Path, windows: Sequence[str], camera: str = SHOWS, managed: bool = True
+) -> dict[str, str]:
     """Stand-ins for a screen of 100 x 100 with windows that xwininfo describes so."""
     for at, text in enumerate(windows, 1):
         (folder / f"0x{at:x}").write_text(text, encoding="utf-8")
     (folder / "-root").write_text(stats("0x0", f"({ROOT})", width=100, height=100), encoding="utf-8")
-    (folder / "picture").write_bytes(PICTURE)
     ids = ", ".join(f"0x{at:x}" for at, _ in enumerate(windows, 1))
     reply = f"_NET_CLIENT_LIST(WINDOW): window id # {ids}" if managed else "_NET_CLIENT_LIST:  not found."
-    scripts = {
-        "xprop": f"echo '{reply}'",
-        "xwininfo": f'cat "{folder}/${{@: -1}}"',
-        "import": camera.format(picture=folder / "picture"),
-    }
-    return stand_ins(folder, scripts)
-
-
-async def test_a_screen_without_windows_is_said_to_be_empty(tmp_path: Path) -> None:
-    async with desktop_server(tmp_path, path=desktop_of(tmp_path, [], "cat {picture}"), environ=X) as server:
-        assert (await call(server, TOOL)).text == "There is no window on the screen."
+    return {"xprop": f"echo '{reply}'", "xwininfo": 'cat "{folder}/${@: -1}"', "import": camera}
 
 
 async def test_what_is_not_on_the_screen_is_no_window_of_it(tmp_path: Path) -> None:
@@ -139,55 +134,41 @@ async def test_what_is_not_on_the_screen_is_no_window_of_it(tmp_path: Path) -> N
         stats("0x5", '"invisible"', kind="InputOnly"),
         "no window",
     ]
-    path = desktop_of(tmp_path, windows, "cat {picture}")
+    scripts = screen_of(tmp_path, windows)
     (tmp_path / "0x6").unlink()
-    async with desktop_server(tmp_path, path=path, environ=X) as server:
+    async with on_linux(tmp_path, scripts) as server:
         result = await call(server, TOOL)
     assert result.text.splitlines()[0] == "1. shown: 2 x 3 pixels"
     assert len(result.images) == 1
 
 
-async def test_no_more_than_ten_windows_are_shown(tmp_path: Path) -> None:
-    path = desktop_of(tmp_path, [stats(f"0x{at}", "(has no name)") for at in range(12)], "cat {picture}")
-    async with desktop_server(tmp_path, path=path, environ=X) as server:
-        result = await call(server, TOOL)
-    assert len(result.images) == 10
-    assert result.truncated
-    assert "2 more windows are not shown" in result.text
-    assert result.text.startswith("1. without a title: ")
+async def test_as_many_windows_are_shown_as_ten_and_their_pictures_have_a_size(tmp_path: Path) -> None:
+    many = [stats(f"0x{at}", "(has no name)") for at in range(12)]
+    half = f"{SHOWS}; head -c {MAX_PICTURES // 2} /dev/zero"
+    async with on_linux(tmp_path, screen_of(tmp_path, many)) as server:
+        for scripts, count, rest in (({}, 10, 2), (screen_of(tmp_path, many[:3], half), 1, 2)):
+            stand_ins(tmp_path, scripts)
+            result = await call(server, TOOL)
+            assert (len(result.images), result.truncated) == (count, True)
+            assert f"{rest} more windows are not shown" in result.text
+            assert result.text.startswith("1. without a title: ")
 
 
-async def test_all_pictures_together_have_a_size(tmp_path: Path) -> None:
-    half = f"cat {{picture}}; head -c {MAX_PICTURES // 2} /dev/zero"
-    path = desktop_of(tmp_path, [stats("0x1"), stats("0x2"), stats("0x3")], half)
-    async with desktop_server(tmp_path, path=path, environ=X) as server:
-        result = await call(server, TOOL)
-    assert len(result.images) == 1
-    assert "2 more windows" in result.text
-
-
-@pytest.mark.parametrize(
-    "camera", [pytest.param("exit 1", id="fails"), pytest.param("echo no", id="no picture")]
-)
-async def test_a_camera_without_pictures_is_an_error(camera: str, tmp_path: Path) -> None:
-    path = desktop_of(tmp_path, [stats()], camera)
-    async with desktop_server(tmp_path, path=path, environ=X) as server:
-        assert (await call(server, TOOL)).error == "unavailable"
-
-
-@pytest.mark.parametrize(
-    "script", [pytest.param("echo x", id="strange"), pytest.param("cat /dev/zero", id="endless")]
-)
-async def test_a_screen_that_cannot_be_understood_is_an_error(script: str, tmp_path: Path) -> None:
-    path = desktop_of(tmp_path, [], "cat {picture}", managed=False)
-    stand_ins(tmp_path, {"xwininfo": script})
-    async with desktop_server(tmp_path, path=path, environ=X) as server:
-        result = await call(server, TOOL)
-    assert (result.error, "xwininfo" in result.text) == ("unavailable", True)
+async def test_a_screen_that_cannot_be_seen_or_understood_is_an_error(tmp_path: Path) -> None:
+    async with on_linux(tmp_path, screen_of(tmp_path, [stats()])) as server:
+        for camera in ("exit 1", "echo no"):
+            stand_ins(tmp_path, {"import": camera})
+            assert (await call(server, TOOL)).error == "unavailable"
+        for script in ("echo x", "cat /dev/zero"):
+            stand_ins(tmp_path, {**screen_of(tmp_path, [], managed=False), "xwininfo": script})
+            result = await call(server, TOOL)
+            assert (result.error, "xwininfo" in result.text) == ("unavailable", True)
+        stand_ins(tmp_path, screen_of(tmp_path, []))
+        assert (await call(server, TOOL)).text == "There is no window on the screen."
 
 
 async def test_it_is_not_offered_where_windows_look_alike_or_are_private(tmp_path: Path) -> None:
-    path = desktop_of(tmp_path, [stats()], "cat {picture}")
+    path = stand_ins(tmp_path, screen_of(tmp_path, [stats()]))
     reasons = (
         ({"DISPLAY": ":0", "WAYLAND_DISPLAY": "w"}, path, True, "Wayland"),
         ({}, path, True, "there is no desktop"),
@@ -205,21 +186,17 @@ async def test_it_is_not_offered_where_windows_look_alike_or_are_private(tmp_pat
 
 
 SHOWN = {"problem": "", "windows": [{"id": 7, "title": "Mail: Inbox"}, {"id": 8, "title": ""}]}
-CAMERA = 'cp {picture} "${{@: -1}}"'
 
 
-def mac(folder: Path, osascript: str, camera: str = CAMERA) -> list[str]:
-    """Stand-ins for a Mac."""
-    (folder / "picture").write_bytes(PICTURE)
-    return stand_ins(
-        folder,
-        {"osascript": osascript, "screencapture": camera.format(picture=folder / "picture"), "sips": ""},
-    )
+MAC = {
+    "osascript": f"echo '{json.dumps(SHOWN)}'",
+    "screencapture": 'cp {folder}/picture "${@: -1}"',
+    "sips": "",
+}
 
 
 async def test_on_macos_each_window_is_seen_by_its_number(tmp_path: Path) -> None:
-    path = mac(tmp_path, f"echo '{json.dumps(SHOWN)}'")
-    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+    async with on_mac(tmp_path, MAC) as server:
         result = await call(server, TOOL)
         assert result.text.splitlines()[:2] == [
             "1. Mail: Inbox: 2 x 3 pixels",
@@ -229,19 +206,14 @@ async def test_on_macos_each_window_is_seen_by_its_number(tmp_path: Path) -> Non
         front = await call(server, "take_screenshot", mode="window")
         assert front.text.startswith("The window: 2 x 3 pixels.")
         assert given(tmp_path)[:-1] == ["screencapture", "-x", "-t", "png", "-o", "-l7"]
-    Path(path[0], "osascript").write_text("#!/bin/sh\necho '{}x'\n", encoding="utf-8")
-    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
-        result = await call(server, TOOL)
-    assert (result.error, "osascript" in result.text) == ("unavailable", True)
-
-
-async def test_on_macos_a_camera_that_may_not_record_names_the_setting(tmp_path: Path) -> None:
-    path = mac(
-        tmp_path, f"echo '{json.dumps(SHOWN)}'", "echo 'could not create image from window' >&2; exit 1"
-    )
-    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
-        result = await call(server, TOOL)
-    assert (result.error, "Screen & System Audio Recording" in result.text) == ("unavailable", True)
+        fails = "echo 'could not create image from window' >&2; exit 1"
+        for program, script, words in (
+            ("screencapture", fails, "Screen & System Audio Recording"),
+            ("osascript", "echo '{}x'", "osascript"),
+        ):
+            stand_ins(tmp_path, {program: script})
+            result = await call(server, TOOL)
+            assert (result.error, words in result.text) == ("unavailable", True)
 
 
 WINDOWS = [
@@ -255,56 +227,43 @@ UNTITLED = [
     {"kCGWindowNumber": 1, "kCGWindowLayer": 24, "kCGWindowOwnerName": "Window Server", "kCGWindowName": "M"}
 ]
 DESKTOP = {"session": {"kCGSSessionOnConsoleKey": True}, "windows": WINDOWS, "allowed": True}
-NEEDS_RUNNER = pytest.mark.skipif(not RUNNERS, reason="nothing here runs JavaScript")
 
 
-@NEEDS_RUNNER
-async def test_the_script_of_macos_names_windows_and_not_what_floats_above_them(tmp_path: Path) -> None:
-    path = mac(tmp_path, osascript(tmp_path, "macos_screen.js", DESKTOP))
-    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
-        result = await call(server, TOOL)
-    assert result.text.splitlines()[:2] == ["1. Mail: Inbox: 2 x 3 pixels", "2. Maps: 2 x 3 pixels"]
-    assert "requested" not in state_of(tmp_path)
-
-
-@NEEDS_RUNNER
-@pytest.mark.parametrize(
-    ("state", "words"),
-    [
-        pytest.param({"session": None}, "over SSH", id="no session"),
-        pytest.param({"windows": None}, "over SSH", id="no window server"),
-        pytest.param({"session": {"CGSSessionScreenIsLocked": 1}}, "unlock", id="locked"),
-        pytest.param({"allowed": False, "windows": UNTITLED}, "Recording", id="not permitted"),
-        pytest.param({"allowed": False, "windows": []}, "Recording", id="not permitted, no window"),
-    ],
+UNSEEN: tuple[tuple[dict[str, object], str], ...] = (
+    ({"session": None}, "over SSH"),
+    ({"windows": None}, "over SSH"),
+    ({"session": {"CGSSessionScreenIsLocked": 1}}, "unlock"),
+    ({"allowed": False, "windows": UNTITLED}, "Recording"),
+    ({"allowed": False, "windows": []}, "Recording"),
 )
-@pytest.mark.parametrize("tool", ["take_screenshot", TOOL])
-async def test_on_macos_no_picture_is_taken_of_what_cannot_be_seen(
-    state: dict[str, object], words: str, tool: str, tmp_path: Path
-) -> None:
-    path = mac(tmp_path, osascript(tmp_path, "macos_screen.js", {**DESKTOP, **state}))
-    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
-        result = await call(server, tool)
-    assert (result.error, words in result.text) == ("unavailable", True), result.text
-    assert given(tmp_path)[0] == "osascript"
-    assert state_of(tmp_path).get("requested", False) == ("Recording" in words)
 
 
 @NEEDS_RUNNER
-async def test_a_title_of_another_app_proves_the_permission(tmp_path: Path) -> None:
-    path = mac(tmp_path, osascript(tmp_path, "macos_screen.js", {**DESKTOP, "allowed": False}))
-    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+async def test_the_script_of_macos_names_windows_and_says_what_cannot_be_seen(tmp_path: Path) -> None:
+    def shows(**state: object) -> str:
+        return osascript(tmp_path, "macos_screen.js", {**DESKTOP, **state})
+
+    async with on_mac(tmp_path, {**MAC, "osascript": shows()}) as server:
+        result = await call(server, TOOL)
+        # Not what floats above them.
+        assert result.text.splitlines()[:2] == ["1. Mail: Inbox: 2 x 3 pixels", "2. Maps: 2 x 3 pixels"]
+        assert "requested" not in state_of(tmp_path)
+        # A title of another app proves the permission.
+        shows(allowed=False)
         assert (await call(server, "take_screenshot")).error is None
-    assert "requested" not in state_of(tmp_path)
-
-
-@NEEDS_RUNNER
-async def test_a_screen_of_macos_without_windows_has_none_in_front(tmp_path: Path) -> None:
-    path = mac(tmp_path, osascript(tmp_path, "macos_screen.js", {**DESKTOP, "windows": []}))
-    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
+        assert "requested" not in state_of(tmp_path)
+        shows(windows=[])
         result = await call(server, "take_screenshot", mode="window")
         assert (result.error, "no window" in result.text) == ("unavailable", True)
         assert (await call(server, TOOL)).text == "There is no window on the screen."
+        for state, words in UNSEEN:
+            for tool in ("take_screenshot", TOOL):
+                shows(**state)
+                result = await call(server, tool)
+                assert (result.error, words in result.text) == ("unavailable", True), result.text
+                # No picture is taken.
+                assert given(tmp_path)[0] == "osascript"
+                assert state_of(tmp_path).get("requested", False) == ("Recording" in words)
 
 
 def test_windows_are_named_as_they_were_reported() -> None:
@@ -331,13 +290,8 @@ def test_a_title_cannot_pass_for_the_rest() -> None:
     assert found.area.clipped_to(Area(x=0, y=0, width=10, height=5)) == Area(x=0, y=0, width=10, height=5)
 
 
-@pytest.mark.parametrize(
-    ("program", "expected"),
-    [
-        pytest.param("/b/scrot", ("/b/scrot", "--silent", "--autoselect", "1,2,3,4", "-"), id="scrot"),
-        pytest.param("/b/import", ("/b/import", "-silent", "-window", "0x1", "png:-"), id="import"),
-    ],
-)
-def test_a_window_is_an_argument_of_its_own(program: str, expected: tuple[str, ...]) -> None:
+def test_a_window_is_an_argument_of_its_own() -> None:
     shown = Window(id="0x1", title="", area=Area(x=1, y=2, width=3, height=4))
-    assert portrait(program, shown) == expected
+    scrot = ("/b/scrot", "--silent", "--autoselect", "1,2,3,4", "-")
+    for expected in (scrot, ("/b/import", "-silent", "-window", "0x1", "png:-")):
+        assert portrait(expected[0], shown) == expected

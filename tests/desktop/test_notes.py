@@ -20,12 +20,20 @@ from mcp_toolserver.runtime.desktop.executables import find_desktop
 from mcp_toolserver.runtime.desktop.helper_process import DesktopHelpers
 from mcp_toolserver.runtime.desktop.notes import AppleNotes
 from mcp_toolserver.text.desktop.notes import below_title, notes_script
-from tests.desktop.desktop import RUNNERS, desktop_server, given, osascript, stand_ins, state_of
+from tests.desktop.desktop import (
+    NEEDS_RUNNER,
+    given,
+    on_linux,
+    on_mac,
+    osascript,
+    stand_ins,
+    state_of,
+)
 from tests.support.processes import broker, call
 from tests.support.workshop import granted, names
 
 TOOLS = {"list_notes", "read_note", "create_note", "update_note"}
-NEEDS_RUNNER = pytest.mark.skipif(not RUNNERS, reason="nothing here runs JavaScript")
+CREATES = ("create_note", {"title": "a", "body": "b"})
 HOSTILE = "-x'; touch evil; \" $(touch evil) `touch evil` \\ </div><b>&amp; \U0001f600 \u2028 ${app} "
 
 
@@ -50,9 +58,19 @@ def accounts() -> dict[str, Any]:
 @asynccontextmanager
 async def mac(folder: Path, **state: object) -> AsyncGenerator[Dispatcher]:
     """A server on a Mac whose Notes hold `accounts()`."""
-    path = stand_ins(folder, {"osascript": osascript(folder, "apple_notes.js", {**accounts(), **state})})
-    async with desktop_server(folder, path=path, environ={}, platform="darwin") as server:
+    script = osascript(folder, "apple_notes.js", {**accounts(), **state})
+    async with on_mac(folder, {"osascript": script}) as server:
         yield server
+
+
+Calls = tuple[tuple[str, dict[str, Any]], ...]
+
+
+async def refused(server: Dispatcher, calls: Calls, words: str) -> None:
+    """Each of these calls is unavailable, and that is why."""
+    for tool, arguments in calls:
+        result = await call(server, tool, **arguments)
+        assert (result.error, words in result.text) == ("unavailable", True)
 
 
 def bodies(folder: Path) -> dict[str, str]:
@@ -88,30 +106,25 @@ async def test_notes_are_listed_newest_first_with_their_folders(tmp_path: Path) 
 
 
 @NEEDS_RUNNER
-@pytest.mark.parametrize(
-    ("which", "expected"),
-    [
-        pytest.param({"id": "n1"}, "19 %\nask", id="id"),
-        pytest.param({"title": "VAT", "folder": "Old"}, "old", id="folder"),
-        pytest.param({"title": "VAT", "folder": "Work/Shop"}, "work", id="account and folder"),
-        pytest.param({"title": "VAT", "index": 2}, "old", id="index"),
-    ],
-)
-async def test_one_note_is_read_as_plain_text(which: dict[str, Any], expected: str, tmp_path: Path) -> None:
+async def test_one_note_is_read_as_plain_text(tmp_path: Path) -> None:
+    wanted: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"id": "n1"}, "19 %\nask"),
+        ({"title": "VAT", "folder": "Old"}, "old"),
+        ({"title": "VAT", "folder": "Work/Shop"}, "work"),
+        ({"title": "VAT", "index": 2}, "old"),
+    )
     async with mac(tmp_path) as server:
-        result = await call(server, "read_note", **which)
-    first, _, text = result.text.partition("\n")
-    assert (result.error, text) == (None, expected)
-    assert first.startswith("[VAT, in ")
+        for which, expected in wanted:
+            result = await call(server, "read_note", **which)
+            first, _, text = result.text.partition("\n")
+            assert (result.error, text) == (None, expected)
+            assert first.startswith("[VAT, in ")
 
 
 @NEEDS_RUNNER
 async def test_which_note_is_meant_is_never_guessed(tmp_path: Path) -> None:
     async with mac(tmp_path) as server:
-        attempts: tuple[tuple[str, dict[str, Any]], ...] = (
-            ("read_note", {}),
-            ("update_note", {"body": "x"}),
-        )
+        attempts: Calls = (("read_note", {}), ("update_note", {"body": "x"}))
         for tool, more in attempts:
             several = await call(server, tool, title="VAT", **more)
             assert several.error == "invalid_input"
@@ -164,131 +177,109 @@ CARD = {"id": "n1", "title": "VAT", "folder": "iCloud/Shop", "changed": "2026-03
 USUAL = {"most": 20, "folder": "", "index": 0, "id": "", "title": "VAT"}
 
 
+def answer(folder: Path, said: Mapping[str, object] | str) -> None:
+    """From now on the script of a server of `saying` gives this answer."""
+    text = said if isinstance(said, str) else json.dumps(said)
+    (folder / "answer").write_text(text, encoding="utf-8")
+
+
 @asynccontextmanager
-async def saying(folder: Path, answer: Mapping[str, object] | str) -> AsyncGenerator[Dispatcher]:
+async def saying(folder: Path, said: Mapping[str, object] | str = "") -> AsyncGenerator[Dispatcher]:
     """A server on a Mac whose script gives this answer."""
-    reply = answer if isinstance(answer, str) else json.dumps(answer)
-    (folder / "answer").write_text(reply, encoding="utf-8")
-    path = stand_ins(folder, {"osascript": f"cat > {folder}/stdin; cat {folder}/answer"})
-    async with desktop_server(folder, path=path, environ={}, platform="darwin") as server:
+    answer(folder, said)
+    async with on_mac(folder, {"osascript": "cat > {folder}/stdin; cat {folder}/answer"}) as server:
         yield server
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "asked"),
-    [
-        pytest.param(
-            "list_notes",
-            {"query": HOSTILE},
-            {"do": "list", "query": HOSTILE, "folder": "", "most": 100},
-            id="list",
-        ),
-        pytest.param("read_note", {"title": "VAT"}, {**USUAL, "do": "read", "most": 100_000}, id="read"),
-        pytest.param(
-            "create_note",
-            {"title": "t", "body": HOSTILE, "folder": "-f"},
-            {"do": "create", "title": "t", "body": HOSTILE, "folder": "-f", "most": 20},
-            id="create",
-        ),
-        pytest.param(
-            "update_note",
-            {"title": "VAT", "body": HOSTILE},
-            {**USUAL, "do": "update", "body": HOSTILE, "append": True},
-            id="append",
-        ),
-        pytest.param(
-            "update_note",
-            {"id": "n1", "index": 2, "folder": "f", "body": "b", "mode": "replace"},
-            {"do": "update", "title": "", "id": "n1", "index": 2, "folder": "f", "most": 20}
-            | {"body": "b", "append": False},
-            id="replace",
-        ),
-    ],
+ASKED: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
+    ("list_notes", {"query": HOSTILE}, {"do": "list", "query": HOSTILE, "folder": "", "most": 100}),
+    ("read_note", {"title": "VAT"}, {**USUAL, "do": "read", "most": 100_000}),
+    (
+        "create_note",
+        {"title": "t", "body": HOSTILE, "folder": "-f"},
+        {"do": "create", "title": "t", "body": HOSTILE, "folder": "-f", "most": 20},
+    ),
+    (
+        "update_note",
+        {"title": "VAT", "body": HOSTILE},
+        {**USUAL, "do": "update", "body": HOSTILE, "append": True},
+    ),
+    (
+        "update_note",
+        {"id": "n1", "index": 2, "folder": "f", "body": "b", "mode": "replace"},
+        {"do": "update", "title": "", "id": "n1", "index": 2, "folder": "f", "most": 20}
+        | {"body": "b", "append": False},
+    ),
 )
-async def test_the_script_is_always_the_same_and_gets_its_values_on_standard_input(
-    tool: str, arguments: dict[str, Any], asked: dict[str, Any], tmp_path: Path
-) -> None:
+
+
+async def test_the_script_is_always_the_same_and_gets_its_values_on_standard_input(tmp_path: Path) -> None:
     async with saying(tmp_path, {"notes": [CARD], "total": 1, "text": "VAT\nx"}) as server:
-        result = await call(server, tool, **arguments)
-    assert result.error is None, result.text
-    assert given(tmp_path) == list(notes_script("osascript")[3:])
-    assert json.loads((tmp_path / "stdin").read_text(encoding="utf-8")) == asked
+        for tool, arguments, asked in ASKED:
+            result = await call(server, tool, **arguments)
+            assert result.error is None, result.text
+            assert given(tmp_path) == list(notes_script("osascript")[3:])
+            assert json.loads((tmp_path / "stdin").read_text(encoding="utf-8")) == asked
     assert not list(tmp_path.rglob("evil"))
 
 
-@pytest.mark.parametrize(
-    ("answer", "kind", "words"),
-    [
-        pytest.param({"problem": "no note"}, "not_found", "title 'VAT'", id="none"),
-        pytest.param({"problem": "no note", "total": 2}, "not_found", "There are 2 notes", id="index"),
-        pytest.param({"problem": "no folder"}, "not_found", "no folder", id="folder"),
-        pytest.param({"problem": "locked"}, "unavailable", "password", id="locked"),
-        pytest.param(
-            {"problem": "several", "total": 2, "notes": [CARD]}, "invalid_input", "id n1", id="several"
-        ),
-        pytest.param({"notes": [CARD, CARD]}, "not_found", "title 'VAT'", id="two without a reason"),
-        pytest.param({"problem": "no account"}, "unavailable", "open Notes once", id="no account"),
-        pytest.param("no JSON", "unavailable", "no meaning", id="strange"),
-        pytest.param('{"notes": [{}]}', "unavailable", "no meaning", id="half"),
-    ],
+REFUSALS: tuple[tuple[dict[str, Any] | str, str, str], ...] = (
+    ({"problem": "no note"}, "not_found", "title 'VAT'"),
+    ({"problem": "no note", "total": 2}, "not_found", "There are 2 notes"),
+    ({"problem": "no folder"}, "not_found", "no folder"),
+    ({"problem": "locked"}, "unavailable", "password"),
+    ({"problem": "several", "total": 2, "notes": [CARD]}, "invalid_input", "id n1"),
+    # Two without a reason.
+    ({"notes": [CARD, CARD]}, "not_found", "title 'VAT'"),
+    ({"problem": "no account"}, "unavailable", "open Notes once"),
+    ("no JSON", "unavailable", "no meaning"),
+    ('{"notes": [{}]}', "unavailable", "no meaning"),
 )
-async def test_a_refusal_says_what_to_do(
-    answer: dict[str, Any] | str, kind: str, words: str, tmp_path: Path
-) -> None:
-    async with saying(tmp_path, answer) as server:
-        result = await call(server, "read_note", title="VAT")
-    assert (result.error, words in result.text) == (kind, True), result.text
 
 
-async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    async with saying(tmp_path, {"problem": "no folder"}) as server:
-        result = await call(server, "list_notes", folder="Shop")
-        assert (result.error, "'Shop'" in result.text) == ("not_found", True)
-        result = await call(server, "read_note", id="n9", folder="Shop")
-        assert (result.error, "'Shop'" in result.text) == ("not_found", True)
+async def test_a_refusal_says_what_to_do(tmp_path: Path) -> None:
+    async with saying(tmp_path) as server:
+        for said, kind, words in REFUSALS:
+            answer(tmp_path, said)
+            result = await call(server, "read_note", title="VAT")
+            assert (result.error, words in result.text) == (kind, True), result.text
+        answer(tmp_path, {"problem": "no folder"})
+        calls: Calls = (("list_notes", {}), ("read_note", {"id": "n9"}))
+        for tool, arguments in calls:
+            result = await call(server, tool, folder="Shop", **arguments)
+            assert (result.error, "'Shop'" in result.text) == ("not_found", True)
 
 
 # What osascript prints: https://github.com/ankurk91/google-chat-electron/issues/13 (-1743) and
 # https://github.com/RafalWilinski/mcp-apple-notes/issues/8 (-600).
-@pytest.mark.parametrize(
-    ("printed", "words"),
-    [
-        pytest.param(
-            "execution error: Error: Error: Not authorized to send Apple events to Notes. (-1743)",
-            "System Settings > Privacy & Security > Automation",
-            id="denied",
-        ),
-        pytest.param("38:45: execution error: secret (-1744)", "Automation", id="not yet allowed"),
-        pytest.param("execution error: secret (-10004)", "Automation", id="privilege"),
-        pytest.param("execution error: Error: Error: AppleEvent timed out. (-1712)", "dialog", id="waits"),
-        pytest.param(
-            "execution error: Error: Error: Application isn't running. (-600)",
-            "from Terminal",
-            id="not running",
-        ),
-        pytest.param("execution error: secret (-609)", "open Notes", id="connection"),
-        pytest.param("execution error: secret (-10810)", "open Notes", id="not started"),
-        pytest.param("execution error: Error: Error: Can't get object. (-1728)", "no account", id="gone"),
-        pytest.param(
-            "execution error: Error: Error: Application can't be found. (-2700)",
-            "not installed",
-            id="missing",
-        ),
-        pytest.param("execution error: Error: secret (-2700)", "error -2700", id="script"),
-        pytest.param("secret", "osascript failed", id="strange"),
-    ],
+FORBIDDEN = (
+    (
+        "execution error: Error: Error: Not authorized to send Apple events to Notes. (-1743)",
+        "System Settings > Privacy & Security > Automation",
+    ),
+    ("38:45: execution error: secret (-1744)", "Automation"),
+    ("execution error: secret (-10004)", "Automation"),
+    ("execution error: Error: Error: AppleEvent timed out. (-1712)", "dialog"),
+    ("execution error: Error: Error: Application isn't running. (-600)", "from Terminal"),
+    ("execution error: secret (-609)", "open Notes"),
+    ("execution error: secret (-10810)", "open Notes"),
+    ("execution error: Error: Error: Can't get object. (-1728)", "no account"),
+    ("execution error: Error: Error: Application can't be found. (-2700)", "not installed"),
+    ("execution error: Error: secret (-2700)", "error -2700"),
+    ("secret", "osascript failed"),
 )
-async def test_what_macos_forbids_names_the_setting_and_shows_nothing_private(
-    printed: str, words: str, tmp_path: Path
-) -> None:
-    path = stand_ins(tmp_path, {"osascript": f'echo "{printed}" >&2; exit 1'})
-    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin") as server:
-        result = await call(server, "list_notes")
-    assert (result.error, words in result.text, "secret" in result.text) == ("unavailable", True, False)
+
+
+async def test_what_macos_forbids_names_the_setting_and_shows_nothing_private(tmp_path: Path) -> None:
+    async with on_mac(tmp_path, {"osascript": "cat {folder}/answer >&2; exit 1"}) as server:
+        for printed, words in FORBIDDEN:
+            answer(tmp_path, printed)
+            result = await call(server, "list_notes")
+            assert (result.error, words in result.text) == ("unavailable", True), result.text
+            assert "secret" not in result.text
 
 
 async def test_a_dialog_that_waits_for_the_user_ends_the_call_with_advice(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
     with broker() as started:
         path = stand_ins(tmp_path, {"osascript": "exec sleep 1000"})
         helpers = DesktopHelpers(started, find_desktop(path, [], {}, "darwin"))
@@ -298,23 +289,12 @@ async def test_a_dialog_that_waits_for_the_user_ends_the_call_with_advice(tmp_pa
 
 
 @NEEDS_RUNNER
-async def test_an_error_of_an_apple_event_ends_the_script(tmp_path: Path) -> None:
+async def test_an_error_of_an_apple_event_ends_the_script_and_no_account_is_one(tmp_path: Path) -> None:
     error = {"message": "Not authorized to send Apple events to Notes.", "number": -1743}
     async with mac(tmp_path, error=error) as server:
-        result = await call(server, "read_note", title="VAT")
-    assert (result.error, "Automation" in result.text) == ("unavailable", True)
-
-
-@NEEDS_RUNNER
-async def test_notes_without_an_account_say_so(tmp_path: Path) -> None:
+        await refused(server, (("read_note", {"title": "VAT"}),), "Automation")
     async with mac(tmp_path, accounts=[]) as server:
-        attempts: tuple[tuple[str, dict[str, Any]], ...] = (
-            ("list_notes", {}),
-            ("create_note", {"title": "a", "body": "b"}),
-        )
-        for tool, arguments in attempts:
-            result = await call(server, tool, **arguments)
-            assert (result.error, "no account" in result.text) == ("unavailable", True)
+        await refused(server, (("list_notes", {}), CREATES), "no account")
 
 
 @NEEDS_RUNNER
@@ -339,14 +319,10 @@ async def test_the_longest_text_of_a_note_arrives_whole(tmp_path: Path) -> None:
 
 
 @NEEDS_RUNNER
-@pytest.mark.parametrize(
-    ("times", "error"), [pytest.param(1, None, id="once"), pytest.param(9, "unavailable", id="always")]
-)
-async def test_notes_that_change_while_they_are_listed_are_read_again(
-    times: int, error: str | None, tmp_path: Path
-) -> None:
-    async with mac(tmp_path, unsteady=times) as server:
-        assert (await call(server, "list_notes", folder="Old")).error == error
+async def test_notes_that_change_while_they_are_listed_are_read_again(tmp_path: Path) -> None:
+    for times, error in ((1, None), (9, "unavailable")):
+        async with mac(tmp_path, unsteady=times) as server:
+            assert (await call(server, "list_notes", folder="Old")).error == error
 
 
 async def test_what_is_left_out_is_said(tmp_path: Path) -> None:
@@ -358,34 +334,16 @@ async def test_what_is_left_out_is_said(tmp_path: Path) -> None:
 
 
 async def test_notes_that_are_private_are_neither_read_nor_changed(tmp_path: Path) -> None:
-    path = stand_ins(tmp_path, {"osascript": ""})
-    async with desktop_server(tmp_path, path=path, environ={}, platform="darwin", private=False) as server:
+    lists: tuple[str, dict[str, Any]] = ("list_notes", {})
+    async with on_mac(tmp_path, {"osascript": ""}, private=False) as server:
         assert names(server) & TOOLS == {"create_note"}
-        attempts: tuple[tuple[str, dict[str, Any]], ...] = (
-            ("list_notes", {}),
-            ("update_note", {"title": "a", "body": "b"}),
-        )
-        for tool, arguments in attempts:
-            result = await call(server, tool, **arguments)
-            assert (result.error, "--desktop-private" in result.text) == ("unavailable", True)
-    assert not (tmp_path / "argv").exists()
-
-
-async def test_elsewhere_there_are_no_notes_and_that_is_said(tmp_path: Path) -> None:
-    path = stand_ins(tmp_path, {"osascript": ""})
-    async with desktop_server(tmp_path, path=path, environ={"DISPLAY": ":0"}) as server:
+        updates = ("update_note", {"title": "a", "body": "b"})
+        await refused(server, (lists, updates), "--desktop-private")
+    async with on_linux(tmp_path, {"osascript": ""}) as server:
         assert not names(server) & TOOLS
-        attempts: tuple[tuple[str, dict[str, Any]], ...] = (
-            ("list_notes", {}),
-            ("create_note", {"title": "a", "body": "b"}),
-        )
-        for tool, arguments in attempts:
-            result = await call(server, tool, **arguments)
-            assert (result.error, "macOS only" in result.text) == ("unavailable", True)
-
-
-async def test_changing_a_note_needs_the_right_to_read_it(tmp_path: Path) -> None:
+        await refused(server, (lists, CREATES), "macOS only")
     async with saying(tmp_path, {"notes": [CARD]}) as server:
+        # Changing a note needs the right to read it.
         made = granted(server, Capability.NOTES_WRITE).desktop.notes
         with pytest.raises(RegistrationError, match="notes_read"):
             await made.update(NoteQuery(id="n1"), "x", append=True)

@@ -18,17 +18,15 @@ async def test_skills_are_listed_with_what_they_are_for(tmp_path: Path) -> None:
         ".claude/commands/fix.md": "# Fix the build\nFind out why.",
         ".claude/skills/long/SKILL.md": skill(description="word " * 200),
     }
-    async with skilled(tmp_path, files) as made:
+    async with skilled(tmp_path) as made:
+        assert ".agents/skills/NAME/SKILL.md" in await listing(made)
+        for name, content in files.items():
+            made.write(name, content)
         lines = (await listing(made)).splitlines()
     assert lines[0] == "release [version]: Cut a release Use: before shipping"
     assert lines[1].startswith("long: word")
     assert lines[1].endswith("...")
     assert lines[2] == "fix: Fix the build"
-
-
-async def test_without_skills_the_list_says_where_they_go(tmp_path: Path) -> None:
-    async with skilled(tmp_path) as made:
-        assert ".agents/skills/NAME/SKILL.md" in await listing(made)
 
 
 async def test_a_skill_is_returned_with_its_arguments_folder_and_files(tmp_path: Path) -> None:
@@ -46,86 +44,63 @@ async def test_a_skill_is_returned_with_its_arguments_folder_and_files(tmp_path:
         assert await load(made, "release", file="scripts/tag.sh") == "git tag"
         found = await call(made, "read_file", path=".agents/skills/release/notes.md")
         assert "Notes." in found.text
+        for number in range(70):
+            made.write(f".agents/skills/release/f{number:03}", "x")
+        assert "f059 and 12 more" in await load(made, "release")
 
 
-async def test_many_files_are_counted(tmp_path: Path) -> None:
-    files = {RELEASE: skill(), **{f".agents/skills/release/f{number:03}": "x" for number in range(70)}}
-    async with skilled(tmp_path, files) as made:
-        assert "f059 and 10 more" in await load(made, "release")
-
-
-@pytest.mark.parametrize("name", ["release", "/release", "$release", " RELEASE ", "ship", "cut"])
-async def test_a_skill_answers_to_each_of_its_names(name: str, tmp_path: Path) -> None:
+async def test_a_skill_answers_to_each_of_its_names_and_no_other(tmp_path: Path) -> None:
     files = {".agents/skills/cut/SKILL.md": skill(name="release", aliases="[ship]")}
-    async with skilled(tmp_path, files) as made:
-        assert '"release"' in await load(made, name)
-
-
-async def test_an_unknown_skill_is_an_error_that_lists_the_names(tmp_path: Path) -> None:
-    async with skilled(tmp_path, {RELEASE: skill()}) as made:
-        result = await call(made, "Skill", skill="relaese")
-        assert result.error == "not_found"
-        assert "release" in result.text
-        assert "relaese" in result.text
-    async with skilled(tmp_path / "root") as made:
-        result = await call(made, "Skill", skill="any")
-        assert result.error == "not_found"
-        assert "none" in result.text
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
+    contradictions: tuple[dict[str, object], ...] = (
         {"args": "x"},
         {"file": "x"},
         {"skill": "release", "args": "x", "file": "y"},
         {"skill": "release", "end": True},
         {"skill": "x" * 101},
         {"skill": 3},
-    ],
-)
-async def test_arguments_that_contradict_each_other_are_refused(
-    arguments: dict[str, object], tmp_path: Path
-) -> None:
-    async with skilled(tmp_path, {RELEASE: skill()}) as made:
-        assert (await call(made, "Skill", **arguments)).error == "invalid_input"
-
-
-async def test_a_skill_for_users_is_not_for_the_model(tmp_path: Path) -> None:
-    async with skilled(tmp_path, {RELEASE: skill(disable_model_invocation="true")}) as made:
+    )
+    async with skilled(tmp_path, files) as made:
+        for name in ("release", "/release", "$release", " RELEASE ", "ship", "cut"):
+            assert '"release"' in await load(made, name)
+        result = await call(made, "Skill", skill="relaese")
+        assert result.error == "not_found"
+        assert "release" in result.text
+        assert "relaese" in result.text
+        for arguments in contradictions:
+            assert (await call(made, "Skill", **arguments)).error == "invalid_input"
+        # One for users is not for the model.
+        made.write(".agents/skills/cut/SKILL.md", skill(name="release", disable_model_invocation="true"))
         assert "release" not in await listing(made)
         result = await call(made, "Skill", skill="release")
         assert result.error == "invalid_input"
         assert "for the user" in result.text
+    async with skilled(tmp_path / "root") as made:
+        result = await call(made, "Skill", skill="any")
+        assert result.error == "not_found"
+        assert "none" in result.text
 
 
 # --- files of a skill ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "file", ["../secret", "/etc/passwd", "scripts/../../secret", "link", "none", "..", ".", "scripts"]
-)
-async def test_a_file_that_is_not_in_the_folder_of_the_skill_is_refused(file: str, tmp_path: Path) -> None:
+async def test_a_file_that_is_not_in_the_folder_of_the_skill_is_refused(tmp_path: Path) -> None:
     files = {
         RELEASE: skill(),
         ".agents/skills/secret": "hidden",
         ".agents/skills/release/scripts/x": "x",
+        ".claude/commands/fix.md": "Fix it.",
+        ".claude/commands/x": "x",
     }
+    outside = ("../secret", "/etc/passwd", "scripts/../../secret", "link", "none", "..", ".", "scripts")
     async with skilled(tmp_path, files) as made:
         (made.root / ".agents/skills/release/link").symlink_to("../secret")
-        result = await call(made, "Skill", skill="release", file=file)
-        assert result.error in ("not_found", "invalid_input")
-        assert "hidden" not in result.text
-
-
-async def test_a_command_has_no_files(tmp_path: Path) -> None:
-    async with skilled(tmp_path, {".claude/commands/fix.md": "Fix it.", ".claude/commands/x": "x"}) as made:
+        for file in outside:
+            result = await call(made, "Skill", skill="release", file=file)
+            assert result.error in ("not_found", "invalid_input"), file
+            assert "hidden" not in result.text
+        # A command has no files, and one that is no text is not shown.
         assert (await call(made, "Skill", skill="fix", file="x")).error == "not_found"
         assert "Folder" not in await load(made, "fix")
-
-
-async def test_a_binary_file_is_refused(tmp_path: Path) -> None:
-    async with skilled(tmp_path, {RELEASE: skill()}) as made:
         made.write(".agents/skills/release/logo.png", b"\xff\xfe\0")
         result = await call(made, "Skill", skill="release", file="logo.png")
         assert result.error == "invalid_input"
@@ -157,39 +132,40 @@ async def test_a_pattern_limits_a_tool_to_some_calls(tmp_path: Path) -> None:
         assert (await call(made, "read_file", path="src/b")).error == "denied"
 
 
-@pytest.mark.parametrize(
-    "allowed", ["[]", "NoSuchTool", "'mcp__other__tool'"], ids=["none", "unknown", "another server's"]
-)
-async def test_what_no_rule_allows_is_refused_but_the_skill_can_be_ended(
-    allowed: str, tmp_path: Path
+async def test_what_no_rule_allows_is_refused_but_the_skill_can_be_ended(tmp_path: Path) -> None:
+    async with skilled(tmp_path, {"a.txt": "a"}) as made:
+        for allowed in ("[]", "NoSuchTool", "'mcp__other__tool'"):
+            made.write(RELEASE, skill(allowed_tools=allowed))
+            await load(made, "release")
+            assert (await call(made, "read_file", path="a.txt")).error == "denied"
+            assert (await call(made, "Skill", end=True)).error is None
+            assert (await call(made, "read_file", path="a.txt")).error is None
+
+
+async def test_allowed_tools_never_give_rights(tmp_path: Path) -> None:
+    async with skilled(tmp_path, deny=("write_file",)) as made:
+        for allowed in ("'*'", "'Read *'", "'Bash WriteFile write_file'"):
+            made.write(RELEASE, skill(allowed_tools=allowed))
+            await load(made, "release")
+            assert (await call(made, "write_file", path="b.txt", content="x")).error == "denied"
+            assert not (made.root / "b.txt").exists()
+
+
+async def test_everything_allowed_changes_nothing_and_the_next_skill_ends_the_active_one(
+    tmp_path: Path,
 ) -> None:
-    async with skilled(tmp_path, {RELEASE: skill(allowed_tools=allowed), "a.txt": "a"}) as made:
-        await load(made, "release")
-        assert (await call(made, "read_file", path="a.txt")).error == "denied"
-        assert (await call(made, "Skill", end=True)).error is None
-        assert (await call(made, "read_file", path="a.txt")).error is None
-
-
-@pytest.mark.parametrize("allowed", ["'*'", "'Read *'", "'Bash WriteFile write_file'"])
-async def test_allowed_tools_never_give_rights(allowed: str, tmp_path: Path) -> None:
-    async with skilled(tmp_path, {RELEASE: skill(allowed_tools=allowed)}, deny=("write_file",)) as made:
-        await load(made, "release")
-        assert (await call(made, "write_file", path="b.txt", content="x")).error == "denied"
-        assert not (made.root / "b.txt").exists()
-
-
-async def test_everything_allowed_changes_nothing(tmp_path: Path) -> None:
-    async with skilled(tmp_path, {RELEASE: skill(allowed_tools="'*'")}) as made:
-        await load(made, "release")
-        assert (await call(made, "write_file", path="b.txt", content="x")).error is None
-
-
-async def test_the_next_skill_ends_the_active_one(tmp_path: Path) -> None:
-    files = {RELEASE: ONLY_READ, ".agents/skills/other/SKILL.md": skill()}
+    files = {
+        RELEASE: ONLY_READ,
+        ".agents/skills/all/SKILL.md": skill(allowed_tools="'*'"),
+        ".agents/skills/other/SKILL.md": skill(),
+    }
     async with skilled(tmp_path, files) as made:
-        await load(made, "release")
-        await load(made, "other")
-        assert (await call(made, "write_file", path="b.txt", content="x")).error is None
+        for name in ("all", "other"):
+            assert (await call(made, "write_file", path=name, content="x")).error is None
+            await load(made, "release")
+            assert (await call(made, "write_file", path=name, content="y")).error == "denied"
+            await load(made, name)
+            assert (await call(made, "write_file", path=f"{name}.txt", content="x")).error is None
 
 
 async def test_a_nested_skill_has_at_most_the_rights_of_the_outer_one(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """Where skills are found, and that hostile files are skipped with a warning while everything else works."""
 
 import os
+import shutil
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -139,108 +139,94 @@ async def _skipped(made: Place) -> str:
     return warnings
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        pytest.param(b"---\nname: ../../../etc/passwd\n---\nx", "has the name", id="traversal in its name"),
-        pytest.param(b'---\nname: "a\\x1b[2Jb"\n---\nx', "has the name", id="escape sequence in its name"),
-        pytest.param(b"---\nname: a\x00b\n---\nx", "'\\x00'", id="NUL"),
-        pytest.param(b"---\na: &a [x]\nb: *a\n---\nx", "anchor", id="aliases"),
-        pytest.param(b"---\na: " + b"[" * 8_000 + b"\n---\nx", "brackets", id="brackets"),
-        pytest.param(b"---\na: [" + b"x," * 4_000 + b"]\n---\nx", "keys and values", id="many values"),
-        pytest.param(b"---\na: " + b"[" * 16_000 + b"\n---\nx", "a line of more than", id="long line"),
-        pytest.param(b"---\na: !!python/name:os.system\n---\nx", "tag", id="tag"),
-        pytest.param(b"---\na: b\n", "second line", id="open front matter"),
-        pytest.param(b"---\n" + b"a: b\n" * 20_000 + b"---\nx", "bytes of front matter", id="long block"),
-        pytest.param(b"x" * (MAX_BYTES + 1), "at most", id="too large"),
-        pytest.param(b"caf\xe9", "UTF-8", id="not UTF-8"),
-        pytest.param(b"", "no text", id="empty"),
-        pytest.param(b"---\nallowed-tools: 'Bash('\n---\nx", "allowed-tools", id="broken allowed-tools"),
-    ],
+NO_SKILLS = (
+    (b"---\nname: ../../../etc/passwd\n---\nx", "has the name"),
+    (b'---\nname: "a\\x1b[2Jb"\n---\nx', "has the name"),
+    (b"---\nname: a\x00b\n---\nx", "'\\x00'"),
+    (b"---\na: &a [x]\nb: *a\n---\nx", "anchor"),
+    (b"---\n" + b"a: b\n" * 20_000 + b"---\nx", "bytes of front matter"),
+    (b"x" * (MAX_BYTES + 1), "at most"),
+    (b"caf\xe9", "UTF-8"),
+    (b"", "no text"),
+    (b"---\nallowed-tools: 'Bash('\n---\nx", "allowed-tools"),
 )
-async def test_a_file_that_is_no_skill_is_skipped_with_a_warning(
-    content: bytes, why: str, tmp_path: Path
-) -> None:
+
+
+async def test_a_file_that_is_no_skill_is_skipped_with_a_warning(tmp_path: Path) -> None:
     async with skilled(tmp_path, {RELEASE: skill()}) as made:
-        made.write(BAD, content)
-        warnings = await _skipped(made)
-        assert BAD in warnings
-        assert why in warnings
-        assert "\x1b" not in warnings
-        assert (await call(made, "Skill", skill="bad")).error == "not_found"
+        for content, why in NO_SKILLS:
+            made.write(BAD, content)
+            warnings = await _skipped(made)
+            assert BAD in warnings
+            assert why in warnings
+            assert "\x1b" not in warnings
+            assert (await call(made, "Skill", skill="bad")).error == "not_found"
+        for path, large in ((BAD, "100,000,000 bytes"), (".agents/skills/release/special", "")):
+            made.write(path, "")
+            os.truncate(made.root / path, 100_000_000)
+            assert large in await _skipped(made)
+        assert (await call(made, "Skill", skill="release", file="special")).error == "invalid_input"
+        for make in (os.mkfifo, os.mkdir):
+            for path in (made.root / BAD, made.root / ".agents/skills/release/special"):
+                path.unlink()
+                make(path)
+            assert "SKILL.md" in await _skipped(made)
+            assert (await call(made, "Skill", skill="release", file="special")).error == "invalid_input"
+            assert "special" not in await load(made, "release")
 
 
-async def test_a_file_of_100_mb_is_not_read(tmp_path: Path) -> None:
-    async with skilled(tmp_path, {RELEASE: skill(), BAD: "---\n"}) as made:
-        os.truncate(made.root / BAD, 100_000_000)
-        assert "100,000,000 bytes" in await _skipped(made)
-        made.write(".agents/skills/release/big", "")
-        os.truncate(made.root / ".agents/skills/release/big", 100_000_000)
-        assert (await call(made, "Skill", skill="release", file="big")).error == "invalid_input"
-
-
-@pytest.mark.parametrize("kind", ["FIFO", "folder"])
-async def test_what_is_no_regular_file_is_skipped_with_a_warning(kind: str, tmp_path: Path) -> None:
-    async with skilled(tmp_path, {RELEASE: skill(), ".agents/skills/bad/x": ""}) as made:
-        for path in (made.root / BAD, made.root / ".agents/skills/release/special"):
-            os.mkfifo(path) if kind == "FIFO" else path.mkdir()
-        assert "SKILL.md" in await _skipped(made)
-        result = await call(made, "Skill", skill="release", file="special")
-        assert result.error == "invalid_input"
-        assert "special" not in await load(made, "release")
-
-
-@pytest.mark.parametrize(
-    ("link", "target"),
-    [
-        pytest.param(".agents/skills/bad", "../../../outside/skill", id="folder of a skill"),
-        pytest.param(BAD, "../../../../outside/skill/SKILL.md", id="file of a skill"),
-        pytest.param(BAD, "/dev/zero", id="device"),
-        pytest.param(BAD, "/proc/self/environ", id="file of the kernel"),
-        pytest.param(BAD, "../../../.env", id="other file in the root"),
-        pytest.param(".claude/skills", "../../outside", id="folder of skills"),
-        pytest.param(".claude/commands/bad.md", "../../../outside/skill/SKILL.md", id="command"),
-        pytest.param(".agents/skills/bad", "/", id="root of the machine"),
-        pytest.param(".agents/skills/bad", "bad", id="itself"),
-    ],
+LINKS = (
+    (".agents/skills/bad", "../../../outside/skill"),
+    (BAD, "../../../../outside/skill/SKILL.md"),
+    (BAD, "/dev/zero"),
+    (BAD, "/proc/self/environ"),
+    # Another file in the root.
+    (BAD, "../../../.env"),
+    (".claude/skills", "../../outside"),
+    (".claude/commands/bad.md", "../../../outside/skill/SKILL.md"),
+    (".agents/skills/bad", "/"),
+    (".agents/skills/bad", "bad"),
 )
-async def test_a_link_that_leads_out_is_skipped_with_a_warning(
-    link: str, target: str, tmp_path: Path
+
+
+async def test_a_link_that_leads_out_is_skipped_with_a_warning_and_one_inside_is_followed(
+    tmp_path: Path,
 ) -> None:
     outside = tmp_path / "outside/skill"
     outside.mkdir(parents=True)
     (outside / "SKILL.md").write_text(skill("the secret"), encoding="utf-8")
-    async with skilled(tmp_path, {RELEASE: skill(), ".env": "the secret"}) as made:
-        path = made.root / link
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.symlink_to(target)
-        assert "not" in await _skipped(made)
-        for name in ("bad", "skill"):
-            result = await call(made, "Skill", skill=name)
-            assert result.error == "not_found"
-            assert "the secret" not in result.text
-
-
-async def test_a_link_inside_the_root_to_the_folder_of_a_skill_is_followed(tmp_path: Path) -> None:
-    async with skilled(tmp_path, {"shared/tidy/SKILL.md": skill("Tidy."), "shared/tidy/x": "x"}) as made:
-        (made.root / ".claude").mkdir()
+    files = {RELEASE: skill(), ".env": "the secret", "shared/tidy/SKILL.md": skill("Tidy.")}
+    async with skilled(tmp_path, files) as made:
+        for link, target in LINKS:
+            path = made.root / link
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(target)
+            assert "not" in await _skipped(made), (link, target)
+            for name in ("bad", "skill"):
+                result = await call(made, "Skill", skill=name)
+                assert result.error == "not_found"
+                assert "the secret" not in result.text
+            path.unlink()
+            if link == BAD:
+                path.parent.rmdir()
+        made.write("shared/tidy/x", "x")
         (made.root / ".claude/skills").symlink_to("../shared")
         assert "Tidy." in await load(made, "tidy")
         assert await load(made, "tidy", file="x") == "x"
 
 
-@pytest.mark.parametrize(
-    "name", ["a b", "a\x1b[2Jb", "a\nb", "a\u202eb", "é", "-a", "a.b", "x" * 65, "a\udcffb"], ids=ascii
-)
-async def test_a_folder_with_an_invalid_name_is_skipped_with_a_warning(name: str, tmp_path: Path) -> None:
+async def test_a_folder_with_an_invalid_name_is_skipped_with_a_warning(tmp_path: Path) -> None:
     async with skilled(tmp_path, {RELEASE: skill()}) as made:
-        folder = os.fsencode(made.root / ".agents/skills") + b"/" + os.fsencode(name)
-        os.mkdir(folder)
-        with open(folder + b"/SKILL.md", "wb") as file:
-            file.write(b"x")
-        warnings = await _skipped(made)
-        assert "has a name" in warnings
-        assert warnings.isprintable()
+        for name in ("a b", "a\x1b[2Jb", "a\nb", "a\u202eb", "é", "-a", "a.b", "x" * 65, "a\udcffb"):
+            folder = os.fsencode(made.root / ".agents/skills") + b"/" + os.fsencode(name)
+            os.mkdir(folder)
+            with open(folder + b"/SKILL.md", "wb") as file:
+                file.write(b"x")
+            warnings = await _skipped(made)
+            assert "has a name" in warnings, ascii(name)
+            assert warnings.isprintable()
+            os.rename(folder, made.root / "aside")
+            shutil.rmtree(made.root / "aside")
 
 
 async def test_names_that_are_no_skills_are_left_out_without_a_warning(tmp_path: Path) -> None:
@@ -254,10 +240,8 @@ async def test_names_that_are_no_skills_are_left_out_without_a_warning(tmp_path:
     }
     async with skilled(tmp_path, files) as made:
         assert await _skipped(made) == ""
-
-
-async def test_a_file_where_a_folder_is_expected_is_a_warning(tmp_path: Path) -> None:
-    async with skilled(tmp_path, {RELEASE: skill(), ".claude": "a file"}) as made:
+        shutil.rmtree(made.root / ".claude")
+        made.write(".claude", "a file where a folder is expected")
         assert ".claude" in await _skipped(made)
 
 
@@ -268,11 +252,9 @@ async def test_more_skills_than_allowed_are_left_out_with_a_warning(tmp_path: Pa
         assert f"more than {MAX_SKILLS} skills" in said
         assert "s0199: x" in said
         assert "s0200" not in said
-
-
-async def test_a_flood_of_warnings_is_cut(tmp_path: Path) -> None:
-    files = {f".agents/skills/s{number:04}/SKILL.md": "" for number in range(50)}
-    async with skilled(tmp_path, files) as made:
+        # A flood of warnings is cut.
+        for number in range(50):
+            made.write(f".agents/skills/s{number:04}/SKILL.md", "")
         said = await listing(made)
         assert said.count("is not used") == discovery.MAX_WARNINGS
         assert said.endswith("There are more warnings.")
@@ -281,23 +263,20 @@ async def test_a_flood_of_warnings_is_cut(tmp_path: Path) -> None:
 # --- rules -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "deny",
-    [
+async def test_a_rule_that_hides_files_hides_skills(tmp_path: Path) -> None:
+    files = {".agents/skills/hidden/SKILL.md": skill("the secret", aliases="[alias]"), "x": ""}
+    for deny in (
         "read_file(.agents/skills/hidden/**)",
         "read_file(**/hidden/**)",
         "read_file(.agents/**)",
         "capability:fs_read(.agents/skills/hidden/SKILL.md)",
-    ],
-)
-async def test_a_rule_that_hides_files_hides_skills(deny: str, tmp_path: Path) -> None:
-    files = {".agents/skills/hidden/SKILL.md": skill("the secret", aliases="[alias]"), "x": ""}
-    async with skilled(tmp_path, files, deny=(deny,)) as made:
-        said = await listing(made)
-        assert "hidden" not in said
-        assert "not used" not in said
-        for name in ("hidden", "alias"):
-            assert (await call(made, "Skill", skill=name)).error == "not_found"
+    ):
+        async with skilled(tmp_path, files, deny=(deny,)) as made:
+            said = await listing(made)
+            assert "hidden" not in said, deny
+            assert "not used" not in said
+            for name in ("hidden", "alias"):
+                assert (await call(made, "Skill", skill=name)).error == "not_found"
 
 
 async def test_a_rule_that_hides_a_supporting_file_applies_here_too(tmp_path: Path) -> None:
@@ -309,23 +288,18 @@ async def test_a_rule_that_hides_a_supporting_file_applies_here_too(tmp_path: Pa
         assert "the secret" not in result.text
 
 
-@pytest.mark.parametrize("name", ["release", "RELEASE", "ship", "/ship"])
-async def test_a_rule_denies_a_skill_by_any_of_its_names(name: str, tmp_path: Path) -> None:
+async def test_a_rule_denies_a_skill_by_any_of_its_names(tmp_path: Path) -> None:
     files = {RELEASE: skill("the secret", aliases="[ship]"), ".agents/skills/other/SKILL.md": skill()}
     async with skilled(tmp_path, files, deny=("Skill(release)",)) as made:
-        result = await call(made, "Skill", skill=name)
-        assert result.error in ("denied", "not_found")
-        assert "the secret" not in result.text
+        for name in ("release", "RELEASE", "ship", "/ship"):
+            result = await call(made, "Skill", skill=name)
+            assert result.error in ("denied", "not_found")
+            assert "the secret" not in result.text
         assert (await listing(made)).startswith("other")
         await call(made, "save_skill", name="mine", description="d", prompt="p", aliases=["also"])
         assert (await call(made, "Skill", skill="also")).error is None
-
-
-async def test_a_rule_denies_a_saved_skill(tmp_path: Path) -> None:
-    async with skilled(tmp_path) as made:
-        await call(made, "save_skill", name="mine", description="d", prompt="p")
     async with skilled(tmp_path, deny=("Skill(mine)",)) as made:
-        assert "There are no skills" in await listing(made)
+        assert "mine" not in await listing(made)
         assert (await call(made, "Skill", skill="mine")).error == "denied"
 
 
@@ -385,7 +359,6 @@ class Hands:
     """A clock that the test moves."""
 
     now: float = 0.0
-    seen: Sequence[str] = field(default_factory=tuple)
 
     def __call__(self) -> float:
         return self.now
