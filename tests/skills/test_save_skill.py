@@ -16,11 +16,8 @@ from tests.support.live import text
 SAVED = {"name": "tidy-up", "description": "Tidy  the\ncode", "promptTemplate": "Tidy $ARGUMENTS."}
 
 
-@pytest.mark.parametrize("mode", [Permission.WORKSPACE_WRITE, Permission.DANGER_FULL_ACCESS])
-async def test_a_saved_skill_outlives_the_server_and_leaves_the_files_alone(
-    mode: Permission, tmp_path: Path
-) -> None:
-    async with skilled(tmp_path, permission_mode=mode) as made:
+async def test_a_saved_skill_outlives_the_server_and_leaves_the_files_alone(tmp_path: Path) -> None:
+    async with skilled(tmp_path) as made:
         result = await call(made, "save_skill", **SAVED, whenToUse="always", aliases=["clean", "clean"])
         assert result.text.startswith("Saved the skill 'tidy-up'")
         assert list(made.root.iterdir()) == []
@@ -31,28 +28,27 @@ async def test_a_saved_skill_outlives_the_server_and_leaves_the_files_alone(
         assert "A model saved this skill" in said
         assert (await call(made, "save_skill", **SAVED)).error == "denied"
         assert (await call(made, "Skill", skill="tidy-up", file="x")).error == "not_found"
-
-
-async def test_saving_again_replaces(tmp_path: Path) -> None:
-    async with skilled(tmp_path) as made:
-        await call(made, "save_skill", **SAVED)
+    async with skilled(tmp_path, permission_mode=Permission.DANGER_FULL_ACCESS) as made:
         result = await call(made, "save_skill", name="tidy-up", description="Other", prompt="Now this.")
         assert result.text.startswith("Replaced")
         assert "Now this." in await load(made, "tidy-up")
 
 
-@pytest.mark.parametrize("taken", ["release", "ship"], ids=["name", "alias"])
-async def test_a_saved_skill_never_takes_the_place_of_one_of_the_user(taken: str, tmp_path: Path) -> None:
+async def test_a_saved_skill_never_takes_the_place_of_one_of_the_user(tmp_path: Path) -> None:
     async with skilled(tmp_path, {RELEASE: skill(aliases="[ship]")}) as made:
-        for arguments in ({**SAVED, "name": taken}, {**SAVED, "aliases": [taken]}):
-            result = await call(made, "save_skill", **arguments)
-            assert result.error == "conflict"
-            assert RELEASE in result.text
+        for taken in ("release", "ship"):
+            for arguments in ({**SAVED, "name": taken}, {**SAVED, "aliases": [taken]}):
+                result = await call(made, "save_skill", **arguments)
+                assert result.error == "conflict"
+                assert RELEASE in result.text
 
 
 async def test_a_file_of_the_user_that_comes_later_counts_and_is_reported(tmp_path: Path) -> None:
     async with skilled(tmp_path) as made:
         await call(made, "save_skill", **{**SAVED, "aliases": ["release"]})
+        # A name counts before an alias.
+        made.write(".agents/skills/other/SKILL.md", skill(aliases="[tidy-up]"))
+        assert "A model saved" in await load(made, "tidy-up")
         made.write(".agents/skills/tidy-up/SKILL.md", skill("The user's."))
         assert "The user's." in await load(made, "tidy-up")
         assert "saved skill 'tidy-up' is not used" in await listing(made)
@@ -60,37 +56,29 @@ async def test_a_file_of_the_user_that_comes_later_counts_and_is_reported(tmp_pa
         assert "Also the user's." in await load(made, "release")
 
 
-async def test_a_name_counts_before_an_alias(tmp_path: Path) -> None:
-    async with skilled(tmp_path) as made:
-        await call(made, "save_skill", **SAVED)
-        made.write(RELEASE, skill(aliases="[tidy-up]"))
-        assert "A model saved" in await load(made, "tidy-up")
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"name": "Tidy"},
-        {"name": "../tidy"},
-        {"name": "a" * 65},
-        {"name": ""},
-        {"name": "tidy\n"},
-        {"promptTemplate": "  \n"},
-        {"promptTemplate": "x" * 65_537},
-        {"promptTemplate": "a\u202eb"},
-        {"promptTemplate": "a\x1b[2Jb"},
-        {"description": ""},
-        {"description": "x" * 1_025},
-        {"description": "a\x00b"},
-        {"aliases": ["Not Kebab"]},
-        {"aliases": [f"a{number}" for number in range(9)]},
-        {"whenToUse": " "},
-    ],
-    ids=str,
+WRONG: tuple[dict[str, object], ...] = (
+    {"name": "Tidy"},
+    {"name": "../tidy"},
+    {"name": "a" * 65},
+    {"name": ""},
+    {"name": "tidy\n"},
+    {"promptTemplate": "  \n"},
+    {"promptTemplate": "x" * 65_537},
+    {"promptTemplate": "a\u202eb"},
+    {"promptTemplate": "a\x1b[2Jb"},
+    {"description": ""},
+    {"description": "x" * 1_025},
+    {"description": "a\x00b"},
+    {"aliases": ["Not Kebab"]},
+    {"aliases": [f"a{number}" for number in range(9)]},
+    {"whenToUse": " "},
 )
-async def test_what_cannot_be_saved_is_refused(wrong: dict[str, object], tmp_path: Path) -> None:
+
+
+async def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
     async with skilled(tmp_path) as made:
-        assert (await call(made, "save_skill", **{**SAVED, **wrong})).error == "invalid_input"
+        for wrong in WRONG:
+            assert (await call(made, "save_skill", **{**SAVED, **wrong})).error == "invalid_input", wrong
         assert "There are no skills" in await listing(made)
 
 

@@ -86,36 +86,35 @@ async def test_prompts_are_the_skills_for_users_and_never_replace_those_of_the_s
             await client.get_prompt("hidden")
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "why"),
-    [
+async def test_a_prompt_that_cannot_be_given_is_a_protocol_error(tmp_path: Path) -> None:
+    wanted: tuple[tuple[str, dict[str, str], str], ...] = (
         ("release", {"x": "y"}, "no argument 'x'"),
         ("release", {"args": "x" * 20_001}, "args"),
         ("denied", {}, "denied"),
         ("../release", {}, "no such prompt"),
         ("", {}, "no such prompt"),
-    ],
-)
-async def test_a_prompt_that_cannot_be_given_is_a_protocol_error(
-    name: str, arguments: dict[str, str], why: str, tmp_path: Path
-) -> None:
-    files = {RELEASE: GOOD}
-    async with skilled(tmp_path, files, deny=("Skill(denied)",)) as made, made.client() as client:
-        with pytest.raises(MCPError, match=why) as refused:
-            await client.get_prompt(name, arguments)
-        assert refused.value.error.code == mcp.INVALID_PARAMS
+    )
+    async with (
+        skilled(tmp_path, {RELEASE: GOOD}, deny=("Skill(denied)",)) as made,
+        made.client() as client,
+    ):
+        for name, arguments, why in wanted:
+            with pytest.raises(MCPError, match=why) as refused:
+                await client.get_prompt(name, arguments)
+            assert refused.value.error.code == mcp.INVALID_PARAMS
 
 
-@pytest.mark.parametrize("settings", [{"toolsets": ("default",)}, {"exclude_tools": ("Skill",)}], ids=str)
-async def test_without_the_tool_no_skill_is_shown(settings: dict[str, Any], tmp_path: Path) -> None:
-    async with skilled(tmp_path, {RELEASE: GOOD}, **settings) as made, made.client() as client:
-        assert await _names(client) == list(ARGUMENTS)
-        with pytest.raises(MCPError, match="no such prompt"):
-            await client.get_prompt("release")
-        assert SKILLS not in (client.server_capabilities.extensions or {})
-        templates = (await client.list_resource_templates()).resource_templates
-        assert not any(one.uri_template.startswith("skill:") for one in templates)
-        await refusal(client, "skill://release/SKILL.md")
+async def test_without_the_tool_no_skill_is_shown(tmp_path: Path) -> None:
+    without: tuple[dict[str, Any], ...] = ({"toolsets": ("default",)}, {"exclude_tools": ("Skill",)})
+    for settings in without:
+        async with skilled(tmp_path, {RELEASE: GOOD}, **settings) as made, made.client() as client:
+            assert await _names(client) == list(ARGUMENTS)
+            with pytest.raises(MCPError, match="no such prompt"):
+                await client.get_prompt("release")
+            assert SKILLS not in (client.server_capabilities.extensions or {})
+            templates = (await client.list_resource_templates()).resource_templates
+            assert not any(one.uri_template.startswith("skill:") for one in templates)
+            await refusal(client, "skill://release/SKILL.md")
 
 
 @eras
@@ -234,31 +233,25 @@ async def test_many_skills_come_in_pages(era: str, tmp_path: Path) -> None:
 
 
 @eras
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "skill://none/SKILL.md",
-        "skill://release/other.md",
-        "skill://release",
-        "skill://../SKILL.md",
-        "file:///etc/passwd",
-        "skill://unnamed/SKILL.md",
-        "skill://release/%ff",
-    ],
-)
-async def test_what_is_no_skill_is_an_error(era: str, uri: str, tmp_path: Path) -> None:
-    files = {RELEASE: GOOD, ".agents/skills/unnamed/SKILL.md": skill()}
+async def test_what_is_no_skill_is_an_error_and_what_is_not_in_its_folder_is_not_read(
+    era: str, tmp_path: Path
+) -> None:
+    files = {RELEASE: GOOD, ".agents/skills/unnamed/SKILL.md": skill("the secret")}
     async with skilled(tmp_path, files) as made, made.client(era) as client:
-        with pytest.raises(MCPError) as refused:
-            await _ask(client, "skills/get", uri=uri)
-        assert refused.value.error.code == mcp.INVALID_PARAMS
-
-
-@pytest.mark.parametrize("path", ["../other/SKILL.md", "%2e%2e/other/SKILL.md", "/etc/passwd", "x", "%ff"])
-async def test_what_is_not_in_the_folder_of_a_skill_is_not_read(path: str, tmp_path: Path) -> None:
-    files = {RELEASE: GOOD, ".agents/skills/other/SKILL.md": skill("the secret")}
-    async with skilled(tmp_path, files) as made, made.client() as client:
-        assert "the secret" not in str(await refusal(client, f"skill://release/{path}"))
+        for uri in (
+            "skill://none/SKILL.md",
+            "skill://release/other.md",
+            "skill://release",
+            "skill://../SKILL.md",
+            "file:///etc/passwd",
+            "skill://unnamed/SKILL.md",
+            "skill://release/%ff",
+        ):
+            with pytest.raises(MCPError) as refused:
+                await _ask(client, "skills/get", uri=uri)
+            assert refused.value.error.code == mcp.INVALID_PARAMS, uri
+        for path in ("../unnamed/SKILL.md", "%2e%2e/unnamed/SKILL.md", "/etc/passwd", "x", "%ff"):
+            assert "the secret" not in str(await refusal(client, f"skill://release/{path}"))
 
 
 async def test_a_skill_over_the_limits_of_the_extension_is_left_out(tmp_path: Path) -> None:

@@ -36,30 +36,23 @@ def test_a_file_without_front_matter_is_a_skill() -> None:
     assert skill.model_invocable
 
 
-@pytest.mark.parametrize(
-    ("fields", "rules"),
-    [
-        pytest.param("allowed-tools: [Read, 'Bash(npm run *)']", ("Read", "Bash(npm run *)"), id="list"),
-        pytest.param("allowed_tools: Read", ("Read",), id="one"),
-        pytest.param("allowed-tools:", (), id="nothing"),
-        pytest.param("allowed-tools: []", (), id="empty list"),
-        pytest.param("allowed-tools: '*'", None, id="everything"),
-        pytest.param("allowed-tools: [Read, '*']", None, id="everything among others"),
-        pytest.param("allowed-tools: '*(secret)'", ("*(secret)",), id="everything that matches"),
-    ],
-)
-def test_allowed_tools_are_rules(fields: str, rules: tuple[str, ...] | None) -> None:
-    assert _skill(fields).allowed_tools == rules
+def test_allowed_tools_are_rules_and_an_argument_hint_is_text() -> None:
+    rules: tuple[tuple[str, tuple[str, ...] | None], ...] = (
+        ("allowed-tools: [Read, 'Bash(npm run *)']", ("Read", "Bash(npm run *)")),
+        ("allowed_tools: Read", ("Read",)),
+        ("allowed-tools:", ()),
+        ("allowed-tools: []", ()),
+        ("allowed-tools: '*'", None),
+        ("allowed-tools: [Read, '*']", None),
+        ("allowed-tools: '*(secret)'", ("*(secret)",)),
+    )
+    assert [_skill(fields).allowed_tools for fields, _ in rules] == [expected for _, expected in rules]
+    hints = ("argument-hint: file", "argument-hint: {file: 1}", "argument-hint:")
+    assert {_skill(hint).argument_hint for hint in hints} == {"file", ""}
 
 
-@pytest.mark.parametrize("hint", ["argument-hint: file", "argument-hint: {file: 1}", "argument-hint:"])
-def test_an_argument_hint_is_text(hint: str) -> None:
-    assert _skill(hint).argument_hint in ("file", "")
-
-
-@pytest.mark.parametrize(
-    ("fields", "part"),
-    [
+def test_a_file_that_is_no_valid_skill_says_why() -> None:
+    for fields, part in (
         ("name: ../../etc", "has the name"),
         ("name: 'a b'", "has the name"),
         ('name: "a\\u202eb"', "has the name"),
@@ -76,14 +69,9 @@ def test_an_argument_hint_is_text(hint: str) -> None:
         ("user-invocable: maybe", "neither true nor false"),
         ("aliases: ../x", "aliases"),
         ("aliases: a b c d e f g h i", "aliases"),
-    ],
-)
-def test_a_file_that_is_no_valid_skill_says_why(fields: str, part: str) -> None:
-    with pytest.raises(ValueError, match=part):
-        _skill(fields)
-
-
-def test_a_skill_without_text_is_refused() -> None:
+    ):
+        with pytest.raises(ValueError, match=part):
+            _skill(fields)
     with pytest.raises(ValueError, match="no text"):
         _skill("name: a", " \n")
 
