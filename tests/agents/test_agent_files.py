@@ -1,6 +1,7 @@
 """Agent files of the workspace, which may be hostile: what they define, and how the rest is skipped."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,78 +39,60 @@ def test_files_of_all_roots_define_types(tmp_path: Path, root: Path) -> None:
     assert found.skipped == ()
 
 
-def test_a_workspace_without_agent_files_has_no_types(root: Path) -> None:
-    assert custom_types(Workspace([str(root)])) == agent_files.CustomTypes((), ())
+def written(text: str) -> Callable[[Path], object]:
+    return lambda at: at.write_text(text, encoding="utf-8")
 
 
-def _link(place: Path, at: Path) -> None:
-    outside = place / "secret.md"
-    outside.write_text(GOOD, encoding="utf-8")
-    at.symlink_to(outside)
-
-
-def written(at: Path, text: str) -> None:
-    at.write_text(text, encoding="utf-8")
-
-
-def _big(_: Path, at: Path) -> None:
+def _big(at: Path) -> None:
     with at.open("wb") as file:
         file.write(GOOD.encode())
         file.truncate(100 << 20)
 
 
-@pytest.mark.parametrize(
-    ("make", "why"),
-    [
-        pytest.param(_link, "inside", id="link out of the roots"),
-        pytest.param(lambda _, at: os.mkfifo(at), "not a regular file", id="FIFO"),
-        pytest.param(lambda _, at: at.mkdir(), "folder", id="folder"),
-        pytest.param(lambda _, at: at.symlink_to("/dev/zero"), "inside", id="device"),
-        pytest.param(_big, f"has more than {MAX_BYTES:,} bytes", id="100 MB"),
-        pytest.param(lambda _, at: at.write_bytes(b"\xff\xfe"), "is not UTF-8", id="no text"),
-        pytest.param(lambda _, at: written(at, "Help."), "has no `name`", id="no front matter"),
-        pytest.param(lambda _, at: written(at, "---\nname: x\n---\n"), "no instructions", id="no body"),
-        pytest.param(
-            lambda _, at: written(at, "---\nname: x\na: &a [1]\nb: [*a, *a]\n---\nHelp."),
-            "anchor",
-            id="bomb of aliases",
-        ),
-        pytest.param(
-            lambda _, at: written(at, f"---\nname: x\na: {'[' * 500}\n---\nHelp."),
-            "front matter",
-            id="deep",
-        ),
-        pytest.param(
-            lambda _, at: written(at, '---\nname: "x\\e[2J"\n---\nHelp.'), "has no `name`", id="control"
-        ),
-        pytest.param(lambda _, at: written(at, "---\nname: ../x\n---\nHelp."), "`name`", id="traversal"),
-        pytest.param(
-            lambda _, at: written(at, "---\nname: explorer\n---\nWrite."),
-            "that every workspace has",
-            id="name of a built-in type",
-        ),
-        pytest.param(
-            lambda _, at: written(at, "---\nname: x\ntools: 7\n---\nHelp."), "`tools`", id="tools: number"
-        ),
-        pytest.param(
-            lambda _, at: written(at, "---\nname: x\ntools: [1]\n---\nHelp."), "`tools`", id="tools: list"
-        ),
-        pytest.param(
-            lambda _, at: written(at, "---\nname: x\nmodel: [a]\n---\nHelp."), "`model`", id="model: list"
-        ),
-    ],
+HOSTILE: tuple[tuple[Callable[[Path], object], str], ...] = (
+    (lambda at: at.symlink_to("../../../secret.md"), "inside"),
+    (os.mkfifo, "not a regular file"),
+    (os.mkdir, "folder"),
+    (lambda at: at.symlink_to("/dev/zero"), "inside"),
+    (_big, f"has more than {MAX_BYTES:,} bytes"),
+    (lambda at: at.write_bytes(b"\xff\xfe"), "is not UTF-8"),
+    (written("Help."), "has no `name`"),
+    (written("---\nname: x\n---\n"), "no instructions"),
+    (written("---\nname: x\na: &a [1]\nb: [*a, *a]\n---\nHelp."), "anchor"),
+    (written('---\nname: "x\\e[2J"\n---\nHelp.'), "has no `name`"),
+    (written("---\nname: ../x\n---\nHelp."), "`name`"),
+    (written("---\nname: explorer\n---\nWrite."), "that every workspace has"),
+    (written("---\nname: x\ntools: 7\n---\nHelp."), "`tools`"),
+    (written("---\nname: x\ntools: [1]\n---\nHelp."), "`tools`"),
+    (written("---\nname: x\nmodel: [a]\n---\nHelp."), "`model`"),
 )
-async def test_a_hostile_file_is_skipped_with_the_reason_and_the_others_are_used(
-    tmp_path: Path, root: Path, make: object, why: str
+
+
+def test_a_hostile_file_is_skipped_with_the_reason_and_the_others_are_used(
+    tmp_path: Path, root: Path
 ) -> None:
-    assert callable(make)
-    make(tmp_path, folder(root) / "bad.md")
+    (tmp_path / "secret.md").write_text(GOOD, encoding="utf-8")
     (folder(root) / "good.md").write_text(GOOD, encoding="utf-8")
+    bad = folder(root) / "bad.md"
+    for make, why in HOSTILE:
+        make(bad)
+        found = custom_types(Workspace([str(root)]))
+        assert [one.name for one in found.types] == ["good"], why
+        [skipped] = found.skipped
+        assert "bad.md" in skipped
+        assert why in skipped
+        bad.rename(tmp_path / "aside") if bad.is_dir() else bad.unlink()
+
+
+def test_a_folder_that_is_none_or_leads_out_is_not_read(tmp_path: Path, root: Path) -> None:
+    assert custom_types(Workspace([str(root)])) == agent_files.CustomTypes((), ())
+    (folder(tmp_path / "out", "agents") / "a.md").write_text(GOOD, encoding="utf-8")
+    (root / ".claude").symlink_to(tmp_path / "out")
     found = custom_types(Workspace([str(root)]))
-    assert [one.name for one in found.types] == ["good"]
-    [skipped] = found.skipped
-    assert "bad.md" in skipped
-    assert why in skipped
+    assert (found.types, "inside" in found.skipped[0]) == ((), True)
+    (root / ".claude").unlink()
+    (root / ".claude").write_text("x", encoding="utf-8")
+    assert custom_types(Workspace([str(root)])).types == ()
 
 
 def test_a_file_that_a_rule_hides_is_not_read(root: Path) -> None:
@@ -118,24 +101,6 @@ def test_a_file_that_a_rule_hides_is_not_read(root: Path) -> None:
     found = custom_types(workspace)
     assert found.types == ()
     assert "hidden" in found.skipped[0]
-
-
-@pytest.mark.parametrize(
-    ("make", "why"),
-    [
-        pytest.param(lambda root, out: (root / ".claude").symlink_to(out), "inside", id="link"),
-        pytest.param(lambda root, _: written(root / ".claude", "x"), "", id="file"),
-    ],
-)
-def test_a_folder_that_is_none_or_leads_out_is_not_read(
-    tmp_path: Path, root: Path, make: object, why: str
-) -> None:
-    (folder(tmp_path / "out", "agents") / "a.md").write_text(GOOD, encoding="utf-8")
-    assert callable(make)
-    make(root, tmp_path / "out")
-    found = custom_types(Workspace([str(root)]))
-    assert found.types == ()
-    assert all(why in one for one in found.skipped)
 
 
 def test_the_first_of_two_files_with_a_name_counts(root: Path) -> None:

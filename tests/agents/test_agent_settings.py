@@ -12,6 +12,7 @@ from mcp_toolserver.app.confinement import check, sandbox
 from mcp_toolserver.errors import SettingsError, Unavailable
 from mcp_toolserver.invocation import load
 from mcp_toolserver.runtime.executables import HostExecutables
+from mcp_toolserver.runtime.models.options import ModelOptions
 from mcp_toolserver.settings import TABLES, Settings, public_settings
 
 KEY = "sk-canary-0123456789"
@@ -58,57 +59,50 @@ def test_the_table_of_the_config_file_says_everything_about_the_model(tmp_path: 
     assert HOST not in repr(options)
 
 
-def test_without_the_table_there_is_no_model() -> None:
-    assert model_options(Settings()) is None
-
-
-@pytest.mark.parametrize("provider", ["anthropic", "openai"])
-def test_the_address_of_a_provider_is_known(provider: str) -> None:
-    options = model_options(Settings(agent_provider=provider, agent_model="m"))
+def chosen(**given: Any) -> ModelOptions:
+    """The options of settings that give a model."""
+    options = model_options(Settings(**given))
     assert options is not None
-    assert options.endpoint.host == f"api.{provider}.com"
-    assert options.endpoint.port == 443
+    return options
 
 
-def test_the_key_may_come_from_a_variable_that_the_operator_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_of_a_provider_is_known_and_the_key_may_be_in_a_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert model_options(Settings()) is None
     monkeypatch.setenv("THE_KEY", KEY)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "not this one")
-    options = model_options(Settings(**GIVEN, agent_key_variable="THE_KEY"))
-    assert options is not None
-    assert options.key == KEY
+    for provider in ("anthropic", "openai"):
+        options = chosen(agent_provider=provider, agent_model="m", agent_key_variable="THE_KEY")
+        assert (options.endpoint.host, options.endpoint.port) == (f"api.{provider}.com", 443)
+        assert options.key == KEY
 
 
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        pytest.param({"agent_model": "m"}, "model", id="a model without a provider"),
-        pytest.param({"agent_key_file": "/k"}, "key-file", id="a key without a provider"),
-        pytest.param({"agent_provider": "openai"}, "model", id="a provider without a model"),
-        pytest.param({**GIVEN, "agent_base_url": f"ftp://{HOST}"}, "base-url", id="not the web"),
-        pytest.param({**GIVEN, "agent_base_url": HOST}, "base-url", id="no scheme"),
-        pytest.param({**GIVEN, "agent_base_url": f"https://u:p@{HOST}"}, "base-url", id="a password"),
-        pytest.param({**GIVEN, "agent_base_url": f"https://{HOST}?a=b"}, "base-url", id="a query"),
-        pytest.param({**GIVEN, "agent_base_url": f"https://{HOST}:x"}, "base-url", id="no port"),
-        pytest.param(
-            {**GIVEN, "agent_base_url": f"https://{HOST}/\x1b"}, "base-url", id="control characters"
-        ),
-        pytest.param({**GIVEN, "agent_models": ("Explore",)}, "models", id="a type without a model"),
-        pytest.param({**GIVEN, "agent_models": ("E=a", "E=b")}, "models", id="a type twice"),
-        pytest.param({**GIVEN, "agent_input_price": 1.0}, "output-price", id="one price"),
-        pytest.param(
-            {**GIVEN, "agent_key_variable": "NOT_SET_ANYWHERE"}, "key-variable", id="no such variable"
-        ),
-        pytest.param({**GIVEN, "agent_key_file": "/nowhere/key"}, "key-file", id="no such file"),
-        pytest.param(
-            {**GIVEN, "agent_key_file": "/k", "agent_key_variable": "K"}, "not both", id="a key twice"
-        ),
-        pytest.param({**GIVEN, "network": "none"}, "--network none", id="a remote model without a network"),
-    ],
+WRONG: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"agent_model": "m"}, "model"),
+    ({"agent_key_file": "/k"}, "key-file"),
+    ({"agent_provider": "openai"}, "model"),
+    ({**GIVEN, "agent_base_url": f"ftp://{HOST}"}, "base-url"),
+    ({**GIVEN, "agent_base_url": HOST}, "base-url"),
+    ({**GIVEN, "agent_base_url": f"https://u:p@{HOST}"}, "base-url"),
+    ({**GIVEN, "agent_base_url": f"https://{HOST}?a=b"}, "base-url"),
+    ({**GIVEN, "agent_base_url": f"https://{HOST}:x"}, "base-url"),
+    ({**GIVEN, "agent_base_url": f"https://{HOST}/\x1b"}, "base-url"),
+    ({**GIVEN, "agent_models": ("Explore",)}, "models"),
+    ({**GIVEN, "agent_models": ("E=a", "E=b")}, "models"),
+    ({**GIVEN, "agent_input_price": 1.0}, "output-price"),
+    ({**GIVEN, "agent_key_variable": "NOT_SET_ANYWHERE"}, "key-variable"),
+    ({**GIVEN, "agent_key_file": "/nowhere/key"}, "key-file"),
+    ({**GIVEN, "agent_key_file": "/k", "agent_key_variable": "K"}, "not both"),
+    ({**GIVEN, "network": "none"}, "--network none"),
 )
-def test_a_setting_that_is_wrong_stops_the_start(given: dict[str, Any], named: str) -> None:
-    with pytest.raises(SettingsError, match=named) as caught:
-        model_options(Settings(**given))
-    assert HOST not in str(caught.value)
+
+
+def test_a_setting_that_is_wrong_stops_the_start() -> None:
+    for given, named in WRONG:
+        with pytest.raises(SettingsError, match=named) as caught:
+            model_options(Settings(**given))
+        assert HOST not in str(caught.value)
 
 
 def test_a_key_is_not_sent_unencrypted_but_to_this_machine(tmp_path: Path) -> None:
@@ -116,42 +110,34 @@ def test_a_key_is_not_sent_unencrypted_but_to_this_machine(tmp_path: Path) -> No
     with pytest.raises(SettingsError, match="https"):
         model_options(Settings(**given, agent_base_url=f"http://{HOST}"))
     for host in ("localhost", "127.0.0.1:8080", "[::1]:8080"):
-        options = model_options(Settings(**given, agent_base_url=f"http://{host}"))
-        assert options is not None
-        assert options.endpoint.is_loopback
-    assert model_options(Settings(**GIVEN, agent_base_url=f"http://{HOST}")) is not None
+        assert chosen(**given, agent_base_url=f"http://{host}").endpoint.is_loopback
+    assert chosen(**GIVEN, agent_base_url=f"http://{HOST}")
 
 
-@pytest.mark.parametrize("content", ["", "two keys", "x" * 5000])
 def test_a_malformed_key_stops_the_start_and_is_not_quoted(
-    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("THE_KEY", content)
-    places: list[dict[str, Any]] = [
-        {"agent_key_file": key_file(tmp_path, content)},
-        {"agent_key_variable": "THE_KEY"},
-    ]
-    for given in places:
-        with pytest.raises(SettingsError, match=r"\[agent\] key-") as caught:
-            model_options(Settings(**GIVEN, **given))
-        assert not content or content not in str(caught.value)
-
-
-def test_a_key_that_others_can_read_stops_the_start(tmp_path: Path) -> None:
+    for content in ("", "two keys", "x" * 5000):
+        monkeypatch.setenv("THE_KEY", content)
+        places: tuple[dict[str, Any], ...] = (
+            {"agent_key_file": key_file(tmp_path, content)},
+            {"agent_key_variable": "THE_KEY"},
+        )
+        for given in places:
+            with pytest.raises(SettingsError, match=r"\[agent\] key-") as caught:
+                model_options(Settings(**GIVEN, **given))
+            assert not content or content not in str(caught.value)
     with pytest.raises(SettingsError, match="only its owner can read"):
         model_options(Settings(**GIVEN, agent_key_file=key_file(tmp_path, mode=0o644)))
 
 
-def test_the_file_of_the_key_is_out_of_reach_of_tools_and_commands(tmp_path: Path) -> None:
+def test_the_key_is_out_of_reach_of_tools_and_commands(tmp_path: Path) -> None:
     file = key_file(tmp_path)
     assert file in sandbox(Settings(agent_key_file=file)).hidden
     (tmp_path / "root").mkdir()
     inside = f'[agent]\nkey-file = "{tmp_path}/root/key"\n'
     with pytest.raises(SettingsError, match="key file"):
         configured(tmp_path, inside, "--root", str(tmp_path / "root"))
-
-
-def test_commands_may_not_get_the_variable_of_the_key() -> None:
     with pytest.raises(SettingsError, match="THE_KEY"):
         check(Settings(agent_key_variable="THE_KEY", command_environment=("THE_*",)))
     check(Settings(agent_key_variable="THE_KEY", command_environment=("OTHER_*",)))
@@ -168,8 +154,7 @@ def test_without_its_packages_the_start_says_what_to_install(monkeypatch: pytest
 
 
 def test_an_agent_gets_only_models_that_the_operator_named() -> None:
-    options = model_options(Settings(**GIVEN, agent_models=("Explore=small",)))
-    assert options is not None
+    options = chosen(**GIVEN, agent_models=("Explore=small",))
     assert options.chosen("", "general-purpose") == "m"
     assert options.chosen("", "Explore") == "small"
     assert options.chosen("small", "general-purpose") == "small"
@@ -178,16 +163,12 @@ def test_an_agent_gets_only_models_that_the_operator_named() -> None:
         options.chosen("dear", "general-purpose")
 
 
-@pytest.mark.parametrize("table", ['agent = "x"', "[agent]\nkey = 1", '[agent]\nprovider = "x"'])
-def test_a_table_that_is_wrong_stops_the_start(table: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="agent"):
-        configured(tmp_path, table)
-
-
-@pytest.mark.parametrize("price", ["-1", "true", '"3"', "10001"])
-def test_a_price_is_a_number_of_dollars(price: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="US dollars"):
-        configured(tmp_path, f"[agent]\ninput-price = {price}\n")
+def test_a_table_that_is_wrong_stops_the_start(tmp_path: Path) -> None:
+    tables = [(table, "agent") for table in ('agent = "x"', "[agent]\nkey = 1", '[agent]\nprovider = "x"')]
+    prices = [f"[agent]\ninput-price = {price}\n" for price in ("-1", "true", '"3"', "10001")]
+    for table, named in (*tables, *((price, "US dollars") for price in prices)):
+        with pytest.raises(SettingsError, match=named):
+            configured(tmp_path, table)
 
 
 def test_the_model_is_a_fact_of_the_host_and_no_setting_of_it_is_public(tmp_path: Path) -> None:

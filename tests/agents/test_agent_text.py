@@ -7,7 +7,6 @@ import pytest
 
 from mcp_toolserver.capabilities.agents import AgentState
 from mcp_toolserver.capabilities.model import Message, ModelTurn, ToolCall, ToolReply, UserText
-from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.text.agents.agent_file import custom_type
 from mcp_toolserver.text.agents.conversation import cleaned, decoded, encoded, role, transcript, unanswered
 from mcp_toolserver.text.agents.result_text import last_line, result_text
@@ -26,9 +25,8 @@ MESSAGES: tuple[Message, ...] = (
 )
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=role)
-def test_a_message_comes_back_as_it_was(message: Message) -> None:
-    assert decoded(role(message), encoded(message)) == message
+def test_a_message_comes_back_as_it_was() -> None:
+    assert tuple(decoded(role(message), encoded(message)) for message in MESSAGES) == MESSAGES
 
 
 def test_halves_of_surrogate_pairs_are_replaced() -> None:
@@ -56,9 +54,8 @@ def test_calls_that_did_not_end_get_a_reply() -> None:
     assert unanswered(MESSAGES) == unanswered(MESSAGES[:1]) == unanswered(()) == ()
 
 
-@pytest.mark.parametrize(
-    ("name", "canonical"),
-    [
+def test_types_have_other_spellings() -> None:
+    for name, canonical in (
         ("", "general-purpose"),
         ("General Purpose", "general-purpose"),
         ("general_purpose", "general-purpose"),
@@ -67,10 +64,8 @@ def test_calls_that_did_not_end_get_a_reply() -> None:
         ("PLAN", "Plan"),
         ("verifier", "Verification"),
         (" reviewer ", "reviewer"),
-    ],
-)
-def test_types_have_other_spellings(name: str, canonical: str) -> None:
-    assert canonical_type(name) == canonical
+    ):
+        assert canonical_type(name) == canonical
 
 
 def test_every_tool_that_a_type_names_exists_or_comes_with_another_part() -> None:
@@ -81,14 +76,7 @@ def test_every_tool_that_a_type_names_exists_or_comes_with_another_part() -> Non
         assert {*(kind.tools or ())} <= known | {"Skill"}
 
 
-def test_reading_types_name_no_tool_that_writes_or_starts_something() -> None:
-    for name in ("Explore", "Plan"):
-        kind = BUILT_IN[name]
-        assert kind.ceiling is Permission.READ_ONLY
-        assert not {"bash", "REPL", "PowerShell", "Agent", "Task", "write_file"} & {*(kind.tools or ())}
-
-
-def test_tools_of_a_file_are_a_list_or_a_text() -> None:
+def test_tools_of_a_file_are_a_list_or_a_text_and_its_model_may_be_the_caller_s() -> None:
     def tools(text: str) -> tuple[str, ...] | None:
         return custom_type(f"---\nname: x\n{text}\n---\nHelp.").tools
 
@@ -100,11 +88,7 @@ def test_tools_of_a_file_are_a_list_or_a_text() -> None:
     assert tools("tools: []") == ()
     with pytest.raises(ValueError, match="at most 100"):
         tools(f"tools: {','.join('x' * 101)}")
-
-
-def test_a_model_of_a_file_may_be_the_caller_s() -> None:
     assert custom_type("---\nname: x\nmodel: inherit\n---\nHelp.").model == ""
-    assert custom_type("---\nname: x\nmodel: small\n---\nHelp.").model == "small"
 
 
 def test_the_texts_of_a_file_show_what_hides() -> None:
@@ -125,32 +109,24 @@ def test_the_system_prompt_names_the_folders_and_the_agent() -> None:
 STATE = AgentState(handle="agent_1", type="Plan", description="d", turns=1, tokens=1234, seconds=61.4)
 
 
-@pytest.mark.parametrize(
-    ("state", "line"),
-    [
-        (STATE, "[agent_1 running for 61.4 s; 1 turn, 1,234 tokens]"),
-        (replace(STATE, step="calls ls"), "[agent_1 running for 61.4 s: calls ls; 1 turn, 1,234 tokens]"),
-        (
-            replace(STATE, status="finished", turns=2, cost=0.5),
-            "[agent_1 finished; 2 turns, 1,234 tokens, $0.5000]",
-        ),
-        (
-            replace(STATE, status="limited", detail="it was long", cost=None),
-            "[agent_1 ended before it was done: it was long; 1 turn, 1,234 tokens]",
-        ),
-        (
-            replace(STATE, status="failed", detail="no model"),
-            "[agent_1 failed: no model; 1 turn, 1,234 tokens]",
-        ),
-        (replace(STATE, status="stopped"), "[agent_1 stopped after 61.4 s; 1 turn, 1,234 tokens]"),
-        (
-            replace(STATE, status="lost"),
-            "[agent_1 ended with the server that ran it; 1 turn, 1,234 tokens]",
-        ),
-    ],
+ENDED = "1 turn, 1,234 tokens]"
+LINES = (
+    (STATE, f"running for 61.4 s; {ENDED}"),
+    (replace(STATE, step="calls ls"), f"running for 61.4 s: calls ls; {ENDED}"),
+    (replace(STATE, status="finished", turns=2, cost=0.5), "finished; 2 turns, 1,234 tokens, $0.5000]"),
+    (
+        replace(STATE, status="limited", detail="it was long", cost=None),
+        f"ended before it was done: it was long; {ENDED}",
+    ),
+    (replace(STATE, status="failed", detail="no model"), f"failed: no model; {ENDED}"),
+    (replace(STATE, status="stopped"), f"stopped after 61.4 s; {ENDED}"),
+    (replace(STATE, status="lost"), f"ended with the server that ran it; {ENDED}"),
 )
-def test_the_last_line_says_how_an_agent_ended(state: AgentState, line: str) -> None:
-    assert last_line(state) == line
+
+
+def test_the_last_line_says_how_an_agent_ended() -> None:
+    for state, line in LINES:
+        assert last_line(state) == f"[agent_1 {line}"
 
 
 def test_an_answer_has_the_text_the_notes_and_the_last_line() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import pytest
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import Failed
@@ -82,19 +81,14 @@ async def test_a_prompt_runs_as_an_agent_with_the_messages_that_came_before(tmp_
         assert await ended(server, name) == f"{expected}\n[completed; next offset {len(expected)}]"
 
 
-async def test_an_agent_that_fails_fails_its_task(tmp_path: Path) -> None:
-    async def fail(_: AgentArgs, __: Runtime) -> Output:
-        raise Failed("The model is gone.")
-
-    async with with_agent(tmp_path, fail) as server:
-        name = await created(server, prompt="x")
-        assert await ended(server, name) == "[failed: The model is gone; next offset 0]"
-
-
-async def test_a_running_agent_shows_its_progress_and_is_stopped(tmp_path: Path) -> None:
+async def test_a_running_agent_shows_its_progress_and_is_stopped_and_one_that_fails_fails_its_task(
+    tmp_path: Path,
+) -> None:
     begun, over = anyio.Event(), anyio.Event()
 
-    async def work(_: AgentArgs, rt: Runtime) -> Output:
+    async def work(args: AgentArgs, rt: Runtime) -> Output:
+        if args.prompt == "fail":
+            raise Failed("The model is gone.")
         try:
             await rt.report("step 1")
             begun.set()
@@ -104,6 +98,8 @@ async def test_a_running_agent_shows_its_progress_and_is_stopped(tmp_path: Path)
         raise AssertionError
 
     async with with_agent(tmp_path, work) as server:
+        name = await created(server, prompt="fail")
+        assert await ended(server, name) == "[failed: The model is gone; next offset 0]"
         name = await created(server, prompt="x")
         with anyio.fail_after(20):
             await begun.wait()
@@ -133,10 +129,7 @@ async def test_a_packet_becomes_a_task_with_a_prompt(tmp_path: Path) -> None:
             "- the README names 20"
         )
         assert "completed" in await ended(server, made["task_id"])
-
-
-async def test_all_that_is_wrong_with_a_packet_is_said_at_once(tmp_path: Path) -> None:
-    async with with_agent(tmp_path, echo) as server:
+        # All that is wrong with one is said at once.
         wrong = {**PACKET, "objective": " ", "scope": "galaxy", "acceptance_tests": ["a", ""], "repo": None}
         refused = await call(server, "RunTaskPacket", **wrong)
     assert refused.error == "invalid_input"
@@ -147,23 +140,15 @@ async def test_all_that_is_wrong_with_a_packet_is_said_at_once(tmp_path: Path) -
     ) in refused.text
 
 
-@pytest.mark.parametrize(
-    ("change", "errors"),
-    [
-        pytest.param({}, [], id="complete"),
-        pytest.param({"scope": "custom", "scope_path": None}, [], id="no path needed"),
-        pytest.param(
-            {"scope": "module", "scope_path": ""}, ["scope_path is required for scope module"], id="no path"
-        ),
-        pytest.param(
-            {"acceptance_tests": []}, ["acceptance_tests must name at least one test"], id="no tests"
-        ),
-        pytest.param({"acceptance_tests": "pytest", "scope": 3}, [], id="other types"),
-    ],
-)
-def test_a_packet_needs_each_part(change: dict[str, Any], errors: list[str]) -> None:
-    assert packet_errors({**PACKET, **change}) == errors
-
-
-def test_what_is_no_packet_is_left_to_validation() -> None:
+def test_a_packet_needs_each_part() -> None:
+    changes: tuple[tuple[dict[str, Any], list[str]], ...] = (
+        ({}, []),
+        ({"scope": "custom", "scope_path": None}, []),
+        ({"scope": "module", "scope_path": ""}, ["scope_path is required for scope module"]),
+        ({"acceptance_tests": []}, ["acceptance_tests must name at least one test"]),
+        # What is no packet is left to validation.
+        ({"acceptance_tests": "pytest", "scope": 3}, []),
+    )
+    for change, errors in changes:
+        assert packet_errors({**PACKET, **change}) == errors
     assert packet_errors("everything") == []

@@ -3,7 +3,8 @@
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -121,19 +122,15 @@ async def test_the_tutorials_example_works_in_its_own_loop_and_in_the_server(tmp
     assert served_result.text == f"y in {tmp_path}/root"
 
 
-@pytest.mark.parametrize(
-    "execute",
-    [
-        pytest.param(look, id="async"),
-        pytest.param(
-            lambda payload, context: f"{payload['pattern']} in {context.working_directory}", id="sync"
-        ),
-        pytest.param(lambda payload, context: look(payload, context), id="sync-that-gives-an-awaitable"),
-    ],
-)
-async def test_functions_may_be_sync_or_async(execute: Any) -> None:
-    result = await searching(execute=execute).execute({"pattern": "x"}, CONTEXT)
-    assert result.output == "x in /tmp"
+async def test_functions_may_be_sync_or_async() -> None:
+    def sync(payload: dict[str, Any], context: ToolContext) -> str:
+        return f"{payload['pattern']} in {context.working_directory}"
+
+    # The last gives an awaitable.
+    functions: tuple[Any, ...] = (look, sync, lambda payload, context: look(payload, context))
+    for execute in functions:
+        result = await searching(execute=execute).execute({"pattern": "x"}, CONTEXT)
+        assert result.output == "x in /tmp"
 
 
 async def test_a_class_of_ones_own_is_a_tool_as_it_is(tmp_path: Path) -> None:
@@ -152,20 +149,13 @@ class Unsure(FileReader):
         raise OSError
 
 
-def test_a_class_whose_flag_fails_is_refused_like_a_dictionary() -> None:
-    with pytest.raises(RegistrationError, match=r"is_read_only\(\) failed"):
-        as_entry(Unsure())
-
-
-def test_what_a_tool_does_not_say_is_taken_for_the_worst() -> None:
+async def test_what_a_tool_does_not_say_is_taken_for_the_worst() -> None:
     tool = build_tool({"name": "t", "description": "d", "input_schema": OBJECT, "execute": look})
     entry = as_entry(tool)
     assert (tool.is_read_only(), tool.is_concurrency_safe()) == (False, False)
     assert entry.spec.permission is Permission.DANGER_FULL_ACCESS
     assert (entry.spec.destructive, entry.spec.idempotent) == (True, False)
-
-
-async def test_without_a_check_of_its_own_only_a_reading_tool_is_permitted() -> None:
+    # Without a check of its own only a reading tool is permitted.
     await searching().check_permissions({"pattern": "x"}, CONTEXT)
     with pytest.raises(PermissionError, match="check_permissions"):
         await searching(is_read_only=False).check_permissions({"pattern": "x"}, CONTEXT)
@@ -178,84 +168,73 @@ def raising(error: BaseException) -> Any:
     return check
 
 
-@pytest.mark.parametrize(
-    ("check", "says"),
-    [
-        pytest.param(raising(PermissionError("not this one")), "not this one", id="its-own-words"),
-        pytest.param(raising(PermissionError(13, "secret detail")), "refuses", id="the-systems-words"),
-        pytest.param(raising(ValueError("secret detail")), "could not check", id="a-bug"),
-        pytest.param(raising(SystemExit()), "could not check", id="an-exit"),
-        pytest.param(lambda payload, context: False, "refuses", id="false"),
-        pytest.param(lambda payload, context: "no", "refuses", id="a-word"),
-    ],
+CHECKS: tuple[tuple[Any, str], ...] = (
+    (raising(PermissionError("not this one")), "not this one"),
+    (raising(PermissionError(13, "secret detail")), "refuses"),
+    (raising(ValueError("secret detail")), "could not check"),
+    (raising(SystemExit()), "could not check"),
+    (lambda payload, context: False, "refuses"),
+    (lambda payload, context: "no", "refuses"),
 )
-async def test_a_check_that_does_anything_but_permit_refuses(check: Any, says: str, tmp_path: Path) -> None:
-    tool = searching(check_permissions=check)
-    with pytest.raises(PermissionError, match=says):
-        await tool.check_permissions({"pattern": "x"}, CONTEXT)
-    result = await call(served(tmp_path, tool), "search_code", pattern="x")
-    assert result.error == "denied"
-    assert says in result.text
-    assert "secret" not in result.text
 
 
-async def test_a_check_may_permit_and_may_be_async(tmp_path: Path) -> None:
-    async def check(payload: dict[str, Any], context: ToolContext) -> bool:
+async def test_a_check_that_does_anything_but_permit_refuses(tmp_path: Path) -> None:
+    for check, says in CHECKS:
+        tool = searching(check_permissions=check)
+        with pytest.raises(PermissionError, match=says):
+            await tool.check_permissions({"pattern": "x"}, CONTEXT)
+        result = await call(served(tmp_path, tool), "search_code", pattern="x")
+        assert (result.error, says in result.text) == ("denied", True)
+        assert "secret" not in result.text
+
+    async def permit(payload: dict[str, Any], context: ToolContext) -> bool:
         return payload["pattern"] == "x"
 
-    server = served(tmp_path, searching(check_permissions=check))
+    server = served(tmp_path, searching(check_permissions=permit))
     assert (await call(server, "search_code", pattern="x")).error is None
     assert (await call(server, "search_code", pattern="y")).error == "denied"
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        pytest.param({"is_readonly": True}, "is_readonly is not known", id="unknown-key"),
-        pytest.param({"name": "no spaces"}, "not a valid tool name", id="name"),
-        pytest.param({"name": "a" * 65}, "not a valid tool name", id="long-name"),
-        pytest.param({"description": " "}, "characters", id="no-description"),
-        pytest.param({"description": 3}, "text", id="description"),
-        pytest.param({"description": "d" * 2049}, "characters", id="long-description"),
-        pytest.param({"execute": "look"}, "function", id="execute"),
-        pytest.param({"input_schema": "no"}, "dictionary", id="schema"),
-        pytest.param({"input_schema": {"type": "string"}}, "type object", id="schema-type"),
-        pytest.param(
-            {"input_schema": {**OBJECT, "required": "x"}}, "no JSON Schema", id="schema-that-is-none"
-        ),
-        pytest.param(
-            {"input_schema": {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1/x"}}}},
-            "outside itself",
-            id="schema-elsewhere",
-        ),
-        pytest.param(
-            {"input_schema": {"type": "object", "allOf": [{"$ref": "file:///etc/passwd"}]}},
-            "outside itself",
-            id="schema-elsewhere-in-a-list",
-        ),
-        pytest.param({"is_read_only": "yes"}, "true or false", id="flag"),
-        pytest.param({"is_read_only": lambda: 1 / 0}, "failed", id="flag-that-fails"),
-        pytest.param({"permission": "root"}, "read-only, workspace-write", id="permission"),
-        pytest.param({"permission": 7}, "read-only, workspace-write", id="permission-number"),
-        pytest.param({"permission": "workspace-write"}, "contradict", id="contradiction"),
-        pytest.param({"is_destructive": True}, "cannot be destructive", id="destructive-reading"),
-        pytest.param({"kind": "magic"}, "kind", id="kind"),
-        pytest.param({"check_permissions": True}, "function", id="check"),
-        pytest.param({"deadline": 0}, "deadline", id="deadline"),
-        pytest.param({"deadline": True}, "deadline", id="deadline-bool"),
-    ],
+ELSEWHERE: tuple[dict[str, Any], ...] = (
+    {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1/x"}}},
+    {"type": "object", "allOf": [{"$ref": "file:///etc/passwd"}]},
 )
-def test_a_wrong_definition_is_refused_when_it_is_made(changes: dict[str, Any], says: str) -> None:
-    with pytest.raises(RegistrationError, match=says):
-        searching(**changes)
+WRONG: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"is_readonly": True}, "is_readonly is not known"),
+    ({"name": "no spaces"}, "not a valid tool name"),
+    ({"name": "a" * 65}, "not a valid tool name"),
+    ({"description": " "}, "characters"),
+    ({"description": 3}, "text"),
+    ({"description": "d" * 2049}, "characters"),
+    ({"execute": "look"}, "function"),
+    ({"input_schema": "no"}, "dictionary"),
+    ({"input_schema": {"type": "string"}}, "type object"),
+    ({"input_schema": {**OBJECT, "required": "x"}}, "no JSON Schema"),
+    *(({"input_schema": schema}, "outside itself") for schema in ELSEWHERE),
+    ({"is_read_only": "yes"}, "true or false"),
+    ({"is_read_only": lambda: 1 / 0}, "failed"),
+    ({"permission": "root"}, "read-only, workspace-write"),
+    ({"permission": 7}, "read-only, workspace-write"),
+    ({"permission": "workspace-write"}, "contradict"),
+    ({"is_destructive": True}, "cannot be destructive"),
+    ({"kind": "magic"}, "kind"),
+    ({"check_permissions": True}, "function"),
+    ({"deadline": 0}, "deadline"),
+    ({"deadline": True}, "deadline"),
+)
 
 
-@pytest.mark.parametrize("key", ["name", "description", "input_schema", "execute"])
-def test_nothing_that_a_tool_needs_may_be_missing(key: str) -> None:
+def test_a_wrong_definition_is_refused_when_it_is_made() -> None:
+    for changes, says in WRONG:
+        with pytest.raises(RegistrationError, match=says):
+            searching(**changes)
+    # A class is refused like a dictionary.
+    with pytest.raises(RegistrationError, match=r"is_read_only\(\) failed"):
+        as_entry(Unsure())
     definition = {"name": "t", "description": "d", "input_schema": OBJECT, "execute": look}
-    del definition[key]
-    with pytest.raises(RegistrationError, match=key):
-        build_tool(definition)
+    for key in definition:
+        with pytest.raises(RegistrationError, match=key):
+            build_tool({name: value for name, value in definition.items() if name != key})
 
 
 # --- define_tool -----------------------------------------------------------------------------------------
@@ -304,46 +283,36 @@ async def test_a_tool_may_take_nothing(tmp_path: Path) -> None:
     assert (await call(served(tmp_path, NOTHING), "where", x=1)).error == "invalid_input"
 
 
-@pytest.mark.parametrize("value", ["a", 1, 1.5, True, None, [1, "a"], {"b": None}], ids=repr)
-async def test_a_dictionary_carries_any_value(value: JsonValue, tmp_path: Path) -> None:
-    assert (await RAW.execute({"value": value}, CONTEXT)).output == {"value": value}
-    served_result = await served(tmp_path, RAW).call("echo", {"value": value}, Person())
-    if value is not None:  # which counts as not sent
-        assert json.loads(served_result.text) == {"value": value}
+async def test_a_dictionary_carries_any_value(tmp_path: Path) -> None:
+    values: tuple[JsonValue, ...] = ("a", 1, 1.5, True, None, [1, "a"], {"b": None})
+    for value in values:
+        assert (await RAW.execute({"value": value}, CONTEXT)).output == {"value": value}
+        served_result = await served(tmp_path, RAW).call("echo", {"value": value}, Person())
+        if value is not None:  # which counts as not sent
+            assert json.loads(served_result.text) == {"value": value}
 
 
-@pytest.mark.parametrize(
-    "payload",
-    [
-        pytest.param("text", id="no-object"),
-        pytest.param({}, id="missing"),
-        pytest.param({"city_name": "Rome", "days": "hunter2"}, id="type"),
-        pytest.param({"city_name": "Rome", "hunter2": 1}, id="unknown"),
-    ],
-)
-async def test_arguments_that_do_not_fit_are_an_error_that_does_not_repeat_them(payload: Any) -> None:
-    result = await TEXT.execute(payload, CONTEXT)
-    assert result.error is not None
-    assert result.error.startswith("weather cannot use these arguments")
-    assert "hunter2" not in result.error.replace("hunter2: Extra", "")
-
-
-@pytest.mark.parametrize(
-    ("payload", "says"),
-    [
+async def test_arguments_that_do_not_fit_are_an_error_that_does_not_repeat_them(tmp_path: Path) -> None:
+    unfit: tuple[Any, ...] = (
+        "text",
+        {},
+        {"city_name": "Rome", "days": "hunter2"},
+        {"city_name": "Rome", "hunter2": 1},
+    )
+    for payload in unfit:
+        result = await TEXT.execute(payload, CONTEXT)
+        assert result.error is not None
+        assert result.error.startswith("weather cannot use these arguments")
+        assert "hunter2" not in result.error.replace("hunter2: Extra", "")
+    # A schema is held to in the loop and in the server.
+    for arguments, says in (
         ({"pattern": 5}, "pattern must satisfy type: string"),
         ({}, "pattern is missing"),
         ({"pattern": "x", "no": 1}, "an argument that is not known"),
-    ],
-)
-async def test_a_schema_is_held_to_in_the_loop_and_in_the_server(
-    payload: dict[str, Any], says: str, tmp_path: Path
-) -> None:
-    direct = await searching().execute(payload, CONTEXT)
-    assert direct.error is not None
-    assert says in direct.error
-    result = await call(served(tmp_path, searching()), "search_code", **payload)
-    assert (result.error, says in result.text) == ("invalid_input", True)
+    ):
+        assert says in str((await searching().execute({**arguments}, CONTEXT)).error)
+        refused = await call(served(tmp_path, searching()), "search_code", **arguments)
+        assert (refused.error, says in refused.text) == ("invalid_input", True)
 
 
 async def test_a_schema_that_allows_more_is_left_as_it_is() -> None:
@@ -358,47 +327,40 @@ class Reason(Exception):
     """Of somebody's own."""
 
 
-@pytest.mark.parametrize(
-    ("error", "says", "kind"),
-    [
-        pytest.param(Reason("secret"), "Reason", "internal", id="exception"),
-        pytest.param(SystemExit(3), "RuntimeError", "internal", id="exit"),
-        pytest.param(InvalidInput("choose another"), "choose another", "invalid_input", id="own text"),
-    ],
-)
-async def test_what_a_function_raises_becomes_a_result(
-    error: BaseException, says: str, kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    tool = searching(execute=raising(error))
-    result = await tool.execute({"pattern": "x"}, CONTEXT)
-    assert says in str(result.error)
-    assert "secret" not in str(result.error)
-    served_result = await call(served(tmp_path, tool), "search_code", pattern="x")
-    assert served_result.error == kind
-    assert "secret" not in served_result.text
+async def test_what_a_function_raises_becomes_a_result(tmp_path: Path) -> None:
+    raised: tuple[tuple[BaseException, str, str], ...] = (
+        (Reason("secret"), "Reason", "internal"),
+        (SystemExit(3), "RuntimeError", "internal"),
+        (InvalidInput("choose another"), "choose another", "invalid_input"),
+    )
+    for error, says, kind in raised:
+        tool = searching(execute=raising(error))
+        result = await tool.execute({"pattern": "x"}, CONTEXT)
+        assert says in str(result.error)
+        assert "secret" not in str(result.error)
+        served_result = await call(served(tmp_path, tool), "search_code", pattern="x")
+        assert served_result.error == kind
+        assert "secret" not in served_result.text
 
 
-@pytest.mark.parametrize(
-    ("output", "text"),
-    [("a", "a"), (None, ""), ([1], "[1]"), (City(city_name="Rome"), '{"city_name":"Rome","days":1}')],
-    ids=repr,
-)
-async def test_an_output_is_reported_as_text_or_json(output: object, text: str, tmp_path: Path) -> None:
-    tool = searching(execute=lambda payload, context: output)
-    assert (await call(served(tmp_path, tool), "search_code", pattern="x")).text == text
-
-
-async def test_an_output_that_json_cannot_say_is_an_error(tmp_path: Path) -> None:
-    tool = searching(execute=lambda payload, context: object())
-    assert (await tool.execute({"pattern": "x"}, CONTEXT)).error is not None
-    assert (await call(served(tmp_path, tool), "search_code", pattern="x")).error == "internal"
-
-
-async def test_a_picture_comes_through(tmp_path: Path) -> None:
+async def test_an_output_is_reported_as_text_or_json_or_a_picture(tmp_path: Path) -> None:
     picture = Output("a dot", images=(Image(data=b"x", mime_type="image/png"),))
-    tool = searching(execute=lambda payload, context: picture)
-    assert (await call(served(tmp_path, tool), "search_code", pattern="x")).images == picture.images
+    outputs: tuple[tuple[object, str], ...] = (
+        ("a", "a"),
+        (None, ""),
+        ([1], "[1]"),
+        (City(city_name="Rome"), '{"city_name":"Rome","days":1}'),
+        (picture, "a dot"),
+    )
+    for output, text in outputs:
+        tool = searching(execute=lambda payload, context, output=output: output)
+        result = await call(served(tmp_path, tool), "search_code", pattern="x")
+        assert (result.error, result.text) == (None, text)
+        assert result.images == (picture.images if output is picture else ())
     assert (await tool.execute({"pattern": "x"}, CONTEXT)).output == "a dot"
+    unsayable = searching(execute=lambda payload, context: object())
+    assert (await unsayable.execute({"pattern": "x"}, CONTEXT)).error is not None
+    assert (await call(served(tmp_path, unsayable), "search_code", pattern="x")).error == "internal"
 
 
 # --- in the server ---------------------------------------------------------------------------------------
@@ -416,98 +378,65 @@ async def test_a_path_of_the_servers_kind_is_checked_before_the_function_sees_it
     assert (await call(server, "named", path="./secret//k")).error == "denied"
 
 
-@pytest.mark.parametrize("permission", Permission)
-@pytest.mark.parametrize("ceiling", Permission)
-async def test_it_runs_exactly_where_the_mode_allows_what_it_declares(
-    permission: Permission, ceiling: Permission, tmp_path: Path
-) -> None:
-    server = served(tmp_path, made(permission=permission), ceiling=ceiling)
-    assert (await call(server, "made")).error == (None if permission <= ceiling else "denied")
-    assert bool(server.listed()) == (permission <= ceiling)
-
-
-async def test_rules_match_every_text_in_its_arguments(tmp_path: Path) -> None:
-    tool = searching(input_schema={"type": "object", "properties": {"pattern": {}}})
-    server = served(tmp_path, tool, deny=["search_code(secret*)"])
-    assert (await call(server, "search_code", pattern={"a": ["x", "secrets"]})).error == "denied"
-    assert (await call(server, "search_code", pattern={"a": ["x", 5]})).error is None
+async def test_it_runs_exactly_where_the_mode_allows_what_it_declares(tmp_path: Path) -> None:
+    for permission, ceiling in product(Permission, Permission):
+        server = served(tmp_path, made(permission=permission), ceiling=ceiling)
+        assert (await call(server, "made")).error == (None if permission <= ceiling else "denied")
+        assert bool(server.listed()) == (permission <= ceiling)
+    reading = served(tmp_path, made(is_read_only=True))
+    assert (await reading.call("made", {}, Person(works_in=()))).error == "denied"
 
 
 class Shortened(BaseModel):
     path: str = Field(exclude=True)
 
 
-async def test_rules_match_arguments_as_sent_also_where_the_model_drops_them(tmp_path: Path) -> None:
+async def test_rules_match_every_text_in_its_arguments_as_it_was_sent(tmp_path: Path) -> None:
+    tool = searching(input_schema={"type": "object", "properties": {"pattern": {}}})
+    server = served(tmp_path, tool, deny=["search_code(secret*)"])
+    assert (await call(server, "search_code", pattern={"a": ["x", "secrets"]})).error == "denied"
+    assert (await call(server, "search_code", pattern={"a": ["x", 5]})).error is None
+    # The model drops this one.
     tool = define_tool("open_it", "Open it.", lambda args, _: args.path, Shortened, is_read_only=True)
     server = served(tmp_path, tool, deny=["open_it(secret*)"])
     assert (await call(server, "open_it", path="secrets")).error == "denied"
     assert (await call(server, "open_it", path="other")).text == "other"
 
 
-async def test_without_a_root_to_work_in_it_does_not_run(tmp_path: Path) -> None:
-    result = await served(tmp_path, made(is_read_only=True)).call("made", {}, Person(works_in=()))
-    assert result.error == "denied"
+@pytest.mark.parametrize(("safe", "at_once"), [(False, 1), (True, 2)], ids=["unsafe", "safe"])
+async def test_only_calls_that_are_safe_in_parallel_run_in_parallel(
+    safe: bool, at_once: int, tmp_path: Path
+) -> None:
+    there: list[str] = []
+    go = anyio.Event()
 
+    async def join(_: ToolContext) -> None:
+        there.append("one more")
+        await go.wait()
 
-class Meeting:
-    """Calls that stay until they are let go."""
-
-    def __init__(self) -> None:
-        self.there = 0
-        self.go = anyio.Event()
-
-    async def join(self, _: ToolContext) -> None:
-        self.there += 1
-        await self.go.wait()
-
-    def tools(self, folder: Path, *, safe: bool) -> Dispatcher:
-        two = [define_tool(n, "It stays.", self.join, is_concurrency_safe=safe) for n in ("one", "two")]
-        return dispatcher(machine(folder, required(*Capability)), *(as_entry(tool) for tool in two))
-
-
-async def until(condition: Callable[[], bool]) -> None:
+    tools = [define_tool(name, "It stays.", join, is_concurrency_safe=safe) for name in ("one", "two")]
+    server = dispatcher(machine(tmp_path, required(*Capability)), *map(as_entry, tools))
     with anyio.fail_after(10):
-        while not condition():
-            await anyio.sleep(0.001)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, server, "one")
+            tasks.start_soon(call, server, "two")
+            while len(there) < at_once:
+                await anyio.sleep(0.001)
+            await anyio.wait_all_tasks_blocked()
+            assert len(there) == at_once
+            go.set()
+    assert len(there) == 2
 
 
-async def test_calls_that_are_not_safe_in_parallel_take_turns(tmp_path: Path) -> None:
-    meeting = Meeting()
-    server = meeting.tools(tmp_path, safe=False)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call, server, "one")
-        tasks.start_soon(call, server, "two")
-        await anyio.wait_all_tasks_blocked()
-        assert meeting.there == 1
-        meeting.go.set()
-    assert meeting.there == 2
-
-
-async def test_calls_that_are_safe_in_parallel_run_in_parallel(tmp_path: Path) -> None:
-    meeting = Meeting()
-    server = meeting.tools(tmp_path, safe=True)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call, server, "one")
-        tasks.start_soon(call, server, "two")
-        await until(lambda: meeting.there == 2)
-        meeting.go.set()
-
-
-async def test_a_call_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+async def test_a_call_that_takes_too_long_is_ended_and_one_that_may_can_be_followed(tmp_path: Path) -> None:
     async def forever(_: ToolContext) -> None:
         await anyio.sleep_forever()
 
-    tool = define_tool("forever", "It never ends.", forever, is_read_only=True, deadline=0.05)
-    assert (await call(served(tmp_path, tool), "forever")).error == "timed_out"
+    def limited(deadline: float) -> BuiltTool:
+        return define_tool("forever", "It never ends.", forever, is_read_only=True, deadline=deadline)
 
-
-@pytest.mark.parametrize(("deadline", "may_be_long"), [(60.0, False), (61.0, True)], ids=["usual", "longer"])
-def test_a_call_that_may_take_longer_than_usual_may_be_followed(deadline: float, may_be_long: bool) -> None:
-    async def nothing(_: ToolContext) -> None:
-        return
-
-    tool = define_tool("nothing", "It does nothing.", nothing, is_read_only=True, deadline=deadline)
-    assert as_entry(tool).spec.may_be_long is may_be_long
+    assert (await call(served(tmp_path, limited(0.05)), "forever")).error == "timed_out"
+    assert [as_entry(limited(seconds)).spec.may_be_long for seconds in (60.0, 61.0)] == [False, True]
 
 
 # --- registry --------------------------------------------------------------------------------------------
@@ -521,44 +450,34 @@ def test_registering_gives_a_new_registry_and_leaves_the_old_one() -> None:
     assert [tool.name for tool in two] == ["search_code", "made"]
 
 
-def test_an_unknown_tool_is_a_key_error_that_names_it() -> None:
+def test_an_unknown_tool_is_a_key_error_that_names_it_and_a_name_is_registered_once() -> None:
     with pytest.raises(KeyError, match="Unknown tool: nope"):
         ToolRegistry().get("nope")
-
-
-def test_a_name_is_registered_once() -> None:
     with pytest.raises(RegistrationError, match="search_code"):
         ToolRegistry().register(searching()).register(searching())
+    # The server's own names are taken.
+    with pytest.raises(RegistrationError, match="search_code"):
+        Registry((*discover(), as_entry(searching())))
 
 
 def test_every_form_tells_what_its_reader_expects() -> None:
-    registry = ToolRegistry().register(searching()).register(FileReader())
+    writing = made(permission="workspace-write", is_destructive=False, is_idempotent=True)
+    registry = ToolRegistry().register(searching()).register(FileReader()).register(writing)
     described = {"name": "search_code", "description": "Search for a pattern across files."}
     assert registry.to_anthropic_tools()[0] == {**described, "input_schema": PATTERN}
     assert registry.to_openai_tools()[0] == {"type": "function", **described, "parameters": PATTERN}
     assert registry.to_acp_tools() == [
-        {"name": "search_code", "kind": "other"},
-        {"name": "read_lines", "kind": "other"},
+        {"name": name, "kind": "other"} for name in ("search_code", "read_lines", "made")
     ]
-    listed = registry.to_mcp_tools()[0]
-    assert listed["inputSchema"] == {**PATTERN, "additionalProperties": False}
-    assert listed["annotations"] == {
-        "readOnlyHint": True,
-        "destructiveHint": False,
-        "idempotentHint": True,
-        "openWorldHint": True,
-    }
-
-
-def test_what_a_tool_says_of_itself_becomes_its_hints() -> None:
-    tool = made(permission="workspace-write", is_destructive=False, is_idempotent=True)
-    (listed,) = ToolRegistry().register(tool).to_mcp_tools()
-    assert listed["annotations"] == {
-        "readOnlyHint": False,
-        "destructiveHint": False,
-        "idempotentHint": True,
-        "openWorldHint": True,
-    }
+    listed = registry.to_mcp_tools()
+    assert listed[0]["inputSchema"] == {**PATTERN, "additionalProperties": False}
+    for at, reads in ((0, True), (2, False)):
+        assert listed[at]["annotations"] == {
+            "readOnlyHint": reads,
+            "destructiveHint": False,
+            "idempotentHint": True,
+            "openWorldHint": True,
+        }
 
 
 # --- pools -----------------------------------------------------------------------------------------------
@@ -579,46 +498,35 @@ def test_built_in_tools_come_first_each_source_by_name_without_what_is_denied() 
     assert names(more)[:4] == ["a", "b", "e", "f"]
 
 
-@pytest.mark.parametrize(("precedence", "winner"), [("builtin", 0), ("latest", 2)])
-def test_one_tool_wins_a_name_and_the_pool_says_so(precedence: Any, winner: int) -> None:
+def test_one_tool_wins_a_name_and_the_pool_says_so() -> None:
     sources = [pool_of("same", "x"), pool_of("same"), pool_of("Same")]
-    pool = assemble_tool_pool(sources[0], sources[2], (), custom=sources[1], precedence=precedence)
-    (kept,) = [tool for tool in pool if tool.name.lower() == "same"]
-    assert kept is sources[winner][0]
-    assert len(pool.diagnostics) == 2
-
-
-def test_with_the_strictest_precedence_two_owners_are_an_error() -> None:
+    precedences: tuple[tuple[Any, int], ...] = (("builtin", 0), ("latest", 2))
+    for precedence, winner in precedences:
+        pool = assemble_tool_pool(sources[0], sources[2], (), custom=sources[1], precedence=precedence)
+        (kept,) = [tool for tool in pool if tool.name.lower() == "same"]
+        assert kept is sources[winner][0]
+        assert len(pool.diagnostics) == 2
     with pytest.raises(RegistrationError, match="same"):
         assemble_tool_pool(pool_of("same"), pool_of("same"), precedence="error")
 
 
-@pytest.mark.parametrize(
-    ("allowed", "disallowed", "left"),
-    [
-        pytest.param(None, None, ["a", "b", "c"], id="no-lists"),
-        pytest.param([], [], ["a", "b", "c"], id="empty-lists"),
-        pytest.param(["A", "b"], None, ["a", "b"], id="allowed-in-any-case"),
-        pytest.param(None, ["B"], ["a", "c"], id="disallowed"),
-        pytest.param(["a", "b"], ["b"], ["a"], id="deny-wins"),
-    ],
-)
-def test_lists_choose_tools(allowed: Any, disallowed: Any, left: list[str]) -> None:
-    pool = filter_tools(pool_of("a", "b", "c"), allowed, disallowed)
-    assert names(pool) == left
-    assert pool.diagnostics == ()
-
-
-def test_a_list_that_allows_nothing_there_is_leaves_nothing_and_says_so() -> None:
+def test_lists_choose_tools() -> None:
+    lists: tuple[tuple[Any, Any, list[str]], ...] = (
+        (None, None, ["a", "b", "c"]),
+        ([], [], ["a", "b", "c"]),
+        (["A", "b"], None, ["a", "b"]),
+        (None, ["B"], ["a", "c"]),
+        # Deny wins.
+        (["a", "b"], ["b"], ["a"]),
+    )
+    for allowed, disallowed, left in lists:
+        pool = filter_tools(pool_of("a", "b", "c"), allowed, disallowed)
+        assert names(pool) == [tool.name for tool in pool[:]] == left
+        assert pool.diagnostics == ()
     pool = filter_tools(pool_of("a"), ["z"])
     assert (len(pool), pool[:]) == (0, ())
     assert pool.diagnostics == ("no tool is called z", "no tool is left: the lists allow none of them")
     assert filter_tools(pool_of("a"), None, ["a"]).diagnostics[-1].startswith("no tool is left")
-
-
-def test_a_pool_is_a_sequence() -> None:
-    pool = filter_tools(pool_of("a", "b"))
-    assert (pool[0].name, pool[1:][0].name, len(pool)) == ("a", "b", 2)
 
 
 # --- restrictions ----------------------------------------------------------------------------------------
@@ -626,32 +534,25 @@ def test_a_pool_is_a_sequence() -> None:
 
 def test_without_a_restriction_everything_may_be_used_and_an_empty_one_allows_nothing() -> None:
     stack, tools = ToolRestrictionStack(), pool_of("a", "b")
+    # Popping too often does nothing.
+    stack.pop()
     assert names(stack.filter(tools)) == ["a", "b"]
     stack.push([])
     assert (names(stack.filter(tools)), stack.allows("a")) == ([], False)
     stack.pop()
-    assert stack.allows("a")
+    stack.pop()
+    assert (len(stack), stack.allows("a")) == (0, True)
 
 
-@pytest.mark.parametrize(("nesting", "inner"), [("intersect", ["b"]), ("replace", ["b", "c"])])
-def test_an_inner_restriction_narrows_the_outer_one_or_takes_its_place(
-    nesting: Any, inner: list[str]
-) -> None:
-    stack, tools = ToolRestrictionStack(nesting), pool_of("a", "b", "c")
-    stack.push(["A", "b"])
-    stack.push(["b", "c"])
-    assert names(stack.filter(tools)) == inner
-    stack.pop()
-    assert names(stack.filter(tools)) == ["a", "b"]
-
-
-def test_popping_too_often_does_nothing() -> None:
-    stack = ToolRestrictionStack()
-    stack.pop()
-    stack.push(["a"])
-    stack.pop()
-    stack.pop()
-    assert (len(stack), stack.allows("b")) == (0, True)
+def test_an_inner_restriction_narrows_the_outer_one_or_takes_its_place() -> None:
+    nestings: tuple[tuple[Any, list[str]], ...] = (("intersect", ["b"]), ("replace", ["b", "c"]))
+    for nesting, inner in nestings:
+        stack, tools = ToolRestrictionStack(nesting), pool_of("a", "b", "c")
+        stack.push(["A", "b"])
+        stack.push(["b", "c"])
+        assert names(stack.filter(tools)) == inner
+        stack.pop()
+        assert names(stack.filter(tools)) == ["a", "b"]
 
 
 def test_threads_lose_no_restriction() -> None:
@@ -667,11 +568,6 @@ def test_threads_lose_no_restriction() -> None:
     for thread in threads:
         thread.join()
     assert len(stack) == 1_600
-
-
-def test_the_servers_own_names_are_taken() -> None:
-    with pytest.raises(RegistrationError, match="search_code"):
-        Registry((*discover(), as_entry(searching())))
 
 
 def test_a_description_that_somebody_passed_keeps_its_line_breaks() -> None:

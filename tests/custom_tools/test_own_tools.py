@@ -72,38 +72,33 @@ def test_a_file_gives_what_it_assigns_and_prints_nothing_to_a_client(
     assert (printed.out, printed.err) == ("", "loading\n")
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        pytest.param("x = (", "SyntaxError", id="syntax"),
-        pytest.param("1 / 0", "ZeroDivisionError", id="exception"),
-        pytest.param("raise SystemExit(0)", "SystemExit", id="exit"),
-        pytest.param("x = 1", "assigns nothing to TOOLS", id="nothing"),
-        pytest.param("TOOLS = [1]", "int is not a tool", id="no-tool"),
-        pytest.param("TOOLS = 1", "int is not a tool", id="no-list"),
-        pytest.param(OWN_CLASS, "Own is not a tool", id="lacks-a-member"),
-        pytest.param(SHOUT.replace('"shout"', '"no name"'), "cannot be loaded", id="name"),
-        pytest.param(NATIVE.replace("FS_READ", "FS_WRITE"), "does not cover fs_write", id="too-cheap"),
-        pytest.param(NATIVE.replace('"Count the bytes of a file."', '""'), "characters", id="description"),
-        pytest.param(
-            "from mcp_toolserver.tools.search.call_tool import TOOL", "call others", id="calls-others"
-        ),
-    ],
+USELESS = (
+    ("x = (", "SyntaxError"),
+    ("1 / 0", "ZeroDivisionError"),
+    ("raise SystemExit(0)", "SystemExit"),
+    ("x = 1", "assigns nothing to TOOLS"),
+    ("TOOLS = [1]", "int is not a tool"),
+    ("TOOLS = 1", "int is not a tool"),
+    (OWN_CLASS, "Own is not a tool"),
+    (SHOUT.replace('"shout"', '"no name"'), "cannot be loaded"),
+    (NATIVE.replace("FS_READ", "FS_WRITE"), "does not cover fs_write"),
+    (NATIVE.replace('"Count the bytes of a file."', '""'), "characters"),
+    ("from mcp_toolserver.tools.search.call_tool import TOOL", "call others"),
 )
-def test_a_file_without_tools_stops_the_start(content: str, says: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=says):
-        load_custom_tools([written(tmp_path, content)], (), ())
 
 
-def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_tools_stops_the_start(tmp_path: Path) -> None:
+    for content, says in USELESS:
+        with pytest.raises(SettingsError, match=says):
+            load_custom_tools([written(tmp_path, content)], (), ())
+
+
+def test_a_file_that_others_may_write_or_that_is_none_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, SHOUT)
     for mode in (0o664, 0o646):
         os.chmod(path, mode)
         with pytest.raises(SettingsError, match="nobody else"):
             load_custom_tools([path], (), ())
-
-
-def test_what_is_no_file_or_too_long_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     os.truncate(written(tmp_path, "", "long.py"), 11 * 1024 * 1024)
     for name, says in (("none.py", "cannot be read"), ("fifo", "regular file"), ("long.py", "too large")):
@@ -161,32 +156,19 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path
         del sys.modules[name]
 
 
-def test_a_package_that_is_named_gives_its_tools(installed: Path) -> None:
+def test_only_a_package_that_is_named_gives_tools_and_is_imported(installed: Path) -> None:
     package(installed, "acme_one")
-    assert names(load_custom_tools((), ["acme"], ())) == ["shout"]
-    assert "acme_one" in sys.modules
-
-
-def test_a_package_that_is_not_named_gives_nothing_and_is_not_imported(installed: Path) -> None:
-    package(installed, "acme_two")
     assert load_custom_tools((), (), ()) == ()
     with pytest.raises(SettingsError, match="there are: acme"):
         load_custom_tools((), ["other"], ())
-    assert "acme_two" not in sys.modules
-
-
-def test_two_packages_under_one_name_are_refused(installed: Path) -> None:
-    package(installed, "acme_three")
-    package(installed, "acme_four")
-    with pytest.raises(SettingsError, match="2 installed packages"):
-        load_custom_tools((), ["acme"], ())
-
-
-def test_a_package_inside_a_root_is_refused_before_it_is_imported(installed: Path) -> None:
-    package(installed, "acme_five")
     with pytest.raises(SettingsError, match="inside a root"):
         load_custom_tools((), ["acme"], [str(installed)])
-    assert "acme_five" not in sys.modules
+    assert "acme_one" not in sys.modules
+    assert names(load_custom_tools((), ["acme"], ())) == ["shout"]
+    assert "acme_one" in sys.modules
+    package(installed, "acme_two")
+    with pytest.raises(SettingsError, match="2 installed packages"):
+        load_custom_tools((), ["acme"], ())
 
 
 def test_a_module_inside_a_root_is_refused_although_its_package_is_elsewhere(
@@ -263,11 +245,15 @@ async def test_in_a_read_only_server_the_kernel_keeps_its_code_from_writing_and_
 
 
 async def test_in_workspace_write_its_code_can_write_the_roots_and_nothing_else(tmp_path: Path) -> None:
-    setting = setup(tmp_path, "workspace-write")
+    setting = setup(tmp_path, "workspace-write", REACHING, "--network", "none")
     async with connected(setting) as client:
         inside, outside = setting.root / "x", tmp_path / "x"
         assert not (await client.call_tool("own_write", {"path": str(inside)})).is_error
         assert (await client.call_tool("own_write", {"path": str(outside)})).is_error
+        # Its code is said to reach out exactly where the server can.
+        hints = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}["own_write"]
+        assert hints is not None
+        assert hints.open_world_hint is False
     assert inside.read_text(encoding="utf-8") == "x"
     assert not outside.exists()
 
@@ -280,14 +266,3 @@ async def test_a_name_that_the_server_has_stops_the_start(tmp_path: Path) -> Non
     settings = load([*setting.command[3:]], {}).settings
     with pytest.raises(SettingsError, match="'Read'"):
         build_application(settings, None, HostExecutables(), held_by=None)
-
-
-@pytest.mark.parametrize(("network", "reaches"), [("fetch", True), ("none", False)])
-async def test_its_code_is_said_to_reach_out_exactly_where_the_server_can(
-    network: str, reaches: bool, tmp_path: Path
-) -> None:
-    async with connected(setup(tmp_path, "read-only", SHOUT, "--network", network)) as client:
-        (tool,) = [tool for tool in (await client.list_tools()).tools if tool.name == "shout"]
-        assert tool.annotations is not None
-        assert tool.annotations.open_world_hint is reaches
-        assert text(await client.call_tool("shout", {"word": "hi"})) == "HI"

@@ -98,8 +98,6 @@ async def test_what_makes_no_sense_is_named_and_nobody_is_asked(tmp_path: Path) 
     assert person.questions == []
 
 
-
-
 async def test_what_cannot_be_seen_is_shown_to_the_human(tmp_path: Path) -> None:
     person = Person(answers=(("a\\u{202e}",),))
     options = [{"label": "a\u202e", "description": "\x1b[2K"}]
@@ -202,10 +200,6 @@ async def test_a_client_that_cannot_ask_or_fails_to_gets_the_fixed_error(tmp_pat
         async with client(tmp_path, era, human) as connected:
             result = await connected.call_tool("AskUserQuestion", TWO)
             assert (result.is_error, text(result)) == (True, FIXED)
-
-
-
-
 
 
 async def test_a_human_who_does_not_answer_in_time_is_not_waited_for(tmp_path: Path) -> None:

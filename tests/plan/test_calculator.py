@@ -14,7 +14,6 @@ from mcp_toolserver.text.calculator.calculator import calculate
 from mcp_toolserver.text.calculator.format_number import numeral
 from tests.plan.planning import call, planner
 
-
 VALUES = (
     ("1 + 2 * 3", "7"),
     ("(1 + 2) * 3", "9"),

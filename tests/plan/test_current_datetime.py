@@ -7,8 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-
-
 from tests.plan.planning import call, planner
 
 SECOND = timedelta(seconds=1)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
@@ -21,11 +20,8 @@ def form(*questions: Question, lists: bool = True) -> Form:
     return Form(questions=questions, lists=lists)
 
 
-def test_a_single_question_is_shown_with_what_its_choices_mean() -> None:
+def test_a_single_question_is_shown_with_what_its_choices_mean_and_several_are_numbered() -> None:
     assert form(ONE).message == "Which?\n- a: the first\n- b"
-
-
-def test_several_questions_are_numbered() -> None:
     assert form(WORDS, SEVERAL).message == "1. Why?\n\n2. What with?\n- x\n- y"
 
 
@@ -64,46 +60,42 @@ def test_an_old_client_gets_a_switch_for_each_of_several_choices() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("asked", "content", "answers"),
-    [
-        pytest.param(form(WORDS), {"answer_1": "so"}, (("so",),), id="words"),
-        pytest.param(form(ONE), {"answer_1": "b"}, (("b",),), id="one"),
-        pytest.param(form(SEVERAL), {"answer_1": ["y", "x"]}, (("x", "y"),), id="several, in their order"),
-        pytest.param(form(SEVERAL), {"answer_1": ["y", "y"]}, (("y",),), id="one of several, twice"),
-        pytest.param(form(SEVERAL), {"answer_1": []}, ((),), id="none of several"),
-        pytest.param(
-            form(SEVERAL, lists=False), {"answer_1_1": False, "answer_1_2": True}, (("y",),), id="switches"
-        ),
-        pytest.param(form(SEVERAL, lists=False), {"answer_1_1": True}, (("x",),), id="a switch left alone"),
-        pytest.param(form(OPEN), {}, ((),), id="left open"),
-        pytest.param(form(OPEN), {"answer_1": ""}, ((),), id="left empty"),
-        pytest.param(form(OPEN), {"answer_1": None}, ((),), id="null"),
-        pytest.param(form(WORDS, OPEN), {"answer_1": "a", "answer_2": "b"}, (("a",), ("b",)), id="two"),
-        pytest.param(form(WORDS), {}, None, id="missing"),
-        pytest.param(form(WORDS), {"answer_1": ""}, None, id="empty"),
-        pytest.param(form(WORDS), {"answer_1": 5}, None, id="number for words"),
-        pytest.param(form(WORDS), {"answer_1": True}, None, id="boolean for words"),
-        pytest.param(form(WORDS), {"answer_1": "x" * 4_001}, None, id="too long"),
-        pytest.param(form(WORDS), {"answer_1": "a", "mode": "full"}, None, id="STATE09"),
-        pytest.param(form(ONE), {"answer_1": "c"}, None, id="no such choice"),
-        pytest.param(form(ONE), {"answer_1": ["a"]}, None, id="list for one"),
-        pytest.param(form(SEVERAL), {"answer_1": ["x", "z"]}, None, id="no such choice of several"),
-        pytest.param(form(SEVERAL), {"answer_1": "x"}, None, id="words for several"),
-        pytest.param(form(SEVERAL), {}, None, id="several, missing"),
-        pytest.param(form(SEVERAL), {"answer_1": True}, None, id="a switch for several"),
-        pytest.param(form(SEVERAL, lists=False), {"answer_1_1": "x"}, None, id="words for a switch"),
-        pytest.param(
-            form(SEVERAL, lists=False), {"answer_1": ["x"]}, None, id="list where there are switches"
-        ),
-    ],
+SWITCHES = form(SEVERAL, lists=False)
+ANSWERS: tuple[tuple[Form, Content, Answers | None], ...] = (
+    (form(WORDS), {"answer_1": "so"}, (("so",),)),
+    (form(WORDS), {"answer_1": "x" * MAX_CHARACTERS}, (("x" * MAX_CHARACTERS,),)),
+    (form(ONE), {"answer_1": "b"}, (("b",),)),
+    # Several come in their order, and each once.
+    (form(SEVERAL), {"answer_1": ["y", "x"]}, (("x", "y"),)),
+    (form(SEVERAL), {"answer_1": ["y", "y"]}, (("y",),)),
+    (form(SEVERAL), {"answer_1": []}, ((),)),
+    (SWITCHES, {"answer_1_1": False, "answer_1_2": True}, (("y",),)),
+    (SWITCHES, {"answer_1_1": True}, (("x",),)),
+    (form(OPEN), {}, ((),)),
+    (form(OPEN), {"answer_1": ""}, ((),)),
+    (form(OPEN), {"answer_1": None}, ((),)),
+    (form(WORDS, OPEN), {"answer_1": "a", "answer_2": "b"}, (("a",), ("b",))),
+    (form(WORDS), {}, None),
+    (form(WORDS), {"answer_1": ""}, None),
+    (form(WORDS), {"answer_1": 5}, None),
+    (form(WORDS), {"answer_1": True}, None),
+    (form(WORDS), {"answer_1": "x" * (MAX_CHARACTERS + 1)}, None),
+    # A field of another form.
+    (form(WORDS), {"answer_1": "a", "mode": "full"}, None),
+    (form(ONE), {"answer_1": "c"}, None),
+    (form(ONE), {"answer_1": ["a"]}, None),
+    (form(SEVERAL), {"answer_1": ["x", "z"]}, None),
+    (form(SEVERAL), {"answer_1": "x"}, None),
+    (form(SEVERAL), {}, None),
+    (form(SEVERAL), {"answer_1": True}, None),
+    (SWITCHES, {"answer_1_1": "x"}, None),
+    (SWITCHES, {"answer_1": ["x"]}, None),
 )
-def test_only_what_fits_the_form_is_an_answer(asked: Form, content: Content, answers: Answers | None) -> None:
-    assert asked.answers(content) == answers
 
 
-def test_the_longest_answer_in_words_is_one() -> None:
-    assert form(WORDS).answers({"answer_1": "x" * MAX_CHARACTERS}) == (("x" * MAX_CHARACTERS,),)
+def test_only_what_fits_the_form_is_an_answer() -> None:
+    for asked, content, answers in ANSWERS:
+        assert asked.answers(content) == answers, content
 
 
 VALUES: Any = some.one_of(

@@ -12,32 +12,21 @@ from tests.support.live import ERAS, text
 from tests.support.workbench import Person
 
 
-@pytest.mark.parametrize(
-    ("answers", "error", "says"),
-    [
-        pytest.param((("continue",), ()), None, "The user lets you go on.", id="go on"),
-        pytest.param(
-            (("continue",), ("but slowly",)), None, 'go on. They say: "but slowly"', id="with a word"
-        ),
-        pytest.param((("stop",), ("not now",)), "denied", 'stop here. They say: "not now"', id="stop"),
-    ],
-)
-async def test_the_human_decides(tmp_path: Path, answers: Answers, error: str | None, says: str) -> None:
-    person = Person(answers=answers)
-    result = await call(planner(tmp_path), "pause_for_human", person, reason="Plug in the device.")
-    assert result.error == error
-    assert result.text.endswith(says)
-    assert person.questions[0].text == "Plug in the device."
-    assert [choice.label for choice in person.questions[0].choices] == ["continue", "stop"]
-    assert not person.questions[1].required
-
-
-async def test_without_a_human_it_does_not_go_on(tmp_path: Path) -> None:
+async def test_the_human_decides(tmp_path: Path) -> None:
+    decided: tuple[tuple[Answers, str | None, str], ...] = (
+        ((("continue",), ()), None, "The user lets you go on."),
+        ((("continue",), ("but slowly",)), None, 'go on. They say: "but slowly"'),
+        ((("stop",), ("not now",)), "denied", 'stop here. They say: "not now"'),
+    )
+    for answers, error, says in decided:
+        person = Person(answers=answers)
+        result = await call(planner(tmp_path), "pause_for_human", person, reason="Plug in the device.")
+        assert (result.error, result.text.endswith(says)) == (error, True), result.text
+        assert person.questions[0].text == "Plug in the device."
+        assert [choice.label for choice in person.questions[0].choices] == ["continue", "stop"]
+        assert not person.questions[1].required
     result = await call(planner(tmp_path), "pause_for_human", message="Look.")
     assert (result.error, result.text) == ("unavailable", str(NobodyToAsk()))
-
-
-async def test_a_reason_is_needed(tmp_path: Path) -> None:
     assert (await call(planner(tmp_path), "pause_for_human")).error == "invalid_input"
 
 

@@ -166,21 +166,17 @@ def modes(tmp_path: Path) -> Callable[[], PlanModes]:
     return lambda: PlanModes(str(tmp_path / "state"), Narrowings(), ceiling=Permission.WORKSPACE_WRITE)
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
+async def test_a_plan_that_nobody_can_read_is_not_shown(modes: Callable[[], PlanModes]) -> None:
+    plans = OwnerPlans(modes(), "somebody")
+    path = Path((await plans.enter()).path)
+    for content, words in (
         (b"\xff", "not UTF-8"),
         (b"x" * (MAX_CHARACTERS + 1), "more than"),
         ("ü".encode() * 5 * 10**6, "more than"),
-    ],
-)
-async def test_a_plan_that_nobody_can_read_is_not_shown(
-    modes: Callable[[], PlanModes], content: bytes, words: str
-) -> None:
-    plans = OwnerPlans(modes(), "somebody")
-    Path((await plans.enter()).path).write_bytes(content)
-    with pytest.raises(InvalidInput, match=words):
-        await plans.read()
+    ):
+        path.write_bytes(content)
+        with pytest.raises(InvalidInput, match=words):
+            await plans.read()
 
 
 async def test_plan_files_end_with_their_session_and_old_ones_are_removed(

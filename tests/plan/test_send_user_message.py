@@ -24,11 +24,10 @@ async def test_a_message_reaches_the_client_and_stays_in_the_result(tmp_path: Pa
     assert person.messages == ["It is done.\nAll of it."]
     sent = re.findall(r"^Sent to the user \(normal\) at (\S+):\nIt is done.\nAll of it.$", result.text)[0]
     assert before - timedelta(seconds=1) <= datetime.fromisoformat(sent) <= datetime.now(UTC)
-
-
-async def test_its_other_name_and_status_are_known(tmp_path: Path) -> None:
-    result = await call(planner(tmp_path), "Brief", message="look", status="proactive")
+    result = await call(planner(tmp_path), "Brief", person, message="\x1b[2Kok\u202e", status="proactive")
     assert "(proactive)" in result.text
+    # What cannot be seen is shown to the user too.
+    assert person.messages[1:] == ["\\u{1b}[2Kok\\u{202e}"]
 
 
 async def test_attached_files_are_named_with_their_size(tmp_path: Path) -> None:
@@ -39,24 +38,21 @@ async def test_attached_files_are_named_with_their_size(tmp_path: Path) -> None:
     assert person.messages == ["see\nAttached: a.txt (5 bytes)\nAttached: plot.PNG (picture, 4 bytes)"]
 
 
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [
-        pytest.param("../secret", "denied", id="above"),
-        pytest.param("/etc/passwd", "denied", id="absolute"),
-        pytest.param("link", "denied", id="link"),
-        pytest.param("gone", "not_found", id="missing"),
-        pytest.param(".", "invalid_input", id="folder"),
-        pytest.param("", "invalid_input", id="empty"),
-    ],
-)
-async def test_no_file_outside_the_roots_is_attached(tmp_path: Path, path: str, kind: str) -> None:
+async def test_no_file_outside_the_roots_is_attached(tmp_path: Path) -> None:
     server, person = planner(tmp_path), Person()
     (tmp_path / "secret").write_text("secret", encoding="utf-8")
     (tmp_path / "root/link").symlink_to("../secret")
     (tmp_path / "root/a").write_text("a", encoding="utf-8")
-    result = await call(server, "SendUserMessage", person, message="see", attachments=["a", path])
-    assert result.error == kind
+    for path, kind in (
+        ("../secret", "denied"),
+        ("/etc/passwd", "denied"),
+        ("link", "denied"),
+        ("gone", "not_found"),
+        (".", "invalid_input"),
+        ("", "invalid_input"),
+    ):
+        result = await call(server, "SendUserMessage", person, message="see", attachments=["a", path])
+        assert result.error == kind, path
     assert person.messages == []
 
 
@@ -71,46 +67,43 @@ async def test_a_rule_sees_every_attachment_however_it_is_spelt(tmp_path: Path) 
     assert (await call(server, "SendUserMessage", message="see", attachments=["a"])).error is None
 
 
-@pytest.mark.parametrize(
-    "arguments", [{}, {"message": ""}, {"message": " \n"}, {"message": "a", "status": "b"}]
-)
-async def test_an_empty_message_is_none(tmp_path: Path, arguments: dict[str, Any]) -> None:
-    assert (await call(planner(tmp_path), "SendUserMessage", **arguments)).error == "invalid_input"
+async def test_an_empty_message_is_none(tmp_path: Path) -> None:
+    empty: tuple[dict[str, Any], ...] = (
+        {},
+        {"message": ""},
+        {"message": " \n"},
+        {"message": "a", "status": "b"},
+    )
+    for arguments in empty:
+        result = await call(planner(tmp_path), "SendUserMessage", **arguments)
+        assert result.error == "invalid_input", arguments
 
 
-async def test_what_cannot_be_seen_is_shown_to_the_user_too(tmp_path: Path) -> None:
-    person = Person()
-    await call(planner(tmp_path), "SendUserMessage", person, message="\x1b[2Kok\u202e")
-    assert person.messages == ["\\u{1b}[2Kok\\u{202e}"]
-
-
-@pytest.mark.parametrize(
-    ("era", "level", "heard"),
-    [
-        pytest.param("legacy", None, 1, id="by default"),
-        pytest.param("legacy", "debug", 1, id="debug"),
-        pytest.param("legacy", "notice", 1, id="notice"),
-        pytest.param("legacy", "error", 0, id="errors only"),
-        pytest.param("auto", None, 0, id="stateless"),
-    ],
-)
-async def test_a_client_hears_what_it_wants_to(
-    tmp_path: Path, era: Any, level: mcp.LoggingLevel | None, heard: int
-) -> None:
+async def test_a_client_hears_what_it_wants_to(tmp_path: Path) -> None:
     notes: list[mcp.LoggingMessageNotificationParams] = []
 
     async def listen(params: mcp.LoggingMessageNotificationParams) -> None:
         notes.append(params)
 
     served = Handlers(dispatcher=planner(tmp_path), ask_seconds=5)
-    with anyio.fail_after(20):
-        async with Client(build(served, "hello"), mode=era, logging_callback=listen) as client:
-            if level is not None:
-                for chosen in ("emergency", level):
-                    await client.session.set_logging_level(chosen)
-            result = await client.call_tool("SendUserMessage", {"message": "hello"})
-            assert text(result).endswith(":\nhello")
-    assert [(note.level, note.data) for note in notes] == [("notice", "hello")] * heard
+    wanted: tuple[tuple[Any, mcp.LoggingLevel | None, int], ...] = (
+        ("legacy", None, 1),
+        ("legacy", "debug", 1),
+        ("legacy", "notice", 1),
+        ("legacy", "error", 0),
+        # A client without a session hears nothing by default.
+        ("auto", None, 0),
+    )
+    for era, level, heard in wanted:
+        notes.clear()
+        with anyio.fail_after(20):
+            async with Client(build(served, "hello"), mode=era, logging_callback=listen) as client:
+                if level is not None:
+                    for chosen in ("emergency", level):
+                        await client.session.set_logging_level(chosen)
+                result = await client.call_tool("SendUserMessage", {"message": "hello"})
+                assert text(result).endswith(":\nhello")
+        assert [(note.level, note.data) for note in notes] == [("notice", "hello")] * heard, (era, level)
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])

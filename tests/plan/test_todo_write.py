@@ -9,7 +9,7 @@ import pytest
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
-from tests.plan.planning import call, database, host, planner
+from tests.plan.planning import call, host, planner
 from tests.support.live import Setup, connected, text
 from tests.support.workbench import Person, dispatcher
 
@@ -83,16 +83,6 @@ async def test_what_is_left_out_has_its_usual_value_and_priorities_stay(at: Disp
     assert "\n3 [ ] c" in (await call(at, "TodoWrite", action="add", text="c", list_id=name)).text
 
 
-
-
-
-
-
-
-
-
-
-
 # --- one change at a time --------------------------------------------------------------------------------
 
 
@@ -110,8 +100,6 @@ async def test_things_are_added_toggled_and_removed_by_id(at: Dispatcher) -> Non
     cleared = await call(at, "todo", action="clear", list_id=name)
     assert record(cleared)["newTodos"] == []
     assert len(record(cleared)["oldTodos"]) == 2
-
-
 
 
 async def test_an_id_that_is_not_there_changes_nothing(at: Dispatcher) -> None:
@@ -182,8 +170,6 @@ async def test_it_writes_and_so_is_not_for_a_server_that_only_reads(tmp_path: Pa
     low = dispatcher(host(tmp_path), ceiling=Permission.READ_ONLY)
     assert (await call(low, "TodoWrite", todos=[todo("a")])).error == "denied"
     assert not (tmp_path / "state").exists()
-
-
 
 
 async def test_a_list_that_is_used_is_kept_longest(tmp_path: Path) -> None:
