@@ -71,6 +71,12 @@ async def test_a_client_starts_an_agent_and_reads_its_conversation(era: str, tmp
             assert (found["status"], found["type"]) == ("finished", "general-purpose")
             assert [one["role"] for one in found["messages"]] == ["user", "agent", "tools", "agent"]
             assert found["messages"][0]["content"]["text"] == "look"
+        # Agents can be watched, and their addresses completed.
+        assert {*await completed(client, "toolserver://agents/{id}", "agent_", "id")} == handles
+        if era == "legacy":
+            await client.session.subscribe_resource(next(iter(uris)))
+            with pytest.raises(MCPError):
+                await client.session.subscribe_resource("toolserver://agents/agent_000000000000")
         name = mcp.Implementation(name="other", version="1")
         async with made.client(era, client_info=name) as other:
             for uri in uris:
@@ -142,15 +148,6 @@ async def test_an_agent_has_the_model_of_its_client_where_there_is_no_other(era:
             again = await client.call_tool("Agent", {**TASK, "run_in_background": True})
             assert again.is_error
             assert "Leave run_in_background out" in text(again)
-
-
-async def test_an_agent_can_be_watched_and_its_address_completed(tmp_path: Path) -> None:
-    async with agent_client(tmp_path, "legacy", {"look": SCRIPT}) as (client, _):
-        handle = HANDLE.findall(text(await client.call_tool("Agent", TASK)))[0]
-        await client.session.subscribe_resource(f"toolserver://agents/{handle}")
-        with pytest.raises(MCPError):
-            await client.session.subscribe_resource("toolserver://agents/agent_000000000000")
-        assert await completed(client, "toolserver://agents/{id}", "agent_", "id") == [handle]
 
 
 async def test_without_the_tool_there_are_no_addresses(tmp_path: Path) -> None:

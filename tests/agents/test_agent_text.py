@@ -1,6 +1,5 @@
 """Types, conversations and results of agents as text."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -8,8 +7,8 @@ import pytest
 from mcp_toolserver.capabilities.agents import AgentState
 from mcp_toolserver.capabilities.model import Message, ModelTurn, ToolCall, ToolReply, UserText
 from mcp_toolserver.text.agents.agent_file import custom_type
-from mcp_toolserver.text.agents.conversation import cleaned, decoded, encoded, role, transcript, unanswered
-from mcp_toolserver.text.agents.result_text import last_line, result_text
+from mcp_toolserver.text.agents.conversation import cleaned, decoded, encoded, role, unanswered
+from mcp_toolserver.text.agents.result_text import result_text
 from mcp_toolserver.text.agents.types import BUILT_IN, canonical_type, choices, system_prompt
 from tests.support.workbench import real_tools
 
@@ -39,13 +38,6 @@ def test_halves_of_surrogate_pairs_are_replaced() -> None:
         ToolReply(id="?", name="?", text="?"),
     )
     assert all(cleaned(message) == message for message in MESSAGES)
-
-
-def test_a_transcript_is_one_json_document() -> None:
-    found = json.loads(transcript({"id": "agent_1"}, [(role(one), encoded(one)) for one in MESSAGES]))
-    assert found["id"] == "agent_1"
-    assert [one["role"] for one in found["messages"]] == ["user", "agent", "tools", "agent"]
-    assert found["messages"][1]["content"]["calls"][1]["arguments"] == '{"path"'
 
 
 def test_calls_that_did_not_end_get_a_reply() -> None:
@@ -109,31 +101,13 @@ def test_the_system_prompt_names_the_folders_and_the_agent() -> None:
 STATE = AgentState(handle="agent_1", type="Plan", description="d", turns=1, tokens=1234, seconds=61.4)
 
 
-ENDED = "1 turn, 1,234 tokens]"
-LINES = (
-    (STATE, f"running for 61.4 s; {ENDED}"),
-    (replace(STATE, step="calls ls"), f"running for 61.4 s: calls ls; {ENDED}"),
-    (replace(STATE, status="finished", turns=2, cost=0.5), "finished; 2 turns, 1,234 tokens, $0.5000]"),
-    (
-        replace(STATE, status="limited", detail="it was long", cost=None),
-        f"ended before it was done: it was long; {ENDED}",
-    ),
-    (replace(STATE, status="failed", detail="no model"), f"failed: no model; {ENDED}"),
-    (replace(STATE, status="stopped"), f"stopped after 61.4 s; {ENDED}"),
-    (replace(STATE, status="lost"), f"ended with the server that ran it; {ENDED}"),
-)
-
-
-def test_the_last_line_says_how_an_agent_ended() -> None:
-    for state, line in LINES:
-        assert last_line(state) == f"[agent_1 {line}"
-
-
 def test_an_answer_has_the_text_the_notes_and_the_last_line() -> None:
-    done = replace(STATE, status="finished", text="It is so.", notes=("Look.",))
-    assert result_text(done) == f"It is so.\n[Look.]\n{last_line(done)}"
-    silent = replace(STATE, status="stopped")
+    done = replace(STATE, status="finished", text="It is so.", notes=("Look.",), turns=2, cost=0.5)
+    line = "[agent_1 finished; 2 turns, 1,234 tokens, $0.5000]"
+    assert result_text(done) == f"It is so.\n[Look.]\n{line}"
+    silent = replace(STATE, status="stopped", cost=None)
     assert result_text(silent) == (
-        f"(it has said nothing yet)\n[to go on, call Agent with resume: agent_1]\n{last_line(silent)}"
+        "(it has said nothing yet)\n[to go on, call Agent with resume: agent_1]\n"
+        "[agent_1 stopped after 61.4 s; 1 turn, 1,234 tokens]"
     )
     assert result_text(STATE).startswith("The agent works in the background. TaskOutput waits")

@@ -246,7 +246,7 @@ async def test_the_next_server_resumes_an_agent_and_says_what_was_lost(
         assert "ended with the server that ran it; 1 turn" in state.text
 
 
-async def test_what_cannot_be_resumed_is_refused(at: Agents) -> None:
+async def test_what_cannot_be_resumed_is_refused_and_an_unknown_type_lists_all(at: Agents) -> None:
     at.plays({"go": [Says("Done.")]})
     one, other = Person(owner="connection 1"), Person(owner="connection 2")
     resume = handle((await at.agent("go", one)).text)
@@ -258,6 +258,10 @@ async def test_what_cannot_be_resumed_is_refused(at: Agents) -> None:
     ):
         refused = await at.agent("more", person, **{"resume": resume, **arguments})
         assert refused.error == kind, arguments
+    refused = await at.agent("go", subagent_type="Wizard")
+    assert refused.error == "invalid_input"
+    for name in ("Wizard", "general-purpose", "Explore", "Plan", "Verification"):
+        assert name in refused.text
 
 
 async def test_a_model_that_does_not_answer_is_an_error_and_later_a_partial_answer(at: Agents) -> None:
@@ -272,13 +276,6 @@ async def test_a_model_that_does_not_answer_is_an_error_and_later_a_partial_answ
     assert later.text.startswith("A start.\n[to go on")
     assert "failed: " in later.text
     assert at.model.url not in later.text
-
-
-async def test_an_unknown_type_is_an_error_that_lists_all(at: Agents) -> None:
-    refused = await at.agent("go", subagent_type="Wizard")
-    assert refused.error == "invalid_input"
-    for name in ("Wizard", "general-purpose", "Explore", "Plan", "Verification"):
-        assert name in refused.text
 
 
 # --- in the background -----------------------------------------------------------------------------------

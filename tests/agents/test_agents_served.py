@@ -77,16 +77,6 @@ async def test_a_reading_agent_changes_nothing_and_another_writes(era: str, writ
         assert held(writing.root) == {**before, "a.txt": b"changed\n", "b.txt": b"new"}
 
 
-async def test_the_prompt_of_a_task_runs_as_an_agent(writing: Writing) -> None:
-    writing.plays({"the task": [Says(calls=WRITES), Says("The task is done.")]})
-    async with connected_to(writing.url, "http", mode="legacy") as client:
-        made = await client.call_tool("TaskCreate", {"prompt": "the task"})
-        assert made.structured_content is not None, text(made)
-        name = made.structured_content["task"]["task_id"]
-        assert "The task is done." in text(await client.call_tool("TaskOutput", {"task_id": name}))
-        assert (writing.root / "a.txt").read_bytes() != b"old\n"
-
-
 async def test_the_prompt_of_a_schedule_runs_as_an_agent(tmp_path: Path) -> None:
     with model_api({"the schedule": [Says(calls=[Call(tool="ls")]), Says("The schedule is done.")]}) as model:
         at = setup(tmp_path, model.url, "workspace-write")

@@ -120,19 +120,13 @@ async def check_requests(provider: ProviderName, name: str, schema: dict[str, An
             )
             last = await asked.turn(more)
             plain = await asked.turn(ModelRequest(system="", messages=(UserText("x"),)))
-    assert (last.text, last.calls) == ("done", ())
-    assert plain.text == "done"
-    assert last.input_tokens > 0
-    assert last.output_tokens > 0
+    assert (last.text, last.calls, plain.text) == ("done", (), "done")
+    assert min(last.input_tokens, last.output_tokens) > 0
     bodies = [request.body for request in played.requests]
     assert [body["model"] for body in bodies] == [name, "small"]
-    assert all(body["stream"] for body in bodies)
     for body in bodies:
+        assert body["stream"]
         jsonschema.validate(body, schema)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**bodies[0], "messages": [{"role": "user"}]}, schema)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**bodies[0], "max_token": 1}, schema)
     assert "nothing" in played.requests[1].results[0]
 
 
@@ -183,10 +177,8 @@ async def test_a_request_has_the_key_and_nothing_from_the_environment(
 
 @both
 async def test_a_redirect_is_not_followed(provider: ProviderName) -> None:
-    with site() as elsewhere, served(provider, lambda reply: reply.redirect(elsewhere.url, 307)) as at:
-        async with model(provider, at.url) as asked:
-            with pytest.raises(Unavailable):
-                await asked.turn(FIRST)
+    with site() as elsewhere:
+        await failed(provider, lambda reply: reply.redirect(elsewhere.url, 307))
     assert elsewhere.asked == []
 
 

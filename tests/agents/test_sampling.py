@@ -17,7 +17,6 @@ from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.capabilities.model import ModelRequest, ModelTurn, ToolCall, ToolReply, UserText
-from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
@@ -129,23 +128,24 @@ async def test_tools_are_listed_where_they_can_work(era: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("declared", [None, mcp.SamplingCapability()], ids=["nothing", "no tools"])
-async def test_without_a_model_a_call_says_what_to_configure(
-    era: str, declared: mcp.SamplingCapability | None, tmp_path: Path
-) -> None:
+async def test_without_a_model_a_call_says_what_to_configure(era: str, tmp_path: Path) -> None:
     sampler = Sampler()
-    async with place(tmp_path) as made:
-        server = mcp_server(with_delegate(made.app))
-        options = {"sampling_callback": sampler, "sampling_capabilities": declared} if declared else {}
-        async with Client(server, mode=era, **options) as client:
+    # The second client has a model that uses no tools.
+    without_tools = {**sampler.options, "sampling_capabilities": mcp.SamplingCapability()}
+    declared: tuple[dict[str, Any], ...] = ({}, without_tools)
+    for options in declared:
+        async with in_memory(tmp_path, era, None, **options) as client:
             result = await client.call_tool("delegate", {"task": "find"})
-    assert result.is_error
-    assert text(result).startswith("Agent spawner not available.")
-    assert "[agent]" in text(result)
+        assert result.is_error
+        assert text(result).startswith("Agent spawner not available.")
+        assert "[agent]" in text(result)
     assert sampler.asked == []
 
 
 async def test_stateless_clients_answer_at_most_ten_times(tmp_path: Path) -> None:
+    async def approve(_: ClientRequestContext, __: mcp.ElicitRequestParams) -> mcp.ElicitResult:
+        return mcp.ElicitResult(action="accept", content={"decision": "allow"})
+
     sampler = Sampler(calls=99)
     async with in_memory(tmp_path, "auto", sampler) as client:
         result = await client.call_tool("delegate", {"task": "find"})
@@ -156,19 +156,21 @@ async def test_stateless_clients_answer_at_most_ten_times(tmp_path: Path) -> Non
     assert last.tools is None
     assert (last.system_prompt or "").endswith(LAST_TURN)
     assert all(params.tools for params in before)
-
-
-async def test_the_last_turn_ends_an_agent_with_what_it_has(tmp_path: Path) -> None:
+    # An agent ends with what it has. A question to the user, which comes before, takes one of the rounds.
     sampler = Sampler(answer=lambda params: looks(1) if params.tools else done("this far"))
-    async with in_memory(tmp_path, "auto", sampler) as client:
+    rules = {"ask": ("capability:agents",)}
+    async with in_memory(tmp_path, "auto", sampler, elicitation_callback=approve, settings=rules) as client:
         result = await client.call_tool("delegate", {"task": "find"})
-    assert text(result) == "this far after 9 turns, tokens: True"
+    assert text(result) == "this far after 8 turns, tokens: True"
+    assert len(sampler.asked) == rounds.LAST_TURNS - 1
 
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_agents_of_one_call_use_the_model_at_the_same_time(era: str, tmp_path: Path) -> None:
+    """Also for a client with tasks: a task has no turns of a model, so the call becomes none."""
     sampler = Sampler()
-    async with in_memory(tmp_path, era, sampler) as client:
+    tasks: dict[str, Any] = {"extensions": [advertise(EXTENSION, {})]} if era == "auto" else {}
+    async with in_memory(tmp_path, era, sampler, **tasks) as client:
         result = await client.call_tool("delegate", {"task": "find", "agents": 3})
     assert text(result).splitlines() == ["done after 3 turns, tokens: True"] * 3
     assert len(sampler.asked) == 9
@@ -235,8 +237,7 @@ async def begun(client: Client, **arguments: Any) -> mcp.InputRequiredResult:
 async def continued(
     client: Client, before: mcp.InputRequiredResult, answers: Sequence[Answer], **arguments: Any
 ) -> mcp.CallToolResult | mcp.InputRequiredResult:
-    keys = list(before.input_requests or {})
-    responses: Any = dict(zip(keys, answers, strict=False))
+    responses: Any = dict(zip(before.input_requests or {}, answers, strict=False))
     return await client.session.call_tool(
         "delegate",
         {"task": "x", **arguments},
@@ -246,35 +247,27 @@ async def continued(
     )
 
 
-async def test_a_state_is_valid_once(tmp_path: Path) -> None:
+async def ended(client: Client, before: mcp.InputRequiredResult, *answers: Answer) -> str:
+    """The text of the call, which these answers end."""
+    result = await continued(client, before, answers)
+    assert isinstance(result, mcp.CallToolResult)
+    return text(result)
+
+
+async def test_a_state_is_valid_once_and_for_one_call(tmp_path: Path) -> None:
     async with in_memory(tmp_path, "auto", Sampler()) as client:
         first = await begun(client)
         second = await continued(client, first, [looks(1)])
         assert isinstance(second, mcp.InputRequiredResult)
         assert second.request_state != first.request_state
-        again = await continued(client, first, [looks(1)])
-        assert isinstance(again, mcp.CallToolResult)
-        assert "This call has ended" in text(again)
-        last = await continued(client, second, [done()])
-        assert isinstance(last, mcp.CallToolResult)
-        assert text(last) == "done after 2 turns, tokens: True"
-
-
-async def test_a_state_is_for_one_call(tmp_path: Path) -> None:
-    async with in_memory(tmp_path, "auto", Sampler()) as client:
+        assert "This call has ended" in await ended(client, first, looks(1))
+        assert await ended(client, second, done()) == "done after 2 turns, tokens: True"
         first = await begun(client)
         with pytest.raises(MCPError):
             await continued(client, first, [done()], task="another")
-        own = await continued(client, first, [done()])
-        assert isinstance(own, mcp.CallToolResult)
-        assert not own.is_error
-
-
-async def test_without_an_answer_the_agent_learns_that_the_client_refused(tmp_path: Path) -> None:
-    async with in_memory(tmp_path, "auto", Sampler()) as client:
-        ended = await continued(client, await begun(client), [])
-        assert isinstance(ended, mcp.CallToolResult)
-        assert "unavailable after 0 turns: The client did not let" in text(ended)
+        assert await ended(client, first, done()) == "done after 1 turns, tokens: True"
+        # Without an answer the agent learns that the client refused.
+        assert "unavailable after 0 turns: The client did not let" in await ended(client, await begun(client))
 
 
 async def test_a_call_that_waited_too_long_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,9 +276,7 @@ async def test_a_call_that_waited_too_long_has_ended(tmp_path: Path, monkeypatch
         first = await begun(client)
         with anyio.fail_after(5):
             await sampling_server.LATER.ended.wait()
-        ended = await continued(client, first, [done()])
-        assert isinstance(ended, mcp.CallToolResult)
-        assert "This call has ended" in text(ended)
+        assert "This call has ended" in await ended(client, first, done())
 
 
 async def test_after_the_last_round_the_model_is_not_asked() -> None:
@@ -305,25 +296,6 @@ async def test_after_the_last_round_the_model_is_not_asked() -> None:
         assert await call.next_questions() == {}
     assert call.result is not None
     assert "answers at most 10 times" in call.result.text
-
-
-async def test_a_question_to_the_user_comes_before_the_first_turn(tmp_path: Path) -> None:
-    async def approve(_: ClientRequestContext, __: mcp.ElicitRequestParams) -> mcp.ElicitResult:
-        return mcp.ElicitResult(action="accept", content={"decision": "allow"})
-
-    sampler = Sampler(calls=99)
-    rules = {"ask": ("capability:agents",)}
-    async with in_memory(tmp_path, "auto", sampler, elicitation_callback=approve, settings=rules) as client:
-        await client.call_tool("delegate", {"task": "find"})
-    # The question took one of the rounds.
-    assert len(sampler.asked) == rounds.LAST_TURNS - 1
-
-
-async def test_a_client_with_tasks_gets_rounds(tmp_path: Path) -> None:
-    """A task has no turns of a model, so a call that needs one does not become a task."""
-    async with in_memory(tmp_path, "auto", Sampler(), extensions=[advertise(EXTENSION, {})]) as client:
-        result = await client.call_tool("delegate", {"task": "find"})
-    assert text(result) == "done after 3 turns, tokens: True"
 
 
 async def test_cancelling_a_request_cancels_its_call(tmp_path: Path) -> None:
@@ -347,9 +319,7 @@ async def test_forgetting_a_client_cancels_its_calls(tmp_path: Path) -> None:
             made.app.changes.forget("local")
             with anyio.fail_after(5):
                 await sampling_server.LATER.ended.wait()
-            ended = await continued(client, first, [done()])
-    assert isinstance(ended, mcp.CallToolResult)
-    assert "This call has ended" in text(ended)
+            assert "This call has ended" in await ended(client, first, done())
 
 
 async def test_a_turn_that_no_round_has_asked_for_yet_waits_for_the_next() -> None:
@@ -405,7 +375,9 @@ def test_a_conversation_becomes_messages_of_the_protocol() -> None:
     assert reply.is_error
 
 
-async def test_a_client_has_a_limited_number_of_calls_in_rounds(tmp_path: Path) -> None:
+async def test_a_client_has_a_limited_number_of_calls_in_rounds_which_its_leaving_ends(
+    tmp_path: Path,
+) -> None:
     async with in_memory(tmp_path, "auto", Sampler()) as client:
         waiting = [await begun(client) for _ in range(rounds.CALLS_OF_ONE)]
         refused = await client.session.call_tool("delegate", {"task": "x"}, allow_input_required=True)
@@ -413,12 +385,7 @@ async def test_a_client_has_a_limited_number_of_calls_in_rounds(tmp_path: Path) 
         assert "Too many calls" in text(refused)
         await continued(client, waiting[0], [done()])
         await begun(client)
-
-
-async def test_a_client_that_leaves_during_a_round_ends_its_call(tmp_path: Path) -> None:
-    """The end of the server cancels what waits; the audit log has it."""
-    async with in_memory(tmp_path, "auto", Sampler()) as client:
-        await begun(client)
+    # The end of the server cancels what waits; the audit log has it.
     entries = "".join(file.read_text(encoding="utf-8") for file in (tmp_path / "state/audit").glob("*.jsonl"))
     assert '"cancelled"' in entries
 
@@ -435,8 +402,3 @@ async def test_agents_see_tools_that_need_a_model_only_where_there_is_one(tmp_pa
             for person in (Person(), Person(model=model))
         }
     assert found[True] - found[False] >= {"delegate"}
-
-
-def test_the_tool_of_these_tests_is_one_that_needs_a_model() -> None:
-    assert Capability.AGENTS.needs_model
-    assert not Capability.TASKS.needs_model

@@ -1,4 +1,4 @@
-"""The tool SendMessage as a client sees it; tests/agents/test_agent_teams.py has the rest."""
+"""The tool SendMessage as a client sees it; tests/agents/test_team_create.py has the rest."""
 
 import threading
 from pathlib import Path

@@ -150,8 +150,10 @@ class Unsure(FileReader):
 
 
 async def test_what_a_tool_does_not_say_is_taken_for_the_worst() -> None:
-    tool = build_tool({"name": "t", "description": "d", "input_schema": OBJECT, "execute": look})
+    described = {"name": "t", "description": "Modes:\nfast\nslow\n"}
+    tool = build_tool({**described, "input_schema": OBJECT, "execute": look})
     entry = as_entry(tool)
+    assert entry.spec.description == "Modes:\nfast\nslow"
     assert (tool.is_read_only(), tool.is_concurrency_safe()) == (False, False)
     assert entry.spec.permission is Permission.DANGER_FULL_ACCESS
     assert (entry.spec.destructive, entry.spec.idempotent) == (True, False)
@@ -265,22 +267,17 @@ RAW = define_tool(
 )
 
 
-async def test_typed_arguments_give_text(tmp_path: Path) -> None:
+async def test_typed_arguments_give_text_or_a_result_and_a_tool_may_take_nothing(tmp_path: Path) -> None:
+    server = served(tmp_path, TEXT, RESULT, NOTHING)
     payload: dict[str, JsonValue] = {"city_name": "Rome", "days": 2}
     assert (await TEXT.execute(payload, CONTEXT)).output == "Rome: sun for 2 days"
-    assert (await call(served(tmp_path, TEXT), "weather", **payload)).text == "Rome: sun for 2 days"
-
-
-async def test_typed_arguments_give_a_result_which_may_be_an_error(tmp_path: Path) -> None:
+    assert (await call(server, "weather", **payload)).text == "Rome: sun for 2 days"
     assert (await RESULT.execute({"city_name": "Rome"}, CONTEXT)).error == "no data for Rome"
-    result = await call(served(tmp_path, RESULT), "grade", city_name="Rome")
+    result = await call(server, "grade", city_name="Rome")
     assert (result.error, result.text) == ("failed", "no data for Rome")
-
-
-async def test_a_tool_may_take_nothing(tmp_path: Path) -> None:
     assert (await NOTHING.execute({}, CONTEXT)).output == "/tmp"
-    assert (await call(served(tmp_path, NOTHING), "where")).text == f"{tmp_path}/root"
-    assert (await call(served(tmp_path, NOTHING), "where", x=1)).error == "invalid_input"
+    assert (await call(server, "where")).text == f"{tmp_path}/root"
+    assert (await call(server, "where", x=1)).error == "invalid_input"
 
 
 async def test_a_dictionary_carries_any_value(tmp_path: Path) -> None:
@@ -305,12 +302,13 @@ async def test_arguments_that_do_not_fit_are_an_error_that_does_not_repeat_them(
         assert result.error.startswith("weather cannot use these arguments")
         assert "hunter2" not in result.error.replace("hunter2: Extra", "")
     # A schema is held to in the loop and in the server.
-    for arguments, says in (
+    refusals: tuple[tuple[dict[str, Any], str], ...] = (
         ({"pattern": 5}, "pattern must satisfy type: string"),
         ({}, "pattern is missing"),
         ({"pattern": "x", "no": 1}, "an argument that is not known"),
-    ):
-        assert says in str((await searching().execute({**arguments}, CONTEXT)).error)
+    )
+    for arguments, says in refusals:
+        assert says in str((await searching().execute(arguments, CONTEXT)).error)
         refused = await call(served(tmp_path, searching()), "search_code", **arguments)
         assert (refused.error, says in refused.text) == ("invalid_input", True)
 
@@ -357,7 +355,8 @@ async def test_an_output_is_reported_as_text_or_json_or_a_picture(tmp_path: Path
         result = await call(served(tmp_path, tool), "search_code", pattern="x")
         assert (result.error, result.text) == (None, text)
         assert result.images == (picture.images if output is picture else ())
-    assert (await tool.execute({"pattern": "x"}, CONTEXT)).output == "a dot"
+        if output is picture:
+            assert (await tool.execute({"pattern": "x"}, CONTEXT)).output == "a dot"
     unsayable = searching(execute=lambda payload, context: object())
     assert (await unsayable.execute({"pattern": "x"}, CONTEXT)).error is not None
     assert (await call(served(tmp_path, unsayable), "search_code", pattern="x")).error == "internal"
@@ -568,9 +567,3 @@ def test_threads_lose_no_restriction() -> None:
     for thread in threads:
         thread.join()
     assert len(stack) == 1_600
-
-
-def test_a_description_that_somebody_passed_keeps_its_line_breaks() -> None:
-    described = "Modes:\nfast\nslow\n"
-    tool = build_tool({"name": "t", "description": described, "input_schema": OBJECT, "execute": look})
-    assert as_entry(tool).spec.description == "Modes:\nfast\nslow"

@@ -19,7 +19,6 @@ from mcp_toolserver.runtime.desktop import clipboard
 from mcp_toolserver.runtime.desktop.executables import DesktopExecutables, find_desktop
 from mcp_toolserver.runtime.desktop.helper_process import DesktopHelpers
 from mcp_toolserver.text.desktop import commands as argv
-from mcp_toolserver.text.desktop.open_target import open_target
 from mcp_toolserver.text.desktop.osascript import NOTICE, script_command
 from tests.desktop import desktop
 from tests.desktop.desktop import (
@@ -210,10 +209,8 @@ async def test_on_macos_a_text_that_would_be_stored_as_another_type_is_refused(t
         text, _, _ = found.text.rpartition("\n[")
         assert large.startswith(text)
         assert 49_990 < len(text.encode()) <= 50_000
-
-
-async def test_on_macos_an_empty_clipboard_is_said_to_be_so(tmp_path: Path) -> None:
-    async with on_mac(tmp_path, pbpaste="") as server:
+        # An empty clipboard is said to be so.
+        stand_ins(tmp_path, {"pbpaste": ""})
         assert (await call(server, "read_clipboard")).error == "not_found"
         result = await call(server, "write_clipboard", text="a")
     assert (result.error, "does not contain the text" in result.text) == ("unavailable", True)
@@ -382,37 +379,29 @@ async def test_what_takes_too_long_or_is_too_much_is_ended(tmp_path: Path) -> No
         await helpers.aclose()
 
 
-async def test_what_is_private_has_a_switch_of_its_own(tmp_path: Path) -> None:
-    async with desktop.on_linux(tmp_path, LINUX, private=False) as server:
-        assert names(server) & TOOLS == TOOLS - {"read_clipboard", "take_screenshot"}
-        result = await call(server, "read_clipboard")
-    assert (result.error, "--desktop-private" in result.text) == ("unavailable", True)
-    assert load(["--root", str(tmp_path), "--desktop-private"], {}).settings.desktop_private
-    assert not load(["--root", str(tmp_path)], {}).settings.desktop_private
-
-
-async def test_a_confined_mode_reaches_no_desktop(tmp_path: Path) -> None:
-    async with desktop.on_linux(tmp_path, LINUX, mode=Permission.WORKSPACE_WRITE) as server:
-        assert not names(server) & TOOLS
-        result = await call(server, "say", text="a")
-    assert (result.error, "danger-full-access" in result.text) == ("denied", True)
-
-
-async def test_a_missing_helper_is_named(tmp_path: Path) -> None:
-    async with desktop_server(tmp_path, path=[str(tmp_path)], environ=X) as server:
-        assert not names(server) & TOOLS
-        assert "no xclip was found on the PATH" in (await call(server, "read_clipboard")).text
-        assert "no spd-say or espeak-ng or espeak" in (await call(server, "say", text="a")).text
-    async with desktop.on_linux(tmp_path, LINUX, environ={}) as server:
-        assert names(server) & TOOLS == {"say"}
-        assert "neither DISPLAY nor WAYLAND_DISPLAY" in (await call(server, "open", target="x")).text
-
-
-async def test_a_call_can_do_on_the_desktop_what_its_tool_declares(tmp_path: Path) -> None:
+async def test_what_is_not_offered_is_refused_with_the_reason(tmp_path: Path) -> None:
+    private = {"read_clipboard", "take_screenshot"}
+    nowhere = {"path": [str(tmp_path)], "environ": X}
+    there = {"path": stand_ins(tmp_path, LINUX), "environ": X}
+    rows: tuple[tuple[dict[str, Any], set[str], str, str, str], ...] = (
+        ({**there, "private": False}, TOOLS - private, "read_clipboard", "unavailable", "--desktop-private"),
+        ({**there, "mode": Permission.WORKSPACE_WRITE}, set(), "say", "denied", "danger-full-access"),
+        (nowhere, set(), "read_clipboard", "unavailable", "no xclip was found on the PATH"),
+        (nowhere, set(), "say", "unavailable", "no spd-say or espeak-ng or espeak"),
+        ({**there, "environ": {}}, {"say"}, "open", "unavailable", "neither DISPLAY nor WAYLAND_DISPLAY"),
+    )
+    arguments = {"say": {"text": "a"}, "open": {"target": "x"}}
+    for options, offered, tool, error, words in rows:
+        async with desktop_server(tmp_path, **options) as server:
+            assert names(server) & TOOLS == offered
+            result = await call(server, tool, **arguments.get(tool, {}))
+        assert (result.error, words in result.text) == (error, True), result.text
     async with on_linux(tmp_path) as server:
         made = granted(server, Capability.DESKTOP_SAY).desktop
         with pytest.raises(RegistrationError, match="clipboard_read"):
             await made.copied(10)
+    assert load(["--root", str(tmp_path), "--desktop-private"], {}).settings.desktop_private
+    assert not load(["--root", str(tmp_path)], {}).settings.desktop_private
 
 
 def test_the_display_decides_which_program_is_taken(tmp_path: Path) -> None:
@@ -462,8 +451,3 @@ def test_what_was_copied_is_read_by_what_belongs_to_it() -> None:
         assert words[-len(expected) :] == expected
         assert argv.program(words) == expected[0]
         assert argv.program(argv.copying(program)) == program
-
-
-def test_a_target_is_an_address_or_a_path() -> None:
-    assert str(open_target("HTTP://a.example")) == "http://a.example/"
-    assert open_target("docs/x.html").paths == ("docs/x.html",)

@@ -146,8 +146,8 @@ async def test_as_many_windows_are_shown_as_ten_and_their_pictures_have_a_size(t
     many = [stats(f"0x{at}", "(has no name)") for at in range(12)]
     half = f"{SHOWS}; head -c {MAX_PICTURES // 2} /dev/zero"
     async with on_linux(tmp_path, screen_of(tmp_path, many)) as server:
-        for scripts, count, rest in (({}, 10, 2), (screen_of(tmp_path, many[:3], half), 1, 2)):
-            stand_ins(tmp_path, scripts)
+        for windows, camera, count, rest in ((many, SHOWS, 10, 2), (many[:3], half, 1, 2)):
+            stand_ins(tmp_path, screen_of(tmp_path, windows, camera))
             result = await call(server, TOOL)
             assert (len(result.images), result.truncated) == (count, True)
             assert f"{rest} more windows are not shown" in result.text

@@ -238,7 +238,11 @@ REFUSALS: tuple[tuple[dict[str, Any] | str, str, str], ...] = (
 
 
 async def test_a_refusal_says_what_to_do(tmp_path: Path) -> None:
-    async with saying(tmp_path) as server:
+    async with saying(tmp_path, {"notes": [CARD], "total": 300_000, "text": "VAT\nx"}) as server:
+        # What is left out is said.
+        for tool, words in (("read_note", "100,000 characters"), ("list_notes", "[1 of 300000 notes")):
+            result = await call(server, tool, **({"title": "VAT"} if tool == "read_note" else {}))
+            assert (result.truncated, words in result.text) == (True, True)
         for said, kind, words in REFUSALS:
             answer(tmp_path, said)
             result = await call(server, "read_note", title="VAT")
@@ -323,14 +327,6 @@ async def test_notes_that_change_while_they_are_listed_are_read_again(tmp_path: 
     for times, error in ((1, None), (9, "unavailable")):
         async with mac(tmp_path, unsteady=times) as server:
             assert (await call(server, "list_notes", folder="Old")).error == error
-
-
-async def test_what_is_left_out_is_said(tmp_path: Path) -> None:
-    async with saying(tmp_path, {"notes": [CARD], "total": 300_000, "text": "VAT\nx"}) as server:
-        read = await call(server, "read_note", title="VAT")
-        listed = await call(server, "list_notes")
-    assert (read.truncated, "100,000 characters" in read.text) == (True, True)
-    assert (listed.truncated, "[1 of 300000 notes" in listed.text) == (True, True)
 
 
 async def test_notes_that_are_private_are_neither_read_nor_changed(tmp_path: Path) -> None:

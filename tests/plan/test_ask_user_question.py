@@ -1,4 +1,4 @@
-"""How AskUserQuestion asks, and what it makes of what comes back; from real clients too."""
+"""How AskUserQuestion and pause_for_human ask, and what they make of what comes back."""
 
 import subprocess
 import sys
@@ -118,19 +118,6 @@ async def test_the_answers_come_as_text_and_as_lists(tmp_path: Path) -> None:
     result = await call(planner(tmp_path), "AskUserQuestion", Person(answers=answers), questions=questions)
     assert result.text == "Q: Which colour?\nA: red, blue\nQ: why?\nA: so\nQ: else?\nA: (no answer)"
     assert result.data == {"answers": [["red", "blue"], ["so"], []]}
-
-
-async def test_a_rule_can_keep_a_question_from_being_asked(tmp_path: Path) -> None:
-    person = Person(answers=(("a",),))
-    server = dispatcher(host(tmp_path), deny=["AskUserQuestion"])
-    assert (await call(server, "ask_user", person, **WHY)).error == "denied"
-    assert person.questions == []
-
-
-async def test_without_a_human_the_error_is_always_the_same(tmp_path: Path) -> None:
-    for arguments in (WHY, {"questions": [FULL]}):
-        result = await call(planner(tmp_path), "AskUserQuestion", **arguments)
-        assert (result.error, result.text) == ("unavailable", FIXED)
 
 
 # --- real clients ----------------------------------------------------------------------------------------
@@ -256,3 +243,33 @@ def test_nobody_reads_standard_input(tmp_path: Path) -> None:
     assert done.stdout == "status 1\ntyped\n"
     assert done.stderr.strip().endswith(FIXED)
     assert sys.executable == python
+
+
+# --- pause_for_human -------------------------------------------------------------------------------------
+
+
+async def test_a_pause_goes_on_as_the_human_decides(tmp_path: Path) -> None:
+    decided: tuple[tuple[Answers, str | None, str], ...] = (
+        ((("continue",), ()), None, "The user lets you go on."),
+        ((("continue",), ("but slowly",)), None, 'go on. They say: "but slowly"'),
+        ((("stop",), ("not now",)), "denied", 'stop here. They say: "not now"'),
+    )
+    for answers, error, says in decided:
+        person = Person(answers=answers)
+        result = await call(planner(tmp_path), "pause_for_human", person, reason="Plug in the device.")
+        assert (result.error, result.text.endswith(says)) == (error, True), result.text
+        assert person.questions[0].text == "Plug in the device."
+        assert [choice.label for choice in person.questions[0].choices] == ["continue", "stop"]
+        assert not person.questions[1].required
+    result = await call(planner(tmp_path), "pause_for_human", message="Look.")
+    assert (result.error, result.text) == ("unavailable", FIXED)
+    assert (await call(planner(tmp_path), "pause_for_human")).error == "invalid_input"
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_real_client_is_asked_about_a_pause_once(tmp_path: Path, era: str) -> None:
+    human = Human({"answer_1": "continue"})
+    async with client(tmp_path, era, human) as connected:
+        result = await connected.call_tool("pause_for_human", {"reason": "Look."})
+        assert text(result) == "The user lets you go on."
+    assert human.saw[0].message.startswith("1. Look.\n- continue\n- stop\n\n2. ")

@@ -8,8 +8,7 @@ import pytest
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.text.preferences import PREFERENCES
-from tests.plan.planning import call, database, host, planner
-from tests.support.workbench import dispatcher
+from tests.plan.planning import call, database, planner
 from tests.support.workshop import granted
 
 
@@ -99,8 +98,3 @@ async def test_what_was_kept_under_the_name_of_a_permission_does_not_count(tmp_p
     text = (await call(server, "Config")).text
     assert text.count("permissions.defaultMode") == 1
     assert 'permissions.defaultMode = "workspace-write"' in text
-
-
-async def test_it_writes_and_so_is_not_for_a_server_that_only_reads(tmp_path: Path) -> None:
-    low = dispatcher(host(tmp_path), ceiling=Permission.READ_ONLY)
-    assert (await call(low, "Config")).error == "denied"

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
-from tests.plan.planning import call, host, planner
+from tests.plan.planning import call, planner
 from tests.support.live import Setup, connected, text
-from tests.support.workbench import Person, dispatcher
+from tests.support.workbench import Person
 
 HANDLE = re.compile(r"todos_[0-9a-f]{32}")
 
@@ -164,12 +163,6 @@ async def test_a_handle_that_was_never_given_finds_nothing(at: Dispatcher) -> No
         result = await call(at, "TodoWrite", action="list", list_id=wrong)
         assert result.error == "not_found"
         assert not HANDLE.search(result.text)
-
-
-async def test_it_writes_and_so_is_not_for_a_server_that_only_reads(tmp_path: Path) -> None:
-    low = dispatcher(host(tmp_path), ceiling=Permission.READ_ONLY)
-    assert (await call(low, "TodoWrite", todos=[todo("a")])).error == "denied"
-    assert not (tmp_path / "state").exists()
 
 
 async def test_a_list_that_is_used_is_kept_longest(tmp_path: Path) -> None:

@@ -323,17 +323,6 @@ async def test_the_stricter_of_server_and_client_counts(
         assert (line["outcome"] == "denied") == (denied is not None), name
 
 
-@in_session
-async def test_the_next_call_is_as_free_as_the_server(
-    places: dict[str, Setup], shared: SharedServers
-) -> None:
-    client = await shared.client(places["workspace-write"], era="auto")
-    assert client.server_capabilities is not None
-    assert client.server_capabilities.experimental == {KEY: {}}
-    assert (await client.call_tool(*WRITE, meta={KEY: policy("read-only")})).is_error
-    assert not (await client.call_tool(*WRITE)).is_error
-
-
 async def test_a_server_that_is_to_ignore_it_asks_for_none_and_still_applies_one(tmp_path: Path) -> None:
     async with connected(Setup.below(tmp_path, "workspace-write", "--client-sandbox", "ignore")) as client:
         assert client.server_capabilities is not None

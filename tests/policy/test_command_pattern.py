@@ -50,6 +50,7 @@ def test_a_rule_that_denies_leaves_other_commands_alone() -> None:
 PATTERNS: Mapping[str, tuple[str, str, bool]] = {
     "exact": ("ls", "ls", True),
     "exact-only": ("ls", "ls -l", False),
+    "prefix-alone": ("git:*", "git", True),
     "exact-behind-another": ("ls", "sudo ls", True),
     "star": ("rm *", "rm  x", True),
     "star-needs-a-word": ("rm *", "rm", False),

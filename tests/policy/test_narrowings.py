@@ -121,13 +121,6 @@ async def test_calls_for_an_agent_have_no_more_rights_than_the_call_that_started
     assert (await deeper.call("write_file", {"path": "a", "content": "y"})).error == "denied"
 
 
-async def test_the_record_of_a_nested_call_names_the_call_it_is_made_for(tmp_path: Path) -> None:
-    at, kept = server(tmp_path), Recorder()
-    at = replace(at, recorder=kept)
-    await replace(calls(at), parent_id="0123").call("ls", {})
-    assert [(one.parent_id, one.session) for one in kept.calls] == [("0123", "a task")]
-
-
 async def test_progress_of_nested_calls_goes_where_it_is_wanted(tmp_path: Path) -> None:
     async def talk(_: Args, rt: Runtime) -> Output:
         await rt.report("half")

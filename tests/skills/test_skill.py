@@ -124,22 +124,18 @@ async def test_allowed_tools_refuse_other_calls_until_the_skill_ends(tmp_path: P
         assert (await call(made, "Skill", end=True)).text.startswith("No skill")
 
 
-async def test_a_pattern_limits_a_tool_to_some_calls(tmp_path: Path) -> None:
-    files = {RELEASE: skill(allowed_tools="Read(docs/**)"), "docs/a": "a", "src/b": "b"}
-    async with skilled(tmp_path, files) as made:
+async def test_what_no_rule_allows_is_refused_but_the_skill_can_be_ended(tmp_path: Path) -> None:
+    async with skilled(tmp_path, {"docs/a": "a", "src/b": "b"}) as made:
+        made.write(RELEASE, skill(allowed_tools="Read(docs/**)"))
         await load(made, "release")
         assert (await call(made, "read_file", path="docs/a")).error is None
         assert (await call(made, "read_file", path="src/b")).error == "denied"
-
-
-async def test_what_no_rule_allows_is_refused_but_the_skill_can_be_ended(tmp_path: Path) -> None:
-    async with skilled(tmp_path, {"a.txt": "a"}) as made:
         for allowed in ("[]", "NoSuchTool", "'mcp__other__tool'"):
             made.write(RELEASE, skill(allowed_tools=allowed))
             await load(made, "release")
-            assert (await call(made, "read_file", path="a.txt")).error == "denied"
+            assert (await call(made, "read_file", path="docs/a")).error == "denied"
             assert (await call(made, "Skill", end=True)).error is None
-            assert (await call(made, "read_file", path="a.txt")).error is None
+            assert (await call(made, "read_file", path="docs/a")).error is None
 
 
 async def test_allowed_tools_never_give_rights(tmp_path: Path) -> None:
@@ -169,7 +165,8 @@ async def test_everything_allowed_changes_nothing_and_the_next_skill_ends_the_ac
 
 
 async def test_a_nested_skill_has_at_most_the_rights_of_the_outer_one(tmp_path: Path) -> None:
-    files = {
+    files = {f".agents/skills/s{number}/SKILL.md": skill(allowed_tools="Skill") for number in range(5)}
+    files |= {
         RELEASE: skill(allowed_tools="Read Skill"),
         ".agents/skills/inner/SKILL.md": skill(allowed_tools="Write Edit"),
         "a.txt": "a",
@@ -184,16 +181,11 @@ async def test_a_nested_skill_has_at_most_the_rights_of_the_outer_one(tmp_path: 
         assert (await call(made, "write_file", path="b.txt", content="x")).error == "denied"
         assert (await call(made, "Skill", end=True)).text == "The skill 'release' has ended."
         assert (await call(made, "write_file", path="b.txt", content="x")).error is None
-
-
-async def test_four_skills_nest_and_a_fifth_is_refused(tmp_path: Path) -> None:
-    files = {f".agents/skills/s{number}/SKILL.md": skill(allowed_tools="Skill") for number in range(5)}
-    async with skilled(tmp_path, files) as made:
+        # Four nest, and a fifth is refused.
         for number in range(4):
             await load(made, f"s{number}")
         result = await call(made, "Skill", skill="s4")
-        assert result.error == "conflict"
-        assert "end: true" in result.text
+        assert (result.error, "end: true" in result.text) == ("conflict", True)
 
 
 async def test_a_skill_takes_nothing_from_other_clients_and_ends_with_its_own(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from mcp_toolserver.policy.narrowing import Narrowing
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.skills import discovery
 from mcp_toolserver.runtime.skills.discovery import MAX_BYTES, MAX_SKILLS, Discovery, Found, places_of
-from mcp_toolserver.settings import Settings
 from tests.protocol.resource_clients import Place
 from tests.skills.skilled import RELEASE, call, listing, load, skill, skilled
 from tests.support.workbench import Person
@@ -80,13 +79,9 @@ async def test_a_folder_outside_the_roots_is_searched_if_the_operator_names_it(t
         assert (await call(made, "read_file", path=str(home / "skills/mine/more.md"))).error == "denied"
     async with skilled(tmp_path, {RELEASE: skill()}) as made:
         assert (await call(made, "Skill", skill="mine")).error == "not_found"
-
-
-async def test_a_folder_of_skills_that_is_none_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="--skills"):
         async with skilled(tmp_path, skills=(str(tmp_path / "none"),)):
             raise AssertionError("it started")
-    assert Settings().skills == ()
 
 
 async def test_a_file_is_parsed_again_only_when_it_changed(
@@ -263,29 +258,25 @@ async def test_more_skills_than_allowed_are_left_out_with_a_warning(tmp_path: Pa
 # --- rules -----------------------------------------------------------------------------------------------
 
 
-async def test_a_rule_that_hides_files_hides_skills(tmp_path: Path) -> None:
-    files = {".agents/skills/hidden/SKILL.md": skill("the secret", aliases="[alias]"), "x": ""}
+async def test_a_rule_that_hides_files_hides_skills_and_their_files(tmp_path: Path) -> None:
+    key = ".agents/skills/release/key.pem"
+    hidden = {".agents/skills/hidden/SKILL.md": skill("the secret", aliases="[alias]")}
     for deny in (
         "read_file(.agents/skills/hidden/**)",
         "read_file(**/hidden/**)",
         "read_file(.agents/**)",
         "capability:fs_read(.agents/skills/hidden/SKILL.md)",
     ):
-        async with skilled(tmp_path, files, deny=(deny,)) as made:
+        async with skilled(tmp_path, hidden, deny=(deny, "read_file(*.pem)")) as made:
             said = await listing(made)
             assert "hidden" not in said, deny
             assert "not used" not in said
             for name in ("hidden", "alias"):
                 assert (await call(made, "Skill", skill=name)).error == "not_found"
-
-
-async def test_a_rule_that_hides_a_supporting_file_applies_here_too(tmp_path: Path) -> None:
-    files = {RELEASE: skill(), ".agents/skills/release/key.pem": "the secret"}
-    async with skilled(tmp_path, files, deny=("read_file(*.pem)",)) as made:
+    async with skilled(tmp_path, {RELEASE: skill(), key: "the secret"}, deny=("read_file(*.pem)",)) as made:
         assert "key.pem" not in await load(made, "release")
         result = await call(made, "Skill", skill="release", file="key.pem")
-        assert result.error == "denied"
-        assert "the secret" not in result.text
+        assert (result.error, "the secret" in result.text) == ("denied", False)
 
 
 async def test_a_rule_denies_a_skill_by_any_of_its_names(tmp_path: Path) -> None:
