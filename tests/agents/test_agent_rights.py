@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.pipeline.call_record import CallRecord, CompositeRecorder
 from mcp_toolserver.policy.narrowing import Narrowing
 from tests.agents.agents import HANDLE, Agents, Call, Says, agents
 from tests.agents.conftest import Started
-from tests.policy.test_narrowings import Recorder
 from tests.support.calling import held
 from tests.support.workbench import Person
 
@@ -158,11 +158,12 @@ async def test_agents_start_each_other_to_a_depth_of_five(at: Agents) -> None:
 
 
 async def test_each_call_of_an_agent_is_recorded_with_the_call_that_started_it(at: Agents) -> None:
-    kept = Recorder()
+    kept: list[CallRecord] = []
+    recorder = CompositeRecorder(recorder=None, observers=(kept.append,))
     at.model.scripts = {"go": [Says(calls=[Call(tool="ls"), Call(tool="grep_search")]), Says("Done.")]}
-    await replace(at, server=replace(at.server, recorder=kept)).agent("go")
+    await replace(at, server=replace(at.server, recorder=recorder)).agent("go")
     # A call is recorded when it ends, so that of Agent comes last.
-    [*own, outer] = kept.calls
+    [*own, outer] = kept
     assert outer.tool == "Agent"
     assert sorted((one.name, one.parent_id) for one in own) == [("grep_search", outer.id), ("ls", outer.id)]
     assert all(one.session.startswith("agent agent_") for one in own)

@@ -12,9 +12,9 @@ import pytest
 
 from tests.agents.agents import HANDLE, Call, Model, Says, model_api
 from tests.agents.test_agent_rights import WRITES
+from tests.agents.test_agent_worktree import repository
 from tests.agents.test_run_task_packet import PACKET
 from tests.support.calling import held
-from tests.support.confinement import git
 from tests.support.live import ERAS, Setup, connected, connected_to, serving, text
 from tests.support.processes import arguments, processes
 from tests.tasks.test_cron_served import ended, set_back
@@ -100,9 +100,7 @@ async def test_the_commands_of_an_isolated_agent_see_its_worktree_only(writing: 
     outside = f"cat {root}/elsewhere.txt; ls -a {root}; echo x > {root}/planted"
     command = f"cat a.txt; {outside}; echo y > mine"
     writing.plays({"go": [Says(calls=[Call(tool="bash", arguments={"command": command})]), Says("Done.")]})
-    git(root, "init", "--quiet", "--initial-branch=main")
-    git(root, "add", "a.txt")
-    git(root, "commit", "--quiet", "--message=first")
+    repository(root)
     (root / "elsewhere.txt").write_text("of the user\n", encoding="utf-8")
     async with connected_to(writing.url, "http", mode="auto") as client:
         done = await client.call_tool("Agent", {**TASK, "isolation": "worktree"})

@@ -25,36 +25,30 @@ def test_a_single_question_is_shown_with_what_its_choices_mean_and_several_are_n
     assert form(WORDS, SEVERAL).message == "1. Why?\n\n2. What with?\n- x\n- y"
 
 
+def in_words(question: str) -> dict[str, object]:
+    """The field of a question that is answered in words."""
+    return {"title": question, "description": question, "type": "string", "maxLength": 4000}
+
+
 def test_there_is_a_flat_field_for_each_question() -> None:
+    several = {"type": "array", "items": {"type": "string", "enum": ["x", "y"]}}
     assert form(WORDS, ONE, SEVERAL, OPEN).schema == {
         "type": "object",
         "properties": {
-            "answer_1": {"title": "Why?", "description": "Why?", "type": "string", "maxLength": 4000},
+            "answer_1": in_words("Why?"),
             "answer_2": {"title": "Pick", "description": "Which?", "type": "string", "enum": ["a", "b"]},
-            "answer_3": {
-                "title": "What with?",
-                "description": "What with?",
-                "type": "array",
-                "items": {"type": "string", "enum": ["x", "y"]},
-            },
-            "answer_4": {
-                "title": "Anything else?",
-                "description": "Anything else?",
-                "type": "string",
-                "maxLength": 4000,
-            },
+            "answer_3": {"title": "What with?", "description": "What with?", **several},
+            "answer_4": in_words("Anything else?"),
         },
         "required": ["answer_1", "answer_2", "answer_3"],
     }
-
-
-def test_an_old_client_gets_a_switch_for_each_of_several_choices() -> None:
+    # An old client gets a switch for each of several choices.
     assert form(SEVERAL, WORDS, lists=False).schema == {
         "type": "object",
         "properties": {
             "answer_1_1": {"type": "boolean", "title": "x", "description": ""},
             "answer_1_2": {"type": "boolean", "title": "y", "description": ""},
-            "answer_2": {"title": "Why?", "description": "Why?", "type": "string", "maxLength": 4000},
+            "answer_2": in_words("Why?"),
         },
         "required": ["answer_2"],
     }

@@ -38,13 +38,14 @@ def policy(kind: str, **fields: Any) -> dict[str, Any]:
     return {"sandboxPolicy": {"type": kind, **fields}, "sandboxCwd": "/w"}
 
 
+def managed(files: dict[str, Any], network: str = "restricted") -> dict[str, Any]:
+    found = {"type": "managed", "file_system": files, "network": network}
+    return {"permissionProfile": found, "sandboxCwd": "file:///w%20x"}
+
+
 def profile(*entries: tuple[Any, str], network: str = "restricted") -> dict[str, Any]:
     listed = [{"path": path, "access": access} for path, access in entries]
-    system = {"type": "restricted", "entries": listed}
-    return {
-        "permissionProfile": {"type": "managed", "file_system": system, "network": network},
-        "sandboxCwd": "file:///w%20x",
-    }
+    return managed({"type": "restricted", "entries": listed}, network)
 
 
 def special(kind: str, **fields: Any) -> dict[str, Any]:
@@ -86,18 +87,7 @@ POLICIES: Mapping[str, tuple[Any, str, bool, bool]] = {
         True,
         False,
     ),
-    "all-files-no-network": (
-        {
-            "permissionProfile": {
-                "type": "managed",
-                "file_system": {"type": "unrestricted"},
-                "network": "restricted",
-            }
-        },
-        "danger-full-access",
-        False,
-        False,
-    ),
+    "all-files-no-network": (managed({"type": "unrestricted"}), FULL_ACCESS, False, False),
     "profile-that-reads": (profile(ROOT), "read-only", False, False),
     "profile-that-writes": (profile(ROOT, PROJECT, network="enabled"), WORKSPACE, True, False),
     "profile-for-all": (profile((special("root"), "write")), "danger-full-access", False, False),
@@ -155,13 +145,7 @@ NONSENSE: dict[str, Any] = {
     "profile-without-network": {"permissionProfile": {"type": "external"}},
     "profile-with-a-new-network": profile(ROOT, network="unrestricted"),
     "too-many-entries": profile(*[ROOT] * 1000),
-    "entry-as-text": {
-        "permissionProfile": {
-            "type": "managed",
-            "file_system": {"type": "restricted", "entries": ["/"]},
-            "network": "enabled",
-        }
-    },
+    "entry-as-text": managed({"type": "restricted", "entries": ["/"]}, "enabled"),
     "new-kind-of-access": profile((at("/"), "own")),
     "new-kind-of-place": profile(({"type": "everywhere"}, "write")),
     "one-good-one-bad": {**FULL, "permissionProfile": {"type": "managed"}},

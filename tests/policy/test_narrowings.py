@@ -11,7 +11,6 @@ from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import NobodyToAsk, Unavailable
 from mcp_toolserver.pipeline import stored_rights
 from mcp_toolserver.pipeline.call import ClientFolders
-from mcp_toolserver.pipeline.call_record import CallRecord
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.narrowings import Narrowings
 from mcp_toolserver.pipeline.nested_calls import NestedCalls, ServerCaller, calls_without_client
@@ -25,20 +24,6 @@ from tests.support.workbench import FILES, Person, dispatcher, machine, real_too
 READ, WRITE, DANGER = Permission
 
 READS = Narrowing(source="plan mode", ceiling=READ, advice="Leave it first.")
-
-
-class Recorder:
-    """Remembers the records of calls."""
-
-    def __init__(self) -> None:
-        self.calls: list[CallRecord] = []
-
-    async def begin(self, call: CallRecord) -> str | None:
-        return None
-
-    async def end(self, call: CallRecord) -> str | None:
-        self.calls.append(call)
-        return None
 
 
 def server(folder: Path, *, ceiling: Permission = WRITE) -> Dispatcher:

@@ -3,7 +3,6 @@
 import os
 import shutil
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -345,33 +344,23 @@ async def test_a_file_that_is_no_skill_any_more_when_it_is_loaded_is_a_conflict(
 # --- idle callers ----------------------------------------------------------------------------------------
 
 
-@dataclass
-class Hands:
-    """A clock that the test moves."""
-
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_skill_ends_after_half_an_hour_without_a_call() -> None:
-    clock = Hands()
-    narrowings = Narrowings(clock)
+    now = [0.0]
+    narrowings = Narrowings(lambda: now[0])
     lasting, idle = Narrowing(source="plan mode"), Narrowing(source="a skill")
     narrowings.put("me", "plan", lasting)
     narrowings.put("me", "skill 1", idle, idle_seconds=1_800)
     narrowings.adopt("my agent", "me")
     for owner in ("me", "my agent", "me"):
-        clock.now += 1_800
+        now[0] += 1_800
         assert narrowings.of(owner) == (lasting, idle)
-    clock.now += 1_801
+    now[0] += 1_801
     assert narrowings.of("me") == (lasting,)
     narrowings.put("me", "skill 1", idle)
-    clock.now += 9_999
+    now[0] += 9_999
     assert narrowings.of("me") == (lasting, idle)
     narrowings.remove("me", "plan")
     narrowings.put("me", "skill 1", idle, idle_seconds=1)
     narrowings.remove("me", "skill 1")
-    clock.now += 9_999
+    now[0] += 9_999
     assert narrowings.of("me") == ()
