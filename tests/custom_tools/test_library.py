@@ -32,7 +32,6 @@ from mcp_toolserver.custom_tools import (
 )
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
-from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.tool import WorkspacePath
 from mcp_toolserver.tool_spec import Args, Image, Output
 from tests.support.workbench import Person, dispatcher, machine, required
@@ -454,9 +453,6 @@ def test_an_unknown_tool_is_a_key_error_that_names_it_and_a_name_is_registered_o
         ToolRegistry().get("nope")
     with pytest.raises(RegistrationError, match="search_code"):
         ToolRegistry().register(searching()).register(searching())
-    # The server's own names are taken.
-    with pytest.raises(RegistrationError, match="search_code"):
-        Registry((*discover(), as_entry(searching())))
 
 
 def test_every_form_tells_what_its_reader_expects() -> None:

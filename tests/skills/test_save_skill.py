@@ -9,9 +9,7 @@ from mcp_toolserver.capabilities.skills import SavedSkill
 from mcp_toolserver.errors import Conflict
 from mcp_toolserver.stores.skills import StoredSkills
 from tests.plan.planning import database
-from tests.protocol.resource_clients import ERAS
 from tests.skills.skilled import RELEASE, call, listing, load, skill, skilled
-from tests.support.live import text
 
 SAVED = {"name": "tidy-up", "description": "Tidy  the\ncode", "promptTemplate": "Tidy $ARGUMENTS."}
 
@@ -96,10 +94,3 @@ async def test_a_limited_number_of_skills_is_kept_for_each_user(tmp_path: Path) 
     assert await stored.put("somebody", numbered(3))
     assert await stored.all("") == (numbered(1), numbered(2))
     assert await stored.all("somebody") == (numbered(3),)
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_client_saves_a_skill_and_loads_it(era: str, tmp_path: Path) -> None:
-    async with skilled(tmp_path) as made, made.client(era) as client:
-        assert not (await client.call_tool("save_skill", SAVED)).is_error
-        assert "Tidy now." in text(await client.call_tool("Skill", {"skill": "tidy-up", "args": "now"}))

@@ -2,11 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
-from tests.protocol.resource_clients import ERAS
 from tests.skills.skilled import RELEASE, call, listing, load, skill, skilled
-from tests.support.live import text
 from tests.support.workbench import Person
 
 ONLY_READ = skill(name="release", description="Cut a release", allowed_tools="Read")
@@ -196,19 +192,3 @@ async def test_a_skill_takes_nothing_from_other_clients_and_ends_with_its_own(tm
         assert (await call(made, "ls", second, path=".")).error is None
         made.app.changes.forget("first")
         assert (await call(made, "ls", first, path=".")).error is None
-
-
-# --- a real client ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_client_loads_a_skill_and_the_list_of_tools_stays(era: str, tmp_path: Path) -> None:
-    async with skilled(tmp_path, {RELEASE: ONLY_READ}) as made, made.client(era) as client:
-        before = await client.list_tools(cache_mode="bypass")
-        assert "Cut a release" in text(await client.call_tool("Skill", {}))
-        assert '<skill_content name="release">' in text(await client.call_tool("skill", {"skill": "release"}))
-        refused = await client.call_tool("write_file", {"path": "b.txt", "content": "x"})
-        assert refused.is_error
-        assert await client.list_tools(cache_mode="bypass") == before
-        assert not (await client.call_tool("Skill", {"end": True})).is_error
-        assert not (await client.call_tool("write_file", {"path": "b.txt", "content": "x"})).is_error

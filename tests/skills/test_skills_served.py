@@ -24,7 +24,7 @@ async def test_a_confined_server_loads_saves_and_narrows(transport: str, era: st
         assert not (await client.call_tool("save_skill", saved)).is_error
         listed = text(await client.call_tool("Skill", {}))
         assert [line.partition(":")[0] for line in listed.splitlines()] == ["release", "own", "tidy"]
-        assert "Mine." in text(await client.call_tool("Skill", {"skill": "own"}))
+        assert "Mine." in text(await client.call_tool("skill", {"skill": "own"}))
         assert "Tidy up." in text(await client.call_tool("Skill", {"skill": "tidy", "args": "up"}))
         assert "Cut v1." in text(await client.call_tool("Skill", {"skill": "release", "args": "v1"}))
         write = {"path": "a.txt", "content": "x"}
