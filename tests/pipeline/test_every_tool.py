@@ -227,13 +227,6 @@ def test_an_optional_argument_sent_as_zero_or_empty_counts_as_not_sent(tmp_path:
     reject_none(check)
 
 
-@every_tool
-def test_its_permission_and_kind_are_reported_in_meta(entry: Entry) -> None:
-    assert wire(entry)["_meta"] == {
-        "mcp-toolserver/tool": {"permission": entry.spec.permission.flag, "kind": entry.spec.kind}
-    }
-
-
 def test_its_snapshot_is_what_clients_see(update: bool) -> None:
     def check(entry: Entry) -> None:
         path = snapshot_file(entry)
