@@ -69,47 +69,23 @@ async def test_what_fails_half_way_changes_nothing(tmp_path: Path) -> None:
         counted(connection)
         raise NotFound("the other half")
 
-    with pytest.raises(NotFound):
-        await made.run(half)
-    assert await made.run(counted) == 2
-
-
-async def test_a_transaction_that_sqlite_ended_itself_changes_nothing(tmp_path: Path) -> None:
-    made = database(tmp_path)
-
-    def ended(connection: sqlite3.Connection) -> None:
+    def ended_by_sqlite(connection: sqlite3.Connection) -> None:
         counted(connection)
         connection.execute("ROLLBACK")
         raise NotFound("the rest")
 
-    with pytest.raises(NotFound):
-        await made.run(ended)
-    assert await made.run(counted) == 1
+    def mistaken(connection: sqlite3.Connection) -> None:
+        """A mistake in the words to SQLite is no damage."""
+        counted(connection)
+        connection.execute("CREATE TABLE t (x NOT NULL)")
+        connection.execute("INSERT INTO t VALUES (NULL)")
 
-
-async def test_a_mistake_in_the_words_to_sqlite_is_no_damage(tmp_path: Path) -> None:
-    made = database(tmp_path)
-    await made.run(counted)
-    with pytest.raises(sqlite3.IntegrityError):
-        await made.run(
-            lambda c: c.execute("CREATE TABLE t (x NOT NULL)") and c.execute("INSERT INTO t VALUES (NULL)")
-        )
-    assert await made.run(counted) == 2
-
-
-async def test_changes_in_one_process_are_serial(tmp_path: Path) -> None:
-    one, other = database(tmp_path), database(tmp_path)
-    found: list[int] = []
-
-    async def count(where: Database) -> None:
-        found.append(await where.run(counted))
-
-    with anyio.fail_after(30):
-        async with anyio.create_task_group() as tasks:
-            for _ in range(10):
-                tasks.start_soon(count, one)
-                tasks.start_soon(count, other)
-    assert sorted(found) == list(range(1, 21))
+    for number, (work, error) in enumerate(
+        ((half, NotFound), (ended_by_sqlite, NotFound), (mistaken, sqlite3.IntegrityError)), 2
+    ):
+        with pytest.raises(error):
+            await made.run(work)
+        assert await made.run(counted) == number
 
 
 SERVER = """
@@ -155,21 +131,24 @@ async def test_another_server_that_does_not_let_go_is_a_conflict(
     assert await made.run(counted) == 2
 
 
-async def test_changes_that_wait_for_each_other_leave_the_threads_of_others_free(tmp_path: Path) -> None:
+async def test_changes_of_one_server_are_serial_and_leave_the_threads_of_others_free(tmp_path: Path) -> None:
     made, go = database(tmp_path), threading.Event()
+    threads = int(anyio.to_thread.current_default_thread_limiter().total_tokens)
+    found: list[int] = []
 
-    def stay(connection: sqlite3.Connection) -> int:
+    def stay(connection: sqlite3.Connection) -> None:
         if not go.wait(5):
             go.set()
             raise AssertionError
-        return counted(connection)
+        found.append(counted(connection))
 
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
-            for _ in range(int(anyio.to_thread.current_default_thread_limiter().total_tokens)):
+            for _ in range(threads):
                 tasks.start_soon(made.run, stay)
             await anyio.wait_all_tasks_blocked()
             await anyio.to_thread.run_sync(go.set)
+    assert sorted(found) == list(range(1, threads + 1))
     made.close()
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,8 +21,7 @@ from tests.support.processes import python
 
 @pytest.fixture
 def setup(tmp_path: Path) -> Setup:
-    (tmp_path / "root").mkdir()
-    return Setup(root=tmp_path / "root", home=tmp_path, mode="workspace-write")
+    return Setup.below(tmp_path, "workspace-write")
 
 
 def configured(setup: Setup, **settings: int) -> Setup:
@@ -103,30 +101,20 @@ async def test_the_oldest_outputs_make_room_for_new_ones(setup: Setup) -> None:
     assert "the rest could not be saved, because saved outputs take 1 MiB at most" in text(cut)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-def stored(folder: Path, clock: Callable[[], float], **bounds: int) -> OutputStore:
-    return OutputStore(str(folder / "state"), OutputLimits(**bounds), now=clock)
-
-
-async def test_an_output_is_kept_for_so_long_after_it_was_written(tmp_path: Path, clock: Clock) -> None:
-    outputs = stored(tmp_path, clock, seconds=60)
+async def test_an_output_that_fits_is_kept_for_so_long_after_it_was_written(tmp_path: Path) -> None:
+    clock = [0.0]
+    limits = OutputLimits(seconds=60, total=10_000)
+    outputs = OutputStore(str(tmp_path / "state"), limits, now=lambda: clock[-1])
+    with pytest.raises(OSError, match="at most"):
+        await outputs.save("x" * 10_001, LOCAL)
+    folder = outputs.folder(LOCAL)
+    assert folder is not None
+    assert os.listdir(folder) == [], "nothing is left behind"
     open_one = outputs.create(LOCAL)
     first = await outputs.save("first", LOCAL)
-    clock.seconds = 60
+    clock.append(60)
     assert await outputs.read(first.handle, LOCAL, 10) == b"first"
-    clock.seconds = 61
+    clock.append(61)
     with pytest.raises(NotFound, match="removed"):
         await outputs.read(first.handle, LOCAL, 10)
     assert not Path(first.path).exists()
@@ -135,19 +123,8 @@ async def test_an_output_is_kept_for_so_long_after_it_was_written(tmp_path: Path
     outputs.close()
 
 
-async def test_a_text_that_does_not_fit_leaves_nothing_behind(tmp_path: Path, clock: Clock) -> None:
-    outputs = stored(tmp_path, clock, total=10_000)
-    with pytest.raises(OSError, match="at most"):
-        await outputs.save("x" * 10_001, LOCAL)
-    folder = outputs.folder(LOCAL)
-    assert folder is not None
-    assert os.listdir(folder) == []
-    assert (await outputs.save("x" * 5_000, LOCAL)).size == 5_000
-    outputs.close()
-
-
-async def test_only_so_many_owners_have_a_folder(tmp_path: Path, clock: Clock) -> None:
-    outputs = stored(tmp_path, clock)
+async def test_only_so_many_owners_have_a_folder(tmp_path: Path) -> None:
+    outputs = OutputStore(str(tmp_path / "state"))
     first = await outputs.save("x", "owner 0")
     for number in range(1, OWNERS + 1):
         await outputs.save("x", f"owner {number}")
