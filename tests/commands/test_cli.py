@@ -28,7 +28,6 @@ from tests import ROOT
 from tests.protocol.lines import opening
 from tests.support.http_server import INITIALIZE
 from tests.support.http_server import call as call_of
-from tests.support.live import Setup, connected, text
 from tests.support.process_layer import server_command
 from tests.support.workbench import dispatcher, machine
 
@@ -173,32 +172,13 @@ def test_call_runs_a_command_and_leaves_nothing_behind(workspace: Path, tmp_path
     assert run("call", "read_file", '{"path": "b.txt"}', *places, home=tmp_path).returncode == 1
 
 
-# --- what client bundles and JSON files give --------------------------------------------------------
-
-
-async def test_roots_with_a_tilde_and_several_after_one_flag_are_served(
-    workspace: Path, tmp_path: Path
-) -> None:
-    for name in ("other", "third"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "other/b.txt").write_text("gamma\n", encoding="utf-8")
-    (tmp_path / "config.toml").write_text('exclude-tools = ["curl"]\n', encoding="utf-8")
-    flags = ["--config", "~/config.toml", "--root", "~/work", str(tmp_path / "other")]
-    async with connected(Setup(root=tmp_path / "third", home=tmp_path, flags=flags)) as client:
-        names = {tool.name for tool in (await client.list_tools()).tools}
-        assert "read_file" in names
-        assert "curl" not in names
-        for file, content in ((workspace / "a.txt", "alpha"), (tmp_path / "other/b.txt", "gamma")):
-            assert content in text(await client.call_tool("read_file", {"path": str(file)}))
-
-
 # --- the help -----------------------------------------------------------------------------------
 
 
 def helped(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """What a command prints as its help."""
     with pytest.raises(SystemExit) as end:
-        load([*words, "--help"], {})
+        load([*words, "-h"], {})
     assert end.value.code == 0
     return capsys.readouterr().out
 

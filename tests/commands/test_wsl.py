@@ -150,6 +150,7 @@ def refusal(*arguments: str, drive: Path, **more: str) -> str:
 
 
 def test_a_wrong_request_changes_nothing(drive: Path) -> None:
+    assert "this is not WSL" in refusal("cursor", "--root", "/", drive=drive, WSL_DISTRO_NAME="")
     (drive / "Users/Zoë").mkdir(parents=True)
     for message, *arguments in WRONG:
         assert message in refusal(*arguments, drive=drive)
@@ -164,7 +165,3 @@ def test_a_windows_that_does_not_answer_is_an_error(drive: Path) -> None:
     assert "not on a mounted drive" in refusal(*cursor, drive=drive)
     cmd.unlink()
     assert "cmd.exe is not on the PATH" in refusal(*cursor, drive=drive)
-
-
-def test_without_wsl_there_is_no_client_of_windows(drive: Path) -> None:
-    assert "this is not WSL" in refusal("cursor", "--root", "/", drive=drive, WSL_DISTRO_NAME="")

@@ -300,18 +300,6 @@ async def test_a_clients_roots_narrow_the_server_and_never_widen_it(tmp_path: Pa
 # --- envelope and truncate -------------------------------------------------------------------------------
 
 
-async def test_a_record_is_returned_as_data_with_the_text(tmp_path: Path) -> None:
-    class Count(Record):
-        count: int
-
-    async def count(_: Args, __: Runtime) -> Output:
-        return Output("one", data=Count(count=1), images=(Image(data=b"x", mime_type="image/png"),))
-
-    result = await call(dispatcher(machine(tmp_path), tool(count)))
-    assert (result.text, result.data, len(result.images)) == ("one", {"count": 1}, 1)
-    assert result.envelope()["data"] == {"count": 1}
-
-
 class Empty(Record):
     pass
 
@@ -320,15 +308,21 @@ class Listed(Record):
     items: tuple[str, ...] = ()
 
 
-async def test_an_empty_record_is_still_data(tmp_path: Path) -> None:
-    for record, data in ((Empty(), {}), (Listed(), {"items": []})):
+async def test_a_record_is_returned_as_data_with_the_text_also_an_empty_one(tmp_path: Path) -> None:
+    data: dict[Record, dict[str, JsonValue]] = {
+        Empty(): {},
+        Listed(): {"items": []},
+        Listed(items=("a",)): {"items": ["a"]},
+    }
+    for record, expected in data.items():
 
         async def look(_: Args, __: Runtime, record: Record = record) -> Output:
-            return Output("nothing was found", data=record)
+            return Output("one", data=record, images=(Image(data=b"x", mime_type="image/png"),))
 
         result = await call(dispatcher(machine(tmp_path), tool(look)))
-        assert result.envelope()["data"] == data
-        assert translate.result(result, "2025-06-18")["structuredContent"] == data
+        assert (result.text, result.data, len(result.images)) == ("one", expected, 1)
+        assert result.envelope()["data"] == expected
+        assert translate.result(result, "2025-06-18")["structuredContent"] == expected
 
 
 async def test_what_is_too_long_is_cut_and_the_whole_can_be_read(tmp_path: Path) -> None:

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from mcp_toolserver.pipeline.dispatcher import PARALLEL_READS, READS_OF_ONE
 from mcp_toolserver.pipeline.fair_semaphore import FairSemaphore
 from mcp_toolserver.pipeline.registry import Entry
-from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.tool_spec import Limits
-from tests.search.searching import searcher
 from tests.support.workbench import Args, Output, Person, Runtime, dispatcher, machine, tool
 
 FLOOD = 101
@@ -118,29 +116,6 @@ async def test_a_read_overtakes_a_flood_of_calls_that_do_not_end(tmp_path: Path)
             assert work.running == READS_OF_ONE < PARALLEL_READS
             assert (await at.call("probe", {}, Person(name="other"))).text == "quick"
             tasks.cancel_scope.cancel()
-
-
-async def test_a_read_waits_for_few_of_a_flood_of_searches(tmp_path: Path, search_broker: Broker) -> None:
-    at = searcher(tmp_path, search_broker)
-    for number in range(50):
-        (tmp_path / "root" / f"{number}.txt").write_text("needle\n" * 200, encoding="utf-8")
-    ended: list[str] = []
-
-    async def search(client: str) -> None:
-        result = await at.call("grep_search", {"pattern": "needle"}, Person(name=client))
-        assert result.error is None
-        ended.append(client)
-
-    with anyio.fail_after(60):
-        async with anyio.create_task_group() as tasks:
-            for _ in range(FLOOD):
-                tasks.start_soon(search, "flood")
-            while not ended:
-                await anyio.lowlevel.checkpoint()
-            before = len(ended)
-            await search("other")
-            assert ended.index("other") - before <= 2 * PARALLEL_READS
-    assert len(ended) == FLOOD + 1
 
 
 async def test_the_deadline_of_a_call_starts_when_it_runs(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from mcp_toolserver.stores.audit_entry import AuditContext
 from mcp_toolserver.stores.audit_log import AuditLog
 from mcp_toolserver.telemetry import is_tracing, observers
 from mcp_toolserver.telemetry.call_log import log_call
-from mcp_toolserver.telemetry.json_log import JsonLines, say
+from mcp_toolserver.telemetry.json_log import JsonLines
 from mcp_toolserver.telemetry.otel_setup import start
 from tests.support.families import lines as lines_of_audit_log
 from tests.support.live import ERAS, Setup, serving
@@ -232,14 +232,6 @@ def test_every_record_is_one_line_of_json() -> None:
     assert record["exception"].endswith("ValueError: of what\nexactly")
 
 
-def test_what_the_operator_sees_at_start_takes_the_same_form(capsys: pytest.CaptureFixture[str]) -> None:
-    say("listening", as_json=False)
-    say("listening", as_json=True)
-    plain, line = capsys.readouterr().err.splitlines()
-    assert plain == "listening"
-    assert json.loads(line)["message"] == "listening"
-
-
 def started(folder: Path, *flags: str, **environ: str) -> Setup:
     root = folder / "root"
     root.mkdir()
@@ -328,8 +320,8 @@ async def test_the_span_of_a_request_tells_of_the_call(
     at = echoing(tmp_path, recorder=CompositeRecorder(recorder=None, observers=observers("warning")))
     async with Client(build(Handlers(dispatcher=at, ask_seconds=5), ""), mode=era) as client:
         await client.call_tool("echo", {"word": SECRET}, meta=META)
-    found = [span for span in spans.get_finished_spans() if "mcp_toolserver.tool" in (span.attributes or {})]
-    (span,) = found
+    found = spans.get_finished_spans()
+    (span,) = [span for span in found if "mcp_toolserver.tool" in (span.attributes or {})]
     attributes = dict(span.attributes or {})
     assert attributes["mcp_toolserver.duration_ms"]
     assert {name: value for name, value in attributes.items() if name.startswith("mcp_toolserver.")} == {

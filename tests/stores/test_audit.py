@@ -186,7 +186,7 @@ async def test_every_end_of_a_call_has_its_verdict_and_outcome(
         tool(forever, name="slow", limits=Limits(deadline=0.02)),
         tool(forever, name="forever"),
     )
-    rules = {"ask": ["asks"], "deny": ["denied"], "allow": ["allowed"]}
+    rules: dict[str, Any] = {"ask": ["asks"], "deny": ["denied"], "allow": ["allowed"]}
     offered = {entry.spec.name for entry in entries} - {"off"}
     with recording(tmp_path, *entries, granted=Permission.READ_ONLY, offered=offered, **rules) as at:
         for name in ("fine", "asks", "off", "denied", "dear", "shell", "allowed", "lacking", "bug", "slow"):

@@ -255,38 +255,31 @@ async def test_a_file_put_in_the_place_of_the_open_one_is_used(tmp_path: Path) -
 # --- what cannot be used ---------------------------------------------------------------------------------
 
 
-def link(state: Path, file: Path) -> None:
-    file.parent.mkdir(parents=True, mode=0o700)
-    (state.parent / "elsewhere").write_bytes(b"")
-    file.symlink_to(state.parent / "elsewhere")
-
-
-def open_folder(_: Path, file: Path) -> None:
-    file.parent.mkdir(parents=True)
-    file.parent.chmod(0o755)
-
-
-def linked_folder(state: Path, file: Path) -> None:
-    (state.parent / "elsewhere").mkdir(mode=0o700)
-    state.mkdir()
-    file.parent.symlink_to(state.parent / "elsewhere")
-
-
-def no_folder(state: Path, _: Path) -> None:
-    state.write_bytes(b"")
-
-
-@pytest.mark.parametrize("place", [link, open_folder, linked_folder, no_folder])
-async def test_a_place_that_is_not_private_is_not_used(
-    tmp_path: Path, place: Callable[[Path, Path], None]
-) -> None:
-    made = database(tmp_path)
-    place(tmp_path / "state", Path(made.path))
-    with pytest.raises(Unavailable, match="cannot be read or written"):
-        await made.run(counted)
-    elsewhere = tmp_path / "elsewhere"
-    assert not elsewhere.exists() or elsewhere.is_file() or os.listdir(elsewhere) == []
-    assert not elsewhere.is_file() or elsewhere.read_bytes() == b""
+async def test_a_place_that_is_not_private_is_not_used(tmp_path: Path) -> None:
+    for kind in ("a link", "a folder open to others", "a linked folder", "no folder"):
+        made, state, elsewhere = (
+            database(tmp_path / kind),
+            tmp_path / kind / "state",
+            tmp_path / kind / "else",
+        )
+        file = Path(made.path)
+        elsewhere.mkdir(parents=True, mode=0o700)
+        (elsewhere / "file").write_bytes(b"")
+        if kind == "no folder":
+            state.write_bytes(b"")
+        elif kind == "a linked folder":
+            state.mkdir()
+            file.parent.symlink_to(elsewhere)
+        else:
+            file.parent.mkdir(parents=True, mode=0o700)
+            if kind == "a link":
+                file.symlink_to(elsewhere / "file")
+            else:
+                file.parent.chmod(0o755)
+        with pytest.raises(Unavailable, match="cannot be read or written"):
+            await made.run(counted)
+        assert os.listdir(elsewhere) == ["file"]
+        assert (elsewhere / "file").read_bytes() == b""
 
 
 async def test_a_full_disk_and_a_file_of_another_kind_have_different_errors(tmp_path: Path) -> None:

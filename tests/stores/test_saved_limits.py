@@ -159,25 +159,19 @@ print(json.dumps([[result.error for result in results], lines, results[0].text])
 """
 
 
-def called_on_a_full_disk(folder: Path, size: int) -> tuple[list[str | None], int, str]:
-    """The errors of a hundred calls on a state folder of `size` that something else fills after the start of
-    the server; the number of their lines in the audit log, and the first answer."""
-    (folder / "state").mkdir(parents=True)
-    bwrap = next(path for path in candidates(os.environ.get("PATH", ""), ()) if Path(path).exists())
-    sandbox = [bwrap, "--dev-bind", "/", "/", "--size", str(size), "--tmpfs", str(folder / "state")]
-    command = [*sandbox, *python(CALLS, str(folder))]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=True)
-    errors, number, answer = json.loads(done.stdout)
-    return errors, number, answer
-
-
 def test_calls_go_on_and_are_recorded_when_something_else_fills_the_disk(tmp_path: Path) -> None:
-    errors, number, _ = called_on_a_full_disk(tmp_path, 16 << 20)
-    assert (errors, number) == ([None] * 100, 100)
-
-
-def test_nothing_runs_on_a_disk_that_has_no_room_for_the_log(tmp_path: Path) -> None:
-    errors, number, answer = called_on_a_full_disk(tmp_path, 1 << 19)
-    assert (errors, number) == (["unavailable"] * 100, 0)
-    assert "the disk is full" in answer
-    assert not (tmp_path / "root/a").exists()
+    """The state folder is of a size that something else fills after the start of the server. Nothing runs
+    where not even the log has room."""
+    for size, error, recorded, says in (
+        (16 << 20, None, 100, ""),
+        (1 << 19, "unavailable", 0, "disk is full"),
+    ):
+        folder = tmp_path / str(size)
+        (folder / "state").mkdir(parents=True)
+        bwrap = next(path for path in candidates(os.environ.get("PATH", ""), ()) if Path(path).exists())
+        sandbox = [bwrap, "--dev-bind", "/", "/", "--size", str(size), "--tmpfs", str(folder / "state")]
+        command = [*sandbox, *python(CALLS, str(folder))]
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=True)
+        errors, lines, answer = json.loads(done.stdout)
+        assert (errors, lines, says in answer) == ([error] * 100, recorded, True)
+        assert (folder / "root/a").exists() == (error is None)
