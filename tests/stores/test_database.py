@@ -4,8 +4,6 @@ import fcntl
 import os
 import sqlite3
 import stat
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +14,6 @@ import pytest
 
 from mcp_toolserver.errors import Conflict, NotFound, Unavailable
 from mcp_toolserver.stores.database import FOLDER, Database
-from mcp_toolserver.stores.todos import StoredTodos
-from mcp_toolserver.text.todos import added
-from tests import ROOT
 from tests.plan.planning import database
 
 Work = Callable[[sqlite3.Connection], object]
@@ -86,34 +81,6 @@ async def test_what_fails_half_way_changes_nothing(tmp_path: Path) -> None:
         with pytest.raises(error):
             await made.run(work)
         assert await made.run(counted) == number
-
-
-SERVER = """
-import sys
-import anyio
-from pathlib import Path
-from mcp_toolserver.stores.todos import StoredTodos
-from mcp_toolserver.text.todos import added
-from tests.plan.planning import database
-
-async def main(folder, handle):
-    todos = StoredTodos(database(Path(folder)))
-    for number in range(20):
-        await todos.change(handle, lambda before: added(before, f"{number}", "medium"))
-
-anyio.run(main, *sys.argv[1:])
-"""
-
-
-async def test_changes_of_several_servers_are_serial(tmp_path: Path) -> None:
-    todos = StoredTodos(database(tmp_path))
-    handle = (await todos.change("", lambda before: added(before, "first", "medium"))).handle
-    servers = [
-        subprocess.Popen([sys.executable, "-c", SERVER, str(tmp_path), handle], cwd=ROOT) for _ in range(3)
-    ]
-    assert [server.wait(timeout=60) for server in servers] == [0, 0, 0]
-    after = (await todos.change(handle, lambda before: before)).after
-    assert [todo.id for todo in after.todos] == list(range(1, 62))
 
 
 async def test_another_server_that_does_not_let_go_is_a_conflict(

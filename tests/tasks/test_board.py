@@ -65,13 +65,6 @@ async def test_tasks_run_in_the_order_of_their_dependencies(server: Dispatcher, 
     ).text == "third\n[completed; next offset 19]"
 
 
-async def test_independent_tasks_run_at_the_same_time(server: Dispatcher) -> None:
-    meet = "touch {0}; until [ -e {1} ]; do sleep 0.01; done"
-    one, other = [await created(server, command=meet.format(*names)) for names in (("a", "b"), ("b", "a"))]
-    assert "[completed" in await ended(server, one)
-    assert "[completed" in await ended(server, other)
-
-
 async def test_a_task_after_a_failed_or_cancelled_one_is_blocked_with_the_reason(server: Dispatcher) -> None:
     failing = await created(server, command="echo oops; exit 3")
     after = await created(server, command="touch never", blocked_by=[failing])

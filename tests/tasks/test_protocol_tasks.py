@@ -108,7 +108,7 @@ async def talking(
 ) -> AsyncGenerator[tuple[Stand, Follower]]:
     """A server of a long tool or of `tools`, and a client of it."""
     made = stand(folder, *(tools or (long(Work()),)), **options_of_server)
-    more = {"elicitation_callback": nobody} if can_be_asked else {}
+    more: dict[str, Any] = {"elicitation_callback": nobody} if can_be_asked else {}
     async with following(made.server, **more) as client:
         yield made, client
 
