@@ -22,7 +22,7 @@ from mcp_toolserver.commands.doctor.host import Host, covers_proc
 from mcp_toolserver.invocation import Invocation, load
 from mcp_toolserver.settings import Settings
 from tests import ROOT
-from tests.commands.host_facts import LINUX
+from tests.commands.test_doctor import LINUX
 from tests.support.confinement import visible_folder
 from tests.support.without import around
 
