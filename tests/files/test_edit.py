@@ -56,18 +56,6 @@ def test_nothing_changes_outside_the_one_match(content: str, old: str, new: str)
         assert result.count == 1
 
 
-@given(st.text(alphabet="ab \n", max_size=60), SENT, TEXT)
-def test_without_carriage_returns_replacing_all_is_plain_replacement(
-    content: str, old: str, new: str
-) -> None:
-    assume(old != new and old in content)
-
-    result = edit(content, old, new, every=True)
-
-    assert result.content == content.replace(old, new)
-    assert result.count == content.count(old)
-
-
 @st.composite
 def content_and_part(draw: st.DrawFn) -> tuple[str, str]:
     """A text, and something that it holds but for line endings."""
@@ -159,10 +147,6 @@ def test_the_lines_of_all_edits_are_those_of_the_result() -> None:
     assert result.content == "0\n1\nx\ny\nfive\nlast\n"
     assert result.lines == (1, 3)
     assert result.count == 4
-
-
-def test_at_most_ten_lines_are_named() -> None:
-    assert edit("a\n" * 30, "a", "b", every=True).lines == tuple(range(1, 11))
 
 
 def test_very_many_replacements_are_made_alike() -> None:

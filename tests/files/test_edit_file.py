@@ -7,12 +7,9 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.registry import Entry
-from mcp_toolserver.text.lines.encoding import detect
 from mcp_toolserver.tools.files.edit_file import TOOL
 from tests.support.calling import HANDLE, Bench, make
 from tests.support.workbench import Person, dispatcher, machine
@@ -47,45 +44,6 @@ async def test_of_several_edits_all_or_none_are_made(bench: Bench) -> None:
     assert result.error == "conflict"
     assert "edits[1]" in result.text
     assert (bench.root / "a").read_bytes() == b"one two"
-
-
-ANY_EDIT = st.fixed_dictionaries(
-    {
-        "old_string": st.text(alphabet="ab\n ", max_size=3),
-        "new_string": st.text(alphabet="ab\r\n 漢", max_size=3),
-        "replace_all": st.booleans(),
-    }
-)
-
-
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    content=st.text(alphabet="ab \r\né", max_size=40),
-    codec=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "latin-1"]),
-    edits=st.lists(ANY_EDIT, min_size=1, max_size=3),
-)
-def test_a_refused_call_leaves_every_byte_and_a_made_one_the_encoding(
-    tmp_path: Path, content: str, codec: str, edits: list[dict[str, Any]]
-) -> None:
-    raw = content.encode(codec)
-    (tmp_path / "root").mkdir(exist_ok=True)
-    (tmp_path / "root" / "a").write_bytes(raw)
-    bench = Bench(tool=TOOL, root=tmp_path / "root")
-
-    async def call() -> Result:
-        return await bench.result(path="a", edits=edits)
-
-    result = anyio.run(call)
-
-    after = (tmp_path / "root" / "a").read_bytes()
-    encoding = detect(raw)
-    assert encoding is not None
-    if result.error is None:
-        assert encoding.encode(encoding.decode(after)) == after
-        assert after.startswith(encoding.bom)
-    else:
-        assert result.error in ("conflict", "invalid_input")
-        assert after == raw
 
 
 ALL_X = {"old_string": "x", "new_string": "z", "replace_all": True}

@@ -32,6 +32,7 @@ def webp(kind: bytes, body: bytes) -> bytes:
 PICTURES = {
     "png": (png(3, 2), "image/png", (3, 2)),
     "jpeg": (jpeg(640, 480), "image/jpeg", (640, 480)),
+    "old-gif": (b"GIF87a" + struct.pack("<HH", 7, 9) + bytes(10), "image/gif", (7, 9)),
     "gif": (b"GIF89a" + struct.pack("<HH", 7, 9) + bytes(10), "image/gif", (7, 9)),
     "webp-lossy": (
         webp(b"VP8 ", b"\0\0\0\x9d\x01\x2a" + struct.pack("<HH", 0x4000 | 33, 44)),

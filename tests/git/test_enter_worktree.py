@@ -9,8 +9,6 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import Conflict
@@ -20,7 +18,6 @@ from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.git import work_trees
 from mcp_toolserver.runtime.worktrees.worktrees import CallWorktrees
 from mcp_toolserver.stores import worktrees as stores
-from mcp_toolserver.text.git.worktree_name import check_worktree_name
 from tests.git.hostile_git import GIT, Lair
 from tests.support.confinement import RIPGREP
 from tests.support.processes import PATIENCE
@@ -93,9 +90,11 @@ async def at(tmp_path: Path, lair: Lair, monkeypatch: pytest.MonkeyPatch) -> Asy
 
 
 async def test_a_worktree_has_the_files_of_the_commit_on_a_branch_of_its_own(at: Bench) -> None:
-    text = await at.text("EnterWorktree", name="x", path="repository")
+    result = await at.call("EnterWorktree", None, {"name": "x", "path": "repository"})
     head = at.lair.git("rev-parse", "HEAD")[:12]
-    assert text.splitlines()[0] == (
+    assert result.data is not None
+    assert (result.data["path"], result.data["branch"]) == (f"{at.folder}/x", "worktree-x")
+    assert result.text.splitlines()[0] == (
         f"Created and entered the worktree x: {at.folder}/x, branch worktree-x from {head}, 2 files."
     )
     assert at.lair.git("status", "--porcelain", "--branch", cwd=at.folder / "x") == "## worktree-x\n"
@@ -151,19 +150,6 @@ async def test_what_is_no_commit_and_no_name_is_refused(at: Bench) -> None:
     ):
         await at.refused("invalid_input", "EnterWorktree", name=name, path="repository")
     assert not at.folder.exists()
-
-
-@given(st.text(max_size=70))
-def test_an_accepted_name_is_one_part_of_a_path_and_no_option(name: str) -> None:
-    try:
-        check_worktree_name(name)
-    except ValueError:
-        return
-    assert name.isascii()
-    assert name.isprintable()
-    assert not name.startswith(("-", "."))
-    assert not {"/", "\\", " "} & set(name)
-    assert 1 <= len(name) <= 64
 
 
 async def test_a_session_is_in_one_worktree_and_finds_its_own_again(at: Bench) -> None:

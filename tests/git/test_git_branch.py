@@ -252,16 +252,6 @@ async def test_a_sparse_checkout_is_not_switched(at: GitTools) -> None:
 # --- what is not written ---------------------------------------------------------------------------------
 
 
-async def test_a_protected_name_stays_as_it_is(at: GitTools) -> None:
-    lair = at.lair
-    lair.git("checkout", "-q", "side")
-    lair.write(".vscode/tasks.json", "{}\n")
-    lair.commit()
-    lair.git("checkout", "-q", "main")
-    at = at.like(protects=lambda path: "is" if ".vscode" in path else None)
-    assert "'.vscode/tasks.json', which is protected" in await refused(at, "denied")
-
-
 async def test_rules_hold_for_each_file(at: GitTools) -> None:
     at = at.like(hides=["new/**"])
     text = await refused(at, "denied")

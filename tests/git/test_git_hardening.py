@@ -23,7 +23,7 @@ from mcp_toolserver.runtime.git.allowed_commands import (
     check_revision,
     pathspec_input,
 )
-from mcp_toolserver.runtime.git.executable import find_git, helper
+from mcp_toolserver.runtime.git.executable import helper
 from mcp_toolserver.runtime.git.hardening import MAX_NAMED, environment, parse_config
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.sandbox.broker.messages import Program, decode, encode
@@ -238,17 +238,6 @@ async def test_an_object_that_is_missing_is_not_fetched(lair: Lair, ask: Asked) 
     assert answer.status != 0
 
 
-def test_no_pager_is_run_even_at_a_terminal(ground: Ground) -> None:
-    for setting, word in (("core.pager", "log"), ("pager.log", "log"), ("pager.status", "status")):
-        lair, _ = ground.lair()
-        lair.config(f"{setting} {{evil}}")
-        lair.naive_on_terminal(word)
-        assert lair.ran(), setting
-        lair.naive_on_terminal("--no-pager", word)
-        lair.hardened(word)
-        assert not lair.ran(), setting
-
-
 # --- subcommands that are not asked here, in our environment all the same ---------------------------------
 
 
@@ -340,14 +329,6 @@ def _copy(source: Path, target: Path) -> None:
     assert status == 0
 
 
-def test_a_host_that_looks_like_an_option_is_refused_by_git_itself(lair: Lair) -> None:
-    """GIT11."""
-    lair.config("remote.origin.url ssh://-oProxyCommand={evil}/x")
-    lair.naive("fetch")
-    lair.hardened("fetch")
-    assert not lair.ran()
-
-
 # --- where a repository is -------------------------------------------------------------------------------
 
 
@@ -360,29 +341,6 @@ async def test_a_work_tree_elsewhere_is_refused(lair: Lair, ask: Asked) -> None:
     assert b"secret.txt" in lair.naive("status").stdout
     with pytest.raises(Denied):
         await ask("status")
-
-
-async def test_a_planted_commondir_is_refused(lair: Lair, ask: Asked) -> None:
-    other = lair.folder / "other"
-    lair.found(other)
-    lair.config("core.fsmonitor {evil}", "core.fsmonitorHookVersion 1", cwd=other)
-    lair.write(".git/commondir", f"{other}/.git\n")
-    lair.naive("status")
-    assert lair.ran()
-    with pytest.raises(Denied):
-        await ask("status")
-    assert not lair.ran()
-
-
-async def test_a_linked_work_tree_works(lair: Lair, ask: Asked) -> None:
-    linked = lair.folder / "linked"
-    lair.git("worktree", "add", "-q", str(linked))
-    lair.git("config", "core.fsmonitor", str(lair.evil), cwd=linked)
-    lair.naive("status", cwd=linked)
-    assert lair.ran()
-    answer = await ask("status", "--short", "--branch", cwd=linked)
-    assert answer.stdout == b"## linked\n"
-    assert not lair.ran()
 
 
 async def test_a_bare_repository_in_the_work_tree_is_not_read(lair: Lair, ask: Asked) -> None:
@@ -609,16 +567,6 @@ def test_what_names_a_revision_is_one_and_nothing_else_is() -> None:
     assert [other for other in others if not refuses(check_revision, other)] == []
 
 
-@given(st.text(max_size=40))
-def test_no_revision_starts_as_an_option_does(text: str) -> None:
-    try:
-        taken = check_revision(text)
-    except InvalidInput:
-        return
-    assert not taken.startswith(("-", ":"))
-    assert not set(taken) & {"\n", "\0"}
-
-
 @given(st.sampled_from(sorted(SUBCOMMANDS)), st.text(max_size=20), st.text(max_size=20))
 def test_every_word_of_a_caller_stands_where_no_option_does(subcommand: str, rev: str, path: str) -> None:
     options = len(build_argv(GitInvocation(subcommand=subcommand)))
@@ -690,33 +638,6 @@ def test_every_word_of_a_change_stands_where_no_option_does(subcommand: str, rev
 
 
 # --- every question that tools will ask --------------------------------------------------------------------
-
-
-HONEST = (
-    ("status", ("--short", "--branch"), (), (), "## main\n M file.txt\n"),
-    ("status", ("--porcelain=v2", "-z"), (), ("file.txt",), "file.txt\0"),
-    ("diff", ("--unified=0",), (), (), "@@ -1,0 +2 @@ one\n+two\n"),
-    ("diff", ("--stat",), ("HEAD",), ("file.txt",), "1 file changed"),
-    ("diff", ("--cached",), (), (), ""),
-    ("log", ("--oneline", "--max-count=5", "--author=n"), (), (), "first\n"),
-    ("log", ("--format=%H%x00%s", "--since=2000-01-01"), ("HEAD",), ("file.txt",), "\0first\n"),
-    ("show", ("--stat",), ("HEAD",), (), "2 files changed"),
-    ("show", (), ("HEAD:deep/inner.txt",), (), "inner\n"),
-    ("blame", ("--line-porcelain", "-L1,1"), ("HEAD",), ("file.txt",), "\tone\n"),
-    ("rev-parse", ("--verify", "--quiet"), ("HEAD",), (), "\n"),
-    ("rev-list", ("--count",), ("HEAD",), (), "1\n"),
-    ("ls-files", ("-z",), (), (), "deep/inner.txt\0file.txt\0"),
-    ("ls-tree", ("-r", "--name-only"), ("HEAD",), ("deep",), "deep/inner.txt\n"),
-    ("cat-file", ("-t",), ("HEAD",), (), "commit\n"),
-    ("for-each-ref", ("--format=%(refname)",), ("refs/heads",), (), "refs/heads/main\n"),
-)
-
-
-async def test_an_honest_question_is_answered(ask: Asked) -> None:
-    for subcommand, options, revisions, paths, shows in HONEST:
-        answer = await ask(subcommand, *options, revisions=revisions, paths=paths)
-        assert (answer.status, answer.stderr) == (0, b"")
-        assert shows in answer.stdout.decode()
 
 
 async def test_a_long_answer_is_cut(lair: Lair, ask: Asked) -> None:
@@ -832,19 +753,3 @@ def test_git_writes_nowhere_else() -> None:
 def test_a_folder_to_write_in_has_one_spelling() -> None:
     for place in ("w/.git", "/w/../y/.git", "/w/x/./.git", "//w/.git", "/w/.git/", "/w\0/.git"):
         assert cannot_be_sent(Program(argv=("/git",), timeout=1.0, writes=(place,))), place
-
-
-def test_git_in_a_root_is_not_run(tmp_path: Path) -> None:
-    root, system = tmp_path / "root", tmp_path / "system"
-    for folder in (root / "bin", system):
-        folder.mkdir(parents=True)
-        (folder / "git").write_text("#!/bin/sh\n", encoding="utf-8")
-        (folder / "git").chmod(0o755)
-    entries = ["bin", str(root / "bin"), str(system)]
-    assert find_git(entries) == str(root / "bin" / "git")
-    assert find_git(entries, [str(root)]) == str(system / "git")
-    # Whoever may write in the root can lead a link elsewhere.
-    (root / "link").symlink_to(system)
-    assert find_git([str(root / "link")]) == str(root / "link" / "git")
-    assert find_git([str(root / "link")], [str(root)]) is None
-    assert find_git(["", "."], []) is None

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mcp_toolserver.errors import NotFound, ToolError, Unavailable
+from mcp_toolserver.errors import ToolError, Unavailable
 from mcp_toolserver.pipeline.call import ClientFolders
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
 from mcp_toolserver.runtime.git.executable import helper
@@ -109,23 +109,6 @@ async def test_a_client_s_narrower_folders_hold(at: GitTools) -> None:
     assert (await narrowed.ask("git_log", path=str(lair.repository / "deep"))).error == "denied"
 
 
-async def test_objects_of_another_repository_are_read_where_git_may_read(at: GitTools) -> None:
-    """GIT22, a declared limit: a repository may borrow objects, and who knows their ids can name them.
-
-    What git may read is decided by the sandbox around it, which hide what commands must not see either.
-    """
-    lair = at.lair
-    other = lair.folder / "other"
-    lair.found(other)
-    (other / "borrowed.txt").write_text("borrowed\n", encoding="utf-8")
-    lair.git("add", ".", cwd=other)
-    lair.git("commit", "-qm", "of another", cwd=other)
-    head = lair.git("rev-parse", "HEAD", cwd=other).strip()
-    assert (await at.ask("git_show", commit=head)).error == "invalid_input"
-    lair.write(".git/objects/info/alternates", f"{other}/.git/objects\n")
-    assert "+borrowed" in await at.text("git_show", commit=head)
-
-
 async def test_a_configuration_that_is_too_long_to_look_through_is_refused(at: GitTools) -> None:
     lair = at.lair
     with (lair.repository / ".git/config").open("a", encoding="utf-8") as config:
@@ -144,19 +127,6 @@ async def test_git_that_uses_too_much_is_ended_and_reported(lair: Lair) -> None:
             git = Git(Programs(git_broker), str(greedy), str(lair.folder / "home"))
             with anyio.fail_after(PATIENCE), pytest.raises(Unavailable):
                 await git.locate(cwd=held, timeout=60)
-    finally:
-        os.close(held)
-
-
-async def test_a_folder_that_was_removed_has_no_repository(at: GitTools) -> None:
-    lair = at.lair
-    folder = lair.folder / "removed"
-    folder.mkdir()
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    folder.rmdir()
-    try:
-        with pytest.raises(NotFound):
-            await Git(Programs(at.started), GIT, str(lair.folder / "home")).locate(cwd=held, timeout=10)
     finally:
         os.close(held)
 
@@ -294,6 +264,8 @@ async def test_a_folder_for_configuration_planted_later_is_seen(lair: Lair) -> N
         await at.runs()
         assert await at.runs() == ["status"]
         lair.write(".git/commondir", f"{other}/.git\n")
+        lair.naive("status")
+        assert lair.ran()
         with pytest.raises(ToolError) as refusal:
             await at.runs()
     assert refusal.value.kind == "denied"

@@ -306,11 +306,11 @@ async def test_where_no_git_folder_may_be_made_it_is_not_offered() -> None:
             assert (await clone(server)).error == "denied"
 
 
-async def test_without_git_it_is_not_offered(tmp_path: Path) -> None:
+async def test_without_git_no_tool_of_git_is_offered(tmp_path: Path) -> None:
     async with workshop(tmp_path) as server:
-        assert "repo_clone" not in names(server)
-        result = await clone(server, source=".")
-    assert (result.error, "no git was found" in result.text) == ("unavailable", True)
+        assert not {"repo_clone", "git_status"} & names(server)
+        for result in (await clone(server, source="."), await call(server, "git_status")):
+            assert (result.error, "no git was found" in result.text) == ("unavailable", True)
 
 
 def scene(folder: Path) -> Path:

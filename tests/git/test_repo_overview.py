@@ -25,7 +25,7 @@ async def test_it_tells_what_there_is(at: GitTools) -> None:
     lair.git("tag", "v1")
     lair.git("update-ref", "refs/remotes/origin/main", "HEAD")
     lair.git("symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
-    lair.config("remote.origin.url https://me:hunter2@example.org/x.git")
+    lair.config("remote.origin.url https://me:hunter2@example.org/x.git", "remote.a.b.url ../b")
     head, first = (lair.git("rev-parse", name)[:12] for name in ("HEAD", "HEAD~1"))
     day = lair.git("log", "-1", "--format=%cI")[:10]
     text = await at.text("repo_overview", path="src")
@@ -36,6 +36,7 @@ async def test_it_tells_what_there_is(at: GitTools) -> None:
         *sorted([f"  * main {head} {day} -> side", f"  origin/main {head} {day}", f"  side {first} {day}"]),
         "Remotes:",
         "  origin https://[redacted]@example.org/x.git",
+        "  a.b ../b",
         "Last commits:",
         f"  {head} {day} n: more",
         f"  {first} {day} n: first",
