@@ -6,10 +6,10 @@ import os
 import resource
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import anyio
 import pytest
@@ -73,6 +73,20 @@ def at(path: str) -> CanonicalPath:
 
 def whole(file: BinaryIO, _: int) -> bytes:
     return file.read()
+
+
+def refused(kind: type[Exception], call: Callable[[Any], object], *given: object) -> None:
+    """The call fails like this, whichever of these it is given."""
+    for one in given:
+        with pytest.raises(kind):
+            call(one)
+
+
+async def refuses(kind: type[Exception], *calls: Awaitable[object]) -> None:
+    """Each of the calls fails like this."""
+    for call in calls:
+        with pytest.raises(kind):
+            await call
 
 
 def no_left_overs(folder: Path) -> bool:
@@ -202,11 +216,9 @@ def test_a_walk_refuses_trees_deeper_than_it_may_hold_open(ws: Path) -> None:
     deep = "/".join("d" * 300)
     os.makedirs(ws / deep)
     workspace = Workspace([str(ws)], resolver=Walk())
-    with pytest.raises(InvalidInput):
-        workspace.canonical(deep)
+    refused(InvalidInput, workspace.canonical, deep)
     (ws / "link").symlink_to(deep)
-    with pytest.raises(InvalidInput):
-        workspace.canonical("link")
+    refused(InvalidInput, workspace.canonical, "link")
     assert workspace.canonical("d/d/d") == "d/d/d"
 
 
@@ -238,8 +250,7 @@ async def test_a_root_that_is_the_whole_disk_works(ws: Path) -> None:
     assert workspace.spellings(path) == (path, str(ws / "f"))
     assert await workspace.files(write=False).read(path, whole) == b"old"
     assert workspace.canonical("/") == "."
-    with pytest.raises(NotFound):
-        await workspace.files(write=False).read(workspace.canonical("/no-such-file"), whole)
+    await refuses(NotFound, workspace.files(write=False).read(workspace.canonical("/no-such-file"), whole))
 
 
 def test_a_root_keeps_its_resolved_name_and_is_known_by_both(ws: Path, tmp_path: Path) -> None:
@@ -260,15 +271,12 @@ def test_a_root_that_is_renamed_stays_the_root(ws: Path, tmp_path: Path, resolve
 def test_roots_that_cannot_be_are_refused_at_the_start(ws: Path) -> None:
     (ws.parent / "alias").symlink_to("ws")
     for roots in (("ws", "ws/src"), ("ws/src", "ws"), ("ws", "ws"), ("ws/f",), ("gone",), ("ws", "alias")):
-        with pytest.raises(SettingsError):
-            Workspace([str(ws.parent / root) for root in roots])
+        refused(SettingsError, Workspace, [str(ws.parent / root) for root in roots])
 
 
 def test_without_roots_everything_is_denied() -> None:
     workspace = Workspace([])
-    for path in ("f", ".", "/", "/etc/passwd"):
-        with pytest.raises(Denied):
-            workspace.canonical(path)
+    refused(Denied, workspace.canonical, "f", ".", "/", "/etc/passwd")
 
 
 def test_what_a_link_leads_to_must_have_a_name_that_can_be_sent(ws: Path, resolver: PathResolver) -> None:
@@ -277,9 +285,7 @@ def test_what_a_link_leads_to_must_have_a_name_that_can_be_sent(ws: Path, resolv
     (ws / "line\nfeed").mkdir()
     (ws / "other").symlink_to("line\nfeed")
     workspace = Workspace([str(ws)], resolver=resolver)
-    for path in ("link", "link/new", "other"):
-        with pytest.raises(InvalidInput):
-            workspace.canonical(path)
+    refused(InvalidInput, workspace.canonical, "link", "link/new", "other")
 
 
 def test_kinds_tell_what_lies_there(ws: Path, resolver: PathResolver) -> None:
@@ -294,8 +300,7 @@ def test_kinds_tell_what_lies_there(ws: Path, resolver: PathResolver) -> None:
         "new": "missing",
         "new/x": "missing",
     }
-    with pytest.raises(Denied):
-        workspace.kind(at("hidden"))
+    refused(Denied, workspace.kind, at("hidden"))
 
 
 def test_folders_are_opened_for_listing(ws: Path, resolver: PathResolver) -> None:
@@ -303,12 +308,9 @@ def test_folders_are_opened_for_listing(ws: Path, resolver: PathResolver) -> Non
     fd = workspace.open_dir(at("src"))
     assert os.listdir(fd) == ["main.py"]
     os.close(fd)
-    with pytest.raises(InvalidInput):
-        workspace.open_dir(at("f"))
-    with pytest.raises(NotFound):
-        workspace.open_dir(at("gone"))
-    with pytest.raises(Denied):
-        Workspace(["/"], resolver=resolver).open_dir(at("proc"))
+    refused(InvalidInput, workspace.open_dir, at("f"))
+    refused(NotFound, workspace.open_dir, at("gone"))
+    refused(Denied, Workspace(["/"], resolver=resolver).open_dir, at("proc"))
 
 
 def test_a_path_that_became_a_link_after_the_decision_is_refused(ws: Path, resolver: PathResolver) -> None:
@@ -316,8 +318,7 @@ def test_a_path_that_became_a_link_after_the_decision_is_refused(ws: Path, resol
     path = workspace.canonical("src/main.py")
     (ws / "src").rename(ws / "other")
     (ws / "src").symlink_to("other")
-    with pytest.raises(Conflict):
-        workspace.open_file(path)
+    refused(Conflict, workspace.open_file, path)
     os.close(workspace.open_file(workspace.canonical("src/main.py")))
 
 
@@ -334,16 +335,11 @@ async def test_what_a_rule_hides_is_neither_read_nor_written(ws: Path, resolver:
     files = workspace.files(write=True)
     for spelling in ("secret/key", "link/key", "src/../secret/key", f"{ws}/secret/key"):
         path = workspace.canonical(spelling)
-        with pytest.raises(Denied):
-            await files.read(path, whole)
-        with pytest.raises(Denied):
-            await files.write(path, b"new")
-        with pytest.raises(Denied):
-            await files.update(path, lambda old: old)
-        with pytest.raises(Denied):
-            workspace.open_file(path)
-    with pytest.raises(Denied):
-        await files.write(workspace.canonical("secret/new"), b"")
+        await refuses(
+            Denied, files.read(path, whole), files.write(path, b"new"), files.update(path, lambda old: old)
+        )
+        refused(Denied, workspace.open_file, path)
+    await refuses(Denied, files.write(workspace.canonical("secret/new"), b""))
     assert (ws / "secret/key").read_bytes() == b"key"
     assert os.listdir(ws / "secret") == ["key"]
     assert await files.read(at("f"), whole) == b"old"
@@ -364,8 +360,7 @@ async def test_a_missing_file_is_answered_with_similar_names(ws: Path, files: Fi
         await files.read(at("src/mian.py"), whole)
     assert "src/main.py" in str(missing.value)
     assert str(ws) in str(missing.value)
-    with pytest.raises(NotFound):
-        await files.read(at("gone/mian.py"), whole)
+    await refuses(NotFound, files.read(at("gone/mian.py"), whole))
     with pytest.raises(NotFound) as missing:
         await files.update(at("src/mian.py"), lambda old: old)
     assert "src/main.py" in str(missing.value)
@@ -375,8 +370,7 @@ async def test_the_servers_own_folder_is_read_but_never_written(ws: Path, tmp_pa
     own = tmp_path / "own"
     everybodys = Workspace([str(ws)])
     for without in (everybodys, everybodys.reading(()), everybodys.reading([str(own)])):
-        with pytest.raises(Denied):
-            without.canonical(f"{own}/x.txt")
+        refused(Denied, without.canonical, f"{own}/x.txt")
     own.mkdir()
     (own / "x.txt").write_bytes(b"long")
     workspace = Workspace([str(ws)]).reading([str(own)])
@@ -385,17 +379,12 @@ async def test_the_servers_own_folder_is_read_but_never_written(ws: Path, tmp_pa
     assert workspace.spellings(path) == (path,)
     files = workspace.files(write=True)
     assert await files.read(path, whole) == b"long"
-    with pytest.raises(Denied):
-        await files.write(path, b"")
-    with pytest.raises(Denied):
-        await files.update(path, lambda _: b"")
-    with pytest.raises(Denied):
-        workspace.canonical(f"{own}/../secret")
+    await refuses(Denied, files.write(path, b""), files.update(path, lambda _: b""))
+    refused(Denied, workspace.canonical, f"{own}/../secret")
     assert workspace.canonical("f") == "f"
     inside = Workspace([str(tmp_path)]).reading([str(own)])
     for spelling in ("own/x.txt", f"{tmp_path}/own/x.txt", "own/new"):
-        with pytest.raises(Denied):
-            await inside.files(write=True).write(inside.canonical(spelling), b"")
+        await refuses(Denied, inside.files(write=True).write(inside.canonical(spelling), b""))
 
 
 # --- narrower views --------------------------------------------------------------------------------------
@@ -416,9 +405,7 @@ async def test_a_view_starts_in_the_part_that_the_client_works_in(tree: Path, re
     assert view.canonical("f") == "f"
     assert await view.files(write=False).read(at("f"), whole) == b"one/a"
     assert view.spellings(at("f")) == ("a/f", f"{tree}/one/a/f")
-    for path in ("../b/f", f"{tree}/one/b/f", f"{tree}/two/c/f", f"{tree}/other/f"):
-        with pytest.raises(Denied):
-            view.canonical(path)
+    refused(Denied, view.canonical, "../b/f", f"{tree}/one/b/f", f"{tree}/two/c/f", f"{tree}/other/f")
 
 
 def test_a_view_never_holds_more_than_the_workspace(tree: Path) -> None:
@@ -439,9 +426,9 @@ def test_a_view_without_a_part_of_the_workspace_denies_everything(tree: Path) ->
     workspace = Workspace([str(tree / "one")]).reading([str(tree / "two")])
     for scope in ([], *([str(tree / name)] for name in ("other", "gone", "one/a/f", "one/out"))):
         view = workspace.restricted_to(scope)
-        for path in ("f", ".", "a/f", f"{tree}/one/a/f", f"{tree}/other/f", f"{tree}/two/c/f"):
-            with pytest.raises(Denied):
-                view.canonical(path)
+        refused(
+            Denied, view.canonical, "f", ".", "a/f", f"{tree}/one/a/f", f"{tree}/other/f", f"{tree}/two/c/f"
+        )
     assert workspace.canonical("a/f") == "a/f"
 
 
@@ -465,8 +452,7 @@ def test_what_a_view_found_out_about_a_path_binds_no_other_view(tree: Path) -> N
     mine = workspace.reading([str(tree / "one/b")])
     path = mine.canonical(str(tree / "one/b/f"))
     assert mine.kind(path) == "file"
-    with pytest.raises(Denied):
-        workspace.kind(path)
+    refused(Denied, workspace.kind, path)
     with pytest.raises(Denied):
         workspace.restricted_to([str(tree / "one/a")]).kind(path)
 
@@ -616,14 +602,13 @@ async def test_the_same_content_is_not_written_again(ws: Path, files: Files) -> 
 
 async def test_an_expected_hash_lets_only_the_known_content_be_replaced(ws: Path, files: Files) -> None:
     known = hashlib.sha256(b"old").hexdigest()
-    with pytest.raises(Conflict):
-        await files.write(at("f"), b"new", expected_sha256="0" * 64)
-    with pytest.raises(Conflict):
-        await files.update(at("f"), lambda _: b"new", expected_sha256="0" * 64)
-    with pytest.raises(Conflict):
-        await files.write(at("gone/f"), b"new", expected_sha256=known)
-    with pytest.raises(NotFound):
-        await files.update(at("gone"), lambda old: old)
+    await refuses(
+        Conflict,
+        files.write(at("f"), b"new", expected_sha256="0" * 64),
+        files.update(at("f"), lambda _: b"new", expected_sha256="0" * 64),
+        files.write(at("gone/f"), b"new", expected_sha256=known),
+    )
+    await refuses(NotFound, files.update(at("gone"), lambda old: old))
     assert not (ws / "gone").exists()
     assert (ws / "f").read_bytes() == b"old"
     await files.write(at("f"), b"new", expected_sha256=known.upper())
@@ -647,8 +632,7 @@ async def test_a_file_that_somebody_else_touches_meanwhile_is_left_alone(
         MEANWHILE[meanwhile](ws / "f")
         return old + b"!"
 
-    with pytest.raises(Conflict):
-        await files.update(at("f"), change)
+    await refuses(Conflict, files.update(at("f"), change))
     assert (ws / "src/main.py").read_bytes() == b"print()\n"
     assert not (ws / "f").is_file() or (ws / "f").read_bytes() in (b"somebody else", b"print()\n")
     assert no_left_overs(ws)
@@ -673,27 +657,24 @@ def test_a_new_file_never_replaces_one_that_appeared_meanwhile(
 async def test_content_over_the_limit_is_neither_read_nor_written(ws: Path) -> None:
     files = Workspace([str(ws)]).files(write=True, size_limit=10)
     await files.write(at("f"), b"x" * 10)
-    with pytest.raises(InvalidInput):
-        await files.write(at("f"), b"x" * 11)
-    with pytest.raises(InvalidInput):
-        await files.update(at("f"), lambda old: old + b"x")
+    await refuses(
+        InvalidInput, files.write(at("f"), b"x" * 11), files.update(at("f"), lambda old: old + b"x")
+    )
     assert (ws / "f").read_bytes() == b"x" * 10
     (ws / "big").write_bytes(b"x" * 11)
-    with pytest.raises(InvalidInput):
-        await files.write(at("big"), b"small")
+    await refuses(InvalidInput, files.write(at("big"), b"small"))
     assert (ws / "big").stat().st_size == 11
 
 
 async def test_a_tool_that_did_not_declare_writing_cannot_write(ws: Path) -> None:
     files = Workspace([str(ws)]).files(write=False)
-    with pytest.raises(RuntimeError):
-        await files.write(at("f"), b"new")
-    with pytest.raises(RuntimeError):
-        await files.update(at("f"), lambda old: old)
-    with pytest.raises(RuntimeError):
-        await files.update_all((at("f"),), lambda _: ())
-    with pytest.raises(RuntimeError):
-        await files.make_folder(at("new"))
+    await refuses(
+        RuntimeError,
+        files.write(at("f"), b"new"),
+        files.update(at("f"), lambda old: old),
+        files.update_all((at("f"),), lambda _: ()),
+        files.make_folder(at("new")),
+    )
     assert await files.read(at("f"), whole) == b"old"
     assert sorted(os.listdir(ws)) == ["f", "src"]
 
@@ -709,10 +690,9 @@ def small_files() -> Iterator[None]:
 
 @pytest.mark.usefixtures("small_files")
 async def test_a_write_that_fails_half_way_leaves_nothing_behind(ws: Path, files: Files) -> None:
-    with pytest.raises(Unavailable):
-        await files.write(at("new/deeper/f"), b"x" * 100_000)
-    with pytest.raises(Unavailable):
-        await files.write(at("f"), b"x" * 100_000)
+    await refuses(
+        Unavailable, files.write(at("new/deeper/f"), b"x" * 100_000), files.write(at("f"), b"x" * 100_000)
+    )
     assert sorted(path.name for path in ws.rglob("*")) == ["f", "main.py", "src"]
     assert (ws / "f").read_bytes() == b"old"
     assert (await files.write(at("new/deeper/f"), b"x")).created

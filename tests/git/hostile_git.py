@@ -112,6 +112,14 @@ class Lair:
         self.git("add", "-A")
         self.git("commit", "-qm", "more")
 
+    def branch(self, name: str, files: Mapping[str, str], start: str = "HEAD") -> None:
+        """Commit these files on a new branch, which starts here unless told, and come back to main."""
+        self.git("checkout", "-qb", name, start)
+        for path, content in files.items():
+            self.write(path, content)
+        self.commit()
+        self.git("checkout", "-q", "main")
+
     def git(self, *words: str, cwd: Path | None = None) -> str:
         """The user's own git, which must succeed."""
         done = self.naive(*words, cwd=cwd)

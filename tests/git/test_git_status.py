@@ -73,10 +73,7 @@ async def test_in_words_it_says_what_would_become_of_each(at: GitTools) -> None:
 
 async def test_a_conflict_is_named(at: GitTools) -> None:
     lair = at.lair
-    lair.git("checkout", "-qb", "side")
-    lair.write("file.txt", "side\n")
-    lair.commit()
-    lair.git("checkout", "-q", "main")
+    lair.branch("side", {"file.txt": "side\n"})
     lair.write("file.txt", "main\n")
     lair.commit()
     lair.naive("merge", "side")
@@ -91,10 +88,8 @@ async def test_it_says_how_far_the_branch_is_from_its_upstream(at: GitTools) -> 
     assert (await at.text("git_status")).startswith("## main...base\n")
     lair.write("file.txt", "ours\n")
     lair.commit()
-    lair.git("checkout", "-q", "base")
-    lair.write("other.txt", "theirs\n")
-    lair.commit()
-    lair.git("checkout", "-q", "main")
+    lair.branch("theirs", {"other.txt": "theirs\n"}, "base")
+    lair.git("branch", "-f", "base", "theirs")
     assert (await at.text("git_status")).startswith("## main...base [ahead 1, behind 1]\n")
     data = await at.data("git_status")
     assert (data["upstream"], data["ahead"], data["behind"]) == ("base", 1, 1)
