@@ -97,13 +97,6 @@ async def test_a_patch_that_changes_nothing_says_so(bench: Bench) -> None:
     assert "(unchanged)" in text
 
 
-async def test_other_hard_links_are_reported(bench: Bench) -> None:
-    (bench.root / "other").hardlink_to(bench.root / "b")
-    text = await bench.text(patch=envelope("*** Update File: b", "@@", "-1", "+2"))
-    assert "2 hard links" in text
-    assert (bench.root / "other").read_bytes() == b"1\n"
-
-
 async def test_what_is_no_patch_changes_nothing(bench: Bench) -> None:
     for patch in ("", "no patch", "*** Begin Patch\n*** Delete File: b", 7):
         await bench.refusal("invalid_input", patch=patch)

@@ -88,26 +88,6 @@ def test_a_file_with_one_line_ending_keeps_it(content: str, old: str, new: str, 
         assert edit(windows, old, new, every=every).content == expected.content.replace("\n", "\r\n")
 
 
-@given(MIXED, st.lists(st.tuples(SENT, SENT), min_size=1, max_size=4))
-def test_several_edits_are_the_same_as_one_after_the_other(
-    content: str, pairs: list[tuple[str, str]]
-) -> None:
-    edits = [Edit(old_string=old, new_string=new, replace_all=True) for old, new in pairs]
-    try:
-        together = apply(content, edits)
-    except ToolError:
-        with pytest.raises(ToolError):
-            one_by_one(content, edits)
-    else:
-        assert together.content == one_by_one(content, edits)
-
-
-def one_by_one(content: str, edits: list[Edit]) -> str:
-    for each in edits:
-        content = apply(content, [each]).content
-    return content
-
-
 LINE_BREAKS = (
     ("a\r\nb\r\nc\r\n", "a\nb\n", "x\ny\nz\n", "x\r\ny\r\nz\r\nc\r\n"),
     ("a\r\nb\r\n", "b", "b\nc", "a\r\nb\r\nc\r\n"),
@@ -180,12 +160,6 @@ def test_an_edit_that_could_never_be_made_is_invalid() -> None:
     for edits in IMPOSSIBLE:
         with pytest.raises(InvalidInput):
             apply("a a", edits)
-
-
-def test_an_edit_is_named_by_its_place_among_several() -> None:
-    message = refusal("a", Edit(old_string="a", new_string="b"), Edit(old_string="nowhere", new_string="c"))
-
-    assert message.startswith("edits[1].old_string was not found.")
 
 
 def test_an_edit_whose_text_an_earlier_edit_changed_gets_an_error() -> None:

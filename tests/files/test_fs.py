@@ -7,7 +7,7 @@ import resource
 import stat
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -60,6 +60,22 @@ def ws(tmp_path: Path) -> Path:
     (tmp_path / "ws/f").write_bytes(b"old")
     (tmp_path / "ws/src/main.py").write_bytes(b"print()\n")
     return tmp_path / "ws"
+
+
+@pytest.fixture
+def workspace(ws: Path, resolver: PathResolver) -> Workspace:
+    """The same by each engine."""
+    return Workspace([str(ws)], resolver=resolver)
+
+
+@pytest.fixture
+def top(ws: Path) -> Iterator[int]:
+    """The folder, open. A test closes all that it opens below."""
+    opened = os.open(ws, HOLD)
+    before = descriptors()
+    yield opened
+    assert descriptors() <= before
+    os.close(opened)
 
 
 @pytest.fixture
@@ -123,79 +139,63 @@ OPENED = {
 }
 
 
-def test_every_engine_opens_alike(ws: Path, resolver: PathResolver) -> None:
+def test_every_engine_opens_alike(ws: Path, resolver: PathResolver, top: int) -> None:
     (ws / "link").symlink_to("src/../f")
     (ws / "folder").symlink_to("src/.")
     (ws / "dangling").symlink_to("src/new")
     (ws / "circle").symlink_to("circle")
     found: dict[tuple[str, int], int | None] = {}
-    with ExitStack() as closing:
-        top = os.open(ws, HOLD)
-        closing.callback(os.close, top)
-        for path, flags in OPENED:
-            try:
-                fd = resolver.open(top, path, flags, 0o600)
-            except OSError as error:
-                found[path, flags] = error.errno
-            else:
-                closing.callback(os.close, fd)
-                found[path, flags] = None
-                assert not os.get_inheritable(fd)
+    for path, flags in OPENED:
+        try:
+            fd = resolver.open(top, path, flags, 0o600)
+        except OSError as error:
+            found[path, flags] = error.errno
+        else:
+            found[path, flags] = None
+            assert not os.get_inheritable(fd)
+            os.close(fd)
     assert found == OPENED
 
 
-def test_every_engine_refuses_to_leave(ws: Path, resolver: PathResolver) -> None:
+def test_every_engine_refuses_to_leave(ws: Path, resolver: PathResolver, top: int) -> None:
     (ws / "out").symlink_to("..")
     (ws / "src/out").symlink_to("../../ws")
     (ws / "absolute").symlink_to(str(ws / "f"))
-    top = os.open(ws, HOLD)
-    try:
-        for path in ("..", "src/../..", "out", "absolute", "src/out", "/", "/etc"):
-            with pytest.raises(Escape) as refusal:
-                resolver.open(top, path, os.O_RDONLY)
-            assert refusal.value.link == ("absolute" if path == "absolute" else "")
-            os.close(resolver.open(top, "f", os.O_RDONLY))
-    finally:
-        os.close(top)
+    for path in ("..", "src/../..", "out", "absolute", "src/out", "/", "/etc"):
+        with pytest.raises(Escape) as refusal:
+            resolver.open(top, path, os.O_RDONLY)
+        assert refusal.value.link == ("absolute" if path == "absolute" else "")
+        os.close(resolver.open(top, "f", os.O_RDONLY))
 
 
-def test_every_engine_knows_the_own_name_of_an_object(ws: Path, resolver: PathResolver) -> None:
+def test_every_engine_knows_the_own_name_of_an_object(ws: Path, resolver: PathResolver, top: int) -> None:
     (ws / "link").symlink_to("f")
     (ws / "folder").symlink_to("src")
     (ws / "out").symlink_to("..")
     (ws / "absolute").symlink_to(str(ws / "f"))
-    top = os.open(ws, HOLD)
-    before = descriptors()
-    try:
-        for path in (
-            *("link", "folder/main.py", "folder/..", "out", "absolute"),
-            *("./f", "src/../f", "src//main.py", "src/", "/f"),
-        ):
-            with pytest.raises(PathMoved):
-                resolver.open_exact(top, path)
-        with pytest.raises(FileNotFoundError):
-            resolver.open_exact(top, "gone")
-        for own in (".", "f", "src", "src/main.py"):
-            os.close(resolver.open_exact(top, own))
-        assert descriptors() <= before
-    finally:
-        os.close(top)
+    for path in (
+        *("link", "folder/main.py", "folder/..", "out", "absolute"),
+        *("./f", "src/../f", "src//main.py", "src/", "/f"),
+    ):
+        with pytest.raises(PathMoved):
+            resolver.open_exact(top, path)
+    with pytest.raises(FileNotFoundError):
+        resolver.open_exact(top, "gone")
+    for own in (".", "f", "src", "src/main.py"):
+        os.close(resolver.open_exact(top, own))
 
 
-def test_opening_below_a_folder_leaves_no_descriptor_behind(ws: Path, resolver: PathResolver) -> None:
+@pytest.mark.usefixtures("workspace", "top")
+def test_opening_below_a_folder_leaves_no_descriptor_behind(ws: Path, workspace: Workspace) -> None:
     (ws / "out").symlink_to("..")
     (ws / "link").symlink_to("src")
-    workspace = Workspace([str(ws)], resolver=resolver)
-    before = descriptors()
     for path in ("f", "link/main.py", "link/new/x", "out/x", "f/x", "gone/../x"):
         with suppress(ToolError):
             os.close(workspace.open_file(workspace.canonical(path)))
-    assert descriptors() <= before
 
 
-def test_a_name_that_looks_like_that_of_a_deleted_file_is_a_name(ws: Path, resolver: PathResolver) -> None:
+def test_a_name_that_looks_like_that_of_a_deleted_file_is_a_name(ws: Path, workspace: Workspace) -> None:
     (ws / "f (deleted)").write_bytes(b"")
-    workspace = Workspace([str(ws)], resolver=resolver)
     assert workspace.canonical("f (deleted)") == "f (deleted)"
     os.close(workspace.open_file(at("f (deleted)")))
 
@@ -261,8 +261,7 @@ def test_a_root_keeps_its_resolved_name_and_is_known_by_both(ws: Path, tmp_path:
     assert workspace.roots == Workspace([f"{ws}/src/.."]).roots == (str(ws),)
 
 
-def test_a_root_that_is_renamed_stays_the_root(ws: Path, tmp_path: Path, resolver: PathResolver) -> None:
-    workspace = Workspace([str(ws)], resolver=resolver)
+def test_a_root_that_is_renamed_stays_the_root(ws: Path, tmp_path: Path, workspace: Workspace) -> None:
     ws.rename(tmp_path / "moved")
     assert workspace.canonical("src/main.py") == "src/main.py"
     os.close(workspace.open_file(at("src/main.py")))
@@ -279,12 +278,11 @@ def test_without_roots_everything_is_denied() -> None:
     refused(Denied, workspace.canonical, "f", ".", "/", "/etc/passwd")
 
 
-def test_what_a_link_leads_to_must_have_a_name_that_can_be_sent(ws: Path, resolver: PathResolver) -> None:
+def test_what_a_link_leads_to_must_have_a_name_that_can_be_sent(ws: Path, workspace: Workspace) -> None:
     os.mkdir(os.fsencode(ws) + b"/caf\xe9")
     os.symlink(b"caf\xe9", os.fsencode(ws) + b"/link")
     (ws / "line\nfeed").mkdir()
     (ws / "other").symlink_to("line\nfeed")
-    workspace = Workspace([str(ws)], resolver=resolver)
     refused(InvalidInput, workspace.canonical, "link", "link/new", "other")
 
 
@@ -292,14 +290,8 @@ def test_kinds_tell_what_lies_there(ws: Path, resolver: PathResolver) -> None:
     os.mkfifo(ws / "pipe")
     workspace = Workspace([str(ws)], resolver=resolver, hides=lambda names: "hidden" in names)
     kinds = {path: workspace.kind(at(path)) for path in ("f", "src", ".", "pipe", "new", "new/x")}
-    assert kinds == {
-        "f": "file",
-        "src": "folder",
-        ".": "folder",
-        "pipe": "other",
-        "new": "missing",
-        "new/x": "missing",
-    }
+    folders, missing = dict.fromkeys(("src", "."), "folder"), dict.fromkeys(("new", "new/x"), "missing")
+    assert kinds == {"f": "file", "pipe": "other", **folders, **missing}
     refused(Denied, workspace.kind, at("hidden"))
 
 
@@ -313,8 +305,7 @@ def test_folders_are_opened_for_listing(ws: Path, resolver: PathResolver) -> Non
     refused(Denied, Workspace(["/"], resolver=resolver).open_dir, at("proc"))
 
 
-def test_a_path_that_became_a_link_after_the_decision_is_refused(ws: Path, resolver: PathResolver) -> None:
-    workspace = Workspace([str(ws)], resolver=resolver)
+def test_a_path_that_became_a_link_after_the_decision_is_refused(ws: Path, workspace: Workspace) -> None:
     path = workspace.canonical("src/main.py")
     (ws / "src").rename(ws / "other")
     (ws / "src").symlink_to("other")
@@ -580,10 +571,9 @@ async def test_a_replaced_file_keeps_mode_owner_and_attributes(ws: Path, files: 
     assert stat.S_IMODE((ws / "f").stat().st_mode) == 0o755
 
 
-async def test_a_link_inside_the_workspace_survives_the_write(ws: Path, resolver: PathResolver) -> None:
+async def test_a_link_inside_the_workspace_survives_the_write(ws: Path, workspace: Workspace) -> None:
     (ws / "link").symlink_to("src/../f")
     (ws / "dangling").symlink_to("src/new")
-    workspace = Workspace([str(ws)], resolver=resolver)
     for name in ("link", "dangling"):
         await workspace.files(write=True).write(workspace.canonical(name), b"through")
         assert (ws / name).is_symlink()

@@ -119,10 +119,6 @@ async def test_a_name_that_is_gone_before_it_is_looked_at_is_not_an_error(bench:
     os.close(fd)
 
 
-async def test_it_answers_to_list_dir(bench: Bench) -> None:
-    assert (await bench.result("list_dir", path="src")).text == "main.py"
-
-
 async def test_a_time_no_calendar_has_is_not_an_error(bench: Bench) -> None:
     from mcp_toolserver.capabilities.files import FolderEntry
     from mcp_toolserver.text.folder_listing import detailed

@@ -43,30 +43,6 @@ def test_a_page_is_a_slice_of_all_lines(
     assert found.next_skip == (skip + take if skip + take < len(lines) else None) or not found.lines
 
 
-@given(
-    lengths=st.lists(st.integers(0, 30), min_size=1, max_size=20),
-    skip=st.integers(0, 5),
-    room=st.integers(10, 100),
-)
-def test_pages_joined_are_the_whole_file(lengths: list[int], skip: int, room: int) -> None:
-    lines = ["x" * length for length in lengths]
-    content = "".join(f"{line}\n" for line in lines).encode()
-    seen: list[str] = []
-    cut = False
-    following: int | None = min(skip, len(lines) - 1)
-    first = following
-    while following is not None:
-        found = of(content, skip=following, take=2000, max_bytes=room)
-        assert sum(len(f"{n}\t{line}\n") for n, line in enumerate(found.lines, found.first)) <= room
-        assert found.first == following + 1
-        assert found.lines, "a page that does not advance would be read for ever"
-        seen += found.lines
-        cut = cut or found.long_line is not None
-        following = found.next_skip
-    assert len(seen) == len(lines) - first
-    assert cut or seen == lines[first:]
-
-
 def test_a_page_is_cut_exactly_at_its_bytes() -> None:
     content = b"aaaa\nbbbb\n"
     whole = of(content, max_bytes=len("1\taaaa\n2\tbbbb\n"))

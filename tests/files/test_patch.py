@@ -1,6 +1,5 @@
 """Reading patches and applying them to texts, compared with git and patch."""
 
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from mcp_toolserver.text.patch.file_names import git_names, name
 from mcp_toolserver.text.patch.model import Section
 from mcp_toolserver.text.patch.parse import parse
 from mcp_toolserver.text.patch.plan import Plan, plan
+from tests.support.calling import make
 
 HEAD = "--- a/f\n+++ b/f\n"
 
@@ -111,47 +111,46 @@ def test_no_text_makes_the_reader_fail_otherwise_than_by_saying_why(text: str) -
 GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "core.autocrlf=false")
 
 
+NUMBERS = [b"%d\n" % number for number in range(30)]
+NAMED = b"".join(b"line %d\n" % number for number in range(20))
+BEFORE = {
+    "keep": b"kept\n",
+    "edit me.txt": b"".join(NUMBERS),
+    "caf\u00e9": b"1\n2\n3\n4\n5\n",
+    "gone": b"a\nb",
+    "old/name": NAMED,
+    "run": b"#!/bin/sh\n",
+    "empty-gone": b"",
+    "crlf": b"a\r\nb\r\nc\r\n",
+    'quo"te': b"x\n",
+    "tab\tbed": b"x\n",
+}
+AFTER = {
+    "keep": b"kept\nand changed\n",
+    "edit me.txt": b"first\n" + b"".join(NUMBERS[:28]) + b"end",
+    "caf\u00e9": b"1\n2\nthree\n4\n5\n",
+    "new/name": NAMED + b"more\n",
+    "copy": b"kept\n",
+    "run": b"#!/bin/sh\n",
+    "empty-new": b"",
+    "script": b"#!/bin/sh\n-- \n",
+    "crlf": b"a\r\nb!\r\nc\n",
+    'quo"te': b"y",
+    "tab\tbed": b"-- y\n++ z\n",
+}
+
+
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    files = {
-        "keep": b"kept\n",
-        "edit me.txt": b"".join(b"%d\n" % number for number in range(30)),
-        "caf\u00e9": b"1\n2\n3\n4\n5\n",
-        "gone": b"a\nb",
-        "old/name": b"".join(b"line %d\n" % number for number in range(20)),
-        "run": b"#!/bin/sh\n",
-        "empty-gone": b"",
-        'quo"te': b"x\n",
-        "tab\tbed": b"x\n",
-        "crlf": b"a\r\nb\r\nc\r\n",
-    }
-    for path, content in files.items():
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_bytes(content)
-    _out(tmp_path, *GIT, "init", "-q", "-b", "main")
-    _out(tmp_path, *GIT, "add", "-A")
-    _out(tmp_path, *GIT, "commit", "-qm", "one")
-    (tmp_path / "edit me.txt").write_bytes(
-        b"first\n" + b"".join(b"%d\n" % number for number in range(28)) + b"end"
-    )
-    (tmp_path / "caf\u00e9").write_bytes(b"1\n2\nthree\n4\n5\n")
-    (tmp_path / "gone").unlink()
-    (tmp_path / "empty-gone").unlink()
-    (tmp_path / "new").mkdir()
-    (tmp_path / "old/name").rename(tmp_path / "new/name")
-    with open(tmp_path / "new/name", "ab") as file:
-        file.write(b"more\n")
-    shutil.copy(tmp_path / "keep", tmp_path / "copy")
-    (tmp_path / "keep").write_bytes(b"kept\nand changed\n")
-    (tmp_path / "run").chmod(0o755)
-    (tmp_path / "empty-new").write_bytes(b"")
-    (tmp_path / "script").write_bytes(b"#!/bin/sh\n-- \n")
-    (tmp_path / "script").chmod(0o755)
-    (tmp_path / 'quo"te').write_bytes(b"y")
-    (tmp_path / "tab\tbed").write_bytes(b"-- y\n++ z\n")
-    (tmp_path / "crlf").write_bytes(b"a\r\nb!\r\nc\n")
-    _out(tmp_path, *GIT, "add", "-A")
-    _out(tmp_path, *GIT, "commit", "-qm", "two")
+    _out(make(tmp_path, BEFORE), *GIT, "init", "-q", "-b", "main")
+    for commit, files in (("one", BEFORE), ("two", AFTER)):
+        for path in BEFORE:
+            (tmp_path / path).unlink()
+        make(tmp_path, files)
+        for path in ("run", "script") if commit == "two" else ():
+            (tmp_path / path).chmod(0o755)
+        _out(tmp_path, *GIT, "add", "-A")
+        _out(tmp_path, *GIT, "commit", "-qm", commit)
     return tmp_path
 
 

@@ -73,11 +73,6 @@ LATER = {"a": b"one", "new/deep/d": b"four", "sub/c": b"three"}
 # --- all ---------------------------------------------------------------------------------------------------
 
 
-async def test_files_are_changed_created_and_deleted_together(ws: Path, files: Files) -> None:
-    await update(files, *ALL)
-    assert held(ws) == LATER
-
-
 async def test_a_file_keeps_its_mode_or_gets_that_of_another(ws: Path, files: Files) -> None:
     (ws / "a").chmod(0o640)
     (ws / "b").chmod(0o750)

@@ -147,6 +147,20 @@ def test_a_loss_is_measured_in_whole_lines() -> None:
     assert [pair for pair in dropped if not drops_most(*pair)] == []
 
 
+async def test_other_hard_links_keep_the_old_content_and_each_tool_says_so(server: Server) -> None:
+    for tool, arguments in (
+        ("write_file", {"path": "notes.md", "content": OTHER, "overwrite": True}),
+        ("edit_file", {"path": "notes.md", "old_string": "line 1 of", "new_string": "LINE 1 of"}),
+        ("apply_patch", {"patch": f"--- a/notes.md\n+++ b/notes.md\n{HUNK}"}),
+        ("NotebookEdit", {"path": "n.ipynb", "cell_number": 0, "new_source": "1"}),
+    ):
+        file = server.file("n.ipynb", written(made())) if tool == "NotebookEdit" else server.file("notes.md")
+        before, other = file.read_bytes(), server.root / tool
+        other.hardlink_to(file)
+        assert "2 hard links" in await server.text(tool, **arguments)
+        assert other.read_bytes() == before
+
+
 async def test_content_and_restore_exclude_each_other(server: Server) -> None:
     await server.refusal("invalid_input", "write_file", path="f")
     await server.refusal("invalid_input", "write_file", path="f", content="x", restore="0" * 12)

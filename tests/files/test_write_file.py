@@ -67,12 +67,6 @@ async def test_a_binary_file_is_replaced_without_a_diff(bench: Bench) -> None:
     assert "It replaced 3 bytes; the old or the new content is not text" in await call(bench, "f", "text\n")
 
 
-async def test_other_hard_links_are_reported(bench: Bench) -> None:
-    (bench.root / "f").write_bytes(b"a\n")
-    (bench.root / "other").hardlink_to(bench.root / "f")
-    assert "2 hard links" in await call(bench, "f", "b\n")
-
-
 async def test_the_answer_to_a_big_change_is_bounded(bench: Bench) -> None:
     (bench.root / "f").write_text("old\n" * 50_000, encoding="utf-8")
     assert len(await call(bench, "f", "new\n" * 50_000)) < 25_000
@@ -84,9 +78,3 @@ async def test_a_wrong_expectation_is_a_conflict_and_a_malformed_one_is_refused(
         await bench.refusal(kind, path="f", content="b\n", overwrite=True, expected_sha256=known)
     known = hashlib.sha256(b"a\n").hexdigest()
     assert (await call(bench, "f", "b\n", expected_sha256=known)).startswith("Updated")
-
-
-async def test_other_names_take_file_path(bench: Bench) -> None:
-    for tool in ("write_file", "Write", "write"):
-        assert (await bench.result(tool, file_path=tool, content="x")).error is None
-        assert (bench.root / tool).read_bytes() == b"x"

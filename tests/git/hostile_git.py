@@ -144,6 +144,12 @@ class Lair:
         own = helper_environment(self.environ, environment(listing))
         return _ended([*argv_prefix(GIT), *words], cwd or self.repository, own)
 
+    def springs(self, *words: str, cwd: Path | None = None) -> bool:
+        """Whether git as anybody runs it runs the program."""
+        self.ran()
+        self.naive(*words, cwd=cwd)
+        return self.ran()
+
     def ran(self) -> bool:
         """Whether the program has been run since the last time this was asked."""
         marked = self.marker.exists()

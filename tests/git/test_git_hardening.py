@@ -1,7 +1,6 @@
 """git on a hostile repository: nothing of the repository's runs, nothing changes, no word is an option."""
 
 import os
-import shlex
 import shutil
 import signal
 from collections.abc import Callable, Generator
@@ -215,13 +214,11 @@ async def test_a_program_that_a_repository_names_is_not_run(
         with subtests.test(f"{name}: {command}"):
             lair, ask = ground.lair()
             READS[name][0](lair)
-            lair.ran()
             subcommand, *words = command.split(" ")
             options = [word for word in words if word.startswith("-")]
             revisions = [word for word in words if word not in options]
             paths = ("file.txt",) if subcommand == "blame" else ()
-            lair.naive(subcommand, *words, *paths)
-            assert lair.ran(), "the attack is not one"
+            assert lair.springs(subcommand, *words, *paths), "the attack is not one"
             stale(lair)
             answer = await ask(subcommand, *options, revisions=revisions, paths=paths)
             assert not lair.ran()
@@ -231,102 +228,38 @@ async def test_a_program_that_a_repository_names_is_not_run(
 async def test_an_object_that_is_missing_is_not_fetched(lair: Lair, ask: Asked) -> None:
     """GIT10: the repository names a transport that is a program, and allows it."""
     promised(lair)
-    lair.naive("cat-file", "-p", "HEAD:file.txt")
-    assert lair.ran()
+    assert lair.springs("cat-file", "-p", "HEAD:file.txt")
     answer = await ask("cat-file", "-p", revisions=["HEAD:file.txt"])
     assert not lair.ran()
     assert answer.status != 0
 
 
-# --- subcommands that are not asked here, in our environment all the same ---------------------------------
+# --- settings that subcommands read which are not asked here ----------------------------------------------
 
-
-def ready_to_merge(lair: Lair) -> None:
-    lair.git("checkout", "-q", ".")
-    lair.git("branch", "side")
-    lair.write("file.txt", "ours\n")
-    lair.commit()
-    lair.git("checkout", "-q", "side")
-    lair.write("file.txt", "theirs\n")
-    lair.write(".gitattributes", "*.txt merge=odd\n")
-    lair.commit()
-    lair.config("merge.odd.driver {evil}")
-
-
-def attached_submodule(lair: Lair) -> None:
-    submodule(lair)
-    lair.config("submodule.module.update !{evil}")
-
-
-def borrowed_objects(lair: Lair) -> None:
-    lair.found(lair.folder / "library")
-    lair.write(".git/objects/info/alternates", f"{lair.folder}/library/.git/objects\n")
-    lair.config("core.alternateRefsCommand {evil}")
-
-
-TRAILER = "interpret-trailers --trailer odd=x file.txt"
-
-CHANGES = {
-    "GIT08-commit": (planting("core.editor {evil}"), "commit --allow-empty"),
-    "GIT08-rebase": (planting("sequence.editor {evil}"), "rebase -i --root --autostash"),
-    "GIT10-ext-transport": (
-        planting("remote.origin.url ext::{evil}", "protocol.ext.allow always"),
-        "fetch",
+FOR_CHANGES = (
+    *("core.editor", "sequence.editor", "core.pager", "core.sshCommand", "core.gitProxy", "core.askPass"),
+    *("credential.helper", "credential.https://example.invalid.helper", "interactive.diffFilter"),
+    *(
+        "gpg.program",
+        "gpg.openpgp.program",
+        "gpg.ssh.program",
+        "gpg.x509.program",
+        "gpg.ssh.defaultKeyCommand",
     ),
-    "GIT11-ssh-command": (
-        planting("remote.origin.url ssh://example.invalid/x", "core.sshCommand {evil}"),
-        "fetch",
-    ),
-    "GIT11-upload-pack": (
-        planting("remote.origin.url .", "remote.origin.uploadpack {evil}"),
-        "fetch origin",
-    ),
-    "GIT13-alias": (planting("alias.st !{evil}"), "st"),
-    "GIT14-update": (attached_submodule, "submodule update"),
-    "GIT19-alternate-refs": (borrowed_objects, "rev-list --alternate-refs"),
-    "GIT21-trailer": (planting("trailer.odd.command {evil}", "trailer.odd.key Odd"), TRAILER),
-    "GIT21-trailer-cmd": (planting("trailer.odd.cmd {evil}", "trailer.odd.key Odd"), TRAILER),
-    "merge-driver": (ready_to_merge, "merge -q main"),
-    "credential-helper": (planting("credential.helper !{evil}"), "credential fill"),
-    "credential-helper-of-one-host": (
-        planting("credential.https://example.invalid.helper !{evil}"),
-        "credential fill",
-    ),
-    "gpg-program": (planting("gpg.program {evil}"), "tag -s -m m signed"),
-    "gpg-ssh-program": (
-        planting("gpg.ssh.program {evil}", "gpg.format ssh", "user.signingKey k"),
-        "tag -s -m m signed",
-    ),
-}
+    *("alias.st", "pager.log", "merge.odd.driver", "submodule.module.update", "core.alternateRefsCommand"),
+    *("trailer.odd.command", "trailer.odd.cmd", "filter.odd.smudge", "core.hooksPath"),
+    *("remote.origin.uploadpack", "remote.origin.receivepack"),
+)
 
 
-async def test_what_changes_something_is_refused_and_would_run_nothing(
-    ground: Ground, subtests: pytest.Subtests
-) -> None:
-    for name, (plant, words) in CHANGES.items():
-        with subtests.test(name):
-            lair, ask = ground.lair()
-            plant(lair)
-            lair.ran()
-            before = lair.folder / "before"
-            _copy(lair.repository, before)
-            naively = words.split()
-            if naively[0] == "credential":
-                asked = f"alias.ask=!echo url=https://example.invalid | {GIT} credential fill"
-                naively = ["-c", asked, "ask"]
-            lair.naive(*naively)
-            assert lair.ran(), "the attack is not one"
-            _copy(before, lair.repository)
-            lair.hardened(*naively)
-            assert not lair.ran()
-            with pytest.raises(InvalidInput):
-                await ask(*words.split())
-            assert not lair.ran()
-
-
-def _copy(source: Path, target: Path) -> None:
-    status = os.system(f"rm -rf {shlex.quote(str(target))} && cp -a {source} {target}")
-    assert status == 0
+def test_no_setting_that_names_a_program_holds(lair: Lair) -> None:
+    """The second line: what would read these is refused already. GIT08, GIT11, GIT13, GIT14, GIT19, GIT21."""
+    lair.config(*(f"{name} {{evil}}" for name in FOR_CHANGES), "protocol.allow always")
+    asked = ("config", "--get-regexp", ".")
+    assert lair.naive(*asked).stdout.decode().count(str(lair.evil)) == len(FOR_CHANGES)
+    last = dict(line.partition(" ")[::2] for line in lair.hardened(*asked).stdout.decode().splitlines())
+    assert [name for name, value in last.items() if str(lair.evil) in value] == []
+    assert (last["protocol.allow"], last["submodule.module.update"]) == ("never", "none")
 
 
 # --- where a repository is -------------------------------------------------------------------------------
@@ -349,8 +282,7 @@ async def test_a_bare_repository_in_the_work_tree_is_not_read(lair: Lair, ask: A
     lair.git("clone", "-q", "--bare", ".", str(bare))
     lair.config("core.bare false", "core.worktree .", cwd=bare)
     lair.config("core.fsmonitor {evil}", "core.fsmonitorHookVersion 1", cwd=bare)
-    lair.naive("status", cwd=bare)
-    assert lair.ran()
+    assert lair.springs("status", cwd=bare)
     with pytest.raises(ToolError) as refusal:
         await ask("status", cwd=bare)
     assert refusal.value.kind == "not_found"
@@ -483,8 +415,7 @@ async def test_a_revision_that_is_an_option_is_refused(lair: Lair, ask: Asked) -
     """GITOPT03."""
     external_diff(lair)
     lair.commit()
-    lair.naive("show", "--ext-diff")
-    assert lair.ran()
+    assert lair.springs("show", "--ext-diff")
     with pytest.raises(InvalidInput):
         await ask("show", revisions=["--ext-diff"])
     with pytest.raises(InvalidInput):
@@ -651,8 +582,7 @@ def test_a_name_that_is_no_text_is_overridden_byte_by_byte(lair: Lair) -> None:
     with (lair.repository / ".gitattributes").open("wb") as file:
         file.write(b"*.txt filter=\xff\n")
     stale(lair)
-    lair.naive("diff")
-    assert lair.ran()
+    assert lair.springs("diff")
     stale(lair)
     lair.hardened("diff")
     assert not lair.ran()

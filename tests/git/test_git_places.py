@@ -83,8 +83,7 @@ async def test_a_submodule_is_left_alone_and_refused(at: GitTools) -> None:
     lair.commit()
     lair.write("module/file.txt", "changed\n")
     lair.git("config", "core.fsmonitor", str(lair.evil), cwd=lair.repository / "module")
-    lair.naive("status")
-    assert lair.ran()
+    assert lair.springs("status")
     assert await at.text("git_status") == "## main\n[nothing to commit]"
     assert (await at.ask("git_status", path="module")).error == "denied"
     assert not lair.ran()
@@ -207,8 +206,7 @@ async def test_a_configuration_that_includes_others_is_asked_for_every_time(lair
         lair.write("later.inc", f'[filter "odd"]\nclean = {lair.evil}\n')
         # As long as before, so that git has to look at the content.
         lair.write("deep/inner.txt", "INNER\n")
-        lair.naive("status")
-        assert lair.ran()
+        assert lair.springs("status")
         lair.write("deep/inner.txt", "Inner\n")
         assert await at.runs() == ALL
     assert not lair.ran()
@@ -249,8 +247,7 @@ async def test_a_program_planted_after_the_first_question_is_not_run(tmp_path: P
             assert await at.runs(deep) == ["status"]
             plant(lair)
             lair.write("deep/inner.txt", "INNER\n")
-            lair.naive("status", cwd=deep)
-            assert lair.ran(), f"the attack is not one: {number}"
+            assert lair.springs("status", cwd=deep), f"the attack is not one: {number}"
             lair.write("deep/inner.txt", "Inner\n")
             assert await at.runs(deep) == ALL
         assert not lair.ran()
@@ -264,8 +261,7 @@ async def test_a_folder_for_configuration_planted_later_is_seen(lair: Lair) -> N
         await at.runs()
         assert await at.runs() == ["status"]
         lair.write(".git/commondir", f"{other}/.git\n")
-        lair.naive("status")
-        assert lair.ran()
+        assert lair.springs("status")
         with pytest.raises(ToolError) as refusal:
             await at.runs()
     assert refusal.value.kind == "denied"
@@ -283,8 +279,7 @@ async def test_a_repository_that_breaks_does_not_lead_to_the_one_above(lair: Lai
         assert await at.runs(nested) == ["status"]
         (nested / ".git/HEAD").write_text("broken", encoding="utf-8")
         lair.write("nested/file.txt", "changed\n")
-        lair.naive("add", ".", cwd=nested)
-        assert lair.ran()
+        assert lair.springs("add", ".", cwd=nested)
         with pytest.raises(AssertionError):
             await at.runs(nested)
     assert not lair.ran()

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -317,11 +316,6 @@ async def test_a_file_that_somebody_else_changed_is_left_alone(bench: Bench) -> 
     await refusal(bench, before, kind="conflict", **arguments)
     fresh = hashlib.sha256(before).hexdigest()
     await edited(bench, before, cell_id="a", new_source="1", expected_sha256=fresh)
-
-
-async def test_hard_links_are_reported(bench: Bench) -> None:
-    os.link(bench.root / "n.ipynb", bench.root / "other.ipynb")
-    assert "2 hard links" in (await edit(bench, cell_id="a", new_source="1")).text
 
 
 async def test_the_names_that_other_systems_use_are_understood(bench: Bench) -> None:

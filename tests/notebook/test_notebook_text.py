@@ -5,11 +5,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice, product
 from typing import Any
 
-import pytest
-
 from mcp_toolserver.text.notebook.edit import CellEdit, CellType, edit
 from mcp_toolserver.text.notebook.json_spans import elements
-from mcp_toolserver.text.notebook.json_style import Layout
 from mcp_toolserver.text.notebook.notebook import parsed
 from tests.notebook.notebooks import made, plain
 
@@ -118,15 +115,3 @@ def test_elements_lie_where_they_are_said_to_lie() -> None:
     assert [text[part.start : part.end] for part in parts] == ["1", '"a]"', "[2, []]", "{}"]
     assert text[end:] == "rest"
     assert elements("[ ]", 0) == ([], 3)
-
-
-def test_what_is_no_array_is_refused() -> None:
-    for text in ("", "[", "[1", "[1 2]", "[1,]", "{}", "[,]"):
-        with pytest.raises(ValueError, match=r"."):
-            elements(text, 0)
-
-
-def test_two_items_are_set_apart_as_the_text_does_it() -> None:
-    for newline, between in (("\n", ",\n  "), ("", ", ")):
-        layout = Layout(newline=newline, unit=" ", comma=", ", colon=": ", ascii=False)
-        assert layout.between(1) == between
