@@ -528,19 +528,6 @@ async def test_a_reader_that_hangs_does_not_hold_up_a_caller_who_gives_up(ws: Pa
     assert scope.cancelled_caught
 
 
-async def test_errors_of_a_reader_or_a_change_reach_the_caller_and_change_nothing(
-    ws: Path, files: Files
-) -> None:
-    def refuse(*_: object) -> bytes:
-        raise InvalidInput("no")
-
-    with pytest.raises(InvalidInput, match="no"):
-        await files.read(at("f"), refuse)
-    with pytest.raises(InvalidInput, match="no"):
-        await files.update(at("f"), refuse)
-    assert (ws / "f").read_bytes() == b"old"
-
-
 # --- writing ---------------------------------------------------------------------------------------------
 
 

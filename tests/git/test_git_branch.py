@@ -229,16 +229,6 @@ async def test_bad_arguments_are_refused(at: GitTools) -> None:
     assert state(at.lair) == before
 
 
-async def test_before_the_first_commit_there_are_no_branches(at: GitTools) -> None:
-    lair = at.lair
-    lair.git("init", "-q", "empty", cwd=lair.folder)
-    at = at.like(roots=[lair.folder / "empty"])
-    assert await at.text("git_branch") == "[0 branches]"
-    result = await at.ask("git_branch", name="x", create=True)
-    assert result.error == "invalid_input"
-    assert "git_commit" in result.text
-
-
 async def test_a_branch_of_another_work_tree_is_not_taken(at: GitTools) -> None:
     at.lair.git("worktree", "add", "-q", "../tree", "side")
     assert "another work tree" in await refused(at, "conflict")

@@ -102,12 +102,20 @@ async def test_without_a_branch_the_commit_is_named(at: GitTools) -> None:
     assert (await at.data("git_status"))["branch"] == ""
 
 
-async def test_before_the_first_commit_it_says_so(at: GitTools) -> None:
-    lair = at.lair
-    lair.git("init", "-q", "empty", cwd=lair.folder)
-    at = at.like(roots=[lair.folder / "empty"])
-    assert await at.text("git_status") == "## main (no commits yet)\n[nothing to commit]"
+async def test_before_the_first_commit_each_tool_says_so(at: GitTools) -> None:
+    at.lair.git("init", "-q", "empty", cwd=at.lair.folder)
+    at = at.like(roots=[at.lair.folder / "empty"])
+    expected = {
+        "git_status": "## main (no commits yet)\n[nothing to commit]",
+        "git_log": "[0 commits]",
+        "git_branch": "[0 branches]",
+        "repo_overview": "Repository .: 0 files, 0 commits, 0 tags",
+    }
+    assert {tool: await at.text(tool) for tool in expected} == expected
     assert (await at.data("git_status"))["head"] == ""
+    await at.refuses("git_log", {"invalid_input": ({"commit": "HEAD"},)})
+    result = await at.ask("git_branch", name="x", create=True)
+    assert (result.error, "git_commit" in result.text) == ("invalid_input", True)
 
 
 async def test_a_path_names_the_part_or_the_repository(at: GitTools) -> None:

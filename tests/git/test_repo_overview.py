@@ -48,12 +48,6 @@ async def test_it_tells_what_there_is(at: GitTools) -> None:
     assert "hunter2" not in text
 
 
-async def test_before_the_first_commit_there_is_little_to_tell(at: GitTools, git_broker: Broker) -> None:
-    at.lair.git("init", "-q", "empty", cwd=at.lair.folder)
-    empty = git_tools(at.lair, git_broker, roots=[at.lair.folder / "empty"])
-    assert await empty.text("repo_overview") == "Repository .: 0 files, 0 commits, 0 tags"
-
-
 async def test_very_many_are_counted_and_the_first_named(at: GitTools) -> None:
     for number in range(40):
         at.lair.git("branch", f"branch-{number}")
