@@ -178,9 +178,7 @@ async def test_what_cannot_be_put_back_is_said(at: GitTools, monkeypatch: pytest
         await change(*given)
 
     monkeypatch.setattr(git_switch, "_move_head", move_head)
-    result = await at.ask("git_branch", name="side")
-    assert result.error == "conflict"
-    assert "could not all be put back" in result.text
+    assert "could not all be put back" in await at.refused("conflict", "git_branch", name="side")
     assert (lair.repository / "file.txt").read_text(encoding="utf-8") == "meanwhile\n"
 
 
