@@ -78,8 +78,6 @@ _CONFINED = Guarantee(
         *(
             f"tests/git/test_git_served.py::test_{test}"
             for test in (
-                "a_git_that_is_stopped_leaves_the_repository_whole",
-                "a_linked_work_tree_in_the_roots_has_its_own_branch",
                 "a_rule_of_the_operator_holds",
                 "a_store_that_a_repository_borrows_from_is_not_written",
                 "every_question_is_answered_and_nothing_runs_or_changes",
@@ -93,7 +91,6 @@ _CONFINED = Guarantee(
                 "the_user_is_the_author_and_settings_of_the_repository_are_not",
                 "they_need_workspace_write",
                 "what_the_server_keeps_to_itself_is_hidden_from_git_too",
-                "without_git_the_tools_are_not_offered",
                 "without_bubblewrap_they_need_the_operators_consent",
             )
         ),
