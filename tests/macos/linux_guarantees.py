@@ -41,12 +41,12 @@ _SANDBOX = Guarantee(
     documented="probe commands in them before the first command",
     tests=(
         "tests/search/test_search.py::test_the_kernel_holds_a_search_program_to_its_folder",
+        "tests/search/test_search.py::test_what_cannot_be_read_is_named_and_the_rest_is_found",
         "tests/app/test_shutdown.py::test_what_runs_in_a_sandbox_ends_as_well",
         "tests/repl/test_repl.py::test_sessions_are_in_the_sandbox_of_commands",
         "tests/repl/test_repl.py::test_a_server_that_the_kernel_holds_runs_sessions",
         "tests/repl/test_repl.py::test_python_plots_where_nothing_can_be_written",
         "tests/repl/test_repl.py::test_where_only_landlock_is_there_sessions_run_and_write_nothing",
-        "tests/repl/test_repl.py::test_in_a_sandbox_nothing_reaches_what_listens_outside",
         "tests/repl/test_repl.py::test_an_interpreter_that_the_sandbox_hides_is_named",
         "tests/git/test_enter_worktree.py::test_a_rule_on_a_file_holds_in_a_worktree_too",
         "tests/git/test_repo_clone.py::test_where_commands_have_no_network_only_folders_are_cloned",

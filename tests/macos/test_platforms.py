@@ -6,9 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mcp_toolserver.errors import Denied, InvalidInput
 from mcp_toolserver.pipeline.registry import discover
-from mcp_toolserver.runtime.files.workspace import Workspace
 from tests import ROOT
 from tests.support.processes import FULL, PATIENCE
 
@@ -115,50 +113,3 @@ def test_a_mode_without_a_sandbox_is_not_promised_on_another_system(tmp_path: Pa
                   folder=tmp_path)  # fmt: skip
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-
-
-NAMES_ON_WINDOWS = (
-    "\\\\host\\share\\f",  # OS01
-    "//host/share/f",  # OS01-slashes
-    "/\\host/share",  # OS01-mixed
-    "\\\\?\\C:\\x",  # OS03
-    "\\\\.\\PhysicalDrive0",  # OS03-device
-    "//?/C:/x",  # OS03-slashes
-    "\\??\\C:\\x",  # OS05
-    "f.txt:ads",  # OS07
-    "f.txt::$DATA",  # OS07-data
-    ".git::$INDEX_ALLOCATION",  # OS07-folder
-    "C:x",  # OS07-drive-relative
-    "CON",  # OS10-CON
-    "con.txt",  # OS10-con.txt
-    "sub/NUL",  # OS10-NUL
-    "COM1.log",  # OS10-COM1
-    "LPT¹",  # OS10-LPT1
-    "aux .h",  # OS10-space
-    "CONIN$",  # OS10-CONIN
-    "x.",  # OS11-dot
-    "x ",  # OS11-space
-    ".git.",  # OS11-git
-    "a. /b",  # OS11-folder
-    "...",  # OS11-dots
-    "PROGRA~1\\x",  # OS12
-    "GIT~1",  # OS12-git
-    "sub/MCP~1.JSO",  # OS12-extension
-    "a*",  # star
-    "a|b",  # pipe
-    "C:\\C:\\x",  # two drives
-)
-
-
-def test_a_name_that_windows_takes_for_something_else_is_refused(tmp_path: Path) -> None:
-    """On Windows the server does not start. Elsewhere such a path is refused, or names a file in the root."""
-    workspace = Workspace([str(tmp_path)])
-    for path in NAMES_ON_WINDOWS:
-        try:
-            found = workspace.canonical(path)
-        except (Denied, InvalidInput):
-            continue
-        Path(tmp_path, found).parent.mkdir(exist_ok=True)
-        Path(tmp_path, found).write_bytes(os.fsencode(path))
-        with os.fdopen(workspace.open_file(found), "rb") as file:
-            assert file.read() == os.fsencode(path)

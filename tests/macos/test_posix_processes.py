@@ -38,7 +38,6 @@ from tests.support.processes import (
     Bench,
     asked,
     broker,
-    few_files,
     outcome,
     until,
 )
@@ -57,22 +56,6 @@ def test_each_system_has_its_layer(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("sys.platform", platform)
         found.append(process_layer())
     assert found == ["linux", "posix", "posix"]
-
-
-def test_a_broker_without_descriptors_says_so_or_closes_the_socket_and_goes_on_later() -> None:
-    said: set[str] = set()
-    with broker() as at:
-        assert outcome(at, "echo on") == (ENDED, "on\n")
-        for free in range(14):
-            with few_files(at.pid, free):
-                last, output = outcome(at, "echo on")
-                assert output == "on\n" or not last or "too many files are open" in str(last.get("failed")), (
-                    free,
-                    last,
-                )
-                said.add(output)
-            assert outcome(at, "echo on") == (ENDED, "on\n"), free
-    assert said == {"", "on\n"}
 
 
 def test_a_broker_with_unreadable_patterns_ends() -> None:
@@ -127,12 +110,7 @@ def test_a_frame_that_comes_in_pieces_is_put_together(pair: tuple[socket.socket,
     assert second is not None
     assert second.frame == Frame(kind=HIDE)
     assert second.descriptors == []
-
-
-def test_a_frame_cut_by_the_end_is_none_and_its_descriptors_are_closed(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
-    ours, theirs = pair
+    # One that the end cuts is none, and its descriptors are closed.
     before = descriptors()
     with open(os.devnull, "rb") as file:
         socket.send_fds(ours, [b"r"], [file.fileno()])
@@ -148,8 +126,8 @@ class Refusing(socket.socket):
     code = errno.EMSGSIZE
 
     def recvmsg(self, *arguments: int) -> object:  # type: ignore[override]
-        if self.failures:
-            self.failures -= 1
+        self.failures -= 1
+        if self.failures >= 0:
             raise OSError(self.code, "no")
         return super().recvmsg(*arguments)
 
@@ -193,18 +171,6 @@ def test_the_output_of_both_systems_is_understood() -> None:
     assert list(process_list._parsed_all(MACOS, own=501)) == [1, 502]
     times = {"00:00:07": 7, "01:02:03": 3723, "2-00:00:01": 172_801, "0:01.50": 1.5}
     assert {spent: process_list._seconds(spent) for spent in times} == pytest.approx(times)
-
-
-def test_this_process_and_its_children_are_listed() -> None:
-    marked = {**os.environ, MARKER: "here"}
-    with subprocess.Popen(["sleep", "100"], env=marked) as sleep:
-        try:
-            found = list_processes()
-        finally:
-            sleep.kill()
-    assert found[sleep.pid].parent == os.getpid()
-    assert f" {MARKER}=here".encode() in found[sleep.pid].text
-    assert abs(found[sleep.pid].started - time.time()) < 3600
 
 
 UNLISTED = {

@@ -191,24 +191,6 @@ async def test_a_search_that_finds_too_much_ends_when_the_page_is_full(grounds: 
 # --- which files ------------------------------------------------------------------------------------------
 
 
-async def test_a_glob_says_which_files(grounds: Grounds) -> None:
-    globs = {
-        "*.py": ["a.py", "src/b.py", "src/x/c.py"],
-        "./*.py": ["a.py"],
-        "src/*.py": ["src/b.py"],
-        "src/**": ["src/b.py", "src/d.js", "src/x/c.py"],
-        "*.{py,js}": ["a.py", "src/b.py", "src/d.js", "src/x/c.py"],
-        "**/x/*.py": ["src/x/c.py"],
-        "!*.py": ["e.md", "src/d.js"],
-        "[a-b].py": ["a.py", "src/b.py"],
-        "*.rs": [],
-    }
-    for name in ("a.py", "src/b.py", "src/x/c.py", "src/d.js", "e.md"):
-        grounds.put(name, "needle")
-    found = {glob: await grounds.shown("needle", "files_with_matches", glob=glob) for glob in globs}
-    assert found == globs
-
-
 async def test_a_glob_does_not_bring_back_what_is_left_out(grounds: Grounds) -> None:
     grounds.write(
         _dot_gitignore="*.log\n", a_dot_log="x", _dot_b_dot_log="x", c_dot_txt="x", _dot_d__e_dot_log="x"
@@ -440,21 +422,27 @@ async def test_the_newest_file_comes_first_and_equal_ones_by_path(grounds: Groun
     assert (part.files, part.total) == (whole.files[:3], 5)
 
 
-async def test_a_pattern_finds_files(grounds: Grounds) -> None:
+async def test_a_pattern_finds_files_by_name_and_for_their_lines(grounds: Grounds) -> None:
     patterns = {
-        "*.py": ["a.py", "src/b.py"],
-        "**/*.py": ["a.py", "src/b.py"],
-        "./*": ["a.py"],
-        "src/**": ["src/b.py", "src/x/c.js"],
-        "src/": ["src/b.py", "src/x/c.js"],
-        "**/{b,c}.*": ["src/b.py", "src/x/c.js"],
+        "*.py": ["a.py", "src/b.py", "src/x/c.py"],
+        "./*.py": ["a.py"],
+        "./*": ["a.py", "e.md"],
+        "src/*.py": ["src/b.py"],
+        "src/**": ["src/b.py", "src/d.js", "src/x/c.py"],
+        "src/": ["src/b.py", "src/d.js", "src/x/c.py"],
         "src/b.py": ["src/b.py"],
-        "**/[!a].*": ["src/b.py", "src/x/c.js"],
-        "nothing": [],
+        "*.{py,js}": ["a.py", "src/b.py", "src/d.js", "src/x/c.py"],
+        "**/x/*.py": ["src/x/c.py"],
+        "[a-b].py": ["a.py", "src/b.py"],
+        "**/[!a].*": ["e.md", "src/b.py", "src/d.js", "src/x/c.py"],
+        "*.rs": [],
     }
-    for name in ("a.py", "src/b.py", "src/x/c.js"):
-        grounds.put(name)
+    for name in ("a.py", "src/b.py", "src/x/c.py", "src/d.js", "e.md"):
+        grounds.put(name, "needle")
     assert {pattern: await grounds.names(pattern) for pattern in patterns} == patterns
+    patterns["!*.py"] = ["e.md", "src/d.js"]
+    found = {glob: await grounds.shown("needle", "files_with_matches", glob=glob) for glob in patterns}
+    assert found == patterns
 
 
 async def test_a_pattern_applies_below_the_folder_but_files_are_shown_whole(
