@@ -7,7 +7,7 @@ import re
 import signal
 import sqlite3
 import subprocess
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,28 +17,10 @@ import anyio
 import pytest
 
 from tests.app.signal_starts import endings, starts
+from tests.protocol.lines import ENVELOPE, opening
 from tests.support.extent import rounds
 from tests.support.families import Family, eventually, lines, mentioning, outcomes
 from tests.support.live import TOKEN, Setup, connected, connected_to
-
-ENVELOPE = {
-    "_meta": {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-}
-HELLO: list[dict[str, Any]] = [
-    {
-        "id": 1,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-11-25",
-            "capabilities": {},
-            "clientInfo": {"name": "t", "version": "1"},
-        },
-    },
-    {"method": "notifications/initialized"},
-]
 
 
 @pytest.fixture
@@ -55,7 +37,7 @@ class Running:
     ends: list[int] = field(default_factory=list[int])
     """Our ends of its streams."""
 
-    def say(self, *messages: dict[str, Any]) -> None:
+    def say(self, *messages: Mapping[str, Any]) -> None:
         for message in messages:
             os.write(self.ends[0], json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
@@ -130,8 +112,7 @@ def modern(message: dict[str, Any]) -> dict[str, Any]:
 
 async def open_stdio(server: Running, era: str) -> None:
     """Talk until the first answer."""
-    discover = {"id": 1, "method": "server/discover", "params": {}}
-    server.say(*(HELLO if era == "legacy" else [modern(discover)]))
+    server.say(*opening(era))
     await anyio.to_thread.run_sync(os.read, server.ends[1], 1 << 16)
 
 
@@ -150,36 +131,28 @@ SIGNALS = [signalled(number) for number in (signal.SIGTERM, signal.SIGINT, signa
 WAYS = [*SIGNALS, closed(0, "end-of-input"), closed(1, "nobody-listens")]
 
 
-def all_of(busy: bool) -> list[tuple[str, str]]:
-    return [("bash", "cancelled")] if busy else []
-
-
-@pytest.mark.parametrize(
-    ("way", "status", "busy"),
-    [
-        *(pytest.param(*way.values, True, id=f"{way.id}-busy") for way in WAYS),
-        *(pytest.param(*way.values, False, id=f"{way.id}-idle") for way in (WAYS[0], WAYS[3])),
-    ],
-)
-async def test_a_server_on_stdio_ends_with_all_that_it_started(
-    way: Way, status: int, busy: bool, setup: Setup
-) -> None:
+@pytest.mark.parametrize(("way", "status"), WAYS)
+async def test_a_server_on_stdio_ends_with_all_that_it_started(way: Way, status: int, setup: Setup) -> None:
     family = Family()
     with on_pipes(setup) as server:
         await open_stdio(server, "legacy")
-        if busy:
-            server.say(call("bash", command=family.command))
-            await eventually(lambda: family.runs)
+        server.say(call("bash", command=family.command))
+        await eventually(lambda: family.runs)
         way(server)
         assert await server.ended() == status
         assert "Traceback" not in server.said
     assert family.is_gone
-    assert outcomes(setup.home) == all_of(busy)
+    assert outcomes(setup.home) == [("bash", "cancelled")]
     assert list((setup.home / "state").glob("sessions/*")) == []
 
 
-@pytest.mark.parametrize("mode", ["read-only", "workspace-write"])
-@pytest.mark.parametrize(("way", "status"), [WAYS[0], WAYS[3]])
+@pytest.mark.parametrize(
+    ("way", "status", "mode"),
+    [
+        pytest.param(*WAYS[0].values, "read-only", id="SIGTERM-read-only"),
+        pytest.param(*WAYS[3].values, "workspace-write", id="end-of-input-workspace-write"),
+    ],
+)
 async def test_what_runs_in_a_sandbox_ends_as_well(way: Way, status: int, mode: str, setup: Setup) -> None:
     family = Family()
     confined = Setup(root=setup.root, home=setup.home, mode=mode)
@@ -240,7 +213,7 @@ async def test_a_server_over_http_ends_with_all_that_it_started(
             assert await server.ended() == 128 + number
         assert "Traceback" not in server.said
     assert family.is_gone
-    assert outcomes(setup.home) == all_of(busy)
+    assert outcomes(setup.home) == ([("bash", "cancelled")] if busy else [])
 
 
 async def test_sessions_and_background_commands_end_with_the_call_in_flight(setup: Setup) -> None:
@@ -271,7 +244,7 @@ async def test_a_server_at_a_terminal_ends_though_a_thread_waits_for_input(
 ) -> None:
     family = Family()
     with on_a_terminal(setup) as server:
-        server.say(*HELLO, call("bash", command=family.command))
+        server.say(*opening("legacy"), call("bash", command=family.command))
         await eventually(lambda: family.runs)
         assert "waiting for an MCP client" in server.said
         way(server)
@@ -282,7 +255,7 @@ async def test_a_server_at_a_terminal_ends_though_a_thread_waits_for_input(
 
 
 async def test_a_file_is_read_to_its_end(setup: Setup) -> None:
-    said = (json.dumps({"jsonrpc": "2.0", **message}) for message in HELLO)
+    said = map(json.dumps, opening("legacy"))
     source, target = setup.home / "requests", setup.home / "answers"
     source.write_text("\n".join(said), encoding="utf-8")
     streams = (os.open(source, os.O_RDONLY), os.open(target, os.O_WRONLY | os.O_CREAT, 0o600))
@@ -307,8 +280,10 @@ MILESTONES: dict[str, Callable[[Running], bool]] = {
 }
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("when", MILESTONES)
+@pytest.mark.parametrize(
+    ("when", "number"),
+    [("at-once", signal.SIGTERM), ("with-a-broker", signal.SIGINT), ("with-a-log", signal.SIGTERM)],
+)
 async def test_a_signal_while_starting_leaves_nothing_behind(
     when: str, number: signal.Signals, setup: Setup
 ) -> None:
@@ -346,7 +321,7 @@ sys.meta_path.insert(0, Finder())
     "module",
     [
         pytest.param(f"mcp_toolserver.{name}", id=name)
-        for name in ("main", "settings", "app.compose", "app.serve", "protocol.resources.feature")
+        for name in ("main", "app.compose", "protocol.resources.feature")
     ],
 )
 async def test_an_interrupt_during_an_import_is_not_lost(module: str, setup: Setup) -> None:
