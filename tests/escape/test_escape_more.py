@@ -3,8 +3,7 @@
 Every case runs with each engine that opens paths, and next to a control that must succeed.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import anyio
 import pytest
@@ -12,8 +11,7 @@ import pytest
 from mcp_toolserver.capabilities.files import Contents, FileChange, FolderContent, FolderQuery
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError
 from mcp_toolserver.runtime.files.workspace import Workspace
-from tests.escape.test_escape_paths import (
-    ENGINES,
+from tests.escape.path_scenes import (
     LITERAL,
     PLANTED,
     SPELLINGS,
@@ -22,20 +20,10 @@ from tests.escape.test_escape_paths import (
     error,
     hostile_folder,
     link,
-    planted_cases,
     rounds,
     swapping,
 )
-
-
-@pytest.fixture(params=ENGINES)
-def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
-    for folder in ("ws/sub/deep", "ws-evil/folder"):
-        (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "ws/f").write_bytes(b"inside")
-    (tmp_path / "ws/sub/deep/g").write_bytes(b"deep")
-    (tmp_path / "ws-evil/f").write_bytes(b"evil")
-    return Scene(base=tmp_path, resolver=ENGINES[request.param]())
+from tests.sandbox.cases import collected
 
 
 async def delete(scene: Scene, path: str) -> bool:
@@ -121,33 +109,32 @@ async def test_no_spelling_deletes_creates_makes_or_lists_anything_outside(scene
     await assert_control(scene)
 
 
-@planted_cases
-async def test_a_planted_object_is_named_and_never_looked_into(scene: Scene, planted: Planted) -> None:
-    planted.make(scene)
-    (scene.evil / "evil-name").write_bytes(b"")
-    found = await listed(scene, ".")
-    assert not {"evil-name", "passwd", "folder"} & names(found)
-    assert set(found) <= {".", "sub", "sub/deep"}
-
-
-@planted_cases
-async def test_deleting_through_a_planted_object_deletes_nothing_outside(
-    scene: Scene, planted: Planted
+async def test_nothing_is_listed_deleted_or_made_through_a_planted_object(
+    scenes: Callable[[str], Scene],
 ) -> None:
-    planted.make(scene)
-    outside = scene.outside()
-    if planted.write is None:
-        await delete(scene, planted.path)
-    else:
-        with pytest.raises(planted.write):
-            await delete(scene, planted.path)
-    assert scene.outside() == outside
-    await assert_control(scene)
+    with collected() as case:
+        for name, planted in PLANTED.items():
+            scene = scenes(name)
+            planted.make(scene)
+            (scene.evil / "evil-name").write_bytes(b"")
+            outside = scene.outside()
+            with case(f"{name}, listed"):
+                found = await listed(scene, ".")
+                assert not {"evil-name", "passwd", "folder"} & names(found)
+                assert set(found) <= {".", "sub", "sub/deep"}
+            with case(f"{name}, made"):
+                await _makes_nothing_outside(scenes(f"{name}-made"), planted)
+            with case(f"{name}, deleted"):
+                if planted.write is None:
+                    await delete(scene, planted.path)
+                else:
+                    with pytest.raises(planted.write):
+                        await delete(scene, planted.path)
+                assert scene.outside() == outside
+                await assert_control(scene)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in PLANTED])
-async def test_no_folder_is_made_through_a_planted_object_outside(scene: Scene, name: str) -> None:
-    planted = PLANTED[name]
+async def _makes_nothing_outside(scene: Scene, planted: Planted) -> None:
     planted.make(scene)
     outside = scene.outside()
     try:
@@ -160,8 +147,7 @@ async def test_no_folder_is_made_through_a_planted_object_outside(scene: Scene, 
     assert await make(scene, "sub/control")
 
 
-@pytest.mark.parametrize("_id", [pytest.param("", id="LINK20")])
-async def test_a_link_to_a_folder_above_is_not_followed(scene: Scene, _id: str) -> None:
+async def test_a_link_to_a_folder_above_is_not_followed(scene: Scene) -> None:
     link("up", "..")(scene)
     link("sub/loop", ".")(scene)
     found = await listed(scene, ".")
@@ -175,8 +161,7 @@ async def test_a_link_to_a_folder_above_is_not_followed(scene: Scene, _id: str) 
 
 
 @pytest.mark.rounds
-@pytest.mark.parametrize("_id", [pytest.param("", id="RACE01-list")])
-async def test_a_folder_swapped_with_a_link_is_never_listed_outside(scene: Scene, _id: str) -> None:
+async def test_a_folder_swapped_with_a_link_is_never_listed_outside(scene: Scene) -> None:
     (scene.evil / "evil-name").write_bytes(b"")
     folder, other = hostile_folder(scene)
     (folder / "inside-name").write_bytes(b"")
@@ -195,8 +180,7 @@ async def test_a_folder_swapped_with_a_link_is_never_listed_outside(scene: Scene
 
 
 @pytest.mark.rounds
-@pytest.mark.parametrize("_id", [pytest.param("", id="RACE01-together")])
-async def test_a_folder_swapped_with_a_link_never_has_files_changed_outside(scene: Scene, _id: str) -> None:
+async def test_a_folder_swapped_with_a_link_never_has_files_changed_outside(scene: Scene) -> None:
     workspace = scene.workspace()
     files = workspace.files(write=True)
     before = scene.outside()
@@ -221,8 +205,7 @@ async def test_a_folder_swapped_with_a_link_never_has_files_changed_outside(scen
     assert scene.outside() == before
 
 
-@pytest.mark.parametrize("_id", [pytest.param("", id="RACE06-together")])
-async def test_a_folder_moved_out_meanwhile_is_not_followed(scene: Scene, _id: str) -> None:
+async def test_a_folder_moved_out_meanwhile_is_not_followed(scene: Scene) -> None:
     workspace = scene.workspace()
     paths = [workspace.canonical("f"), workspace.canonical("sub/deep/g")]
     before = scene.outside()
@@ -253,20 +236,17 @@ def guarded(scene: Scene) -> Workspace:
     )
 
 
-@pytest.mark.parametrize(
-    "spelling",
-    [
-        pytest.param(".git/hooks/pre-commit", id="PERS01-together"),
-        pytest.param("sub/../.git/config", id="protected-dots"),
-        pytest.param("alias/config", id="protected-by-link"),
-        pytest.param("secret/key", id="hidden"),
-        pytest.param("veil/key", id="hidden-by-link"),
-        pytest.param("secret/new", id="hidden-and-new"),
-    ],
-)
-async def test_what_is_protected_or_hidden_is_neither_deleted_made_nor_moved_onto(
-    scene: Scene, spelling: str
-) -> None:
+GUARDED = {
+    "PERS01-together": ".git/hooks/pre-commit",
+    "protected-dots": "sub/../.git/config",
+    "protected-by-link": "alias/config",
+    "hidden": "secret/key",
+    "hidden-by-link": "veil/key",
+    "hidden-and-new": "secret/new",
+}
+
+
+async def test_what_is_protected_or_hidden_is_neither_deleted_made_nor_moved_onto(scene: Scene) -> None:
     for folder in (".git/hooks", "secret"):
         (scene.ws / folder).mkdir(parents=True)
     for path in (".git/config", ".git/hooks/pre-commit", "secret/key"):
@@ -275,13 +255,16 @@ async def test_what_is_protected_or_hidden_is_neither_deleted_made_nor_moved_ont
     link("veil", "secret")(scene)
     workspace = guarded(scene)
     files = workspace.files(write=True)
-    path, free = workspace.canonical(spelling), workspace.canonical("f")
-    for content in (None, b"new"):
-        changes = [FileChange(path=free, content=None), FileChange(path=path, content=content)]
-        with pytest.raises(Denied):
-            await files.update_all([free, path], lambda _, changes=changes: changes)
-    with pytest.raises(Denied):
-        await files.make_folder(workspace.canonical(f"{spelling}.d/x"))
+    with collected() as case:
+        for name, spelling in GUARDED.items():
+            with case(name):
+                path, free = workspace.canonical(spelling), workspace.canonical("f")
+                for content in (None, b"new"):
+                    changes = [FileChange(path=free, content=None), FileChange(path=path, content=content)]
+                    with pytest.raises(Denied):
+                        await files.update_all([free, path], lambda _, changes=changes: changes)
+                with pytest.raises(Denied):
+                    await files.make_folder(workspace.canonical(f"{spelling}.d/x"))
     assert (scene.ws / "f").read_bytes() == b"inside"
     assert (scene.ws / "secret/key").read_bytes() == b"kept"
     assert sorted(path.name for path in (scene.ws / "secret").iterdir()) == ["key"]

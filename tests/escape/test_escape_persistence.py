@@ -8,14 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests import ROOT
+from tests.escape.harm import Case, assert_each_does_harm, place
+from tests.sandbox.cases import collected, until
 from tests.support.confinement import (
     BY_USER,
     EVIL,
@@ -25,30 +25,19 @@ from tests.support.confinement import (
     WORKSPACE_WRITE,
     Scene,
     Server,
-    copy_of,
-    free,
     git,
     put,
     scene,
     serving,
-    visible_folder,
 )
 from tests.support.processes import Daemons
 from tests.support.snapshot import Snapshot, differences, snapshot
 
+Servers = Callable[[str, str], Server]
+
 MODES = (READ_ONLY, WORKSPACE_WRITE)
 PROTECTED = (".git", ".mcp.json", ".vscode", "hostile/.git")
 """In every scene."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """A command, and the path that it changes or makes where nothing stops it."""
-
-    script: str
-    harms: str
-    reported: bool = False
-    """A new protected name: in workspace-write it can be made; it is gone and reported when the call ends."""
 
 
 def new(harms: str, script: str) -> Case:
@@ -120,20 +109,6 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def pattern() -> Generator[Scene]:
-    """A scene to copy."""
-    with scene(USERS[0]) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def ground() -> Generator[Path]:
-    """Where the copies go."""
-    with visible_folder() as folder:
-        yield folder
-
-
 def kept(server: Server) -> Snapshot:
     """All that the mode must leave as it is."""
     at = server.scene
@@ -143,36 +118,28 @@ def kept(server: Server) -> Snapshot:
     return {**around, **snapshot(*(at.root / name for name in PROTECTED))}
 
 
-def place(at: Scene, harms: str) -> Path:
-    start, _, rest = harms.partition("/")
-    folder = {"$O": at.outside, "~": at.home}.get(start)
-    return at.root / harms if folder is None else Path(os.path.normpath(folder / rest))
-
-
-@pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in CASES.items()])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("user", BY_USER)
-def test_a_command_leaves_nothing_that_acts_later(
-    servers: Callable[[str, str], Server], user: str, mode: str, case: Case
-) -> None:
+def test_a_command_leaves_nothing_that_acts_later(servers: Servers, user: str, mode: str) -> None:
     server = servers(user, mode)
-    before = kept(server)
-    said = server.bash(case.script)
-    assert differences(before, kept(server)) == []
-    if place(server.scene, case.harms) != server.scene.root / ".git":
-        was_there = str(place(server.scene, case.harms)) in before
-        assert was_there == os.path.lexists(place(server.scene, case.harms))
-    if case.reported and mode == WORKSPACE_WRITE:
-        assert case.harms in said
+    with collected() as case:
+        before = kept(server)
+        for name, one in CASES.items():
+            target = place(server.scene, one.harms)
+            said = ""
+            with case(name):
+                said = server.bash(one.script)
+            before, earlier = kept(server), before
+            with case(name):
+                assert differences(earlier, before) == []
+                if target != server.scene.root / ".git":
+                    assert (str(target) in earlier) == os.path.lexists(target)
+                if one.reported and mode == WORKSPACE_WRITE:
+                    assert one.harms in said
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=f"{name}-control") for name, case in CASES.items()])
-def test_the_same_command_leaves_it_where_nothing_stops_it(pattern: Scene, ground: Path, case: Case) -> None:
-    with copy_of(pattern, ground) as copy:
-        before = snapshot(copy.base)
-        free(copy, case.script)
-        harmed = [line.split(": ")[0] for line in differences(before, snapshot(copy.base))]
-        assert str(place(copy, case.harms)) in harmed
+def test_the_same_command_leaves_it_where_nothing_stops_it(pattern: Scene, ground: Path) -> None:
+    assert_each_does_harm(pattern, ground, CASES)
 
 
 WORK = {
@@ -193,50 +160,55 @@ WORK = {
 """Honest work in workspace-write."""
 
 
-@pytest.mark.parametrize("script", [pytest.param(script, id=name) for name, script in WORK.items()])
 @pytest.mark.parametrize("user", BY_USER)
-def test_work_in_the_workspace_goes_on_as_without_a_sandbox(
-    servers: Callable[[str, str], Server], user: str, script: str
-) -> None:
-    assert servers(user, WORKSPACE_WRITE).bash(script) == servers(user, FULL).bash(script)
+def test_work_in_the_workspace_goes_on_as_without_a_sandbox(servers: Servers, user: str) -> None:
+    with collected() as case:
+        for name, script in WORK.items():
+            with case(name):
+                assert servers(user, WORKSPACE_WRITE).bash(script) == servers(user, FULL).bash(script)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(".mcp.json", id="PERS03"),
-        pytest.param(".vscode/tasks.json", id="PERS04"),
-        pytest.param(".idea/workspace.xml", id="PERS04-new"),
-        pytest.param(".git/hooks/x", id="hooks"),
-        pytest.param(".git/config", id="config"),
-        pytest.param("hostile/.git/config", id="nested"),
-        pytest.param("d/.git", id="PERS16"),
-        pytest.param(".GIT/config", id="PERS11"),
-        pytest.param(".Vscode/tasks.json", id="PERS11-editor"),
-        pytest.param(".g\u200cit/config", id="PERS12-joiner"),
-        pytest.param(".git./config", id="PERS12-dot"),
-        pytest.param(".git /config", id="PERS12-space"),
-        pytest.param(".git::$INDEX_ALLOCATION/config", id="PERS12-stream"),
-        pytest.param("GIT~1/config", id="PERS12-short"),
-        pytest.param(".bashrc", id="shell"),
-        pytest.param("d/../.mcp.json", id="around"),
-    ],
-)
-@pytest.mark.parametrize("user", BY_USER)
-def test_a_write_tool_refuses_a_protected_name(
-    servers: Callable[[str, str], Server], user: str, path: str
-) -> None:
-    server = servers(user, WORKSPACE_WRITE)
-    before = {**kept(server), **snapshot(server.scene.root)}
-    assert server.call("write_file", path=path, content="x").is_error
-    assert server.call("edit_file", path=path, old_string="{", new_string="[").is_error
-    assert differences(before, {**kept(server), **snapshot(server.scene.root)}) == []
+PROTECTED_SPELLINGS = {
+    "PERS03": ".mcp.json",
+    "PERS04": ".vscode/tasks.json",
+    "PERS04-new": ".idea/workspace.xml",
+    "hooks": ".git/hooks/x",
+    "config": ".git/config",
+    "nested": "hostile/.git/config",
+    "PERS16": "d/.git",
+    "PERS11": ".GIT/config",
+    "PERS11-editor": ".Vscode/tasks.json",
+    "PERS12-joiner": ".g\u200cit/config",
+    "PERS12-dot": ".git./config",
+    "PERS12-space": ".git /config",
+    "PERS12-stream": ".git::$INDEX_ALLOCATION/config",
+    "PERS12-short": "GIT~1/config",
+    "shell": ".bashrc",
+    "around": "d/../.mcp.json",
+}
+
+
+@pytest.mark.xdist_group(USERS[-1])
+def test_a_write_tool_refuses_a_protected_name(servers: Servers) -> None:
+    server = servers(USERS[-1], WORKSPACE_WRITE)
+
+    def seen() -> Snapshot:
+        return {**kept(server), **snapshot(server.scene.root)}
+
+    with collected() as case:
+        for name, path in PROTECTED_SPELLINGS.items():
+            with case(name):
+                before = seen()
+                assert server.call("write_file", path=path, content="x").is_error
+                assert server.call("edit_file", path=path, old_string="{", new_string="[").is_error
+                assert differences(before, seen()) == []
     assert not server.call("write_file", path="d/plain", content="x").is_error
     (server.scene.root / "d/plain").unlink()
 
 
+@pytest.mark.xdist_group(USERS[0])
 def test_a_write_tool_refuses_a_protected_name_behind_a_link(
-    servers: Callable[[str, str], Server],
+    servers: Servers,
 ) -> None:
     server = servers(USERS[0], WORKSPACE_WRITE)
     server.bash("ln -s .git/config l1; ln -s .git l2; ln -s ../.mcp.json d/l3")
@@ -250,12 +222,10 @@ def test_a_write_tool_refuses_a_protected_name_behind_a_link(
 # --- what happens outside meanwhile, and other places for a repository ------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(".git/config", id="PERS08"), pytest.param(".mcp.json", id="PERS08-file")]
-)
+@pytest.mark.parametrize("name", [".git/config", ".mcp.json"])
 @pytest.mark.parametrize("user", BY_USER)
 def test_a_protected_file_that_the_user_replaces_meanwhile_stays_the_users(
-    servers: Callable[[str, str], Server], user: str, name: str
+    servers: Servers, user: str, name: str
 ) -> None:
     server = servers(user, WORKSPACE_WRITE)
     target, ready = server.scene.root / name, server.scene.root / "ready"
@@ -281,9 +251,8 @@ until [ -e "$2" ]; do sleep 0.01; done
 """
 
 
-@pytest.mark.parametrize("_id", [pytest.param("", id="PERS17")])
 @pytest.mark.parametrize("user", BY_USER[-1:])
-def test_a_repository_kept_elsewhere_in_the_roots_is_protected_too(user: str, _id: str) -> None:
+def test_a_repository_kept_elsewhere_in_the_roots_is_protected_too(user: str) -> None:
     with scene(user) as at:
         second = at.base / "run/second"
         second.mkdir()
@@ -301,26 +270,27 @@ def test_a_repository_kept_elsewhere_in_the_roots_is_protected_too(user: str, _i
             assert "done" in server.bash(f"echo x > {second}/file && echo done")
 
 
-@pytest.mark.parametrize("_id", [pytest.param("", id="LINK15")])
-@pytest.mark.parametrize("user", BY_USER[:1])
-def test_a_hard_link_that_was_there_before_reaches_its_other_name(user: str, _id: str) -> None:
+@pytest.mark.xdist_group(USERS[0])
+def test_a_hard_link_that_was_there_before_reaches_its_other_name(servers: Servers) -> None:
     """A declared limit, in workspace-write alone: the kernel sees the name in the workspace."""
-    with scene(user) as at:
+    for mode in MODES:
+        server = servers(USERS[0], mode)
+        at = server.scene
         os.link(at.outside / "kept", at.root / "linked")
         before = at.seen()
-        with serving(at, READ_ONLY) as server:
-            server.bash("echo x > linked; chmod 777 linked; touch linked; rm -f linked")
-        assert differences(before, at.seen()) == []
-        with serving(at, WORKSPACE_WRITE) as server:
-            server.bash("echo reached > linked")
-        assert (at.outside / "kept").read_text(encoding="utf-8") == "reached\n"
+        server.bash("echo x > linked; chmod 777 linked; touch linked; rm -f linked")
+        if mode == READ_ONLY:
+            assert differences(before, at.seen()) == []
+            (at.root / "linked").unlink()
+        assert (at.outside / "kept").read_text(encoding="utf-8") == (
+            "outside\n" if mode == READ_ONLY else "x\n"
+        )
+        put(at.outside / "kept", "outside\n").chmod(0o644)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("user", BY_USER)
-def test_the_state_of_the_server_is_out_of_sight(
-    servers: Callable[[str, str], Server], user: str, mode: str
-) -> None:
+def test_the_state_of_the_server_is_out_of_sight(servers: Servers, user: str, mode: str) -> None:
     server = servers(user, mode)
     planted = put(server.scene.state / "planted", "only for the server")
     try:
@@ -333,8 +303,7 @@ def test_the_state_of_the_server_is_out_of_sight(
         planted.unlink()
 
 
-@pytest.mark.parametrize("_id", [pytest.param("", id="PERS22")])
-def test_nothing_in_the_workspace_is_ever_imported(_id: str) -> None:
+def test_nothing_in_the_workspace_is_ever_imported() -> None:
     names = (
         "json",
         "re",
@@ -371,15 +340,14 @@ def _importable() -> dict[str, str]:
     return {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
 
 
-@pytest.mark.parametrize("_id", [pytest.param("", id="PERS23")])
-@pytest.mark.parametrize("mode", MODES)
-def test_no_program_of_the_workspace_takes_the_place_of_ours(mode: str, _id: str) -> None:
+def test_no_program_of_the_workspace_takes_the_place_of_ours() -> None:
     with scene(USERS[0]) as at:
         folder = at.root / "bin"
         for name in ("bwrap", "rg", "git", "bash", "sh", "python3", "setpriv"):
             put(folder / name, EVIL).chmod(0o755)
-        path = {"PATH": f"{folder}:{os.environ['PATH']}"}
-        with serving(at, mode, around=("env", f"PATH={folder}:{os.environ['PATH']}"), environ=path) as server:
+        path = f"{folder}:{os.environ['PATH']}"
+        around = ("env", f"PATH={path}")
+        with serving(at, WORKSPACE_WRITE, around=around, environ={"PATH": path}) as server:
             assert "f" in server.call("glob_search", pattern="f").text
             assert "hello" in server.call("grep_search", pattern="hello", output_mode="content").text
             before = os.path.lexists(folder / "evil-ran")
@@ -391,28 +359,31 @@ def test_no_program_of_the_workspace_takes_the_place_of_ours(mode: str, _id: str
 # --- processes -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("user", BY_USER)
-@pytest.mark.parametrize(
-    ("ending", "timeout"),
-    [
-        pytest.param("exit 0", 20_000, id="PROCRES02"),
-        pytest.param("disown -a; exec true", 20_000, id="PROCRES03"),
-        pytest.param("sleep 60", 700, id="PROCRES01"),
-        pytest.param("kill -9 $PPID; kill -9 $$", 20_000, id="killed"),
-    ],
-)
-def test_nothing_that_a_confined_command_started_outlives_it(
-    servers: Callable[[str, str], Server], user: str, mode: str, ending: str, timeout: int
-) -> None:
-    server, daemons = servers(user, mode), Daemons()
-    assert "ready" in server.bash(daemons.script + ending, timeout=timeout)
-    assert daemons.alive() == []
+ENDINGS = {
+    "PROCRES02": ("exit 0", 20_000),
+    "PROCRES03": ("disown -a; exec true", 20_000),
+    "PROCRES01": ("sleep 60", 700),
+    "killed": ("kill -9 $PPID; kill -9 $$", 20_000),
+}
+
+BOTH = [
+    pytest.param(user, mode, id=f"{user}-{mode}", marks=pytest.mark.xdist_group(user))
+    for user, mode in ((USERS[0], READ_ONLY), (USERS[-1], WORKSPACE_WRITE))
+]
+"""Each user and each mode once."""
 
 
-@pytest.mark.parametrize(("user", "mode"), [(USERS[0], READ_ONLY), (USERS[-1], WORKSPACE_WRITE)])
-@pytest.mark.parametrize("_id", [pytest.param("", id="PROCRES04")])
-def test_no_confined_daemon_outlives_a_killed_server(user: str, mode: str, _id: str) -> None:
+@pytest.mark.parametrize(("user", "mode"), BOTH)
+def test_nothing_that_a_confined_command_started_outlives_it(servers: Servers, user: str, mode: str) -> None:
+    server = servers(user, mode)
+    for case, (ending, timeout) in ENDINGS.items():
+        daemons = Daemons()
+        assert "ready" in server.bash(daemons.script + ending, timeout=timeout), case
+        assert daemons.alive() == [], case
+
+
+@pytest.mark.parametrize(("user", "mode"), BOTH)
+def test_no_confined_daemon_outlives_a_killed_server(user: str, mode: str) -> None:
     daemons = Daemons()
     with scene(user) as at, serving(at, mode) as server:
         answer = server.call("bash", command=f"{daemons.script} wait", run_in_background=True)
@@ -420,10 +391,3 @@ def test_no_confined_daemon_outlives_a_killed_server(user: str, mode: str, _id: 
         until(lambda: len(daemons.alive()) == 4)
         os.kill(server.client.pid, signal.SIGKILL)
         until(lambda: daemons.alive() == [])
-
-
-def until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    """Wait, bounded, until something is so."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not become so"

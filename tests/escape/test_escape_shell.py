@@ -4,39 +4,16 @@ Each runs in a real server, as root and as an unprivileged user, and again with 
 same scene, where most of them must do their harm: a command that harms nowhere proves nothing.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.support.confinement import (
-    BY_USER,
-    FULL,
-    READ_ONLY,
-    USERS,
-    Scene,
-    Server,
-    copy_of,
-    free,
-    scene,
-    serving,
-    visible_folder,
-)
+from tests.escape.harm import Case, assert_each_does_harm
+from tests.sandbox.cases import collected
+from tests.support.confinement import BY_USER, FULL, READ_ONLY, USERS, Scene, Server, serving
 from tests.support.snapshot import differences, snapshot
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """A command, and what it changes where nothing stops it."""
-
-    script: str
-    harms: str = ""
-    """A path in the root, or in the folder outside for `$O/...`; empty where it needs what is not here: a
-    terminal, another awk, a bisection that was begun."""
-    cwd: str = "."
-
 
 CASES = {
     "SH01": Case(script="echo x > f", harms="f"),
@@ -141,55 +118,26 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def confined() -> Generator[dict[str, Server]]:
+def confined(servers: Callable[[str, str], Server]) -> dict[str, Server]:
     """A read-only server for each user."""
-    with ExitStack() as stack:
-        yield {
-            user: stack.enter_context(serving(stack.enter_context(scene(user)), READ_ONLY)) for user in USERS
-        }
+    return {user: servers(user, READ_ONLY) for user in USERS}
 
 
-@pytest.fixture(scope="module")
-def pattern() -> Generator[Scene]:
-    """A scene to copy."""
-    with scene(USERS[0]) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def ground() -> Generator[Path]:
-    """Where the copies go."""
-    with visible_folder() as folder:
-        yield folder
-
-
-@pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in CASES.items()])
 @pytest.mark.parametrize("user", BY_USER)
-def test_a_command_that_looks_read_only_changes_nothing(
-    confined: dict[str, Server], user: str, case: Case
-) -> None:
+def test_a_command_that_looks_read_only_changes_nothing(confined: dict[str, Server], user: str) -> None:
     server = confined[user]
-    before = server.scene.seen()
-    server.bash(case.script, cwd=case.cwd)
-    assert differences(before, server.scene.seen()) == []
+    with collected() as case:
+        before = server.scene.seen()
+        for name, one in CASES.items():
+            with case(name):
+                server.bash(one.script, cwd=one.cwd)
+            before, earlier = server.scene.seen(), before
+            with case(name):
+                assert differences(earlier, before) == []
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=f"{name}-control") for name, case in CASES.items() if case.harms]
-)
-def test_the_same_command_does_its_harm_where_nothing_stops_it(
-    pattern: Scene, ground: Path, case: Case
-) -> None:
-    with copy_of(pattern, ground) as copy:
-        before = copy.seen()
-        free(copy, case.script, case.cwd)
-        harmed = [line.split(": ")[0] for line in differences(before, copy.seen())]
-        assert _path(copy, case.harms) in harmed
-
-
-def _path(at: Scene, harms: str) -> str:
-    start, _, rest = harms.partition("/")
-    return f"{ {'$O': at.outside, '~': at.home}[start] }/{rest}" if start in "$O~" else f"{at.root}/{harms}"
+def test_the_same_command_does_its_harm_where_nothing_stops_it(pattern: Scene, ground: Path) -> None:
+    assert_each_does_harm(pattern, ground, {name: one for name, one in CASES.items() if one.harms})
 
 
 def test_bash_is_offered_as_read_only_because_it_is(confined: dict[str, Server]) -> None:
@@ -284,14 +232,16 @@ def unconfined(confined: dict[str, Server]) -> Generator[dict[str, Server]]:
         yield {user: stack.enter_context(serving(of.scene, FULL)) for user, of in confined.items()}
 
 
-@pytest.mark.parametrize("script", [pytest.param(script, id=name) for name, script in HONEST.items()])
 @pytest.mark.parametrize("user", BY_USER)
 def test_an_honest_command_says_the_same_in_the_sandbox(
-    confined: dict[str, Server], unconfined: dict[str, Server], user: str, script: str
+    confined: dict[str, Server], unconfined: dict[str, Server], user: str
 ) -> None:
     """And the sandbox leaves no mark on the scene."""
     at = confined[user].scene
-    before = snapshot(at.base, without=[at.state])
-    said = confined[user].bash(script)
-    assert differences(before, snapshot(at.base, without=[at.state])) == []
-    assert said == unconfined[user].bash(script)
+    with collected() as case:
+        for name, script in HONEST.items():
+            with case(name):
+                before = snapshot(at.base, without=[at.state])
+                said = confined[user].bash(script)
+                assert differences(before, snapshot(at.base, without=[at.state])) == []
+                assert said == unconfined[user].bash(script)

@@ -18,7 +18,6 @@ import signal
 import socket
 import sqlite3
 import struct
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -41,6 +40,17 @@ NEEDS_ROOT = frozenset(
     }
 )
 """Attempts that some systems refuse to everybody but root."""
+
+OUTSIDE_WRITES = (
+    *("write_outside", "append_outside", "create_outside", "unlink_outside", "rename_out", "link_in"),
+    *("make_folder_outside", "make_link_outside", "make_fifo_outside", "truncate_outside"),
+    *("truncate_by_open_outside", "reopen_outside"),
+)
+METADATA = (
+    *("change_mode", "change_open_mode", "change_owner", "change_times", "change_attribute"),
+    *("change_flags", "change_more_flags"),
+)
+
 OUTSIDER_SECRET = "OUTSIDER_SECRET=4711"
 
 
@@ -475,7 +485,8 @@ def change_mode(scene: Scene) -> None:
 
 
 def change_open_mode(scene: Scene) -> None:
-    os.fchmod(scene.readable, 0o640)
+    with open(scene.private / "old", encoding="utf-8") as file:
+        os.fchmod(file.fileno(), 0o640)
 
 
 def change_owner(scene: Scene) -> None:
@@ -509,10 +520,6 @@ def random_bytes(_: Scene) -> None:
 
 def import_late(_: Scene) -> None:
     assert importlib.import_module("imported_late").HERE == 1
-
-
-def import_from_library(_: Scene) -> None:
-    importlib.import_module("wave" if sys.version_info < (3, 13) else "fractions")
 
 
 def worker_thread(scene: Scene) -> None:

@@ -11,20 +11,29 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from mcp_toolserver.app import confinement
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.runtime.models import options
 from mcp_toolserver.runtime.sandbox.layers import kernel, landlock, process_locks, seccomp
+from mcp_toolserver.settings import Settings
 from tests import ROOT
 from tests.sandbox import attempts
 from tests.sandbox.attempts import OUTSIDER_SECRET, Scene, outcome
+from tests.support.snapshot import differences, snapshot
 
 REPOSITORY = str(ROOT)
 NOBODY = 65534
 USERS = ["root", "nobody"] if os.geteuid() == 0 else ["nobody"]
 """Root becomes nobody for its second half; anybody else is nobody enough."""
+
+PRELOADED = (options,)
+"""Needed after a change of user, like those of `attempts`."""
 
 START = """
 import json, sys
@@ -83,11 +92,21 @@ def neighbours(top: Path) -> Generator[dict[str, Any]]:
         yield {"tcp": tcp.getsockname()[1], "udp": udp.getsockname()[1], "abstract": abstract[1:]}
 
 
-def outcomes(user: str, lock: dict[str, Any] | None, names: list[str]) -> dict[str, str]:
-    """What came of each attempt: "done", or the name of the error. `lock` names one of `LOCKS`."""
+def outcomes(
+    user: str, lock: dict[str, Any] | None, names: Sequence[str], *, worker: Sequence[str] = ()
+) -> dict[str, str]:
+    """What came of each attempt: "done", or the name of the error. `lock` names one of `LOCKS`.
+
+    A thread that starts after the lock makes the attempts of `worker` once more. For a lock, "workspace" and
+    "outside" say what changed there.
+    """
     with stage(user) as top, neighbours(top) as reach:
-        said = {"user": user, "lock": lock, "attempts": names, "top": str(top), **reach}
-        return run(said)
+        watched = {"workspace": [top / "workspace"], "outside": [top / "outside", top / "hidden"]}
+        before = {name: snapshot(*folders) for name, folders in watched.items()}
+        said = {"user": user, "lock": lock, "attempts": names, "worker": worker, "top": str(top), **reach}
+        found = run(said)
+        changed = {name: differences(before[name], snapshot(*watched[name])) for name in watched if lock}
+        return {**found, **{name: "\n".join(lines) for name, lines in changed.items()}}
 
 
 def run(said: dict[str, Any]) -> dict[str, str]:
@@ -127,6 +146,12 @@ def child(said: dict[str, Any]) -> None:
         lock = dict(said["lock"])
         LOCKS[lock.pop("name")](scene, **lock)
     found = {name: outcome(getattr(attempts, name), scene) for name in said["attempts"]}
+    if said["worker"]:
+        with ThreadPoolExecutor(1) as pool:
+            tried = [pool.submit(outcome, getattr(attempts, name), scene) for name in said["worker"]]
+        found |= {
+            f"{name} in a worker": one.result() for name, one in zip(said["worker"], tried, strict=True)
+        }
     print(json.dumps(found), flush=True)
     os._exit(0)
 
@@ -167,11 +192,16 @@ def _client(scene: Scene) -> None:
         os._exit(0)
 
 
-def _lock_server(scene: Scene, mode: str, network: bool = False, abi: int | None = None) -> None:
+def _lock_server(scene: Scene, mode: str, network: str = "none") -> None:
     _client(scene)
-    writes = [str(scene.private), *([str(scene.workspace)] if mode == "workspace-write" else [])]
-    process_locks.lock_server(
-        mode=mode, reads=[str(scene.workspace), str(scene.private)], writes=writes, network=network, abi=abi
+    permission = next(one for one in Permission if one.flag == mode)
+    confinement.lock_server(
+        Settings(
+            permission_mode=permission,
+            root=(str(scene.workspace),),
+            state_dir=str(scene.private),
+            network=network,
+        )
     )
 
 

@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,78 +25,45 @@ from mcp_toolserver.runtime.sandbox.protected.snapshot import (
     protected_paths_in,
     take_snapshot,
 )
-from tests.sandbox.sandboxed import WRITING, Ground, Starter, git, ground, starter
-from tests.support.confinement import NOBODY, USERS
-
-
-@pytest.fixture(scope="module", params=USERS)
-def process(request: pytest.FixtureRequest) -> Generator[Starter]:
-    with starter(request.param) as started:
-        yield started
-
-
-@pytest.fixture
-def here(process: Starter) -> Generator[Ground]:
-    with ground(process) as made:
-        yield made
-
+from tests.sandbox.cases import collected
+from tests.sandbox.sandboxed import WRITING, Ground, Starter, git, ground
+from tests.support.confinement import NOBODY
 
 # --- names -----------------------------------------------------------------------------------------------
 
+PLACES = ("{}", "{}/inside", "sub/{}", "a/b/c/d/e/{}/inside", "./{}", "a//{}")
 
-@pytest.mark.parametrize("name", sorted(NAMES))
-@pytest.mark.parametrize("where", ["{}", "{}/inside", "sub/{}", "a/b/c/d/e/{}/inside", "./{}", "a//{}"])
-def test_a_protected_name_is_protected_at_any_depth(where: str, name: str) -> None:
-    assert is_protected(where.replace("{}", name), git_writable=False)
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("a", "git", ".github/workflows/x.yml", ".gitignore", ".gitattributes", "x.git/config", "bashrc"),
-        *(
-            "Makefile",
-            "package.json",
-            ".env",
-            ".vscodes/x",
-            "a.vscode",
-            "claude",
-            ".config/x",
-            "git~/x",
-            "...",
-            "",
-        ),
-    ],
-    ids=lambda path: f"PERS14-{path or 'empty'}",
+FREE = (
+    *("a", "git", ".github/workflows/x.yml", ".gitignore", ".gitattributes", "x.git/config", "bashrc"),
+    *("Makefile", "package.json", ".env", ".vscodes/x", "a.vscode", "claude", ".config/x", "git~/x", "..."),
+    *("", ".c\u017fud", ".\u017fcode"),
 )
-def test_work_product_is_not_protected(path: str) -> None:
-    assert not is_protected(path, git_writable=False)
+"""What people work on, and names that come near a protected one."""
+
+TAKEN_FOR_ONE = {
+    "PERS11-case": ".GIT/hooks/x",
+    "PERS11-editor": ".Vscode/tasks.json",
+    "PERS12-invisible": ".g\u200cit/config",
+    "PERS12-dot": ".git./config",
+    "PERS12-space": ".git /config",
+    "PERS12-stream": ".git::$INDEX_ALLOCATION/config",
+    "PERS12-short": "GIT~1/config",
+    "short-editor": "VSCODE~1/tasks.json",
+    "short-with-extension": "MCP~1.JSO",
+    "full-width-dot": "\uff0egit/config",
+    "full-width": ".\uff27\uff29\uff34",
+    "long-s": ".v\u017fcode",
+    "backslash": "a\\.git\\config",
+}
+"""Spellings that some file system takes for a protected name."""
 
 
-@pytest.mark.parametrize(
-    ("path", "stands_for"),
-    [
-        pytest.param(".GIT/hooks/x", ".git", id="PERS11-case"),
-        pytest.param(".Vscode/tasks.json", ".vscode", id="PERS11-editor"),
-        pytest.param(".g\u200cit/config", ".git", id="PERS12-invisible"),
-        pytest.param(".git./config", ".git", id="PERS12-dot"),
-        pytest.param(".git /config", ".git", id="PERS12-space"),
-        pytest.param(".git::$INDEX_ALLOCATION/config", ".git", id="PERS12-stream"),
-        pytest.param("GIT~1/config", ".git", id="PERS12-short"),
-        pytest.param("VSCODE~1/tasks.json", ".vscode", id="short-editor"),
-        pytest.param("MCP~1.JSO", ".mcp.json", id="short-with-extension"),
-        pytest.param("\uff0egit/config", ".git", id="full-width-dot"),
-        pytest.param(".\uff27\uff29\uff34", ".git", id="full-width"),
-        pytest.param(".c\u017fud", None, id="long-s-elsewhere"),
-        pytest.param(".\u017fcode", None, id="not-quite"),
-        pytest.param(".v\u017fcode", ".vscode", id="long-s"),
-        pytest.param("a\\.git\\config", ".git", id="backslash"),
-    ],
-)
-def test_a_path_that_some_file_system_takes_for_a_protected_one_is_protected(
-    path: str, stands_for: str | None
-) -> None:
-    assert is_protected(path, git_writable=False) is (stands_for is not None)
+def test_a_protected_name_is_protected_at_any_depth_and_in_any_spelling() -> None:
+    paths = [where.replace("{}", name) for name in NAMES for where in PLACES]
+    assert [
+        path for path in (*paths, *TAKEN_FOR_ONE.values()) if not is_protected(path, git_writable=False)
+    ] == []
+    assert [path for path in FREE if is_protected(path, git_writable=False)] == []
 
 
 @given(st.text())
@@ -113,40 +80,27 @@ def test_a_dressed_up_name_is_the_same_name(name: str, tail: str, upper: bool) -
     assert protected_name(dressed) == name
 
 
-STEERING = [
+STEERING = (
     *("hooks", "hooks/pre-commit", "config", "config.worktree", "commondir", "info/attributes"),
     *("modules/a/config", "modules/a/b/hooks/x", "modules/a/info/attributes", "worktrees/w/config.worktree"),
     *("worktrees/w/commondir", "HOOKS/x", "Config", "modules/a/Config."),
-]
-FREE = [
-    *(
-        "HEAD",
-        "index",
-        "objects/ab/cd",
-        "refs/heads/config",
-        "refs/heads/hooks/x",
-        "logs/HEAD",
-        "info/exclude",
-    ),
-    *("info/sparse-checkout", "modules/a/HEAD", "worktrees/w/HEAD", "COMMIT_EDITMSG", "config.lock"),
-]
+)
+"""What git runs, or is configured by."""
+
+REST = (
+    *("HEAD", "index", "objects/ab/cd", "refs/heads/config", "refs/heads/hooks/x", "logs/HEAD"),
+    *("info/exclude", "info/sparse-checkout", "modules/a/HEAD", "worktrees/w/HEAD", "COMMIT_EDITMSG"),
+    "config.lock",
+)
 
 
-@pytest.mark.parametrize("path", STEERING)
-def test_what_git_runs_or_is_configured_by_stays_protected_when_git_is_writable(path: str) -> None:
-    assert is_protected(f".git/{path}", git_writable=True)
-    assert is_protected(f"sub/.GIT/{path}", git_writable=True)
-
-
-@pytest.mark.parametrize("path", FREE)
-def test_the_rest_of_a_repository_is_free_when_git_is_writable_and_only_then(path: str) -> None:
-    assert not is_protected(f".git/{path}", git_writable=True)
-    assert is_protected(f".git/{path}", git_writable=False)
-
-
-def test_a_git_file_and_other_names_stay_protected_when_git_is_writable() -> None:
-    assert is_protected("sub/.git", git_writable=True)
-    assert is_protected(".vscode/x", git_writable=True)
+def test_when_git_is_writable_a_repository_is_free_but_for_what_steers_git() -> None:
+    steering = [f"{folder}/{path}" for path in STEERING for folder in (".git", "sub/.GIT")]
+    others = ["sub/.git", ".vscode/x"]
+    assert [path for path in (*steering, *others) if not is_protected(path, git_writable=True)] == []
+    rest = [f".git/{path}" for path in REST]
+    assert [path for path in rest if is_protected(path, git_writable=True)] == []
+    assert [path for path in rest if not is_protected(path, git_writable=False)] == []
 
 
 # --- the search ------------------------------------------------------------------------------------------
@@ -217,33 +171,31 @@ def _flatten(folder: Path) -> None:
             (folder / "next").rename(top)
 
 
-@pytest.mark.parametrize(
-    ("change", "found"),
-    [
-        pytest.param(lambda root: (root / "a/b/.envrc").touch(), ["a/b/.envrc"], id="file"),
-        pytest.param(lambda root: (root / "a/b/c/d/.git").mkdir(parents=True), ["a/b/c/d/.git"], id="below"),
-        pytest.param(lambda root: (root / "had").rename(root / "a/now"), ["a/now/.idea"], id="moved"),
-        pytest.param(lambda root: shutil.rmtree(root / "had"), [], id="gone"),
-        pytest.param(
-            lambda root: ((root / "a").rename(root / "z"), (root / "had").rename(root / "a")),
-            ["a/.idea"],
-            id="replaced",
-        ),
-    ],
-)
-def test_what_changed_since_the_last_scan_is_found(
-    tmp_path: Path, change: Callable[[Path], object], found: list[str]
-) -> None:
-    for path in ("a/b", "c", "had/.idea"):
-        (tmp_path / path).mkdir(parents=True)
-    scan = _scan(tmp_path)
-    change(tmp_path)
-    for folder in (tmp_path, *tmp_path.rglob("*")):
-        os.utime(folder, ns=(0, 0), follow_symlinks=False)
-    scan.update(make_readable=True)
-    kept = [] if not (tmp_path / "had").exists() else ["had/.idea"]
-    assert _found(scan) == sorted({*found, *kept})
-    assert _found(scan) == _found(_scan(tmp_path))
+CHANGES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
+    "file": (lambda root: (root / "a/b/.envrc").touch(), ["a/b/.envrc"]),
+    "below": (lambda root: (root / "a/b/c/d/.git").mkdir(parents=True), ["a/b/c/d/.git"]),
+    "moved": (lambda root: (root / "had").rename(root / "a/now"), ["a/now/.idea"]),
+    "gone": (lambda root: shutil.rmtree(root / "had"), []),
+    "replaced": (
+        lambda root: ((root / "a").rename(root / "z"), (root / "had").rename(root / "a")),
+        ["a/.idea"],
+    ),
+}
+
+
+def test_what_changed_since_the_last_scan_is_found(tmp_path: Path) -> None:
+    for case, (change, found) in CHANGES.items():
+        root = tmp_path / case
+        for path in ("a/b", "c", "had/.idea"):
+            (root / path).mkdir(parents=True)
+        scan = _scan(root)
+        change(root)
+        for folder in (root, *root.rglob("*")):
+            os.utime(folder, ns=(0, 0), follow_symlinks=False)
+        scan.update(make_readable=True)
+        kept = [] if not (root / "had").exists() else ["had/.idea"]
+        assert _found(scan) == sorted({*found, *kept}), case
+        assert _found(scan) == _found(_scan(root)), case
 
 
 def _looked_at(root: Path, **sandbox: object) -> tuple[Snapshot, dict[str, int]]:
@@ -266,9 +218,7 @@ def test_a_look_holds_what_it_saw_until_it_is_closed(tmp_path: Path) -> None:
 # --- what is there already -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "where", [pytest.param("other", id="PERS17"), pytest.param("root", id="PERS17-same-root")]
-)
+@pytest.mark.parametrize("where", ["other", "root"])
 def test_the_folder_that_a_git_file_points_to_is_protected(here: Ground, where: str) -> None:
     config = here.put(f"{where}/store/config")
     here.put("root/wt/.git", f"gitdir: {config.parent}\n")
@@ -303,13 +253,14 @@ def test_pointing_at_a_folder_does_not_take_it_away(here: Ground) -> None:
     assert len(seen.notes) == 1
 
 
-@pytest.mark.parametrize("path", [".git", ".vscode", "sub/.claude", "a/b/.envrc"])
-def test_a_link_with_a_protected_name_stops_every_command(here: Ground, path: str) -> None:
+def test_a_link_with_a_protected_name_stops_every_command(here: Ground) -> None:
     here.put("root/real/x")
-    (here.root / path).parent.mkdir(parents=True, exist_ok=True)
-    (here.root / path).symlink_to(here.root / "real")
-    seen = here.run("touch ran")
-    assert path in seen.refused
+    for path in (".git", ".vscode", "sub/.claude", "a/b/.envrc"):
+        link = here.root / path
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(here.root / "real")
+        assert path in here.run("touch ran").refused
+        link.unlink()
     assert not (here.root / "ran").exists()
 
 
@@ -363,34 +314,32 @@ def test_what_takes_the_place_of_a_folder_closed_to_commands_is_set_aside(here: 
 # --- what was not there ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("script", "found"),
-    [
-        pytest.param("mkdir .vscode; echo run > .vscode/tasks.json", ".vscode/tasks.json", id="PERS04-new"),
-        pytest.param("echo run > .bashrc", ".bashrc", id="shell"),
-        pytest.param("mkdir -p a/b; echo run > a/b/.envrc", "a/b/.envrc", id="deep"),
-        pytest.param("mkdir -p n/.git/hooks; echo run > n/.git/hooks/x", "n/.git/hooks/x", id="repository"),
-        pytest.param("mkdir .GIT; echo run > .GIT/config", ".GIT/config", id="PERS11-shell"),
-        pytest.param("mkdir .vscode; echo run > .vscode/f; chmod 0 .vscode", ".vscode/f", id="unreadable"),
-        pytest.param(
-            "mkdir -p s/.vscode; echo run > s/.vscode/f; chmod 555 s s/.vscode", "s/.vscode/f", id="read-only"
-        ),
-        pytest.param("mkdir x; echo run > x/f; mv x .claude", ".claude/f", id="renamed"),
-    ],
-)
-def test_what_a_command_creates_under_a_protected_name_is_set_aside_and_reported(
-    here: Ground, script: str, found: str
-) -> None:
-    seen = here.run(f"{script}; echo work > product")
-    assert not (here.root / found).exists()
-    for folder, _, _ in os.walk(here.base / "state"):
-        os.chmod(folder, 0o755)
-        for name in os.listdir(folder):
-            os.chmod(os.path.join(folder, name), 0o755)
-    assert here.quarantined == {found: "run\n"}
-    (note,) = seen.notes
-    assert any(name in note for name in NAMES | {".GIT"})
-    assert (here.root / "product").read_text(encoding="utf-8") == "work\n"
+CREATED = {
+    "PERS04-new": ("mkdir .vscode; echo run > .vscode/tasks.json", ".vscode/tasks.json"),
+    "shell": ("echo run > .bashrc", ".bashrc"),
+    "deep": ("mkdir -p a/b; echo run > a/b/.envrc", "a/b/.envrc"),
+    "repository": ("mkdir -p n/.git/hooks; echo run > n/.git/hooks/x", "n/.git/hooks/x"),
+    "PERS11-shell": ("mkdir .GIT; echo run > .GIT/config", ".GIT/config"),
+    "unreadable": ("mkdir .vscode; echo run > .vscode/f; chmod 0 .vscode", ".vscode/f"),
+    "read-only": ("mkdir -p s/.vscode; echo run > s/.vscode/f; chmod 555 s s/.vscode", "s/.vscode/f"),
+    "renamed": ("mkdir x; echo run > x/f; mv x .claude", ".claude/f"),
+}
+
+
+def test_what_a_command_creates_under_a_protected_name_is_set_aside_and_reported(process: Starter) -> None:
+    with collected() as case:
+        for name, (script, found) in CREATED.items():
+            with case(name), ground(process) as here:
+                seen = here.run(f"{script}; echo work > product")
+                assert not (here.root / found).exists()
+                for folder, _, _ in os.walk(here.base / "state"):
+                    os.chmod(folder, 0o755)
+                    for inner in os.listdir(folder):
+                        os.chmod(os.path.join(folder, inner), 0o755)
+                assert here.quarantined == {found: "run\n"}
+                (note,) = seen.notes
+                assert any(protected in note for protected in NAMES | {".GIT"})
+                assert (here.root / "product").read_text(encoding="utf-8") == "work\n"
 
 
 def test_what_is_too_large_for_another_file_system_hides_nothing_for_the_next_command(here: Ground) -> None:
@@ -485,45 +434,43 @@ def _repository(here: Ground) -> None:
     here.own()
 
 
-@pytest.mark.parametrize(
-    ("path", "script"),
-    [
-        pytest.param(".git/config", "echo x >> .git/config; git config a.b c; mv .git g", id="config"),
-        pytest.param(".git/hooks/pre-commit", "echo x > .git/hooks/pre-commit", id="hook"),
-        pytest.param(
-            ".git/hooks/new", "mv .git/hooks .git/h; mkdir .git/hooks; echo x > .git/hooks/new", id="hooks"
-        ),
-        pytest.param(
-            ".git/modules/m/config", "echo x > .git/modules/m/config; mv .git/modules .git/m", id="module"
-        ),
-        pytest.param(
-            ".git/modules/n/m/hooks/x",
-            "mv .git/modules/n .git/n; echo x > .git/modules/n/m/hooks/x",
-            id="deep",
-        ),
-    ],
-)
-def test_what_makes_git_run_programs_stays_read_only(here: Ground, path: str, script: str) -> None:
+STEERED = {
+    "config": (".git/config", "echo x >> .git/config; git config a.b c; mv .git g"),
+    "hook": (".git/hooks/pre-commit", "echo x > .git/hooks/pre-commit"),
+    "hooks": (".git/hooks/new", "mv .git/hooks .git/h; mkdir .git/hooks; echo x > .git/hooks/new"),
+    "module": (".git/modules/m/config", "echo x > .git/modules/m/config; mv .git/modules .git/m"),
+    "deep": (
+        ".git/modules/n/m/hooks/x",
+        "mv .git/modules/n .git/n; echo x > .git/modules/n/m/hooks/x",
+    ),
+}
+
+
+def test_what_makes_git_run_programs_stays_read_only(here: Ground) -> None:
     _repository(here)
     for module in ("m", "n/m"):
         here.put(f"root/.git/modules/{module}/HEAD", "ref: refs/heads/main\n")
         here.put(f"root/.git/modules/{module}/config")
         here.put(f"root/.git/modules/{module}/hooks/y")
-    file = here.root / path
-    before = file.read_bytes() if file.exists() else None
-    seen = here.run(f"{script}; git branch made", git_writable=True)
-    assert (file.read_bytes() if file.exists() else None) == before
-    assert seen.notes == ()
-    assert (here.root / ".git/refs/heads/made").exists()
+    with collected() as case:
+        for name, (path, script) in STEERED.items():
+            with case(name):
+                file = here.root / path
+                before = file.read_bytes() if file.exists() else None
+                seen = here.run(f"{script}; git branch made-{name}", git_writable=True)
+                assert (file.read_bytes() if file.exists() else None) == before
+                assert seen.notes == ()
+                assert (here.root / f".git/refs/heads/made-{name}").exists()
 
 
-@pytest.mark.parametrize("path", ["commondir", "config.worktree", "info/attributes"])
-def test_what_is_planted_in_a_repository_is_set_aside(here: Ground, path: str) -> None:
-    _repository(here)
-    seen = here.run(f"mkdir -p .git/info; echo run > .git/{path}", git_writable=True)
-    assert not (here.root / ".git" / path).exists()
-    assert here.quarantined == {f".git/{path}": "run\n"}
-    assert f".git/{path}" in seen.notes[0]
+def test_what_is_planted_in_a_repository_is_set_aside(process: Starter) -> None:
+    for path in ("commondir", "config.worktree", "info/attributes"):
+        with ground(process) as here:
+            _repository(here)
+            seen = here.run(f"mkdir -p .git/info; echo run > .git/{path}", git_writable=True)
+            assert not (here.root / ".git" / path).exists()
+            assert here.quarantined == {f".git/{path}": "run\n"}
+            assert f".git/{path}" in seen.notes[0]
 
 
 def test_a_new_repository_stays_when_git_is_writable(here: Ground) -> None:
@@ -537,20 +484,22 @@ def test_a_new_repository_stays_when_git_is_writable(here: Ground) -> None:
     assert all("copy/.git/config" in note for note in seen.notes)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("fsmonitor = ./evil", "sshCommand = ./evil", "hooksPath = x", "pager = ./evil", "worktree = /"),
-        *("[include]\\n path = x", '[filter \\"x\\"]\\n clean = ./evil', "bare = false \\\\\\nx = y"),
-    ],
+RUNS_PROGRAMS = (
+    *("fsmonitor = ./evil", "sshCommand = ./evil", "hooksPath = x", "pager = ./evil", "worktree = /"),
+    *("[include]\\n path = x", '[filter \\"x\\"]\\n clean = ./evil', "bare = false \\\\\\nx = y"),
 )
-def test_a_new_repository_that_runs_programs_loses_its_configuration(here: Ground, line: str) -> None:
-    seen = here.run(
-        f'git init -q new && printf "[core]\\n\\t{line}\\n" >> new/.git/config', git_writable=True
-    )
-    assert list(here.quarantined) == ["new/.git/config"]
-    assert (here.root / "new/.git/HEAD").exists()
-    assert "new/.git/config" in seen.notes[0]
+
+
+def test_a_new_repository_that_runs_programs_loses_its_configuration(process: Starter) -> None:
+    with collected() as case:
+        for line in RUNS_PROGRAMS:
+            with case(line), ground(process) as here:
+                seen = here.run(
+                    f'git init -q new && printf "[core]\\n\\t{line}\\n" >> new/.git/config', git_writable=True
+                )
+                assert list(here.quarantined) == ["new/.git/config"]
+                assert (here.root / "new/.git/HEAD").exists()
+                assert "new/.git/config" in seen.notes[0]
 
 
 def test_a_new_repository_with_hooks_loses_them(here: Ground) -> None:

@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
 
+from tests.sandbox.cases import until
 from tests.support.confinement import (
     AS_NOBODY,
     BY_USER,
@@ -329,11 +329,3 @@ def start_ticks(pid: int) -> int:
     except OSError:
         return sys.maxsize
     return int(stat.rpartition(")")[2].split()[19])
-
-
-def until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    """Wait, bounded, until something is so."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not become so"
-        time.sleep(0.02)

@@ -1,0 +1,45 @@
+"""Commands that do harm where nothing stops them, and the run without a sandbox that shows it."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.sandbox.cases import collected
+from tests.support.confinement import Scene, copy_of, free
+from tests.support.snapshot import differences, snapshot
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A command, and the path that it changes or makes where nothing stops it."""
+
+    script: str
+    harms: str = ""
+    """In the root, in the folder outside as `$O/...`, or at home as `~/...`; empty where it needs what is not
+    here: a terminal, another awk, a bisection that was begun."""
+    cwd: str = "."
+    reported: bool = False
+    """A new protected name: in workspace-write it can be made; it is gone and reported when the call ends."""
+
+
+def place(at: Scene, harms: str) -> Path:
+    """The path in a scene."""
+    start, _, rest = harms.partition("/")
+    folder = {"$O": at.outside, "~": at.home}.get(start)
+    return at.root / harms if folder is None else Path(os.path.normpath(folder / rest))
+
+
+def assert_each_does_harm(pattern: Scene, ground: Path, cases: Mapping[str, Case]) -> None:
+    """Run each case in a copy of `pattern` with no sandbox, where it must change what it names."""
+    with collected() as case:
+        for name, one in cases.items():
+            with case(name), copy_of(pattern, ground) as copy:
+                before = snapshot(copy.base)
+                free(copy, one.script, one.cwd)
+                assert str(place(copy, one.harms)) in changed(differences(before, snapshot(copy.base)))
+
+
+def changed(lines: Iterable[str]) -> list[str]:
+    """The paths that the lines of `differences` name."""
+    return [line.split(": ")[0] for line in lines]
