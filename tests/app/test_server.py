@@ -6,18 +6,14 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import anyio
 import mcp_types as mcp
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from mcp_toolserver.capabilities.call_scope import SavedOutput
-from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.registry import discover
-from mcp_toolserver.protocol import translate
-from mcp_toolserver.tool_spec import Kind
 from tests.agents.test_run_task_packet import PACKET
 from tests.support.confinement import git
 from tests.support.live import MODES, Setup, SharedServers, connected, text
@@ -50,18 +46,6 @@ CALLS: dict[str, dict[str, Any]] = {
     "repo_overview": {},
     "repo_clone": {"source": ".", "path": "cloned"},
     "open": {"target": "src/a.py"},
-    "notify": {"title": "x", "message": "y"},
-    "say": {"text": "x"},
-    "read_clipboard": {},
-    "write_clipboard": {"text": "x"},
-    "take_screenshot": {},
-    "open_app": {"app": "x"},
-    "mdfind": {"query": "shop"},
-    "take_window_screenshots": {},
-    "list_notes": {"query": "rate"},
-    "read_note": {"title": "VAT rates"},
-    "create_note": {"title": "VAT rates", "body": "The usual rate is 19 %.", "folder": "Shop"},
-    "update_note": {"title": "VAT rates", "body": "Ask about books."},
     "write_file": {"path": "new/b.txt", "content": "b"},
     "edit_file": {"path": "src/a.py", "old_string": "hello", "new_string": "goodbye"},
     "NotebookEdit": {"notebook_path": "src/n.ipynb", "cell_id": "a", "new_source": "2"},
@@ -100,46 +84,31 @@ CALLS: dict[str, dict[str, Any]] = {
     "CronList": {},
     "CronDelete": {"cron_id": "cron_none"},
 }
-GIT = {"git_status", "git_diff", "git_log", "git_show", "git_blame", "repo_overview"}
-LOOKS = {"ls", "tree", "head", "tail", "diff", "view_image"}
-READS = {"read_file", "glob_search", "grep_search"} | LOOKS | GIT
 ASKS = {"AskUserQuestion", "pause_for_human"}
-SMALL = {
-    "StructuredOutput",
-    "SendUserMessage",
-    "current_datetime",
-    "calculator",
-    "Sleep",
-    "ToolSearch",
-    "CallTool",
-}
 WEB = {"WebFetch", "WebSearch", "download", "curl", "RemoteTrigger"}
-COMMANDS = {"bash", "LSP", "REPL"}
-TASKS = {"TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "TaskOutput", "TaskStop"}
 UNKNOWN_TASK = {"TaskGet", "TaskUpdate", "TaskOutput", "TaskStop"}
 MODEL = {entry.spec.name for entry in discover() if any(need.needs_model for need in entry.spec.needs)}
 """What needs a model, which is not configured."""
-CRON = {"CronCreate", "CronList", "CronDelete"}
 PROGRAMS = {"PowerShell": ("pwsh", "powershell"), "container_shell": ("docker", "podman", "container")}
 ELSEWHERE = {name for name, programs in PROGRAMS.items() if not any(map(shutil.which, programs))}
 """What needs a program that this machine does not have."""
-DESKTOP = {
-    *("open", "open_app", "mdfind", "notify", "say", "read_clipboard", "write_clipboard"),
-    *("take_screenshot", "take_window_screenshots"),
-    *("list_notes", "read_note", "create_note", "update_note"),
-}
+DESKTOP = {entry.spec.name for entry in discover() if entry.toolset == "desktop"}
 """Switched off: whoever runs the tests may have one."""
 MISSING = ELSEWHERE | DESKTOP | MODEL
+IN_FULL_MODE = {"RemoteTrigger", "container_shell", "curl", "repo_clone"}
+WRITES = {
+    *("Config", "NotebookEdit", "PowerShell", "TodoWrite", "apply_patch", "download"),
+    *("edit_file", "lsp_edit", "mkdir", "write_file"),
+}
 LISTED = {
-    "read-only": READS | COMMANDS | TASKS | CRON | ASKS | SMALL | {"WebFetch", "WebSearch"},
-    "workspace-write": set(CALLS) - MISSING - {"curl", "RemoteTrigger", "repo_clone", "container_shell"},
+    "read-only": set(CALLS) - MISSING - IN_FULL_MODE - WRITES,
+    "workspace-write": set(CALLS) - MISSING - IN_FULL_MODE,
     "danger-full-access": set(CALLS) - MISSING,
 }
 
 for _entry in discover():
-    if (
-        _entry.spec.name not in CALLS.keys() | MODEL
-    ):  # a tool that this table does not mention is offered as it declares
+    # A tool that the table of calls does not mention is offered as it declares.
+    if _entry.spec.name not in CALLS.keys() | MODEL | DESKTOP:
         for _mode in MODES[_entry.spec.permission :]:
             LISTED[_mode].add(_entry.spec.name)
 
@@ -216,10 +185,6 @@ def tree(folder: Path) -> dict[str, tuple[str, int, int]]:
     }
 
 
-async def test_the_table_of_calls_has_no_tool_that_is_gone() -> None:
-    assert set(CALLS) <= {entry.spec.name for entry in discover()}
-
-
 def why_not(name: str, mode: str) -> tuple[str, ...]:
     """What the refusal of a tool that is not listed must say."""
     if name in DESKTOP:
@@ -233,9 +198,6 @@ def why_not(name: str, mode: str) -> tuple[str, ...]:
     return ("requires", "--permission-mode")
 
 
-"""Modes share no server, so they can run in parallel. Coverage is taken of one of them."""
-
-
 PLACES = (
     ("read-only", "stdio", "legacy", True),
     ("read-only", "http", "auto", False),
@@ -245,7 +207,6 @@ PLACES = (
     ("danger-full-access", "sse", "auto", False),
 )
 """Each mode twice, and each era once on each transport. True: every tool is called, else one of each kind."""
-"""Where every tool is called: each era once. Elsewhere one tool of each kind of result is."""
 
 OF_EACH_KIND = (
     "read_file",
@@ -276,6 +237,8 @@ async def test_every_tool_is_listed_and_called_as_the_mode_says(
     assert client.protocol_version == ("2025-11-25" if era == "legacy" else "2026-07-28")
     assert client.server_info is not None
     assert client.server_info.name == "mcp-toolserver"
+    assert mode in (client.instructions or "")
+    assert str(setup.root) in (client.instructions or "")
     listed = (await client.list_tools()).tools
     assert [tool.name for tool in listed] == sorted(LISTED[mode])
     calls = CALLS if in_full else {name: CALLS[name] for name in OF_EACH_KIND}
@@ -290,6 +253,9 @@ async def test_every_tool_is_listed_and_called_as_the_mode_says(
             assert bool(result.is_error) == fails, (name, text(result))
         if name == "bash":
             assert ("Read-only file system" in text(result)) == (mode == "read-only")
+        if name == "view_image":
+            (image,) = [block for block in result.content if isinstance(block, mcp.ImageContent)]
+            assert image.mime_type == "image/png"
     if mode == "read-only":
         assert tree(setup.root) == before
     else:
@@ -308,41 +274,6 @@ async def test_the_tool_list_is_the_same_for_every_client(place: Place, shared: 
     assert lists["legacy"] == lists["auto"]
 
 
-async def test_every_hint_is_explicit_and_the_level_is_reported(place: Place, shared: SharedServers) -> None:
-    client = await shared.client(place("danger-full-access"))
-    for tool in (await client.list_tools()).tools:
-        hints = tool.annotations
-        assert hints is not None
-        values = (
-            hints.read_only_hint,
-            hints.destructive_hint,
-            hints.idempotent_hint,
-            hints.open_world_hint,
-        )
-        assert None not in values
-        assert tool.meta is not None
-        assert tool.meta["mcp-toolserver/tool"]["permission"] in MODES
-        assert tool.meta["mcp-toolserver/tool"]["kind"] in get_args(Kind)
-
-
-async def test_the_instructions_state_the_mode_and_the_roots_and_stay_short(
-    place: Place, shared: SharedServers
-) -> None:
-    setup = place()
-    client = await shared.client(setup)
-    assert client.instructions is not None
-    assert "read-only" in client.instructions
-    assert str(setup.root) in client.instructions
-    assert len(client.instructions) <= 1500
-
-
-async def test_an_image_is_sent_as_one(place: Place, shared: SharedServers) -> None:
-    client = await shared.client(place())
-    content = (await client.call_tool("Read", {"file_path": "src/pixel.png"})).content
-    images = [block for block in content if isinstance(block, mcp.ImageContent)]
-    assert [image.mime_type for image in images] == ["image/png"]
-
-
 async def test_a_cursor_nobody_was_given_is_refused(place: Place, shared: SharedServers) -> None:
     client = await shared.client(place())
     for ask in (client.list_tools, client.list_resources, client.list_resource_templates):
@@ -350,19 +281,7 @@ async def test_a_cursor_nobody_was_given_is_refused(place: Place, shared: Shared
             await ask(cursor="x")
 
 
-async def test_a_result_that_was_cut_is_readable_as_a_file(place: Place, shared: SharedServers) -> None:
-    client = await shared.client(place("danger-full-access"), "http")
-    result = await client.call_tool("bash", {"command": "seq 100000"})
-    assert result.meta is not None
-    metadata = result.meta["mcp-toolserver/metadata"]
-    assert metadata["truncated"] is True
-    page = await client.call_tool("read_file", {"path": metadata["output_path"], "offset": 99_990})
-    assert "100000\t100000" in text(page)
-
-
-async def test_an_unknown_resource_is_a_protocol_error_with_its_uri(
-    place: Place, shared: SharedServers
-) -> None:
+async def test_resources_and_templates_are_those_of_every_part(place: Place, shared: SharedServers) -> None:
     client = await shared.client(place())
     assert [
         template.uri_template for template in (await client.list_resource_templates()).resource_templates
@@ -373,23 +292,6 @@ async def test_an_unknown_resource_is_a_protocol_error_with_its_uri(
     # Another test may have created a task.
     listed = [one.uri for one in (await client.list_resources()).resources if one.name != "task"]
     assert listed == [f"toolserver://{kind}" for kind in ("security", "config", "jobs", "tasks")]
-    for uri in ("toolserver://output/" + "0" * 32, "toolserver://output/../x", "file:///etc/passwd"):
-        with pytest.raises(MCPError) as failure:
-            await client.read_resource(uri)
-        assert failure.value.error.code == -32002
-        assert failure.value.error.data == {"uri": uri}
-
-
-async def test_an_old_client_gets_no_resource_link() -> None:
-    saved = SavedOutput(handle="h", path="/p", size=1)
-    cut = Result(text="t", data={"a": 1}, saved_output=saved, truncated=True)
-    old, recent = (
-        mcp.CallToolResult.model_validate(translate.result(cut, era)) for era in ("2025-03-26", "2025-06-18")
-    )
-    assert [block.type for block in old.content] == ["text"]
-    assert old.structured_content is None
-    assert [block.type for block in recent.content] == ["text", "resource_link"]
-    assert recent.structured_content == {"a": 1}
 
 
 # --- asking ----------------------------------------------------------------------------------------------
@@ -429,22 +331,6 @@ def humans() -> Humans:
 ALLOW = mcp.ElicitResult(action="accept", content={"decision": "allow"})
 ASK_WRITES = '[rules]\nask = ["Write"]'
 WRITE: dict[str, Any] = {"path": "asked.txt", "content": "x"}
-
-
-@pytest.mark.parametrize(("transport", "era"), [("stdio", "legacy"), ("http", "auto")])
-async def test_a_yes_from_the_human_lets_one_call_run(
-    transport: str, era: str, place: Place, shared: SharedServers, humans: Humans
-) -> None:
-    setup, human = place("workspace-write", ASK_WRITES), humans[transport, era]
-    human.will_say(ALLOW, ALLOW)
-    client = await shared.client(setup, transport, era, elicitation_callback=human)
-    assert not (await client.call_tool("write_file", WRITE)).is_error
-    assert not (await client.call_tool("write_file", WRITE)).is_error
-    assert len(human.asked) == 2
-    assert "Allow write_file (workspace-write)?\nasked.txt\n" in human.asked[0]
-    assert (setup.root / "asked.txt").read_text(encoding="utf-8") == "x"
-
-
 NOT_CLEARLY_YES: Mapping[str, mcp.ElicitResult] = {
     "decline": mcp.ElicitResult(action="decline"),
     "cancel": mcp.ElicitResult(action="cancel"),
@@ -455,7 +341,7 @@ NOT_CLEARLY_YES: Mapping[str, mcp.ElicitResult] = {
 
 
 @pytest.mark.parametrize(("transport", "era"), [("stdio", "legacy"), ("http", "auto")])
-async def test_anything_but_a_clear_yes_is_no(
+async def test_a_clear_yes_from_the_human_lets_one_call_run_and_anything_else_is_no(
     transport: str, era: str, place: Place, shared: SharedServers, humans: Humans
 ) -> None:
     setup, human = place("workspace-write", ASK_WRITES), humans[transport, era]
@@ -467,6 +353,12 @@ async def test_anything_but_a_clear_yes_is_no(
         assert "approval" in text(refused), name
         assert len(human.asked) == 1
         assert not (setup.root / "asked.txt").exists(), name
+    human.will_say(ALLOW, ALLOW)
+    for _ in range(2):
+        assert not (await client.call_tool("write_file", WRITE)).is_error
+    assert len(human.asked) == 2
+    assert "Allow write_file (workspace-write)?\nasked.txt\n" in human.asked[0]
+    assert (setup.root / "asked.txt").read_text(encoding="utf-8") == "x"
 
 
 async def test_a_client_that_cannot_ask_means_no(place: Place, shared: SharedServers) -> None:
@@ -492,14 +384,12 @@ async def test_hidden_files_are_hidden_from_every_file_tool(setup: Setup) -> Non
     (setup.root / "secrets").mkdir()
     (setup.root / "secrets/key.py").write_text("hello = 'key'\n", encoding="utf-8")
     async with connected(rules(setup, '[rules]\ndeny = ["Read(secrets/**)"]')) as client:
-        for name, arguments in CALLS.items():
-            if name in READS | {"write_file", "edit_file", "mkdir"}:
-                spelt = {
-                    key: "secrets/key.py" if key == "path" else value for key, value in arguments.items()
-                }
-                result = await client.call_tool(name, spelt)
-                assert "key.py" not in text(result) or result.is_error, name
-                assert "'key'" not in text(result)
+        files = {entry.spec.name for entry in discover() if entry.toolset in ("files", "search", "git")}
+        for name in files & CALLS.keys():
+            spelt = {**CALLS[name], **({"path": "secrets/key.py"} if "path" in CALLS[name] else {})}
+            result = await client.call_tool(name, spelt)
+            assert "key.py" not in text(result) or result.is_error, name
+            assert "'key'" not in text(result)
         assert "src/a.py" in text(await client.call_tool("glob_search", {"pattern": "*.py"}))
     assert (setup.root / "secrets/key.py").read_text(encoding="utf-8") == "hello = 'key'\n"
 
@@ -527,19 +417,6 @@ def works_in(*folders: Path) -> Any:
         return mcp.ListRootsResult(roots=[mcp.Root(uri=folder.as_uri()) for folder in folders])  # type: ignore[arg-type]
 
     return roots
-
-
-async def test_a_client_that_declares_roots_and_names_none_has_none_until_it_does(setup: Setup) -> None:
-    answers = [mcp.ListRootsResult(roots=[]), await works_in(setup.root / "src")(None)]
-
-    async def roots(_: Any) -> mcp.ListRootsResult:
-        return answers.pop(0)
-
-    async with connected(setup, list_roots_callback=roots) as client:
-        refused = await client.call_tool("read_file", {"path": "src/a.py"})
-        assert refused.is_error
-        assert "the client declares roots" in text(refused)
-        assert "hello" in text(await client.call_tool("read_file", {"path": "a.py"}))
 
 
 async def test_a_clients_roots_narrow_the_servers_and_may_come_into_being_later(setup: Setup) -> None:

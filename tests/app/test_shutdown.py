@@ -6,10 +6,9 @@ import os
 import re
 import signal
 import sqlite3
-import subprocess
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,73 +16,15 @@ import anyio
 import pytest
 
 from tests.app.signal_starts import endings, starts
-from tests.protocol.lines import ENVELOPE, opening
+from tests.protocol.lines import Running, call, on_pipes, opening, running
 from tests.support.extent import rounds
-from tests.support.families import Family, eventually, lines, mentioning, outcomes
+from tests.support.families import Family, eventually, lines, outcomes
 from tests.support.live import TOKEN, Setup, connected, connected_to
 
 
 @pytest.fixture
 def setup(tmp_path: Path) -> Setup:
     return Setup.below(tmp_path, "danger-full-access")
-
-
-@dataclass
-class Running:
-    """A server whose process is ours, not a client's."""
-
-    process: subprocess.Popen[bytes]
-    setup: Setup
-    ends: list[int] = field(default_factory=list[int])
-    """Our ends of its streams."""
-
-    def say(self, *messages: Mapping[str, Any]) -> None:
-        for message in messages:
-            os.write(self.ends[0], json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-
-    @property
-    def said(self) -> str:
-        """What it wrote for people."""
-        return (self.setup.home / "stderr").read_text(encoding="utf-8")
-
-    def close(self, *ends: int) -> None:
-        for end in ends:
-            with contextlib.suppress(ValueError, OSError):
-                self.ends.remove(end)
-                os.close(end)
-
-    async def ended(self) -> int:
-        """Its exit status, once it and all of its processes are gone."""
-        await eventually(lambda: self.process.poll() is not None)
-        await eventually(lambda: not mentioning(str(self.setup.home)))
-        return self.process.returncode
-
-
-@contextmanager
-def running(setup: Setup, streams: tuple[int, int], ends: list[int], *flags: str) -> Generator[Running]:
-    with (setup.home / "stderr").open("wb") as errors:
-        process = subprocess.Popen(
-            [*setup.command, *flags],
-            env=setup.environment,
-            stdin=streams[0],
-            stdout=streams[1],
-            stderr=errors,
-        )
-    for stream in set(streams):
-        os.close(stream)
-    found = Running(process, setup, ends)
-    try:
-        yield found
-    finally:
-        process.kill()
-        process.wait(timeout=10)
-        found.close(*ends)
-
-
-def on_pipes(setup: Setup) -> contextlib.AbstractContextManager[Running]:
-    stdin, to_server = os.pipe()
-    from_server, stdout = os.pipe()
-    return running(setup, (stdin, stdout), [to_server, from_server])
 
 
 def on_a_terminal(setup: Setup) -> contextlib.AbstractContextManager[Running]:
@@ -102,20 +43,6 @@ def over_http(setup: Setup, transport: str) -> Generator[Running]:
         yield server
 
 
-def call(tool: str, number: int = 2, **arguments: Any) -> dict[str, Any]:
-    return {"id": number, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
-
-
-def modern(message: dict[str, Any]) -> dict[str, Any]:
-    return {**message, "params": {**message["params"], **ENVELOPE}}
-
-
-async def open_stdio(server: Running, era: str) -> None:
-    """Talk until the first answer."""
-    server.say(*opening(era))
-    await anyio.to_thread.run_sync(os.read, server.ends[1], 1 << 16)
-
-
 Way = Callable[[Running], None]
 
 
@@ -131,12 +58,24 @@ SIGNALS = [signalled(number) for number in (signal.SIGTERM, signal.SIGINT, signa
 WAYS = [*SIGNALS, closed(0, "end-of-input"), closed(1, "nobody-listens")]
 
 
-@pytest.mark.parametrize(("way", "status"), WAYS)
-async def test_a_server_on_stdio_ends_with_all_that_it_started(way: Way, status: int, setup: Setup) -> None:
+@pytest.mark.parametrize(
+    ("way", "status", "mode"),
+    [
+        *(pytest.param(*way.values, "danger-full-access", id=way.id) for way in WAYS),
+        pytest.param(*WAYS[0].values, "read-only", id="SIGTERM-read-only"),
+        pytest.param(*WAYS[3].values, "workspace-write", id="end-of-input-workspace-write"),
+    ],
+)
+async def test_a_server_on_stdio_ends_with_all_that_it_started(
+    way: Way, status: int, mode: str, setup: Setup
+) -> None:
     family = Family()
-    with on_pipes(setup) as server:
-        await open_stdio(server, "legacy")
-        server.say(call("bash", command=family.command))
+    # In a sandbox without a handshake.
+    era = "legacy" if mode == "danger-full-access" else "auto"
+    with on_pipes(replace(setup, mode=mode)) as server:
+        server.say(*opening(era))
+        await server.first_answer()
+        server.say(call("bash", era=era, command=family.command))
         await eventually(lambda: family.runs)
         way(server)
         assert await server.ended() == status
@@ -144,26 +83,6 @@ async def test_a_server_on_stdio_ends_with_all_that_it_started(way: Way, status:
     assert family.is_gone
     assert outcomes(setup.home) == [("bash", "cancelled")]
     assert list((setup.home / "state").glob("sessions/*")) == []
-
-
-@pytest.mark.parametrize(
-    ("way", "status", "mode"),
-    [
-        pytest.param(*WAYS[0].values, "read-only", id="SIGTERM-read-only"),
-        pytest.param(*WAYS[3].values, "workspace-write", id="end-of-input-workspace-write"),
-    ],
-)
-async def test_what_runs_in_a_sandbox_ends_as_well(way: Way, status: int, mode: str, setup: Setup) -> None:
-    family = Family()
-    confined = Setup(root=setup.root, home=setup.home, mode=mode)
-    with on_pipes(confined) as server:
-        await open_stdio(server, "auto")
-        server.say(modern(call("bash", command=family.command)))
-        await eventually(lambda: family.runs)
-        way(server)
-        assert await server.ended() == status
-    assert family.is_gone
-    assert outcomes(setup.home) == [("bash", "cancelled")]
 
 
 @asynccontextmanager
@@ -219,7 +138,7 @@ async def test_a_server_over_http_ends_with_all_that_it_started(
 async def test_sessions_and_background_commands_end_with_the_call_in_flight(setup: Setup) -> None:
     families = [Family() for _ in range(3)]
     with on_pipes(setup) as server:
-        await open_stdio(server, "legacy")
+        server.say(*opening("legacy"))
         session, background, flight = (family.command for family in families)
         code = f"{session.removesuffix('wait')} true"
         server.say(
@@ -348,8 +267,7 @@ def test_a_signal_at_any_moment_of_the_start_ends_the_server_and_leaves_nothing_
 async def test_a_call_that_cannot_be_cancelled_does_not_hold_the_end_up(setup: Setup) -> None:
     todo = {"content": "look", "activeForm": "looking", "status": "in_progress"}
     with on_pipes(setup) as server:
-        await open_stdio(server, "legacy")
-        server.say(call("TodoWrite", todos=[todo]))
+        server.say(*opening("legacy"), call("TodoWrite", todos=[todo]))
         await eventually(lambda: len(lines(setup.home)) == 1)
         (store,) = (setup.home / "state").rglob("*.sqlite*")
         with contextlib.closing(sqlite3.connect(store)) as other:

@@ -29,34 +29,29 @@ DISCOVER = {"jsonrpc": "2.0", "id": 7, "method": "server/discover", "params": {}
 
 
 class Wire:
-    """Two pipes: a client's messages and the answers to them."""
+    """Two pipes: a client's messages and the answers to them. The client waits."""
 
     def __init__(self) -> None:
-        self.source, self._client = os.pipe()
-        self._answers, self.target = os.pipe()
+        self.source, self.client = os.pipe()
+        self.answers, self.target = os.pipe()
 
-    def close(self) -> None:
-        """Close everything."""
-        for name in ("source", "target", "_client", "_answers"):
-            self._close(name)
-
-    def _close(self, name: str) -> None:
-        if getattr(self, name) >= 0:
-            os.close(getattr(self, name))
-            setattr(self, name, -1)
+    def close(self, *ends: str) -> None:
+        """Close these ends, or all that are open."""
+        for name in ends or ("source", "target", "client", "answers"):
+            if getattr(self, name) >= 0:
+                os.close(getattr(self, name))
+                setattr(self, name, -1)
 
     def send(self, *lines: str | dict[str, Any]) -> None:
         for line in lines:
             text = line if isinstance(line, str) else json.dumps(line)
-            os.write(self._client, f"{text}\n".encode())
+            os.write(self.client, f"{text}\n".encode())
 
-    def answered(self, *, ended: bool = True, seconds: float = 60) -> list[dict[str, Any]]:
-        """All answers; the input has `ended`, or the client waits."""
-        if ended:
-            self._close("_client")
+    def answered(self, seconds: float = 60) -> list[dict[str, Any]]:
+        """All answers."""
         start_error.answer(REASON, source=self.source, target=self.target, seconds=seconds)
-        self._close("target")
-        with os.fdopen(self._answers, "rb", closefd=False) as file:
+        self.close("target")
+        with os.fdopen(self.answers, "rb", closefd=False) as file:
             return [json.loads(line) for line in file]
 
 
@@ -77,17 +72,12 @@ def test_the_first_request_is_answered_and_nothing_after_it(wire: Wire) -> None:
     answers = ({"jsonrpc": "2.0", "id": 1, "result": {}}, {"jsonrpc": "2.0", "id": 1, "error": {}})
     note = {"jsonrpc": "2.0", "method": "notifications/x"}
     wire.send("", note, *answers, HELLO, {**HELLO, "id": 2})
-    assert wire.answered(ended=False) == [refused("first")]
+    assert wire.answered() == [refused("first")]
 
 
 def test_a_client_that_probes_with_discover_gets_the_reason_for_its_handshake_too(wire: Wire) -> None:
     wire.send(DISCOVER, HELLO)
-    assert wire.answered(ended=False) == [refused(7), refused("first")]
-
-
-def test_a_request_of_the_stateless_protocol_is_answered(wire: Wire) -> None:
-    wire.send({"jsonrpc": "2.0", "id": 3, "method": "tools/list", "params": {"_meta": {}}})
-    assert wire.answered(ended=False) == [refused(3)]
+    assert wire.answered() == [refused(7), refused("first")]
 
 
 INVALID: Mapping[str, tuple[str, int]] = {
@@ -128,7 +118,7 @@ def test_a_line_that_never_ends_is_read_up_to_a_limit(tmp_path: Path) -> None:
 
 
 def test_a_client_that_sends_nothing_is_left_after_some_time(wire: Wire) -> None:
-    assert wire.answered(ended=False, seconds=0.01) == []
+    assert wire.answered(seconds=0.01) == []
 
 
 def test_a_client_that_does_not_read_is_left_after_some_time(wire: Wire) -> None:
@@ -139,8 +129,7 @@ def test_a_client_that_does_not_read_is_left_after_some_time(wire: Wire) -> None
             os.write(wire.target, b"\n")
     os.set_blocking(wire.target, True)
     start_error.answer(REASON, source=wire.source, target=wire.target, seconds=0.01)
-    os.close(wire._answers)
-    wire._answers = -1
+    wire.close("answers")
     wire.send(HELLO)
     start_error.answer(REASON, source=wire.source, target=wire.target)
 

@@ -16,7 +16,7 @@ from mcp_toolserver.protocol.http.errors import FULL
 from mcp_toolserver.protocol.http.gate import LARGE_BODIES
 from mcp_toolserver.protocol.http.request_checks import RequestHead
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RateLimiter, RequestLimits
-from tests.support.http_server import INITIALIZE, call, modern, open_session, serving, sse_session, status_of
+from tests.support.http_server import call, modern, open_session, serving, sse_session, status_of
 from tests.support.live import TOKEN, Setup
 from tests.support.live import serving as started
 
@@ -144,55 +144,6 @@ async def test_calls_in_a_minute_are_bounded_over_sse() -> None:
                 await session.post(call("echo", 2))
                 refused = (await session.answer())["error"]
                 assert (refused["code"], refused["data"]["retryAfterSeconds"]) == (429, 60)
-
-
-# --- stdio -----------------------------------------------------------------------------------------------
-
-
-class Lines:
-    """The standard streams of a server, line by line."""
-
-    def __init__(self, process: anyio.abc.Process) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._stdin, self._stdout = process.stdin, process.stdout
-        self._rest = b""
-
-    async def send(self, *messages: Any) -> None:
-        await self._stdin.send(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
-
-    async def answer(self) -> dict[str, Any]:
-        while b"\n" not in self._rest:
-            self._rest += await self._stdout.receive()
-        line, _, self._rest = self._rest.partition(b"\n")
-        return json.loads(line)
-
-
-def sleep(number: int, milliseconds: int = 60_000) -> dict[str, Any]:
-    params = {"name": "Sleep", "arguments": {"duration_ms": milliseconds}}
-    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
-
-
-async def test_a_flood_of_lines_is_bounded(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path, "read-only", "--max-calls", "3")
-    with anyio.fail_after(30):
-        async with await anyio.open_process(setup.command, env=setup.environment) as process:
-            lines = Lines(process)
-            ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-            await lines.send(INITIALIZE, ready)
-            assert (await lines.answer())["id"] == 0
-            await lines.send(*(sleep(number) for number in range(1, 101)))
-            refused = [await lines.answer() for _ in range(97)]
-            assert {answer["id"] for answer in refused} == set(range(4, 101))
-            assert {answer["error"]["code"] for answer in refused} == {FULL.code}
-            cancel = {"method": "notifications/cancelled", "params": {"requestId": 2}}
-            await lines.send({"jsonrpc": "2.0", **cancel}, sleep(101, 1))
-            # The next line may come before the cancelled call has ended.
-            while "result" not in (answer := await lines.answer()):
-                assert (answer["id"], answer["error"]["code"]) == (101, FULL.code)
-                await lines.send(sleep(101, 1))
-            assert process.stdin is not None
-            await process.stdin.aclose()
 
 
 async def test_calls_in_a_minute_are_bounded_over_http_by_a_flag(tmp_path: Path) -> None:

@@ -19,29 +19,6 @@ def heard_of(known: ChangeEvents) -> Heard:
     return heard
 
 
-def test_a_thing_is_listed_to_the_caller_whose_call_made_it_and_to_nobody_else(known: ChangeEvents) -> None:
-    with known.on_behalf_of("one"):
-        known.changed("job", "a")
-        with known.on_behalf_of("two"):
-            known.changed("job", "b")
-        known.changed("output", "c")
-    known.changed("job", "d")
-    assert known.of("one", "job") == ("a",)
-    assert known.of("one", "output") == ("c",)
-    assert known.of("two", "job") == ("b",)
-    assert known.of("three", "job") == ()
-
-
-def test_the_newest_is_listed_first_until_its_caller_is_forgotten(known: ChangeEvents) -> None:
-    with known.on_behalf_of("one"):
-        for handle in ("a", "b", "a"):
-            known.changed("job", handle)
-    assert known.of("one", "job") == ("b", "a")
-    known.forget("one")
-    known.forget("one")
-    assert known.of("one", "job") == ()
-
-
 def test_a_change_is_announced_with_whose_it_is_and_whether_it_is_new(known: ChangeEvents) -> None:
     heard = heard_of(known)
     with known.on_behalf_of("one"):

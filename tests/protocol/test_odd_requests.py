@@ -1,7 +1,6 @@
 """Odd requests, sent to a real server: each gets an answer that says what is wrong."""
 
 import json
-import subprocess
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import anyio
 import httpx
 import pytest
 
-from tests.protocol.lines import ENVELOPE, READY, opening
+from tests.protocol.lines import ENVELOPE, READY, opening, spoken
 from tests.support import live
 from tests.support.http_server import ACCEPT, INITIALIZE, call, modern, serving, sse_session
 from tests.support.live import TOKEN, Setup
@@ -34,16 +33,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 
 def said_on_stdio(setup: Setup, *messages: Mapping[str, Any], files: bool = False) -> list[dict[str, Any]]:
     """What a server answers to these lines, over pipes or over files."""
-    source, target = setup.home / "requests", setup.home / "answers"
-    source.write_text("".join(json.dumps(message) + "\n" for message in messages), encoding="utf-8")
-    with source.open("rb") as given, target.open("wb") as taken:
-        if files:
-            streams: dict[str, Any] = {"stdin": given, "stdout": taken}
-        else:
-            streams = {"input": given.read(), "stdout": subprocess.PIPE}
-        done = subprocess.run(setup.command, env=setup.environment, timeout=30, check=True, **streams)
-    answers = target.read_bytes() if files else done.stdout
-    return [json.loads(line) for line in answers.splitlines()]
+    return [json.loads(line) for line in spoken(setup, *messages, files=files)]
 
 
 def listing(era: str, request_id: object) -> dict[str, Any]:
@@ -149,12 +139,13 @@ async def _ignoring_the_answer(
 
 
 @both_streams
-def test_a_ping_is_answered_on_stdio_while_there_is_no_room(files: bool, tmp_path: Path) -> None:
+def test_a_flood_of_calls_on_stdio_is_refused_and_a_ping_is_answered(files: bool, tmp_path: Path) -> None:
     full = Setup.below(tmp_path, "read-only", "--max-calls", "1")
     sleeping = {**call("Sleep", 1), "params": {"name": "Sleep", "arguments": {"duration_ms": 500}}}
     ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
-    answers = said_on_stdio(full, INITIALIZE, READY, sleeping, ping, listing("legacy", 3), files=files)
+    flood = [{**sleeping, "id": number} for number in range(3, 100)]
+    answers = said_on_stdio(full, INITIALIZE, READY, sleeping, ping, *flood, files=files)
     found = {answer["id"]: answer for answer in answers}
     assert found[2]["result"] == {}
-    assert found[3]["error"]["code"] == -32603
+    assert {found[number]["error"]["code"] for number in range(3, 100)} == {-32603}
     assert "result" in found[1]

@@ -2,11 +2,9 @@
 
 import json
 import os
-import stat
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -144,18 +142,6 @@ async def test_a_client_that_does_not_listen_any_more_closes_the_stream() -> Non
         os.close(wire.from_server)
         with pytest.raises(anyio.ClosedResourceError):
             await talk(wire.writer)
-
-
-def test_only_pipes_and_sockets_are_waited_for(tmp_path: Path) -> None:
-    reading, writing = os.pipe()
-    file = os.open(tmp_path / "f", os.O_RDWR | os.O_CREAT)
-    try:
-        assert pipe_transport.are_pipes(reading, writing)
-        assert not pipe_transport.are_pipes(reading, file)
-        assert stat.S_ISREG(os.fstat(file).st_mode)
-    finally:
-        for descriptor in (reading, writing, file):
-            os.close(descriptor)
 
 
 @pytest.mark.asyncio(loop_scope="session")

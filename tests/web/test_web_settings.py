@@ -16,7 +16,6 @@ from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.settings import Settings
 from tests.support.workbench import Person
-from tests.web.web import page, site
 
 WEB = {"WebFetch", "WebSearch", "curl", "download", "RemoteTrigger"}
 
@@ -120,15 +119,6 @@ async def test_without_a_network_there_are_no_web_tools_and_a_call_says_why(tmp_
     result = await at.call("WebFetch", {"url": "http://a.example/"}, Person())
     assert result.error == "unavailable"
     assert "--network none" in result.text
-
-
-async def test_a_server_put_together_from_settings_fetches_what_they_open(tmp_path: Path) -> None:
-    with site({"/": page("fine")}) as service:
-        opened = dispatcher(tmp_path, web_private=(f"127.0.0.1:{service.port}",))
-        refused = await dispatcher(tmp_path).call("WebFetch", {"url": service.url}, Person())
-        fetched = await opened.call("WebFetch", {"url": service.url}, Person())
-    assert refused.error == "denied"
-    assert "fine" in fetched.text
 
 
 def test_a_rule_with_a_pattern_for_no_address_stops_the_start(tmp_path: Path) -> None:
