@@ -52,7 +52,6 @@ from tests.support.http_server import (
 )
 
 ERAS = ("legacy", "modern")
-TRANSPORTS = [pytest.param(False, id="streamable"), pytest.param(True, id="sse")]
 
 
 # --- ordinary clients ------------------------------------------------------------------------------------
@@ -184,15 +183,19 @@ async def test_a_left_call_is_cancelled_even_when_its_response_is_ended_in_order
     assert json.loads(requests[1])["params"]["requestId"] == "a"
 
 
-async def test_closing_the_sse_stream_cancels_its_calls() -> None:
-    async with serving(sse=True) as server, server.http() as http:
+async def test_closing_the_sse_stream_cancels_its_calls_and_gives_their_places_back() -> None:
+    async with serving(sse=True, limits=RequestLimits(requests=2)) as server, server.http() as http:
         async with sse_session(http) as session:
-            assert await session.post(call("wait")) == 202
-            await server.calls.until(running=1)
-        await server.calls.until(running=0, cancelled=1)
+            for _ in range(2):
+                assert await session.post(call("wait", 1)) == 202
+            await server.calls.until(running=2)
+        await server.calls.until(running=0, cancelled=2)
         with anyio.fail_after(5):
             while await session.post(call("echo")) != 404:
                 await anyio.lowlevel.checkpoint()
+        async with sse_session(http) as session:
+            await session.post(call("echo"))
+            assert "result" in await session.answer()
 
 
 async def test_the_end_of_the_server_ends_streams_in_order_and_frees_the_port() -> None:
@@ -361,18 +364,6 @@ async def test_sse_calls_over_the_limit_are_answered_with_an_error_until_one_end
             await session.post(call("echo", number))
             answer = await session.answer()
             assert (answer["id"], "result" in answer) == (number, True)
-
-
-async def test_a_closed_sse_session_gives_its_places_back() -> None:
-    async with serving(sse=True, limits=RequestLimits(requests=2)) as server, server.http() as http:
-        async with sse_session(http) as session:
-            await session.post(call("wait", 1))
-            await session.post(call("wait", 1))
-            await server.calls.until(running=2)
-        await server.calls.until(running=0, cancelled=2)
-        async with sse_session(http) as session:
-            await session.post(call("echo"))
-            assert "result" in await session.answer()
 
 
 async def test_an_idle_sse_session_is_ended_but_not_while_it_works() -> None:

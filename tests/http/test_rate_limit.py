@@ -23,16 +23,6 @@ from tests.support.live import serving as started
 POST = RequestHead(method="POST", path="/mcp")
 
 
-class Clock:
-    """A clock that the test turns."""
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-
-    def __call__(self) -> float:
-        return self.time
-
-
 def test_one_client_has_less_than_all_and_others_get_the_rest() -> None:
     limiter = ConcurrencyLimiter(RequestLimits(requests=3, of_one=2))
     assert [limiter.acquire("a", "x") for _ in range(2)] == [None, None]
@@ -48,15 +38,15 @@ def test_one_client_has_less_than_all_and_others_get_the_rest() -> None:
 
 def test_the_calls_of_a_minute_can_be_made_at_once_and_then_evenly() -> None:
     for per_minute in (1, 7, 60, 1000):
-        clock = Clock()
-        pace = RateLimiter(per_minute, clock)
+        times = [1000.0]
+        pace = RateLimiter(per_minute, lambda times=times: times[-1])
         assert [pace.take("a") for _ in range(per_minute)] == [0] * per_minute
         wait = pace.take("a")
         assert 0 < wait <= 60 / per_minute + 1
         assert pace.take("b") == 0
-        clock.time += wait
+        times.append(times[-1] + wait)
         assert pace.take("a") == 0
-        clock.time += 61
+        times.append(times[-1] + 61)
         assert [pace.take("a") for _ in range(per_minute)] == [0] * per_minute
         assert pace.take("a") > 0
 
@@ -67,7 +57,7 @@ def test_little_is_remembered_of_clients_without_a_request() -> None:
         assert limiter.acquire(str(number), "tools/call") is None
         limiter.release(str(number))
     assert (limiter.in_progress, limiter.clients) == (0, 0)
-    pace = RateLimiter(2, Clock())
+    pace = RateLimiter(2, lambda: 1000.0)
     for number in range(5000):
         pace.take(str(number))
     assert pace.clients <= 1024
@@ -75,7 +65,7 @@ def test_little_is_remembered_of_clients_without_a_request() -> None:
 
 
 def test_only_calls_of_tools_are_paced() -> None:
-    limiter = ConcurrencyLimiter(RequestLimits(per_minute=1), Clock())
+    limiter = ConcurrencyLimiter(RequestLimits(per_minute=1), lambda: 1000.0)
     assert limiter.acquire("a", "tools/call") is None
     assert limiter.acquire("a", "tools/list") is None
     refused = limiter.acquire("a", "tools/call")

@@ -1,26 +1,13 @@
-"""Whose things are whose, and who hears of a change."""
-
-import pytest
+"""What is announced of a change, and how much is remembered of callers."""
 
 from mcp_toolserver.capabilities import change_events
 from mcp_toolserver.capabilities.change_events import ChangeEvents, ResourceRef
 
-Heard = list[tuple[ResourceRef, frozenset[str], bool]]
 
-
-@pytest.fixture
-def known() -> ChangeEvents:
-    return ChangeEvents()
-
-
-def heard_of(known: ChangeEvents) -> Heard:
-    heard: Heard = []
+def test_a_change_is_announced_with_whose_it_is_and_whether_it_is_new() -> None:
+    known = ChangeEvents()
+    heard: list[tuple[ResourceRef, frozenset[str], bool]] = []
     known.on_change = lambda *event: heard.append(event)
-    return heard
-
-
-def test_a_change_is_announced_with_whose_it_is_and_whether_it_is_new(known: ChangeEvents) -> None:
-    heard = heard_of(known)
     with known.on_behalf_of("one"):
         known.changed("job", "a")
         known.changed("job", "a")
@@ -40,7 +27,8 @@ def test_a_change_is_announced_with_whose_it_is_and_whether_it_is_new(known: Cha
     assert known.of("one", "job") == ()
 
 
-def test_callers_and_their_things_are_bounded(known: ChangeEvents) -> None:
+def test_callers_and_their_things_are_bounded() -> None:
+    known = ChangeEvents()
     for caller in range(change_events.MAX_CALLERS + 1):
         with known.on_behalf_of(str(caller)):
             known.changed("job", "a")

@@ -296,18 +296,16 @@ class NumberedSource:
         return [mcp.Resource(name=str(number), uri=f"test://{number}") for number in range(self.count)]
 
     def templates(self) -> Sequence[mcp.ResourceTemplate]:
-        return [mcp.ResourceTemplate(name="t", uri_template="test://{number}")]
+        return []
 
-    async def read(self, uri: str, _: Visitor) -> mcp.ReadResourceResult | None:
-        if uri != "test://1":
-            return None
-        return mcp.ReadResourceResult(contents=[mcp.TextResourceContents(uri=uri, text="one")])
+    async def read(self, uri: str, _: Visitor) -> None:
+        return None
 
     def watched(self, uri: str, _: str) -> bool:
         return uri == "test://1"
 
     async def complete(self, _: str, __: str, value: str, ___: Visitor) -> Sequence[str]:
-        return [str(number) for number in range(self.count) if str(number).startswith(value)]
+        return []
 
 
 async def test_a_long_list_has_pages_and_only_cursors_that_were_given(tmp_path: Path) -> None:
@@ -326,17 +324,6 @@ async def test_a_long_list_has_pages_and_only_cursors_that_were_given(tmp_path: 
             with pytest.raises(MCPError, match="cursor") as refused:
                 await client.list_resources(cursor=cursor, cache_mode="bypass")
             assert refused.value.error.code == mcp.INVALID_PARAMS
-
-
-async def test_extra_sources_join_the_servers_own(tmp_path: Path) -> None:
-    async with place(tmp_path, extra={"sources": (NumberedSource(),)}) as made, made.client() as client:
-        assert await read(client, "test://1") == "one"
-        assert (await refusal(client, "test://2")).error.data == {"uri": "test://2"}
-        templates = (await client.list_resource_templates()).resource_templates
-        assert templates[-1].uri_template == "test://{number}"
-        reference = mcp.ResourceTemplateReference(uri="test://{number}")
-        found = (await client.complete(reference, {"name": "number", "value": ""})).completion
-        assert (len(found.values), found.total, found.has_more) == (100, 120, True)
 
 
 async def test_a_fault_of_the_server_is_not_said_of_the_address(tmp_path: Path) -> None:

@@ -214,14 +214,11 @@ async def test_an_engine_on_this_machine_is_open_to_searches_alone(tmp_path: Pat
         made = searching(tmp_path, service, "searxng")
         await made.text("WebSearch", query="words")
         result = await made.call("WebFetch", url=service.url)
-    assert result.error == "denied"
-    assert service.pages == ["/search?q=words&format=json"]
-
-
-async def test_an_engine_cannot_lead_a_search_inside(tmp_path: Path) -> None:
-    with site({"/search": to("http://169.254.169.254/latest")}) as service:
-        result = await searching(tmp_path, service, "searxng").call("WebSearch", query="words")
-    assert result.error == "denied"
+        assert result.error == "denied"
+        assert service.pages == ["/search?q=words&format=json"]
+        # Nor can it lead one elsewhere inside.
+        service.routes["/search"] = to("http://169.254.169.254/latest")
+        assert (await made.call("WebSearch", query="words")).error == "denied"
 
 
 async def test_a_key_is_not_handed_on_by_a_redirect(tmp_path: Path) -> None:

@@ -51,16 +51,9 @@ def test_a_setting_that_is_wrong_stops_the_start(tmp_path: Path) -> None:
             web_options(Settings(**setting))
 
 
-UNUSABLE: Mapping[str, tuple[str, int]] = {
-    "open to others": ("a-key", 0o644),
-    "empty": ("", 0o600),
-    "two words": ("two keys", 0o600),
-    "too long": ("x" * 5000, 0o600),
-}
-
-
 def test_a_file_without_a_usable_key_stops_the_start(tmp_path: Path) -> None:
-    for content, mode in UNUSABLE.values():
+    open_to_others = ("a-key", 0o644)
+    for content, mode in (open_to_others, ("", 0o600), ("two keys", 0o600), ("x" * 5000, 0o600)):
         file = key_file(tmp_path, content, mode)
         with pytest.raises(SettingsError) as caught:
             web_options(Settings(web_search_keys=(f"brave={file}",)))
