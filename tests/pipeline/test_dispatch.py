@@ -309,12 +309,12 @@ class Listed(Record):
 
 
 async def test_a_record_is_returned_as_data_with_the_text_also_an_empty_one(tmp_path: Path) -> None:
-    data: dict[Record, dict[str, JsonValue]] = {
-        Empty(): {},
-        Listed(): {"items": []},
-        Listed(items=("a",)): {"items": ["a"]},
-    }
-    for record, expected in data.items():
+    data: tuple[tuple[Record, dict[str, JsonValue]], ...] = (
+        (Empty(), {}),
+        (Listed(), {"items": []}),
+        (Listed(items=("a",)), {"items": ["a"]}),
+    )
+    for record, expected in data:
 
         async def look(_: Args, __: Runtime, record: Record = record) -> Output:
             return Output("one", data=record, images=(Image(data=b"x", mime_type="image/png"),))

@@ -113,7 +113,7 @@ async def talking(
         yield made, client
 
 
-async def nobody(*_: Any) -> mcp.ElicitResult:
+async def nobody(context: object, params: object) -> mcp.ElicitResult:
     raise AssertionError("a task is not asked about in its request")
 
 
