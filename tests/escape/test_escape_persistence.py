@@ -16,6 +16,7 @@ import pytest
 from tests import ROOT
 from tests.escape.harm import Case, assert_each_does_harm, place
 from tests.sandbox.cases import collected, until
+from tests.sandbox.sessions import each_once
 from tests.support.confinement import (
     BY_USER,
     EVIL,
@@ -366,14 +367,8 @@ ENDINGS = {
     "killed": ("kill -9 $PPID; kill -9 $$", 20_000),
 }
 
-BOTH = [
-    pytest.param(user, mode, id=f"{user}-{mode}", marks=pytest.mark.xdist_group(user))
-    for user, mode in ((USERS[0], READ_ONLY), (USERS[-1], WORKSPACE_WRITE))
-]
-"""Each user and each mode once."""
 
-
-@pytest.mark.parametrize(("user", "mode"), BOTH)
+@each_once
 def test_nothing_that_a_confined_command_started_outlives_it(servers: Servers, user: str, mode: str) -> None:
     server = servers(user, mode)
     for case, (ending, timeout) in ENDINGS.items():
@@ -382,7 +377,7 @@ def test_nothing_that_a_confined_command_started_outlives_it(servers: Servers, u
         assert daemons.alive() == [], case
 
 
-@pytest.mark.parametrize(("user", "mode"), BOTH)
+@each_once
 def test_no_confined_daemon_outlives_a_killed_server(user: str, mode: str) -> None:
     daemons = Daemons()
     with scene(user) as at, serving(at, mode) as server:
